@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
 // Meanings of what is timed.
@@ -54,8 +55,8 @@ func (g *stage) ready(context.Context) error {
 	return soil(g.workspace, g.files, g.round)
 }
 
-func (g *stage) request(name string) engine.Request {
-	return engine.Request{Name: name, Workspace: g.workspace, Backend: g.s.Driver, Policy: policy()}
+func (g *stage) request(name string) hostfs.Request {
+	return hostfs.Request{Name: name, Workspace: g.workspace, Backend: g.s.Driver, Policy: policy()}
 }
 
 // engineCases are timed in this process.

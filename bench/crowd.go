@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
 // together calls f n times, at most so many at once, and answers with how long
@@ -92,7 +93,7 @@ func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.D
 // newCrowd makes n sandboxes in this process.
 func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir string, round, n, atOnce int) ([]time.Duration, time.Duration, error) {
 	return together(ctx, n, atOnce, func(ctx context.Context, i int) error {
-		_, err := e.New(ctx, engine.Request{Name: fmt.Sprintf("crowd-%d-%d", round, i), Workspace: dir, Backend: s.Driver, Policy: policy()})
+		_, err := e.New(ctx, hostfs.Request{Name: fmt.Sprintf("crowd-%d-%d", round, i), Workspace: dir, Backend: s.Driver, Policy: policy()})
 		return err
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
 // bombChecks are about what a sandbox feels of others that do their worst.
@@ -62,7 +63,7 @@ func (r *referee) light(ctx context.Context, dir string) (end func() error) {
 		all.Go(func() {
 			var once sync.Once
 			defer once.Do(begun.Done)
-			req := engine.Request{Workspace: dir, Backend: r.overlay.Driver, Policy: policy()}
+			req := hostfs.Request{Workspace: dir, Backend: r.overlay.Driver, Policy: policy()}
 			req.Policy.Limits = b.limits
 			for ctx.Err() == nil && errs[i] == nil {
 				s, err := r.e.Run(ctx, req, engine.Command{Args: []string{"/bin/sh", "-c", b.script}, Env: []string{searchPath()}, Dir: dir})

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
 // crowdChecks are about many sandboxes.
@@ -106,7 +106,7 @@ func (r *referee) rounds(s *setting) func(context.Context) (float64, string, err
 		for i := range n {
 			name := fmt.Sprintf("round-%d", i)
 			began := time.Now()
-			if _, err := r.e.New(ctx, engine.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+			if _, err := r.e.New(ctx, hostfs.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
 				return 0, "", err
 			}
 			took = append(took, time.Since(began))

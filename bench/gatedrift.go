@@ -33,7 +33,7 @@ func (r *referee) drifts(s *setting, asRatio bool) func(context.Context) (float6
 			defer p.close()
 			found := 0
 			drift := subject{name: "drift", do: timing(func(ctx context.Context) error {
-				d, err := r.e.DriftOf(ctx, name)
+				d, err := r.e.Compare.DriftOf(ctx, name)
 				found = len(d.Paths)
 				return err
 			})}

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
 // planChecks are about what a promotion would do.
@@ -41,7 +41,7 @@ func (r *referee) planToHash(s *setting) func(context.Context) (float64, string,
 			defer p.close()
 			steps := 0
 			plan := subject{name: "plan", do: timing(func(ctx context.Context) error {
-				c, err := r.e.PlanOf(ctx, name, engine.PlanOptions{})
+				c, err := r.e.Reconcile.PlanOf(ctx, name, reconcile.PlanOptions{})
 				if err == nil {
 					steps = len(c.Steps)
 				}

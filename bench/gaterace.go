@@ -10,7 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/workflow/race"
 )
 
 // racing is how many attempts race.
@@ -82,17 +83,17 @@ func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string
 
 func (r *referee) making(s *setting, dir string, n int) subject {
 	do := func(ctx context.Context) (took time.Duration, err error) {
-		req := engine.RaceRequest{Request: engine.Request{Workspace: dir, Backend: s.Driver, Policy: policy()}}
+		req := race.RaceRequest{Request: hostfs.Request{Workspace: dir, Backend: s.Driver, Policy: policy()}}
 		for range n {
 			req.Attempts = append(req.Attempts, truth(dir))
 		}
 		began := time.Now()
-		req.Progress = func(engine.Attempt) {
+		req.Progress = func(race.Attempt) {
 			if took == 0 {
 				took = time.Since(began)
 			}
 		}
-		race, err := r.e.Race(ctx, req)
+		race, err := race.New(r.e).Race(ctx, req)
 		if err != nil {
 			return 0, err
 		}

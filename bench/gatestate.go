@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
 // stateChecks are about a sandbox that is there.
@@ -30,7 +30,7 @@ func (r *referee) with(ctx context.Context, s setting, files int, f func(name, d
 	if err != nil {
 		return err
 	}
-	if _, err := r.e.New(ctx, engine.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+	if _, err := r.e.New(ctx, hostfs.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.e.Remove(context.WithoutCancel(ctx), name)) }()
@@ -108,7 +108,7 @@ func (r *referee) diffToWalk(s *setting) func(context.Context) (float64, string,
 			defer p.close()
 			found := 0
 			diff := subject{name: "diff", do: timing(func(ctx context.Context) error {
-				c, err := r.e.Diff(ctx, name, "", "")
+				c, err := r.e.Compare.Diff(ctx, name, "", "")
 				if err != nil {
 					return err
 				}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
 )
@@ -87,7 +88,7 @@ func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*
 	if err != nil {
 		return nil, err
 	}
-	p, err := e.Exec(ctx, name, engine.Command{
+	p, err := e.Supervise.Exec(ctx, name, engine.Command{
 		Args: append([]string{l.Self}, l.roleArgs(RoleWork)...), Env: workEnv(dir), Dir: dir,
 		Stdin: theirs[0], Stdout: theirs[1],
 	})
@@ -134,7 +135,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 		return nil, err
 	}
 	b.back.Push("remove the sandbox", func() error { return Clear(context.WithoutCancel(ctx), s.State) })
-	if _, err := e.New(ctx, engine.Request{Name: "inside", Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+	if _, err := e.New(ctx, hostfs.Request{Name: "inside", Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
 		return nil, err
 	}
 	if b.bare, err = l.outside(ctx, dir); err != nil {

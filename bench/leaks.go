@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/mount"
 )
@@ -94,7 +94,7 @@ func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 		return nil
 	}
 	const name = "settle"
-	if _, err := r.e.New(ctx, engine.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
+	if _, err := r.e.New(ctx, hostfs.Request{Name: name, Workspace: dir, Backend: s.Driver, Policy: policy()}); err != nil {
 		return err
 	}
 	if err := r.e.Remove(ctx, name); err != nil {

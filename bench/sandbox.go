@@ -30,7 +30,7 @@ func execTrue(ctx context.Context, e *engine.Engine, name, dir string) error {
 
 // execWait runs a command in a sandbox and insists that it succeeds.
 func execWait(ctx context.Context, e *engine.Engine, name, dir string, args ...string) error {
-	p, err := e.Exec(ctx, name, engine.Command{Args: args, Env: []string{searchPath()}, Dir: dir})
+	p, err := e.Supervise.Exec(ctx, name, engine.Command{Args: args, Env: []string{searchPath()}, Dir: dir})
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -29,7 +29,7 @@ func applyBringsTheWorkspaceBack(t *testing.T, b *bench) {
 	time.Sleep(20 * time.Millisecond) // drift is told by the clock of the filesystem
 	b.new("a")
 	b.in("a", "printf 1 > keep; rm gone; mkdir d; printf 2 > d/new; printf x > ../beside")
-	got, err := b.Apply(t.Context(), "a", engine.ApplyOptions{})
+	got, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func applyBringsTheWorkspaceBack(t *testing.T, b *bench) {
 		}
 	}
 	b.in("a", "printf 3 > keep")
-	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{}); err != nil {
+	if _, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{}); err != nil {
 		t.Errorf("working on and applying again: %v", err)
 	}
 	if b.read("keep") != "3" {
@@ -65,20 +65,20 @@ func applyRefusesWhereTheRealFileHasMovedOn(t *testing.T, b *bench) {
 	b.in("a", "printf 1 > f; printf 1 > g")
 	time.Sleep(20 * time.Millisecond)
 	b.write("f", "mine")
-	_, err := b.Apply(t.Context(), "a", engine.ApplyOptions{})
+	_, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{})
 	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "f") {
 		t.Errorf("got %v, want ErrDrifted that names f", err)
 	}
 	if b.read("f") != "mine" || b.read("g") != "0" {
 		t.Errorf("f %q, g %q: something was touched", b.read("f"), b.read("g"))
 	}
-	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "g")}}); err != nil {
+	if _, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "g")}}); err != nil {
 		t.Errorf("applying what has not moved: %v", err)
 	}
 	if b.read("f") != "mine" || b.read("g") != "1" {
 		t.Errorf("f %q, g %q after applying g alone", b.read("f"), b.read("g"))
 	}
-	if _, err := b.Apply(t.Context(), "a", engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "nothing")}}); !errors.Is(err, errs.ErrNotFound) {
+	if _, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "nothing")}}); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("a path without changes: %v, want ErrNotFound", err)
 	}
 }
@@ -99,11 +99,11 @@ func applyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 	}
-	must(b.Stop(t.Context(), "x"))
+	must(b.Supervise.Stop(t.Context(), "x"))
 	must(os.RemoveAll(filepath.Join(b.state, "sandboxes/x/bases")))
 	nextTick()
 	must(os.Remove(filepath.Join(b.workspace, "gone")))
-	if _, err := b.Apply(t.Context(), "x", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "gone: names came or went") {
+	if _, err := b.Reconcile.Apply(t.Context(), "x", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "gone: names came or went") {
 		t.Errorf("apply: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(b.workspace, "gone")); !errors.Is(err, os.ErrNotExist) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
 // keptOf is what is kept of the base of a sandbox.
@@ -54,7 +54,7 @@ func TestWhatALiveBaseHeldIsKeptOnceItsSandboxHasChangedIt(t *testing.T) {
 		b.write("text", "real\n")
 		tick()
 		for _, name := range []string{"s", "child"} {
-			plan, err := b.PlanOf(t.Context(), name, engine.PlanOptions{})
+			plan, err := b.Reconcile.PlanOf(t.Context(), name, reconcile.PlanOptions{})
 			if err != nil || len(plan.Conflicts) != 1 || plan.Conflicts[0].Kind != "content" {
 				t.Errorf("%s: %+v, %v: want one conflict of a known base", name, plan, err)
 			}
@@ -76,7 +76,7 @@ func TestWhatTheUserChangedFirstIsAnHonestConflict(t *testing.T) {
 		tick()
 		b.write("text", "real\n")
 		b.in("s", "echo mine > text")
-		plan, err := b.PlanOf(t.Context(), "s", engine.PlanOptions{})
+		plan, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
 		if err != nil || len(plan.Steps) > 0 || len(plan.Conflicts) != 1 || plan.Conflicts[0].Kind != "no-base" {
 			t.Errorf("%+v, %v", plan, err)
 		}
@@ -107,12 +107,12 @@ func planHundred(b *testing.B, dirs int) {
 	tick()
 	bench.new("s")
 	bench.in("s", fmt.Sprintf("for i in $(seq 1 %d); do for j in $(seq 1 %d); do sed -i 's/not/NOT/' d$i/f$j; done; done", dirs, 100/dirs))
-	if err := bench.Stop(b.Context(), "s"); err != nil {
+	if err := bench.Supervise.Stop(b.Context(), "s"); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("plan", func(b *testing.B) {
 		for b.Loop() {
-			if p, err := bench.PlanOf(b.Context(), "s", engine.PlanOptions{}); err != nil || len(p.Steps) < 100 {
+			if p, err := bench.Reconcile.PlanOf(b.Context(), "s", reconcile.PlanOptions{}); err != nil || len(p.Steps) < 100 {
 				b.Fatal(err)
 			}
 		}

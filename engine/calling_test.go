@@ -27,13 +27,13 @@ func aStoppedKeeper(t *testing.T, b *bench) {
 	for !proc.Stopped(keeper) {
 	}
 	asks := map[string]func(ctx context.Context) error{
-		"exec":  func(ctx context.Context) error { _, err := b.Exec(ctx, "s", b.command("true")); return err },
-		"stats": func(ctx context.Context) error { _, err := b.UsageOf(ctx, "s"); return err },
+		"exec":  func(ctx context.Context) error { _, err := b.Supervise.Exec(ctx, "s", b.command("true")); return err },
+		"stats": func(ctx context.Context) error { _, err := b.Supervise.UsageOf(ctx, "s"); return err },
 		"limits": func(ctx context.Context) error {
-			_, err := b.SetLimits(ctx, "s", func(l *engine.Limits) error { l.Time = time.Hour; return nil })
+			_, err := b.Supervise.SetLimits(ctx, "s", func(l *engine.Limits) error { l.Time = time.Hour; return nil })
 			return err
 		},
-		"port":     func(ctx context.Context) error { _, err := b.OpenPort(ctx, "s", 80, 0); return err },
+		"port":     func(ctx context.Context) error { _, err := b.Supervise.OpenPort(ctx, "s", 80, 0); return err },
 		"snapshot": func(ctx context.Context) error { _, err := b.Snapshot(ctx, "s", "late"); return err },
 		"rollback": func(ctx context.Context) error { return b.Rollback(ctx, "s", "m1") },
 	}
@@ -48,7 +48,7 @@ func aStoppedKeeper(t *testing.T, b *bench) {
 		t.Errorf("stats: %v, hints %q", err, errs.HintsOf(err))
 	}
 	began := time.Now()
-	if err := b.Stop(t.Context(), "s"); err != nil || time.Since(began) > 10*time.Second {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil || time.Since(began) > 10*time.Second {
 		t.Errorf("stop: %v after %v", err, time.Since(began))
 	}
 	if err := k.Close(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -43,7 +43,7 @@ func (b *bench) diverge() {
 	tick()
 	b.new("s")
 	b.in("s", "cp ../new-text text; printf 1 > mine; rm gone; mkdir d; printf 2 > d/new")
-	if err := b.Stop(b.t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), "s"); err != nil {
 		b.t.Fatal(err)
 	}
 	b.changed("s", "", "") // what its keeper keeps, and is not waited for
@@ -59,7 +59,7 @@ func TestPromoteMergesWithWhatHappenedSince(t *testing.T) {
 
 func promoteMergesWithWhatHappenedSince(t *testing.T, b *bench) {
 	b.diverge()
-	plan, err := b.PlanOf(t.Context(), "s", engine.PlanOptions{})
+	plan, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func promoteMergesWithWhatHappenedSince(t *testing.T, b *bench) {
 	for _, s := range plan.Steps {
 		t.Logf("%s %s merged %v %v", s.Do, s.Path, s.Merged, s.What)
 	}
-	done, err := b.Promote(t.Context(), "s", engine.PromoteOptions{Plan: plan.Fingerprint})
+	done, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Plan: plan.Fingerprint})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +84,11 @@ func promoteMergesWithWhatHappenedSince(t *testing.T, b *bench) {
 	if _, err := os.Lstat(filepath.Join(b.workspace, "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("gone: %v", err)
 	}
-	again, err := b.PlanOf(t.Context(), "s", engine.PlanOptions{})
+	again, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
 	if err != nil || len(again.Steps)+len(again.Conflicts) > 0 {
 		t.Errorf("after it, there is still to do: %+v, %v", again, err)
 	}
-	undone, err := b.Undo(t.Context(), "")
+	undone, err := b.Reconcile.Undo(t.Context(), "")
 	if err != nil || undone.ID != done.ID {
 		t.Fatalf("undo of %s: %+v, %v", done.ID, undone, err)
 	}
@@ -101,11 +101,11 @@ func promoteMergesWithWhatHappenedSince(t *testing.T, b *bench) {
 	if _, err := os.Lstat(filepath.Join(b.workspace, "d")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("undone, d: %v", err)
 	}
-	back, err := b.PlanOf(t.Context(), "s", engine.PlanOptions{})
+	back, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
 	if err != nil || back.Fingerprint != plan.Fingerprint {
 		t.Errorf("undone, the plan is another: %v, %v", back, err)
 	}
-	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, errs.ErrNotFound) {
+	if _, err := b.Reconcile.Undo(t.Context(), ""); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("nothing is left to undo: %v", err)
 	}
 }

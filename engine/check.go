@@ -34,13 +34,13 @@ func (t *CheckedTree) Sound() bool {
 // errs.ErrNotFound, ErrBusy; ErrCorrupt for a record of the sandbox itself, which is
 // left alone.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
-	h, err := e.hold(ctx, name, "checking")
+	h, err := e.Supervise.Hold(ctx, name, "checking")
 	if err != nil {
 		return nil, err
 	}
 	defer h.Release()
 	// To settle it is what may not work.
-	if err := e.endKeeper(ctx, h, "checking"); err != nil {
+	if err := e.Supervise.EndKeeper(ctx, h, "checking"); err != nil {
 		return nil, err
 	}
 	trees, sound := []CheckedTree{}, true
@@ -53,7 +53,7 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 		trees, sound = append(trees, found), sound && found.Sound()
 	}
 	if sound {
-		err = e.settle(ctx, h)
+		err = e.Supervise.Settle(ctx, h)
 	}
 	return trees, err
 }
@@ -61,7 +61,7 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 // checkTree looks at one tree of a sandbox.
 func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repair bool) (found CheckedTree, err error) {
 	t := rec.Trees[i]
-	b, err := e.backendOf(ctx, t)
+	b, err := e.Host.BackendOf(ctx, t)
 	if err != nil {
 		return found, err
 	}

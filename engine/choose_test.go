@@ -8,13 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt: of the one passed over last, and of the
@@ -31,7 +31,7 @@ func TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := b.request()
-	trees, err := e.Backends(t.Context(), req)
+	trees, err := e.Host.Backends(t.Context(), req)
 	if err != nil || len(trees) == 0 {
 		t.Fatal(trees, err)
 	}
@@ -40,11 +40,11 @@ func TestWhatKeepsABackendFromATreeIsToldWithWhatMendsIt(t *testing.T) {
 			t.Errorf("%s has the reason %q, and the hints %q", tree.Path, tree.Reason, tree.Hints)
 		}
 	}
-	if !slices.ContainsFunc(trees, func(c engine.Candidate) bool { return slices.Equal(c.Hints, []string{"ask it"}) }) {
+	if !slices.ContainsFunc(trees, func(c hostfs.Candidate) bool { return slices.Equal(c.Hints, []string{"ask it"}) }) {
 		t.Errorf("nothing mends the reasons of %+v", trees)
 	}
 	req.Backend = "refuser"
-	if _, err = e.Backends(t.Context(), req); !slices.Equal(errs.HintsOf(err), []string{"ask it", "snapfs doctor"}) {
+	if _, err = e.Host.Backends(t.Context(), req); !slices.Equal(errs.HintsOf(err), []string{"ask it", "snapfs doctor"}) {
 		t.Errorf("%v has the hints %q", err, errs.HintsOf(err))
 	}
 }
@@ -74,7 +74,7 @@ func TestAFrozenBaseIsFrozenInAllOfTheWorkspace(t *testing.T) {
 		t.Helper()
 		req := b.request()
 		req.Frozen = frozen
-		trees, err := b.Backends(t.Context(), req)
+		trees, err := b.Host.Backends(t.Context(), req)
 		for _, tree := range trees {
 			if tree.Path == inner {
 				in = tree.Driver

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/errs"
 )
 
 // told compares two states and lists what it finds in the workspace, renames
 // first.
-func (b *bench) told(left, right engine.Ref) string {
+func (b *bench) told(left, right compare.Ref) string {
 	b.t.Helper()
-	c, err := b.Compare(b.t.Context(), left, right)
+	c, err := b.Compare.Compare(b.t.Context(), left, right)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func anyTwoStates(t *testing.T, b *bench) {
 	// What is written in both may have got one inode number, size and even one
 	// time: it is compared all the same.
 	b.in("b", "mv old new; printf 3 > both")
-	real, sandboxA, sandboxB := engine.Ref{}, engine.Ref{Sandbox: "a"}, engine.Ref{Sandbox: "b"}
-	first, baseB := engine.Ref{Sandbox: "a", State: "first"}, engine.Ref{Sandbox: "b", Base: true}
+	real, sandboxA, sandboxB := compare.Ref{}, compare.Ref{Sandbox: "a"}, compare.Ref{Sandbox: "b"}
+	first, baseB := compare.Ref{Sandbox: "a", State: "first"}, compare.Ref{Sandbox: "b", Base: true}
 	for _, c := range []struct {
-		left, right engine.Ref
+		left, right compare.Ref
 		want        string
 	}{
 		{sandboxA, sandboxB, "R old new, M both, M edited, A new, D old"},
@@ -85,18 +85,18 @@ func anyTwoStates(t *testing.T, b *bench) {
 	if got := b.told(sandboxA, real); got != "D both, M edited" {
 		t.Errorf("a and the real tree: %s", got)
 	}
-	if _, err := b.Compare(t.Context(), real, real); !errors.Is(err, errs.ErrNotSupported) {
+	if _, err := b.Compare.Compare(t.Context(), real, real); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("the real tree with itself: %v", err)
 	}
-	if _, err := b.Compare(t.Context(), real, engine.Ref{Sandbox: "none"}); !errors.Is(err, errs.ErrNotFound) {
+	if _, err := b.Compare.Compare(t.Context(), real, compare.Ref{Sandbox: "none"}); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("a sandbox that is not there: %v", err)
 	}
-	c, err := b.Compare(t.Context(), sandboxA, sandboxB)
+	c, err := b.Compare.Compare(t.Context(), sandboxA, sandboxB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if !c.Parts[0].Workspace || slices.ContainsFunc(c.Parts[1:], func(p engine.Part) bool { return p.Workspace }) || c.Parts[0].Root != filepath.Clean(b.workspace) {
+	if !c.Parts[0].Workspace || slices.ContainsFunc(c.Parts[1:], func(p compare.Part) bool { return p.Workspace }) || c.Parts[0].Root != filepath.Clean(b.workspace) {
 		t.Errorf("the workspace is not the first part: %+v", c.Parts)
 	}
 }

@@ -93,7 +93,7 @@ func oneSandboxIsRacedFor(t *testing.T, b *bench) {
 		b.in("s", "printf 0 > f")
 		ctx := t.Context()
 		exec := func() error {
-			p, err := b.Exec(ctx, "s", b.command("printf 1 > f; sleep 0.02; printf 2 > g"))
+			p, err := b.Supervise.Exec(ctx, "s", b.command("printf 1 > f; sleep 0.02; printf 2 > g"))
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func TestASandboxIsRemovedOnce(t *testing.T) {
 func TestAForkDuringWritesIsOneMoment(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.new("w")
-		p, err := b.Exec(t.Context(), "w", b.command("i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"))
+		p, err := b.Supervise.Exec(t.Context(), "w", b.command("i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"))
 		if err != nil {
 			t.Fatal(err)
 		}

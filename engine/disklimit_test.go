@@ -101,7 +101,7 @@ func TestLimitsThatAreRefusedLeaveThatOfTheDisk(t *testing.T) {
 	b.removeLater("s")
 	talk := b.talk("s")
 	set := func(files int64) error {
-		_, err := b.SetLimits(t.Context(), "s", func(l *engine.Limits) error { l.Disk, l.Files = 2<<20, files; return nil })
+		_, err := b.Supervise.SetLimits(t.Context(), "s", func(l *engine.Limits) error { l.Disk, l.Files = 2<<20, files; return nil })
 		return err
 	}
 	if err := set(100); !errors.Is(err, errs.ErrNotSupported) { // what runs has its files already

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -56,9 +57,9 @@ func (b *bench) stand() {
 }
 
 // drifts checks what is said to have moved, and what of it in the sandbox too.
-func (b *bench) drifts(name string, want map[string]string, files int, both ...string) engine.DriftReport {
+func (b *bench) drifts(name string, want map[string]string, files int, both ...string) compare.DriftReport {
 	b.t.Helper()
-	r, err := b.DriftOf(b.t.Context(), name)
+	r, err := b.Compare.DriftOf(b.t.Context(), name)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -149,12 +150,12 @@ func TestWhatASandboxBroughtBackIsNoDrift(t *testing.T) {
 		b.new("other")
 		b.in("one", "echo mine > edited; echo mine > dir/own; rm sub/gone; mkdir more; echo x > more/file")
 		tick()
-		if _, err := b.Apply(t.Context(), "one", engine.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Apply(t.Context(), "one", reconcile.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		b.drifts("one", nil, 0)
 		b.shows("one", 0)
-		if r, err := b.DriftOf(t.Context(), "other"); err != nil || r.Files < 4 {
+		if r, err := b.Compare.DriftOf(t.Context(), "other"); err != nil || r.Files < 4 {
 			t.Errorf("of another sandbox: %+v, %v", r, err)
 		}
 		tick()
@@ -195,11 +196,11 @@ func TestDriftThatTakesTooLongIsNotKnown(t *testing.T) {
 	b := newBench(t)
 	b.stand()
 	b.new("one")
-	r, err := b.DriftWithin(t.Context(), "one", time.Nanosecond)
+	r, err := b.Compare.DriftWithin(t.Context(), "one", time.Nanosecond)
 	if err != nil || r.Known {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := b.DriftWithin(t.Context(), "none", time.Hour); !errors.Is(err, errs.ErrNotFound) {
+	if _, err := b.Compare.DriftWithin(t.Context(), "none", time.Hour); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("of no sandbox: %v", err)
 	}
 }

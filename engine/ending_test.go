@@ -94,7 +94,7 @@ func endsForGood(t *testing.T, b *bench) {
 	if err != nil || len(info.Marks) != 1 || info.Marks[0].Name != "end" {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	if _, err := b.Exec(t.Context(), "kept", b.command("true")); !errors.Is(err, errs.ErrDenied) {
+	if _, err := b.Supervise.Exec(t.Context(), "kept", b.command("true")); !errors.Is(err, errs.ErrDenied) {
 		t.Errorf("a command in it: %v", err)
 	}
 	if got := b.changed("kept", "", "end"); len(got) != 1 {

@@ -16,11 +16,18 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 
 	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
@@ -48,40 +55,43 @@ type Config struct {
 	// Probe is how to run prove.Run in a sandbox: a program, of which a copy is handed
 	// over, and its first arguments. Without it no wall can be tried.
 	Probe []string
+	// SelfTest returns what tries the walls of a started sandbox from inside, as
+	// workflow/selftest.For does. Without it no policy may ask for that.
+	SelfTest func(e *Engine) supervise.SelfTest
 	// Edge answers how to start the process at the edge of an allowed network: the
 	// program, which calls edge.Serve. It is asked when one is needed; nil: there is
 	// none to be had.
 	Edge func() ([]string, error)
 	// Shift answers how to start the process that shows a tree whose filesystem has no
-	// id-mapped mounts: the program, which calls idmap.Serve. As Edge.
+	// id-mapped mounts: the program, which calls shift.Serve. As Edge.
 	Shift func() ([]string, error)
 }
 
-// An Engine works on one state directory. It is safe for concurrent use, by
-// any number of processes.
+// An Engine works on one state directory. Its fields are the parts that it is
+// composed of. It is safe for concurrent use, by any number of processes.
 type Engine struct {
-	cat     *catalog.Catalog
-	drivers []snapshot.Driver
-	notice  func(string)
-	keeper  []string
-	sweeper []string
-	probe   []string
-	edge    func() ([]string, error)
-	shift   func() ([]string, error)
-	book    *admission.Controller
-	// selfTest tries the walls of a started sandbox from inside.
-	selfTest func(ctx context.Context, rec *catalog.Record, h *host, program func() (*os.File, error)) (*catalog.Proof, error)
-	// whenOver ends a sandbox whose time is over and in which nothing runs.
-	whenOver func(ctx context.Context, h *catalog.Held) error
-	// collect is [Engine.Collect] without its result.
-	collect func(ctx context.Context) error
+	// Host chooses and opens the backends of this machine's trees.
+	Host *hostfs.Host
+	// Sandboxes makes, changes and removes sandboxes that have no processes.
+	Sandboxes *sandbox.Store
+	// Baseline has what the base of a sandbox held.
+	Baseline *baseline.Recorder
+	// Compare lists changes and drift.
+	Compare *compare.Comparer
+	// Egress has what sandboxes reached on the network, and were refused.
+	Egress *egress.Gateway
+	// Supervise runs commands in sandboxes, limits and ends them.
+	Supervise *supervise.Manager
+	// Stages has the records of promotions through stages.
+	Stages *stages.Store
+	// Reconcile promotes, applies, refreshes and undoes.
+	Reconcile *reconcile.Reconciler
+
+	cat    *catalog.Catalog
+	notice func(string)
+	probe  []string
 	// going are the ids of the sandboxes that the sweeper is about to remove.
 	going map[string]bool
-
-	mu       sync.Mutex
-	backends map[string]snapshot.Backend
-	// unfinished are the promotions that wait for their targets.
-	unfinished []Unfinished
 }
 
 // Open opens a state directory, making it where there is none, and mends what
@@ -94,19 +104,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 		return nil, err
 	}
 	cat.Rehearse(fault.Of(ctx))
-	e := &Engine{
-		cat: cat, drivers: c.Drivers, notice: c.Notice, keeper: c.Keeper, sweeper: c.Sweeper, probe: c.Probe, edge: c.Edge, shift: c.Shift,
-		backends: map[string]snapshot.Backend{},
-		book:     admission.Open(filepath.Join(c.State, "admission"), c.State, beneathCeiling),
-	}
-	if e.notice == nil {
-		e.notice = func(string) {}
-	}
-	e.selfTest, e.whenOver = e.tryWalls, e.finishUnlessPromoting
-	e.collect = func(ctx context.Context) error {
-		_, err := e.Collect(ctx)
-		return err
-	}
+	e := compose(cat, c)
 	if err := e.mend(ctx, false); err != nil {
 		return e, err // what is not mended may need what would be removed
 	}
@@ -115,6 +113,48 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	}
 	return e, e.reap(ctx)
 }
+
+// compose makes an Engine of its parts, the lowest first.
+func compose(cat *catalog.Catalog, c Config) *Engine {
+	notice := c.Notice
+	if notice == nil {
+		notice = func(string) {}
+	}
+	e := &Engine{cat: cat, notice: notice, probe: c.Probe}
+	collect := func(ctx context.Context) error {
+		_, err := e.Collect(ctx)
+		return err
+	}
+	e.Host = hostfs.New(cat, c.Drivers, notice)
+	e.Sandboxes = sandbox.New(cat, e.Host, notice, c.Sweeper, collect)
+	e.Baseline = baseline.New(cat, e.Host, notice)
+	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice)
+	e.Egress = egress.New(cat, c.Edge)
+	parts := supervise.Parts{
+		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress,
+		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.BeneathCeiling),
+		Notice: notice, Keeper: c.Keeper, Probe: c.Probe, Shift: c.Shift, WhenOver: e.finishUnlessPromoting,
+	}
+	if c.SelfTest != nil {
+		parts.SelfTest = c.SelfTest(e)
+	}
+	e.Supervise = supervise.New(parts)
+	e.Stages = stages.New(cat)
+	e.Reconcile = reconcile.New(reconcile.Parts{
+		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare,
+		Supervise: e.Supervise, Stages: e.Stages, Notice: notice,
+	})
+	return e
+}
+
+// Catalog has the records of all sandboxes.
+func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
+
+// Notice reports a sentence to the user, by Config.Notice.
+func (e *Engine) Notice(text string) { e.notice(text) }
+
+// Probe is Config.Probe.
+func (e *Engine) Probe() []string { return e.probe }
 
 // StateDir is where snapfs keeps its state: $SNAPFS_HOME where that is set,
 // else /var/lib/snapfs for root and $XDG_STATE_HOME/snapfs, by default
@@ -149,10 +189,6 @@ func (e *Engine) StateDir() string { return e.cat.Dir() }
 // DataDir is where a driver keeps its data in the state directory.
 func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
 
-// privileged: this process may make any mount, and give sandboxes ids of
-// their own.
-func privileged() bool { return os.Geteuid() == 0 }
-
 // mend takes back, or completes, what processes that are gone were in the
 // middle of. What cannot be mended now is told, and left for the next time: it
 // must not keep a command from other sandboxes.
@@ -171,7 +207,7 @@ func (e *Engine) mend(ctx context.Context, thorough bool) error {
 			e.notice("what killed commands left of " + i.Name + " is not mended yet: " + err.Error())
 		}
 	}
-	return e.recoverPromotions(ctx)
+	return e.Reconcile.RecoverPromotions(ctx)
 }
 
 func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
@@ -193,7 +229,7 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 	case catalog.Removing:
 		e.notice(killed(i) + " while it removed " + i.Name + ": the rest is removed")
 	}
-	err = errors.Join(e.cat.Unclaim(i.ID), e.reclaim(ctx, i.ID))
+	err = errors.Join(e.cat.Unclaim(i.ID), e.Sandboxes.Reclaim(ctx, i.ID))
 	return errors.Join(err, i.End()) // what cannot be given back yet is in the trash
 }
 
@@ -206,17 +242,17 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 	switch {
 	case h.Ephemeral || h.State == catalog.Creating:
 		e.notice(killed(i) + " while " + i.Name + " was at work: it is removed")
-		err = e.throwAway(ctx, h)
+		err = e.Sandboxes.ThrowAway(ctx, h)
 	case i.What == catalog.Keeping:
 		if h.Keeper != nil && *h.Keeper != i.Owner && proc.Alive(*h.Keeper) {
 			break // it has another one by now
 		}
 		e.notice(killed(i) + " while " + i.Name + " ran: its processes are gone, its files are kept")
-		err = e.settle(ctx, h)
+		err = e.Supervise.Settle(ctx, h)
 	case i.What == catalog.Changing:
 		e.notice(killed(i) + " while it changed the states of " + i.Name + ": what was half done is removed")
-		if err = e.endReturn(ctx, h); err == nil {
-			err = e.tidy(ctx, h.Record)
+		if err = e.Supervise.EndReturn(ctx, h); err == nil {
+			err = e.Sandboxes.Tidy(ctx, h.Record)
 		}
 	case i.What == catalog.Removing:
 		e.notice(killed(i) + " before it removed " + i.Name + ": it is still there")

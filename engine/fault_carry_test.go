@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -18,27 +18,27 @@ import (
 func carryOperations() map[string]operation {
 	return map[string]operation{
 		"refresh": {do: func(ctx context.Context, b *bench) error {
-			_, err := b.Refresh(ctx, "c", engine.RefreshOptions{})
+			_, err := b.Reconcile.Refresh(ctx, "c", reconcile.RefreshOptions{})
 			return err
 		}},
 		"promote": {do: func(ctx context.Context, b *bench) error {
-			_, err := b.Promote(ctx, "c", engine.PromoteOptions{})
+			_, err := b.Reconcile.Promote(ctx, "c", reconcile.PromoteOptions{})
 			return err
 		}},
 		"undo": {do: func(ctx context.Context, b *bench) error {
-			_, err := b.Undo(ctx, "")
+			_, err := b.Reconcile.Undo(ctx, "")
 			return err
 		}},
 		"resolve": {do: func(ctx context.Context, b *bench) error {
-			_, err := b.Refresh(ctx, "c", engine.RefreshOptions{Theirs: []string{"clash"}})
+			_, err := b.Reconcile.Refresh(ctx, "c", reconcile.RefreshOptions{Theirs: []string{"clash"}})
 			return err
 		}},
 		"apply": {do: func(ctx context.Context, b *bench) error {
-			_, err := b.Apply(ctx, "c", engine.ApplyOptions{})
+			_, err := b.Reconcile.Apply(ctx, "c", reconcile.ApplyOptions{})
 			return err
 		}},
 		"plan": {do: func(ctx context.Context, b *bench) error {
-			_, err := b.PlanOf(ctx, "c", engine.PlanOptions{})
+			_, err := b.Reconcile.PlanOf(ctx, "c", reconcile.PlanOptions{})
 			return err
 		}},
 	}
@@ -73,18 +73,18 @@ func (b *bench) divergeFor(op string) {
 	if op == "resolve" {
 		b.in("c", `printf 1 > clash`)
 	}
-	must(nil, b.Stop(ctx, "c"))
+	must(nil, b.Supervise.Stop(ctx, "c"))
 	b.changed("c", "", "")
 	tick()
 	b.write("text", realOfCarry)
 	if op == "resolve" {
 		b.write("clash", "2")
 		tick()
-		must(b.Refresh(ctx, "c", engine.RefreshOptions{}))
+		must(b.Reconcile.Refresh(ctx, "c", reconcile.RefreshOptions{}))
 	}
 	tick()
 	if op == "undo" {
-		must(b.Promote(ctx, "c", engine.PromoteOptions{}))
+		must(b.Reconcile.Promote(ctx, "c", reconcile.PromoteOptions{}))
 	}
 }
 
@@ -155,7 +155,7 @@ func (b *bench) holdsItsOwn(when string) {
 	if got != mineOfCarry+"1" && got != bothOfCarry+"1" {
 		b.t.Errorf("%s: in the sandbox: %q", when, got)
 	}
-	if err := b.Stop(b.t.Context(), "c"); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), "c"); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -192,7 +192,7 @@ func TestApplyRefusesWhatAFailedPromotionPutBack(t *testing.T) {
 		tick()
 		b.write("f", "real")
 		b.in("c", "printf mine > f")
-		if err := b.Stop(t.Context(), "c"); err != nil {
+		if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 			t.Fatal(err)
 		}
 		tick()
@@ -205,14 +205,14 @@ func TestApplyRefusesWhatAFailedPromotionPutBack(t *testing.T) {
 				}
 				return nil
 			})
-			_, err := b.Promote(ctx, "c", engine.PromoteOptions{Mine: []string{"*"}})
+			_, err := b.Reconcile.Promote(ctx, "c", reconcile.PromoteOptions{Mine: []string{"*"}})
 			if err == nil {
 				break
 			}
 			if got := b.read("f"); got != "real" {
 				t.Fatalf("a promotion that failed at step %d left %q", at, got)
 			}
-			if _, err := b.Apply(t.Context(), "c", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
+			if _, err := b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
 				t.Fatalf("apply after a promotion that failed at step %d: %v, and the file has %q", at, err, b.read("f"))
 			}
 			refused++
@@ -233,7 +233,7 @@ func TestTwoPromotionsAtOnceAreOneAfterTheOther(t *testing.T) {
 		for i, name := range []string{"a", "b"} {
 			b.new(name)
 			b.in(name, fmt.Sprintf("printf 1 > text-%s; sed -i '%ds/.*/%s/' both", name, 1+4*i, name))
-			if err := b.Stop(t.Context(), name); err != nil {
+			if err := b.Supervise.Stop(t.Context(), name); err != nil {
 				t.Fatal(err)
 			}
 			b.changed(name, "", "")
@@ -242,7 +242,7 @@ func TestTwoPromotionsAtOnceAreOneAfterTheOther(t *testing.T) {
 		failures := make([]error, 4)
 		times(len(failures), func(i int) {
 			for range 20 {
-				_, failures[i] = b.Promote(t.Context(), []string{"a", "b"}[i%2], engine.PromoteOptions{})
+				_, failures[i] = b.Reconcile.Promote(t.Context(), []string{"a", "b"}[i%2], reconcile.PromoteOptions{})
 				if !errors.Is(failures[i], errs.ErrBusy) && !errors.Is(failures[i], errs.ErrDrifted) {
 					break
 				}
@@ -255,7 +255,7 @@ func TestTwoPromotionsAtOnceAreOneAfterTheOther(t *testing.T) {
 			t.Errorf("both %q, %q, %q", got, b.read("text-a"), b.read("text-b"))
 		}
 		for range 2 {
-			if _, err := b.Undo(t.Context(), ""); err != nil {
+			if _, err := b.Reconcile.Undo(t.Context(), ""); err != nil {
 				t.Error(err)
 			}
 		}

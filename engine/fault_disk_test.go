@@ -62,7 +62,7 @@ func fullDisk(t *testing.T, b *bench, disk string, ops ...string) {
 	for _, name := range ops {
 		op := operations()[name]
 		for _, room := range []int{0, 2, 4, 8} {
-			if err := b.Stop(t.Context(), "s"); err != nil {
+			if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 				t.Fatal(err)
 			}
 			empty := fill(t, disk, room)

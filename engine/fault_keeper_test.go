@@ -40,7 +40,7 @@ func aKeeperThatFailsIsMended(t *testing.T, b *bench) {
 		hit := filepath.Join(filepath.Dir(b.state), "hit-"+mode)
 		for n := 1; ; n += sampled(t, 1) {
 			when := fmt.Sprintf("a keeper, %s at step %d", mode, n)
-			if err := b.Stop(t.Context(), "s"); err != nil {
+			if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 				t.Fatal(err)
 			}
 			t.Setenv(keeperEnv, fmt.Sprint(n, " ", mode, " ", hit))
@@ -70,7 +70,7 @@ func TestAKilledKeeperTakesItsProcessesAlong(t *testing.T) { asBoth(t, aKilledKe
 
 func aKilledKeeper(t *testing.T, b *bench) {
 	b.setStage()
-	p, err := b.Exec(t.Context(), "s", b.command("echo 3 > f; sync; exec sleep 1000"))
+	p, err := b.Supervise.Exec(t.Context(), "s", b.command("echo 3 > f; sync; exec sleep 1000"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func nothingOutlivesItsSandbox(t *testing.T, b *bench) {
 		}
 		c := b.command(script)
 		c.Stdout = w
-		p, err := b.Exec(t.Context(), "p", c)
+		p, err := b.Supervise.Exec(t.Context(), "p", c)
 		w.Close()
 		if err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func whatIsWrongHidesNoOther(t *testing.T, b *bench) {
 		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.name) {
 			t.Errorf("%s: listing: %v, want %v that names it", c.name, err, c.want)
 		}
-		if _, err := b.Exec(t.Context(), c.name, b.command("true")); !errors.Is(err, c.want) {
+		if _, err := b.Supervise.Exec(t.Context(), c.name, b.command("true")); !errors.Is(err, c.want) {
 			t.Errorf("%s: running in it: %v, want %v", c.name, err, c.want)
 		}
 		b.in("well", "true")

@@ -52,7 +52,7 @@ func operations() map[string]operation {
 		"race":  raced(),
 		"sleep": {do: sleeping},
 		"exec": {do: func(ctx context.Context, b *bench) error {
-			p, err := b.Exec(ctx, "s", b.command("true"))
+			p, err := b.Supervise.Exec(ctx, "s", b.command("true"))
 			if err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func (b *bench) rehearseAll(mode string, stride int, ops ...string) {
 		var reached int
 		for n := first; ; n += stride {
 			when := fmt.Sprintf("%s, %s at step %d", name, mode, n)
-			if err := b.Stop(b.t.Context(), "s"); err != nil { // so that exec starts a keeper
+			if err := b.Supervise.Stop(b.t.Context(), "s"); err != nil { // so that exec starts a keeper
 				b.t.Fatal(err)
 			}
 			o := b.child(name, n, mode)

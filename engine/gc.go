@@ -3,18 +3,15 @@ package engine
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
-	"github.com/snapfs/snapfs/internal/run"
 )
 
 // Collected is what a collection found.
@@ -31,7 +28,7 @@ type Collected struct {
 // with one thing keeps it from none of the others; the errors are joined.
 func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	var c Collected
-	lock, err := e.sweepLock()
+	lock, err := e.Sandboxes.SweepLock()
 	if lock == nil {
 		return c, err
 	}
@@ -42,18 +39,18 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	}
 	c.Mended = len(before)
 	failures := []error{e.mend(ctx, true), e.noteAgain()}
-	_, err = parcel.DropOlder(e.begunDir(), time.Now().Add(-begunFor))
+	_, err = parcel.DropOlder(e.BegunDir(), time.Now().Add(-begunFor))
 	found, terrs := e.cat.Trash()
 	failures = append(append(failures, err), terrs...)
 	for _, d := range found {
-		failures = append(failures, e.reclaimOne(ctx, d))
+		failures = append(failures, e.Sandboxes.ReclaimOne(ctx, d))
 	}
-	backends, err := e.everyBackend(ctx)
+	backends, err := e.Host.EveryBackend(ctx)
 	failures = append(failures, err)
 	for _, b := range backends {
 		n, err := e.collectLost(ctx, b)
 		c.Snapshots += n
-		failures = append(failures, err, sweep(ctx, b), e.stock(ctx, b))
+		failures = append(failures, err, sweep(ctx, b), stock(ctx, b))
 	}
 	return c, errors.Join(failures...)
 }
@@ -66,7 +63,7 @@ func sweep(ctx context.Context, b snapshot.Backend) error {
 }
 
 // stock puts a ready-made fork of the newest base by, for the next command.
-func (e *Engine) stock(ctx context.Context, b snapshot.Backend) error {
+func stock(ctx context.Context, b snapshot.Backend) error {
 	s, ok := b.(snapshot.Stocker)
 	if !ok {
 		return nil
@@ -76,77 +73,6 @@ func (e *Engine) stock(ctx context.Context, b snapshot.Backend) error {
 		err = errors.Join(err, s.Stock(ctx, id, 1))
 	}
 	return err
-}
-
-// sweepLock is held by the one process that collects; nil when another does.
-func (e *Engine) sweepLock() (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(e.cat.Dir(), "sweeping"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, &errs.Error{Op: "collecting", Path: e.cat.Dir(), Kind: errs.KindOf(err), Err: err}
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	return f, nil
-}
-
-// sweepLater starts a collection that outlives this command, or collects now
-// where there is nothing to start.
-func (e *Engine) sweepLater(ctx context.Context) error {
-	if err := fault.Point(ctx, "start to clean up"); err != nil {
-		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
-	}
-	if len(e.sweeper) == 0 {
-		if err := e.collect(context.WithoutCancel(ctx)); err != nil {
-			e.notice("not everything was cleaned up: " + err.Error())
-		}
-		return nil
-	}
-	args := append(append([]string{}, e.sweeper...), e.cat.Dir())
-	if _, err := run.Background(args, nil); err != nil {
-		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
-	}
-	return nil
-}
-
-// everyBackend opens each backend that holds anything: once for those whose
-// data lies in the state directory, once a place for the others.
-func (e *Engine) everyBackend(ctx context.Context) ([]snapshot.Backend, error) {
-	records, failures := e.cat.List()
-	places, err := e.cat.Places()
-	failures = append(failures, err)
-	for _, r := range records {
-		for _, t := range r.Trees {
-			places = append(places, catalog.Place{Driver: t.Driver, Path: t.Path})
-		}
-	}
-	for _, d := range e.drivers {
-		if _, err := os.Stat(e.cat.DataDir(d.Name)); err == nil {
-			places = append(places, catalog.Place{Driver: d.Name, Path: "/"})
-		}
-	}
-	seen := map[string]bool{}
-	var found []snapshot.Backend
-	for _, p := range places {
-		b, err := e.backendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
-		if err != nil {
-			continue // not of a kind this driver holds, or gone
-		}
-		key := p.Driver
-		if h, ok := b.(snapshot.Hider); ok {
-			for _, path := range h.Hidden() {
-				key += " " + path
-			}
-		}
-		if !seen[key] {
-			seen[key], found = true, append(found, b)
-		}
-	}
-	return found, errors.Join(failures...)
 }
 
 // collectLost removes the snapshots and forks whose sandbox is gone and which
@@ -254,7 +180,7 @@ func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snaps
 // AwaitSweeper waits until no other process collects. Errors: ErrInterrupted.
 func (e *Engine) AwaitSweeper(ctx context.Context) error {
 	for {
-		lock, err := e.sweepLock()
+		lock, err := e.Sandboxes.SweepLock()
 		if err != nil {
 			return err
 		}
@@ -275,9 +201,9 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error, err error) {
 	all, err := e.cat.Places()
 	in := slices.DeleteFunc(all, func(p catalog.Place) bool {
-		b, err := e.backendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
+		b, err := e.Host.BackendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
 		h, ok := b.(snapshot.Hider)
-		return err != nil || !ok || slices.ContainsFunc(h.Hidden(), func(path string) bool { return !within(path, dir) })
+		return err != nil || !ok || slices.ContainsFunc(h.Hidden(), func(path string) bool { return !hostfs.Within(path, dir) })
 	})
 	return func() error { return e.cat.DropPlaces(in) }, err
 }
@@ -286,7 +212,7 @@ func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error,
 // and no sandbox refers to: what [Engine.Collect] leaves as the newest. A driver
 // that does not hold the tree has none.
 func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
-	b, err := e.backendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
+	b, err := e.Host.BackendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
 	if errors.Is(err, errs.ErrNotSupported) || errors.Is(err, errs.ErrNotFound) {
 		return nil // it holds nothing of the tree
 	}
@@ -311,3 +237,8 @@ func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	}
 	return sweep(ctx, b)
 }
+
+// begunFor is how long what came of a parcel is kept.
+const begunFor = 7 * 24 * time.Hour
+
+func (e *Engine) BegunDir() string { return filepath.Join(e.cat.Dir(), "begun") }

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -21,20 +21,20 @@ func TestWhatIsAppliedIsNobodyElsesWhoeverLooks(t *testing.T) {
 		b.in(name, fmt.Sprintf("for f in $(seq 200); do echo x > %s-$f; done", name))
 		looked := make(chan error, 1)
 		go func() {
-			c, err := other.Diff(t.Context(), name, "", "")
+			c, err := other.Compare.Diff(t.Context(), name, "", "")
 			if err == nil {
 				c.Close()
 			}
 			looked <- err
 		}()
-		some := engine.ApplyOptions{Paths: []string{filepath.Join(b.workspace, name+"-1")}}
-		if _, err := b.Apply(t.Context(), name, some); err != nil {
+		some := reconcile.ApplyOptions{Paths: []string{filepath.Join(b.workspace, name+"-1")}}
+		if _, err := b.Reconcile.Apply(t.Context(), name, some); err != nil {
 			t.Error(err)
 		}
 		if err := <-looked; err != nil {
 			t.Error(err)
 		}
-		if _, err := b.Apply(t.Context(), name, engine.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Apply(t.Context(), name, reconcile.ApplyOptions{}); err != nil {
 			t.Errorf("the rest of %s: %v", name, err)
 		}
 		if err := b.Remove(t.Context(), name); err != nil {

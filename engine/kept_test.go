@@ -41,7 +41,7 @@ func (b *bench) in(name, script string) string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	p, err := b.Exec(b.t.Context(), name, isolate.Command{Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace, Stdout: w, Stderr: w})
+	p, err := b.Supervise.Exec(b.t.Context(), name, isolate.Command{Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace, Stdout: w, Stderr: w})
 	w.Close()
 	if err != nil {
 		b.t.Fatal(err)
@@ -58,7 +58,7 @@ func (b *bench) in(name, script string) string {
 // changed lists what differs between two states of a sandbox's workspace.
 func (b *bench) changed(name, from, to string) []string {
 	b.t.Helper()
-	c, err := b.Diff(b.t.Context(), name, from, to)
+	c, err := b.Compare.Diff(b.t.Context(), name, from, to)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestALiveSandboxIsForkedAtOneMoment(t *testing.T) { asBoth(t, aLiveSandboxI
 
 func aLiveSandboxIsForkedAtOneMoment(t *testing.T, b *bench) {
 	b.new("live")
-	p, err := b.Exec(t.Context(), "live", isolate.Command{
+	p, err := b.Supervise.Exec(t.Context(), "live", isolate.Command{
 		Args: []string{"/bin/sh", "-c", "i=0; while :; do i=$((i+1)); echo $i > a; echo $i > b; done"},
 		Env:  []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace,
 	})

@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -30,9 +33,9 @@ type Info struct {
 	Drift Drift `json:"drift"`
 	// Conflicts are what a refresh has left in it and nobody has resolved. Only
 	// [Engine.Show] looks for them.
-	Conflicts []CarryConflict `json:"conflicts,omitempty"`
+	Conflicts []reconcile.CarryConflict `json:"conflicts,omitempty"`
 	// Unfinished is a promotion of it that waits for its target, nil for none.
-	Unfinished *Unfinished `json:"unfinished,omitempty"`
+	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }
 
 // Drift is how far the real tree has moved since a base was taken.
@@ -80,17 +83,17 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	}
 	info, err := e.describe(ctx, rec, nil)
 	if err == nil {
-		info.Conflicts, err = e.Conflicts(ctx, name)
+		info.Conflicts, err = e.Reconcile.Conflicts(ctx, name)
 	}
 	return info, err
 }
 
 // describe completes a record. Without walks its drift is looked at more closely.
 func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
-	info := Info{Record: r, Base: "frozen", Size: -1, Unfinished: e.unfinishedOf(r.Name)}
-	conn, err := e.dial(ctx, r)
+	info := Info{Record: r, Base: "frozen", Size: -1, Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
+	conn, err := e.Supervise.Dial(ctx, r)
 	switch {
-	case errors.Is(err, errSilent):
+	case errors.Is(err, supervise.ErrSilent):
 		info.Running, err = true, nil
 	case err == nil && conn != nil:
 		info.Running = true
@@ -107,7 +110,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 		}
 	}
 	for _, t := range r.Trees {
-		b, berr := e.backendOf(ctx, t)
+		b, berr := e.Host.BackendOf(ctx, t)
 		if berr != nil {
 			err = first(err, berr)
 			continue
@@ -121,7 +124,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 			}
 		}
 	}
-	if t, ok := holderOf(r); ok {
+	if t, ok := compare.HolderOf(r); ok {
 		if !t.Frozen {
 			info.Base = "live"
 		}
@@ -132,7 +135,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 
 // driftBudget bounds how long is looked for the drift of a sandbox, or of all
 // with a live base of one workspace: about 200,000 warm files.
-const driftBudget = 200 * time.Millisecond
+const DriftBudget = 200 * time.Millisecond
 
 // driftWalks are walks of workspaces, for what was changed since the oldest live
 // base of each.
@@ -148,7 +151,7 @@ type driftWalk struct {
 func walksOf(records []*catalog.Record) driftWalks {
 	walks := driftWalks{}
 	for _, r := range records {
-		t, ok := holderOf(r)
+		t, ok := compare.HolderOf(r)
 		if !ok || t.Frozen {
 			continue
 		}
@@ -164,12 +167,12 @@ func walksOf(records []*catalog.Record) driftWalks {
 // countDrift counts what has moved in the real workspace. It is not known where
 // that takes too long, or cannot be found out.
 func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tree, walks driftWalks) Drift {
-	ctx, cancel := context.WithTimeout(ctx, driftBudget)
+	ctx, cancel := context.WithTimeout(ctx, DriftBudget)
 	defer cancel()
 	d := Drift{Since: t.Taken}
 	w := walks[r.Workspace]
 	if w == nil || t.Frozen {
-		report, err := e.driftOf(ctx, r)
+		report, err := e.Compare.DriftOfRecord(ctx, r)
 		if err == nil {
 			d.Known, d.Paths, d.Both = true, report.Files, report.Both
 		}
@@ -178,7 +181,7 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 	if !w.walked {
 		oldest := t
 		oldest.Taken, w.walked = w.since, true
-		w.found, _, w.err = e.realChanges(ctx, r, oldest)
+		w.found, _, w.err = e.Compare.RealChanges(ctx, r, oldest)
 	}
 	var changes []diff.Change
 	for _, c := range w.found {
@@ -186,9 +189,9 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 			changes = append(changes, c)
 		}
 	}
-	promoted, err := e.promoted(r.Name)
+	promoted, err := e.Compare.Promoted(r.Name)
 	if w.err == nil && err == nil {
-		d.Known, d.Paths = true, filesIn(driftPaths(t, changes, promoted))
+		d.Known, d.Paths = true, compare.FilesIn(compare.DriftPaths(t, changes, promoted))
 	}
 	return d
 }

@@ -282,7 +282,7 @@ func (m *model) boxEdits(name string) {
 	}
 	if m.step.looked { // as when a keeper ends
 		box.looked(m.at)
-		c, err := m.b.Diff(context.Background(), name, "", "")
+		c, err := m.b.Compare.Diff(context.Background(), name, "", "")
 		m.must(err)
 		c.Close()
 		m.say("and is looked at")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 )
@@ -32,7 +33,7 @@ var errRehearsal = errors.New("rehearsed")
 
 // do does an operation, by its words, as the step says: as it should be, with a
 // failure, or in a process that is killed. Then the next command mends.
-func (m *model) do(words ...string) (r engine.Refreshed, err error) {
+func (m *model) do(words ...string) (r reconcile.Refreshed, err error) {
 	switch {
 	case m.step.killed > 0:
 		r, err = m.kill(strings.Join(append([]string{"model"}, words...), " "))
@@ -56,7 +57,7 @@ func (m *model) do(words ...string) (r engine.Refreshed, err error) {
 	return r, err
 }
 
-func (m *model) fail(words []string) (r engine.Refreshed, err error) {
+func (m *model) fail(words []string) (r reconcile.Refreshed, err error) {
 	var passed atomic.Int64
 	at := int64(m.step.fails)
 	ctx := fault.With(context.Background(), func(step string) error {
@@ -87,7 +88,7 @@ func (m *model) ends() {
 }
 
 // kill does an operation in a child that is killed at some step.
-func (m *model) kill(op string) (r engine.Refreshed, err error) {
+func (m *model) kill(op string) (r reconcile.Refreshed, err error) {
 	began := time.Now()
 	o := m.b.child(op, m.step.killed, "kill")
 	m.p.took["in a child"] += time.Since(began)
@@ -116,7 +117,7 @@ func modelKinds() []error {
 
 // modelOperation does what words say: the operation, the sandbox, and what more
 // it needs.
-func modelOperation(ctx context.Context, e *engine.Engine, words []string) (r engine.Refreshed, err error) {
+func modelOperation(ctx context.Context, e *engine.Engine, words []string) (r reconcile.Refreshed, err error) {
 	words = append(words, "", "")
 	name, arg := words[1], words[2]
 	var mine, theirs []string
@@ -128,17 +129,17 @@ func modelOperation(ctx context.Context, e *engine.Engine, words []string) (r en
 	}
 	switch words[0] {
 	case opPromote:
-		o := engine.PromoteOptions{Mine: mine, Theirs: theirs}
+		o := reconcile.PromoteOptions{Mine: mine, Theirs: theirs}
 		if mine == nil && theirs == nil {
 			o.Plan = arg
 		}
-		_, err = e.Promote(ctx, name, o)
+		_, err = e.Reconcile.Promote(ctx, name, o)
 	case opApply:
-		_, err = e.Apply(ctx, name, engine.ApplyOptions{})
+		_, err = e.Reconcile.Apply(ctx, name, reconcile.ApplyOptions{})
 	case opRefresh:
-		r, err = e.Refresh(ctx, name, engine.RefreshOptions{Mine: mine, Theirs: theirs})
+		r, err = e.Reconcile.Refresh(ctx, name, reconcile.RefreshOptions{Mine: mine, Theirs: theirs})
 	case opUndo:
-		_, err = e.Undo(ctx, "")
+		_, err = e.Reconcile.Undo(ctx, "")
 	case opSnapshot:
 		_, err = e.Snapshot(ctx, name, arg)
 	case opRollback:

@@ -7,17 +7,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 )
 
 func (m *model) promotes(name string) {
 	ctx, box := context.Background(), m.boxes[name]
 	view, before := m.look(name), m.real()
-	list, err := m.b.Promotions()
+	list, err := m.b.Reconcile.Promotions()
 	m.must(err)
-	plan, err := m.b.PlanOf(ctx, name, engine.PlanOptions{})
+	plan, err := m.b.Reconcile.PlanOf(ctx, name, reconcile.PlanOptions{})
 	m.must(err)
 	m.untouched(before, "a plan")
 	box.looked(m.at)
@@ -47,7 +47,7 @@ func (m *model) promotes(name string) {
 	if err != nil && !errors.Is(err, errRehearsal) {
 		m.untouched(before, "a promotion that was refused")
 	}
-	left, lerr := m.b.Promotions()
+	left, lerr := m.b.Reconcile.Promotions()
 	m.must(lerr)
 	if len(left) == len(list) && len(left) < promote.History {
 		m.untouched(before, "a promotion that nobody can undo")
@@ -95,7 +95,7 @@ func (m *model) carried(name, how string, view, before, after modelTree, answere
 
 func (m *model) applies(name string) {
 	view, before := m.look(name), m.real()
-	list, err := m.b.Promotions()
+	list, err := m.b.Reconcile.Promotions()
 	m.must(err)
 	_, err = m.do(opApply, name)
 	after := m.real()
@@ -103,7 +103,7 @@ func (m *model) applies(name string) {
 	if err != nil && !errors.Is(err, errRehearsal) {
 		m.untouched(before, "an apply that was refused")
 	}
-	left, lerr := m.b.Promotions()
+	left, lerr := m.b.Reconcile.Promotions()
 	m.must(lerr)
 	if len(left) != len(list) || len(left) == promote.History && !maps.Equal(before, after) {
 		m.done = append(m.done, modelPromotion{before, after})
@@ -121,12 +121,12 @@ func (m *model) applies(name string) {
 }
 
 func (m *model) undoes() {
-	list, err := m.b.Promotions()
+	list, err := m.b.Reconcile.Promotions()
 	m.must(err)
 	before := m.real()
 	_, err = m.do(opUndo)
 	after := m.real()
-	left, lerr := m.b.Promotions()
+	left, lerr := m.b.Reconcile.Promotions()
 	m.must(lerr)
 	if len(left) == len(list) {
 		m.untouched(before, "an undo that did not happen")
@@ -154,7 +154,7 @@ func (m *model) undoes() {
 func present(t modelTree, f string) bool { _, ok := t[f]; return ok }
 
 // places are those that conflicts are about, wherever a side has them.
-func (m *model) places(conflicts []engine.CarryConflict) map[string]bool {
+func (m *model) places(conflicts []reconcile.CarryConflict) map[string]bool {
 	all := map[string]bool{}
 	for _, c := range conflicts {
 		for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {

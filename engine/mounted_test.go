@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // mounterEnv tells the user's half of a test that root is there to mount.
@@ -97,7 +96,7 @@ func TestMountsThatComeAndGoDisturbNobody(t *testing.T) {
 			t.Errorf("the fork has %q", got)
 		}
 		b.expect(fork, "", "", "A new", "D old")
-		if got := b.told(engine.Ref{Sandbox: name}, engine.Ref{Sandbox: fork}); got == "" {
+		if got := b.told(compare.Ref{Sandbox: name}, compare.Ref{Sandbox: fork}); got == "" {
 			t.Error("two sandboxes that differ compare equal")
 		}
 		for _, n := range []string{name, fork} {
@@ -237,9 +236,9 @@ func TestAMountThatStaysInATreeIsToldAndLivedWith(t *testing.T) {
 
 	b.turnOfRoot(1)
 	inside := filepath.Join(b.workspace, "inside")
-	_, err := b.Exec(t.Context(), "one", b.command("true"))
+	_, err := b.Supervise.Exec(t.Context(), "one", b.command("true"))
 	b.names(err, inside)
-	if c, err := b.Diff(t.Context(), "one", "", ""); err == nil {
+	if c, err := b.Compare.Diff(t.Context(), "one", "", ""); err == nil {
 		c.Close()
 		t.Error("the workspace has a mount in it, and is compared all the same")
 	} else {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/workflow/transfer"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +28,7 @@ func TestWhatIsMountedHereHasItsPlaceInWhatCame(t *testing.T) {
 			p.near.write("file", "one")
 			p.near.new("fix")
 			p.near.in("fix", there)
-			p.carry(t, engine.SendRequest{Sandbox: "fix"})
+			p.carry(t, transfer.SendRequest{Sandbox: "fix"})
 			p.placed(t, there == ":")
 		})
 	}
@@ -62,7 +62,7 @@ func (p *pairing) placed(t *testing.T, untouched bool) {
 	if text := p.far.in("fix", "cat file sub/data/i config"); text != "onemountedabove" {
 		t.Errorf("it has %q", text)
 	}
-	changes, err := p.far.Diff(t.Context(), "fix", "", "")
+	changes, err := p.far.Compare.Diff(t.Context(), "fix", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestWhatCameOfAnotherTypeAtAPlaceIsRefused(t *testing.T) {
 			p.far.mounted(t)
 			p.near.new("fix")
 			p.near.in("fix", there)
-			p.refused(t, engine.SendRequest{Sandbox: "fix"}, place)
+			p.refused(t, transfer.SendRequest{Sandbox: "fix"}, place)
 			if list, err := p.far.List(t.Context()); err != nil || len(list) > 0 {
 				t.Errorf("there are %+v, %v", list, err)
 			}
@@ -97,7 +97,7 @@ func TestWhatCameOfAnotherTypeAtAPlaceIsRefused(t *testing.T) {
 }
 
 // refused looks that what is sent is not received because of a place.
-func (p *pairing) refused(t *testing.T, req engine.SendRequest, place string) {
+func (p *pairing) refused(t *testing.T, req transfer.SendRequest, place string) {
 	t.Helper()
 	way, _ := p.parcel(t, req)
 	_, err := p.receive(bytes.NewReader(way))
@@ -125,7 +125,7 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 			near.write("file", "one")
 			near.new("fix")
 			near.in("fix", "mkdir sub; echo x > sub/x")
-			p.carry(t, engine.SendRequest{Sandbox: "fix"})
+			p.carry(t, transfer.SendRequest{Sandbox: "fix"})
 			far.removeLater("fix")
 			for i, script := range []string{
 				"echo more > sub/more; echo x > config", "rm -r sub config", "mkdir -p sub/data/deep; echo x > sub/data/deep/x; echo y > config", "rm -r sub/data; mkdir sub/data; chmod 750 sub",
@@ -133,11 +133,11 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 				"mv sub moved", "rm -r moved",
 			} {
 				near.in("fix", script)
-				has, err := far.Have("fix")
+				has, err := transfer.New(far.Engine).Have("fix")
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := p.carry(t, engine.SendRequest{Sandbox: "fix", Have: has})
+				got := p.carry(t, transfer.SendRequest{Sandbox: "fix", Have: has})
 				if got.New {
 					t.Fatalf("after %q all is sent", script)
 				}
@@ -150,12 +150,12 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 				p.likeThere(t, i, got)
 			}
 			near.in("fix", "mkdir -p sub; echo x > sub/data")
-			has, err := far.Have("fix")
+			has, err := transfer.New(far.Engine).Have("fix")
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.refused(t, engine.SendRequest{Sandbox: "fix", Have: has}, "sub/data")
-			if now, err := far.Have("fix"); err != nil || len(now) < len(has) {
+			p.refused(t, transfer.SendRequest{Sandbox: "fix", Have: has}, "sub/data")
+			if now, err := transfer.New(far.Engine).Have("fix"); err != nil || len(now) < len(has) {
 				t.Errorf("it has %v, %v, and had %v", now, err, has)
 			}
 		})
@@ -163,10 +163,10 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 }
 
 // likeThere looks that a state has what was sent, and besides that places alone.
-func (p *pairing) likeThere(t *testing.T, step int, got engine.Received) {
+func (p *pairing) likeThere(t *testing.T, step int, got transfer.Received) {
 	t.Helper()
 	names := func(b *bench) []string {
-		dir, err := b.OpenState(t.Context(), "fix", got.State)
+		dir, err := transfer.New(b.Engine).OpenState(t.Context(), "fix", got.State)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -38,11 +38,11 @@ func TestWhatHadMovedWhenItWasReadIsTold(t *testing.T) {
 			tick()
 			b.write("read", "real")
 			b.write("unread", "real")
-			busy, err := b.Exec(t.Context(), "s", isolate.Command{Args: []string{"/bin/sleep", "60"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace})
+			busy, err := b.Supervise.Exec(t.Context(), "s", isolate.Command{Args: []string{"/bin/sleep", "60"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace})
 			must(err)
 			read := func() map[string]bool {
 				t.Helper()
-				r, err := b.DriftOf(t.Context(), "s")
+				r, err := b.Compare.DriftOf(t.Context(), "s")
 				must(err)
 				return readIn(r)
 			}
@@ -54,7 +54,7 @@ func TestWhatHadMovedWhenItWasReadIsTold(t *testing.T) {
 			defer cancel()
 			enough := errors.New("enough")
 			go func() {
-				done <- b.FollowDrift(ctx, "s", func(r engine.DriftReport) error {
+				done <- b.Supervise.FollowDrift(ctx, "s", func(r compare.DriftReport) error {
 					got := readIn(r)
 					if told <- got; got["read"] {
 						return enough
@@ -81,7 +81,7 @@ func TestWhatHadMovedWhenItWasReadIsTold(t *testing.T) {
 }
 
 // readIn are the names of files that have moved, and whether each was read.
-func readIn(r engine.DriftReport) map[string]bool {
+func readIn(r compare.DriftReport) map[string]bool {
 	all := map[string]bool{}
 	for _, p := range r.Paths {
 		if st, err := os.Stat(p.Path); err == nil && st.Mode().IsRegular() {

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -28,7 +28,7 @@ func TestWhatABackendKeptIsMergedWith(t *testing.T) {
 	}
 	b.removeLater("s")
 	// As long as something runs nobody looks.
-	idle, err := b.Exec(t.Context(), "s", isolate.Command{
+	idle, err := b.Supervise.Exec(t.Context(), "s", isolate.Command{
 		Args: []string{"/bin/sleep", "1000"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace,
 	})
 	if err != nil {
@@ -39,14 +39,14 @@ func TestWhatABackendKeptIsMergedWith(t *testing.T) {
 	for _, name := range []string{"written", "replaced"} {
 		b.write(name, "one\n2\n3\n4\n5\ntheirs\n")
 	}
-	if err := errors.Join(idle.Close(), b.Stop(t.Context(), "s")); err != nil {
+	if err := errors.Join(idle.Close(), b.Supervise.Stop(t.Context(), "s")); err != nil {
 		t.Fatal(err)
 	}
-	r, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{})
+	r, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{})
 	if err != nil || len(r.Conflicts) > 0 {
 		t.Fatalf("conflicts: %+v, %v", r.Conflicts, err)
 	}
-	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); err != nil {
+	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"written", "replaced"} {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -83,16 +83,16 @@ func TestNoPlaceOfAnOpenConflictIsPromotedByName(t *testing.T) {
 		}
 		tick()
 		b.refreshed("s", 1)
-		if err := b.Stop(t.Context(), "s"); err != nil {
+		if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
-		if err := promoteError(b, engine.PromoteOptions{PlanOptions: engine.PlanOptions{Only: []string{"d/x"}}}); !errors.Is(err, errs.ErrConflict) {
+		if err := promoteError(b, reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Only: []string{"d/x"}}}); !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("a file in a directory that waits for an answer: %v", err)
 		}
 		if _, err := os.Lstat(filepath.Join(b.workspace, "d")); err == nil {
 			t.Error("it was promoted")
 		}
-		if err := promoteError(b, engine.PromoteOptions{PlanOptions: engine.PlanOptions{Only: []string{"fine"}}}); err != nil {
+		if err := promoteError(b, reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Only: []string{"fine"}}}); err != nil {
 			t.Errorf("what does not wait: %v", err)
 		}
 	})
@@ -114,10 +114,10 @@ func TestARenamedTextIsNotAtItsOldPlaceAfterMarks(t *testing.T) {
 			t.Errorf("refreshed: %q", got)
 		}
 		b.in("s", "printf resolved > new")
-		if err := b.Stop(t.Context(), "s"); err != nil {
+		if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
-		if err := promoteError(b, engine.PromoteOptions{}); err != nil {
+		if err := promoteError(b, reconcile.PromoteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Lstat(filepath.Join(b.workspace, "old")); err == nil || b.read("new") != "resolved" {
@@ -126,14 +126,14 @@ func TestARenamedTextIsNotAtItsOldPlaceAfterMarks(t *testing.T) {
 	})
 }
 
-func answersOfBoth() map[string]engine.RefreshOptions {
-	return map[string]engine.RefreshOptions{"mine": {Mine: []string{"."}}, "theirs": {Theirs: []string{"."}}}
+func answersOfBoth() map[string]reconcile.RefreshOptions {
+	return map[string]reconcile.RefreshOptions{"mine": {Mine: []string{"."}}, "theirs": {Theirs: []string{"."}}}
 }
 
 // halt ends what runs in a sandbox, and has what its keeper keeps be kept.
 func (b *bench) halt(name string) {
 	b.t.Helper()
-	if err := b.Stop(b.t.Context(), name); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), name); err != nil {
 		b.t.Fatal(err)
 	}
 	b.changed(name, "", "")
@@ -157,22 +157,22 @@ func (b *bench) rename(from, to string) {
 // refreshed brings reality into a sandbox, with so many conflicts.
 func (b *bench) refreshed(name string, conflicts int) {
 	b.t.Helper()
-	r, err := b.Refresh(b.t.Context(), name, engine.RefreshOptions{})
+	r, err := b.Reconcile.Refresh(b.t.Context(), name, reconcile.RefreshOptions{})
 	if err != nil || len(r.Conflicts) != conflicts {
 		b.t.Fatalf("refresh: %+v, %v", r, err)
 	}
 }
 
 // answered answers all conflicts of a sandbox, and promotes.
-func (b *bench) answered(name string, o engine.RefreshOptions) {
+func (b *bench) answered(name string, o reconcile.RefreshOptions) {
 	b.t.Helper()
-	if err := b.Stop(b.t.Context(), name); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), name); err != nil {
 		b.t.Fatal(err)
 	}
-	if r, err := b.Refresh(b.t.Context(), name, o); err != nil || len(r.Conflicts) > 0 {
+	if r, err := b.Reconcile.Refresh(b.t.Context(), name, o); err != nil || len(r.Conflicts) > 0 {
 		b.t.Fatalf("answered: %+v, %v", r, err)
 	}
-	if _, err := b.Promote(b.t.Context(), name, engine.PromoteOptions{}); err != nil {
+	if _, err := b.Reconcile.Promote(b.t.Context(), name, reconcile.PromoteOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
 }

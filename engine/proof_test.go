@@ -10,7 +10,9 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/selftest"
 )
 
 // probing is this program as the one that tries walls; as "crossed" it says of a wall
@@ -28,7 +30,7 @@ func probing(args []string) int {
 func TestWhereAWallDoesNotHoldNothingIsStarted(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		for _, as := range []string{"probe", "crossed"} {
-			e, err := engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers(), Probe: []string{"/proc/self/exe", as}})
+			e, err := engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers(), Probe: []string{"/proc/self/exe", as}, SelfTest: selftest.For})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +53,7 @@ func TestWhereAWallDoesNotHoldNothingIsStarted(t *testing.T) {
 				t.Fatal(rerr)
 			}
 			if as == "crossed" {
-				if !errors.Is(err, engine.ErrWall) || !errors.Is(errs.KindOf(err), engine.ErrWall) || !strings.Contains(err.Error(), "mount: it was done") || len(said) > 0 {
+				if !errors.Is(err, supervise.ErrWall) || !errors.Is(errs.KindOf(err), supervise.ErrWall) || !strings.Contains(err.Error(), "mount: it was done") || len(said) > 0 {
 					t.Errorf("%v, and it said %q", err, said)
 				}
 				continue

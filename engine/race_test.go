@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/race"
 )
 
 // asAll runs a test as root on overlay and on btrfs, and as an ordinary user.
@@ -26,17 +26,17 @@ func asAll(t *testing.T, test func(t *testing.T, b *bench)) {
 }
 
 // tries is a request with an attempt for each script.
-func (b *bench) tries(scripts ...string) engine.RaceRequest {
-	req := engine.RaceRequest{Request: b.request()}
+func (b *bench) tries(scripts ...string) race.RaceRequest {
+	req := race.RaceRequest{Request: b.request()}
 	for _, s := range scripts {
 		req.Attempts = append(req.Attempts, b.command(s))
 	}
 	return req
 }
 
-func (b *bench) race(req engine.RaceRequest) *engine.Race {
+func (b *bench) race(req race.RaceRequest) *race.Race {
 	b.t.Helper()
-	r, err := b.Race(b.t.Context(), req)
+	r, err := race.New(b.Engine).Race(b.t.Context(), req)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func (b *bench) race(req engine.RaceRequest) *engine.Race {
 }
 
 // over ends a race, and looks for what it left.
-func (b *bench) over(r *engine.Race) {
+func (b *bench) over(r *race.Race) {
 	b.t.Helper()
 	if err := r.Close(context.Background()); err != nil {
 		b.t.Error(err)
@@ -67,14 +67,14 @@ func (b *bench) over(r *engine.Race) {
 	b.sound("after a race's sandboxes are removed")
 }
 
-func states(r *engine.Race) (list []engine.AttemptState) {
+func states(r *race.Race) (list []race.AttemptState) {
 	for _, a := range r.Attempts {
 		list = append(list, a.State)
 	}
 	return list
 }
 
-func (b *bench) wantStates(r *engine.Race, want ...engine.AttemptState) {
+func (b *bench) wantStates(r *race.Race, want ...race.AttemptState) {
 	b.t.Helper()
 	if !slices.Equal(states(r), want) {
 		b.t.Errorf("states %q, want %q: %+v", states(r), want, r.Attempts)
@@ -98,19 +98,19 @@ func TestEachAttemptRunsInASandboxOfItsOwnOnOneBase(t *testing.T) {
 			`echo "$SNAPFS_ATTEMPT of $SNAPFS_ATTEMPTS" >&2; echo two > f; echo x > g`,
 			`echo one > f; exit 3`,
 		))
-		b.wantStates(r, engine.Passed, engine.Passed, engine.Failed)
+		b.wantStates(r, race.Passed, race.Passed, race.Failed)
 		for i, want := range []string{"1 of 3\n", "2 of 3\n", ""} {
 			if got := b.text(r.Attempts[i].Output); got != want {
 				t.Errorf("attempt %d wrote %q, want %q", i+1, got, want)
 			}
 		}
-		if got, want := fmt.Sprint(r.Compared), fmt.Sprint(engine.Comparison{
-			Paths:     []engine.ComparedPath{{Path: "f", Alike: [][]int{{1, 3}, {2}}}, {Path: "g", Alike: [][]int{{2}}}},
+		if got, want := fmt.Sprint(r.Compared), fmt.Sprint(race.Comparison{
+			Paths:     []race.ComparedPath{{Path: "f", Alike: [][]int{{1, 3}, {2}}}, {Path: "g", Alike: [][]int{{2}}}},
 			Identical: [][]int{{1, 3}},
 		}); got != want {
 			t.Errorf("compared: %s, want %s", got, want)
 		}
-		if s := r.Attempts[1].Size; s == nil || *s != (engine.ResultSize{Paths: 2, Added: 2, Deleted: 1}) {
+		if s := r.Attempts[1].Size; s == nil || *s != (race.ResultSize{Paths: 2, Added: 2, Deleted: 1}) {
 			t.Errorf("the second changed %+v", s)
 		}
 		if e := r.Attempts[2].Ended; e == nil || e.Status != 3 {
@@ -166,7 +166,7 @@ func TestACheckDecidesAndIsNoPartOfTheResult(t *testing.T) {
 		check := b.command(`echo "checking $SNAPFS_ATTEMPT"; mkdir -p build; echo object > build/o; cp f f.tested; echo spoilt >> f; grep -q good f`)
 		req.Check = &check
 		r := b.race(req)
-		b.wantStates(r, engine.Passed, engine.Failed, engine.Failed)
+		b.wantStates(r, race.Passed, race.Failed, race.Failed)
 		if got := b.text(r.Attempts[1].CheckOutput); got != "checking 2\n" {
 			t.Errorf("the check of attempt 2 wrote %q", got)
 		}
@@ -196,7 +196,7 @@ func TestWhatAnAttemptLeavesRunningEndsBeforeTheCheck(t *testing.T) {
 		check := b.command("a=$(wc -c < f); sleep 0.1; b=$(wc -c < f); test $a = $b && ! ps ax | grep -q '[4]1.75'")
 		req.Check = &check
 		r := b.race(req)
-		b.wantStates(r, engine.Passed, engine.Passed)
+		b.wantStates(r, race.Passed, race.Passed)
 		if aliveWith("41.75") {
 			t.Error("a daemon of an attempt outlives the race")
 		}
@@ -221,7 +221,7 @@ func TestTheFirstThatPassesStopsTheRest(t *testing.T) {
 		req.First = true
 		began := time.Now()
 		r := b.race(req)
-		b.wantStates(r, engine.Stopped, engine.Failed, engine.Passed, engine.Stopped)
+		b.wantStates(r, race.Stopped, race.Failed, race.Passed, race.Stopped)
 		if r.Winner != 3 || time.Since(began) > 10*time.Second || aliveWith("42.75") {
 			t.Errorf("winner %d after %v; some run still: %v", r.Winner, time.Since(began), aliveWith("42.75"))
 		}
@@ -236,7 +236,7 @@ func TestTheBestScoreWins(t *testing.T) {
 			score := b.command("echo told >&2; echo y > n.scored; cat n")
 			req.Score, req.Lower = &score, lower
 			r := b.race(req)
-			b.wantStates(r, engine.Passed, engine.Passed, engine.Failed, engine.Failed, engine.Passed)
+			b.wantStates(r, race.Passed, race.Passed, race.Failed, race.Failed, race.Passed)
 			if want := map[bool]int{false: 2, true: 5}[lower]; r.Winner != want {
 				t.Errorf("lower %v: %d wins, want %d", lower, r.Winner, want)
 			}
@@ -256,7 +256,7 @@ func TestAnAttemptThatCannotStartHindersNoOther(t *testing.T) {
 		req := b.tries("echo 1", "echo 2")
 		req.Attempts[0].Args = []string{"/no/such/command"}
 		r := b.race(req)
-		b.wantStates(r, engine.Broken, engine.Passed)
+		b.wantStates(r, race.Broken, race.Passed)
 		if !strings.Contains(r.Attempts[0].Why, "not found") {
 			t.Errorf("why: %q", r.Attempts[0].Why)
 		}
@@ -273,7 +273,7 @@ func TestAnAttemptThatTakesTooLongIsEnded(t *testing.T) {
 			req.Timeout = time.Second
 		}
 		r := b.race(req)
-		b.wantStates(r, engine.TimedOut, engine.Passed, engine.TimedOut)
+		b.wantStates(r, race.TimedOut, race.Passed, race.TimedOut)
 		if aliveWith("43.75") {
 			t.Error("it runs on")
 		}
@@ -286,9 +286,9 @@ func TestNoMoreThanJobsRunAtOnce(t *testing.T) {
 		req := b.tries(slices.Repeat([]string{"sleep 0.03"}, 6)...)
 		req.Jobs = 2
 		now, most := map[int]bool{}, 0
-		req.Progress = func(a engine.Attempt) {
+		req.Progress = func(a race.Attempt) {
 			delete(now, a.Number)
-			if a.State == engine.Running {
+			if a.State == race.Running {
 				now[a.Number] = true
 			}
 			most = max(most, len(now))
@@ -311,7 +311,7 @@ func TestALongOutputIsKeptWhole(t *testing.T) {
 			for i := range 1000 {
 				fmt.Fprintln(&want, a.Number, i+1, line)
 			}
-			if got := b.text(a.Output); a.State != engine.Passed || got != want.String()+"again\n" {
+			if got := b.text(a.Output); a.State != race.Passed || got != want.String()+"again\n" {
 				t.Errorf("attempt %d, %s, wrote %d bytes, want %d; the end: %q", a.Number, a.State, len(got), want.Len(), got[max(0, len(got)-200):])
 			}
 		}
@@ -325,12 +325,12 @@ func TestAnInterruptedRaceLeavesNothing(t *testing.T) {
 		req := b.tries(slices.Repeat([]string{"(setsid sleep 44.75 &); trap '' TERM; sleep 44.75"}, 4)...)
 		running := 0
 		req.Jobs = 3
-		req.Progress = func(a engine.Attempt) {
+		req.Progress = func(a race.Attempt) {
 			if running++; running == 3 {
 				time.AfterFunc(50*time.Millisecond, cancel)
 			}
 		}
-		_, err := b.Race(ctx, req)
+		_, err := race.New(b.Engine).Race(ctx, req)
 		if !errors.Is(errs.KindOf(err), errs.ErrInterrupted) || aliveWith("44.75") {
 			t.Errorf("%v; some run still: %v", err, aliveWith("44.75"))
 		}
@@ -347,7 +347,7 @@ func TestTwoRacesInOneWorkspace(t *testing.T) {
 			req := b.tries(slices.Repeat([]string{"echo $SNAPFS_ATTEMPT > f"}, 4)...)
 			check := b.command("test $(cat f) = $SNAPFS_ATTEMPT")
 			req.Check = &check
-			r, err := b.Race(t.Context(), req)
+			r, err := race.New(b.Engine).Race(t.Context(), req)
 			if err != nil {
 				t.Error(err)
 				return
@@ -383,7 +383,7 @@ func TestAKeptAttemptOutlivesTheOthers(t *testing.T) {
 		if got := b.in("fix-2", "cat f; ls"); got != "2\nf\n" {
 			t.Errorf("it holds %q", got)
 		}
-		c, err := b.Diff(t.Context(), "fix-2", "", "")
+		c, err := b.Compare.Diff(t.Context(), "fix-2", "", "")
 		if err != nil || c.Len() != 1 && c.Len() != 2 {
 			t.Errorf("its difference: %+v, %v", c, err)
 		}
@@ -397,8 +397,8 @@ func TestATakenNameStopsARaceBeforeItStarts(t *testing.T) {
 		b.new("fix-3")
 		req := b.tries("touch ran", "touch ran", "touch ran", "touch ran")
 		req.Name = "fix"
-		req.Progress = func(a engine.Attempt) { t.Errorf("attempt %d is %s", a.Number, a.State) }
-		if _, err := b.Race(t.Context(), req); !errors.Is(err, errs.ErrExists) {
+		req.Progress = func(a race.Attempt) { t.Errorf("attempt %d is %s", a.Number, a.State) }
+		if _, err := race.New(b.Engine).Race(t.Context(), req); !errors.Is(err, errs.ErrExists) {
 			t.Error(err)
 		}
 		b.sound("after a race that could not start")
@@ -448,15 +448,15 @@ func TestDriftDuringARaceIsTold(t *testing.T) {
 		b.write("g", "zero\n")
 		time.Sleep(20 * time.Millisecond)
 		req := b.tries("echo 1 > f; sleep 0.2", "echo 1 > h; sleep 0.2")
-		req.Progress = func(a engine.Attempt) {
-			if a.Number == 1 && a.State == engine.Running {
+		req.Progress = func(a race.Attempt) {
+			if a.Number == 1 && a.State == race.Running {
 				b.write("f", "mine\n")
 				b.write("g", "mine\n")
 			}
 		}
 		r := b.race(req)
 		for i, both := range []int{1, 0} {
-			if d := r.Attempts[i].Drift; d == nil || *d != (engine.ResultDrift{Paths: 2, Both: both}) {
+			if d := r.Attempts[i].Drift; d == nil || *d != (race.ResultDrift{Paths: 2, Both: both}) {
 				t.Errorf("drift of attempt %d: %+v", i+1, d)
 			}
 		}
@@ -467,7 +467,7 @@ func TestDriftDuringARaceIsTold(t *testing.T) {
 // The outputs of the last ten races stay, and those of no other.
 func TestOutputsOfOldRacesGo(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
-		var last *engine.Race
+		var last *race.Race
 		for range 13 {
 			last = b.race(b.tries("echo x"))
 			if err := last.Close(t.Context()); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/race"
 )
 
 // raced is a race with a check, the second of whose attempts is kept as "k-2".
@@ -18,7 +19,7 @@ func raced() operation {
 			req.Name = "k"
 			check := b.command("touch built")
 			req.Check = &check
-			r, err := b.Race(ctx, req)
+			r, err := race.New(b.Engine).Race(ctx, req)
 			if err != nil {
 				return err
 			}

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/workflow/race"
 )
 
 // TestEightAttemptsShareTheCapturesOfOne: how long eight take to make, beside
@@ -18,7 +18,7 @@ func TestEightAttemptsShareTheCapturesOfOne(t *testing.T) {
 			b.write("f", string(rune('0'+n))) // so that no older snapshot will do
 			trees, bases := 0, map[snapshot.ID]bool{}
 			req := b.tries(slices.Repeat([]string{"true"}, n)...)
-			req.Progress = func(engine.Attempt) {
+			req.Progress = func(race.Attempt) {
 				if len(bases) == 0 {
 					trees, bases = b.basesNow(n)
 				}

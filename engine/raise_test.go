@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -59,7 +59,7 @@ func (b *bench) renamed(name, backend string) {
 	}
 	b.removeLater(name)
 	b.in(name, renames)
-	if err := b.Stop(b.t.Context(), name); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), name); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -79,11 +79,11 @@ func bare(list string) string {
 func TestWhatWasRenamedIsReadAfterItWasCarriedToTheRealTree(t *testing.T) {
 	carry := map[string]func(b *bench) error{
 		"apply": func(b *bench) error {
-			_, err := b.Apply(b.t.Context(), "c", engine.ApplyOptions{})
+			_, err := b.Reconcile.Apply(b.t.Context(), "c", reconcile.ApplyOptions{})
 			return err
 		},
 		"promote": func(b *bench) error {
-			_, err := b.Promote(b.t.Context(), "c", engine.PromoteOptions{})
+			_, err := b.Reconcile.Promote(b.t.Context(), "c", reconcile.PromoteOptions{})
 			return err
 		},
 	}
@@ -97,7 +97,7 @@ func TestWhatWasRenamedIsReadAfterItWasCarriedToTheRealTree(t *testing.T) {
 				if err := do(b); err != nil {
 					t.Fatal(err)
 				}
-				if err := b.Stop(t.Context(), "c"); err != nil {
+				if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 					t.Fatal(err)
 				}
 				after := b.in("c", has)
@@ -124,7 +124,7 @@ func inReal(t *testing.T, b *bench) string {
 func (b *bench) carriesOn(t *testing.T) {
 	t.Helper()
 	b.in("c", "echo on >> n/dd/sub/c; mv moved again; mv n/dd/q2 q3")
-	if err := b.Stop(t.Context(), "c"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
 	b.changed("c", "", "") // what its keeper keeps, and is not waited for
@@ -138,7 +138,7 @@ func (b *bench) carriesOn(t *testing.T) {
 	if b.in("c", "ls q3") != "q\n" {
 		t.Error("what the user made where a renamed directory was is shown in it")
 	}
-	if _, err := b.Promote(t.Context(), "c", engine.PromoteOptions{}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "c", reconcile.PromoteOptions{}); err != nil {
 		t.Error(err)
 	}
 	for name, want := range map[string]string{
@@ -157,11 +157,11 @@ func TestNothingIsRenamedUnderWhatRuns(t *testing.T) {
 		b.renamed("c", backend)
 		b.in("c", "echo plain > plain")
 		before := inReal(t, b)
-		p, err := b.Exec(t.Context(), "c", isolate.Command{Args: []string{"/bin/sleep", "1000"}, Dir: b.workspace})
+		p, err := b.Supervise.Exec(t.Context(), "c", isolate.Command{Args: []string{"/bin/sleep", "1000"}, Dir: b.workspace})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.Apply(t.Context(), "c", engine.ApplyOptions{})
+		_, err = b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{})
 		var e *errs.Error
 		if !errors.Is(err, errs.ErrBusy) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs stop c"}) {
 			t.Errorf("applied while something runs: %v", err)
@@ -169,10 +169,10 @@ func TestNothingIsRenamedUnderWhatRuns(t *testing.T) {
 		if inReal(t, b) != before {
 			t.Error("the real tree has changed")
 		}
-		if _, err = b.Apply(t.Context(), "c", engine.ApplyOptions{Paths: []string{b.workspace + "/plain"}}); err != nil {
+		if _, err = b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{Paths: []string{b.workspace + "/plain"}}); err != nil {
 			t.Error("what was not renamed is not applied:", err)
 		}
-		if err := errors.Join(b.Stop(t.Context(), "c"), p.Close()); err != nil {
+		if err := errors.Join(b.Supervise.Stop(t.Context(), "c"), p.Close()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -196,10 +196,10 @@ func TestWhatThereIsNoRoomToBringUpIsNotCarried(t *testing.T) {
 	}
 	b.removeLater("c")
 	b.in("c", "mv d dd")
-	if err := b.Stop(t.Context(), "c"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.Apply(t.Context(), "c", engine.ApplyOptions{})
+	_, err := b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{})
 	var e *errs.Error
 	if !errors.Is(err, errs.ErrNoSpace) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs limits c --set disk=none"}) {
 		t.Errorf("applied without room: %v", err)
@@ -229,7 +229,7 @@ func TestBringingUpIsSafeToKill(t *testing.T) {
 			if !o.killed && o.err != nil {
 				t.Fatalf("step %d: %v\n%s", n, o.err, o.out)
 			}
-			if err := b.Stop(t.Context(), "c"); err != nil {
+			if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 				t.Fatal(err)
 			}
 			if got := bare(b.in("c", has)); got != before {
@@ -264,7 +264,7 @@ func TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Apply(t.Context(), engine.ApplyOptions{Stays: true}); err != nil {
+		if _, err := s.Apply(t.Context(), reconcile.ApplyOptions{Stays: true}); err != nil {
 			t.Fatal(err)
 		}
 		shown.Close()
@@ -275,10 +275,10 @@ func TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed(t *testing.T) {
 		if inside, real := bare(b.in("c", has)), bare(inReal(t, b)); inside != real {
 			t.Errorf("in the sandbox there is\n%s\nand the real tree has\n%s", inside, real)
 		}
-		if err := b.Stop(t.Context(), "c"); err != nil {
+		if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Apply(t.Context(), "c", engine.ApplyOptions{Paths: []string{elsewhere}}); err != nil {
+		if _, err := b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{Paths: []string{elsewhere}}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
 // A transfer may take an hour: whoever collects meanwhile waits for none of it, and takes
@@ -31,10 +31,10 @@ func collectedMeanwhile(t *testing.T, pair machines) {
 	far.write("here", "only")
 	far.new("before")
 	far.sound("before it begins") // which puts a fork by, so that the base serves again
-	way, sent := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
+	way, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
 	r, w := io.Pipe()
 	received := make(chan error, 1)
-	var got engine.Received
+	var got transfer.Received
 	go func() {
 		var err error
 		got, err = p.receive(r)
@@ -75,7 +75,7 @@ func collectedMeanwhile(t *testing.T, pair machines) {
 	if text := far.in("fix", "wc -c < large; cat here || echo none"); !strings.HasPrefix(text, "1048576\n") || !strings.HasSuffix(text, "none\n") {
 		t.Errorf("it has %q", text)
 	}
-	changes, err := far.Diff(t.Context(), "fix", "", "")
+	changes, err := far.Compare.Diff(t.Context(), "fix", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +90,12 @@ func TestWhatEndsReceivingIsWhatIsTold(t *testing.T) {
 	b.write("file", "text")
 	b.new("fix")
 	p := &pairing{near: b}
-	way, _ := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
+	way, _ := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
 	for _, kind := range []error{errs.ErrDenied, errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy} {
 		cause := &errs.Error{Op: "reading", Kind: kind, Err: errBroken}
 		req := b.request()
 		req.Name = "came"
-		_, err := b.Receive(t.Context(), io.MultiReader(bytes.NewReader(way[:len(way)-40]), failing{cause}), engine.ReceiveRequest{Request: req})
+		_, err := transfer.New(b.Engine).Receive(t.Context(), io.MultiReader(bytes.NewReader(way[:len(way)-40]), failing{cause}), transfer.ReceiveRequest{Request: req})
 		if !errors.Is(err, errBroken) || !errors.Is(errs.KindOf(err), kind) || strings.Contains(err.Error(), "mounted") {
 			t.Errorf("the cause %v is told as %v, of the kind %v", cause, err, errs.KindOf(err))
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -20,7 +20,7 @@ func refreshBringsRealityIntoTheSandbox(t *testing.T, b *bench) {
 	if _, err := b.Snapshot(t.Context(), "s", "before"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{})
+	r, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func refreshBringsRealityIntoTheSandbox(t *testing.T, b *bench) {
 		t.Errorf("the rest in the sandbox: %q", got)
 	}
 	b.expect("s", "", "", "A d", "A d/new", "D gone", "M mine", "M text")
-	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{DryRun: true}); err != nil {
+	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{DryRun: true}); err != nil {
 		t.Errorf("what was refreshed has drifted: %v", err)
 	}
 	if err := b.Rollback(t.Context(), "s", "before"); err != nil {
@@ -43,10 +43,10 @@ func refreshBringsRealityIntoTheSandbox(t *testing.T, b *bench) {
 	if got, want := b.in("s", "cat text"), lines(12, map[int]string{1: "sandbox\n"}); got != want {
 		t.Errorf("text in the state from before: %q", got)
 	}
-	if _, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{}); err != nil {
+	if _, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Promote(t.Context(), "s", engine.PromoteOptions{}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := b.read("text"), lines(12, map[int]string{1: "sandbox\n", 10: "real\n"}); got != want {
@@ -65,7 +65,7 @@ func (b *bench) collide() {
 	tick()
 	b.new("s")
 	b.in("s", `sed -i 's/line c/sandbox/' text; printf '\000mine' > binary; printf 1 > deleted; printf x > fine`)
-	if err := b.Stop(b.t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), "s"); err != nil {
 		b.t.Fatal(err)
 	}
 	b.changed("s", "", "") // what its keeper keeps, and is not waited for
@@ -84,7 +84,7 @@ func TestConflictsStayInTheSandboxUntilTheyAreResolved(t *testing.T) {
 
 func conflictsStayInTheSandbox(t *testing.T, b *bench) {
 	b.collide()
-	_, err := b.Promote(t.Context(), "s", engine.PromoteOptions{})
+	_, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{})
 	if !errors.Is(err, errs.ErrConflict) {
 		t.Fatalf("promoting conflicts: %v", err)
 	}
@@ -96,7 +96,7 @@ func conflictsStayInTheSandbox(t *testing.T, b *bench) {
 	if _, err := os.Lstat(filepath.Join(b.workspace, "fine")); err == nil {
 		t.Error("something was promoted")
 	}
-	r, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{})
+	r, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{})
 	if err != nil || len(r.Conflicts) != 3 {
 		t.Fatalf("refresh: %+v, %v", r, err)
 	}
@@ -106,27 +106,27 @@ func conflictsStayInTheSandbox(t *testing.T, b *bench) {
 	if got := b.in("s", "cat binary deleted fine"); got != "\x00mine1x" {
 		t.Errorf("the others: %q", got)
 	}
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"promote": promoteError(b, engine.PromoteOptions{}),
-		"apply":   func() error { _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); return err }(),
-		"refresh": func() error { _, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{}); return err }(),
+		"promote": promoteError(b, reconcile.PromoteOptions{}),
+		"apply":   func() error { _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); return err }(),
+		"refresh": func() error { _, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{}); return err }(),
 	} {
 		if !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("%s with open conflicts: %v", what, err)
 		}
 	}
 	b.in("s", "printf resolved > text")
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	r, err = b.Refresh(t.Context(), "s", engine.RefreshOptions{Mine: []string{"binary"}, Theirs: []string{"deleted"}})
+	r, err = b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{Mine: []string{"binary"}, Theirs: []string{"deleted"}})
 	if err != nil || r.Resolved != 2 || len(r.Conflicts) != 0 {
 		t.Fatalf("resolving: %+v, %v", r, err)
 	}
-	if _, err := b.Promote(t.Context(), "s", engine.PromoteOptions{}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if b.read("text") != "resolved" || b.read("binary") != "\x00mine" || b.read("fine") != "x" {
@@ -138,16 +138,16 @@ func conflictsStayInTheSandbox(t *testing.T, b *bench) {
 	b.sound("resolved")
 }
 
-func promoteError(b *bench, o engine.PromoteOptions) error {
-	_, err := b.Promote(b.t.Context(), "s", o)
+func promoteError(b *bench, o reconcile.PromoteOptions) error {
+	_, err := b.Reconcile.Promote(b.t.Context(), "s", o)
 	return err
 }
 
 func TestConflictsAreAnswered(t *testing.T) {
 	everywhere(t, func(t *testing.T, b *bench) {
 		b.collide()
-		o := engine.PromoteOptions{Mine: []string{"deleted"}, Theirs: []string{"*.bin", "binary"}, Tool: `grep -v '^line a' "$MINE" > "$OUT"`}
-		done, err := b.Promote(t.Context(), "s", o)
+		o := reconcile.PromoteOptions{Mine: []string{"deleted"}, Theirs: []string{"*.bin", "binary"}, Tool: `grep -v '^line a' "$MINE" > "$OUT"`}
+		done, err := b.Reconcile.Promote(t.Context(), "s", o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,11 +157,11 @@ func TestConflictsAreAnswered(t *testing.T) {
 		if b.read("binary") != "\x00real" || b.read("deleted") != "1" {
 			t.Errorf("%q, %q", b.read("binary"), b.read("deleted"))
 		}
-		plan, err := b.PlanOf(t.Context(), "s", engine.PlanOptions{})
+		plan, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
 		if err != nil || len(plan.Steps)+len(plan.Conflicts) > 0 {
 			t.Errorf("what was answered is asked again: %+v, %v", plan, err)
 		}
-		if _, err := b.Undo(t.Context(), done.ID); err != nil {
+		if _, err := b.Reconcile.Undo(t.Context(), done.ID); err != nil {
 			t.Fatal(err)
 		}
 		if b.read("text") != lines(5, map[int]string{2: "real\n"}) || b.read("binary") != "\x00real" {

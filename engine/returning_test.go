@@ -11,11 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // A witness runs in the sandbox "s", with f open from the beginning, and tells what it finds.
@@ -37,7 +36,7 @@ func (b *bench) witness() *witness {
 	}
 	c := b.command("exec 3<f; cd dir; while read x; do echo $(cat ../f) $(head -c 9 /proc/self/fd/3) $(cd ..; echo new*) $(ls); done")
 	c.Stdin, c.Stdout = in, out
-	guest, err := b.Exec(b.t.Context(), "s", c)
+	guest, err := b.Supervise.Exec(b.t.Context(), "s", c)
 	in.Close()
 	out.Close()
 	if err != nil {
@@ -147,7 +146,7 @@ func TestASandboxIsTakenBackUnderWhatRunsInIt(t *testing.T) {
 		}
 		b.takesBack(w, "m2", atSecond)
 		b.takesBack(w, "m3", "3 3 new1 kept one")
-		if err := b.Stop(t.Context(), "s"); err != nil {
+		if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.RollbackLive(t.Context(), "s", "m2"); err != nil || b.in("s", "cat f") != "2" {
@@ -201,7 +200,7 @@ func (b *bench) takeBackAtEachStep(t *testing.T, mode, other string) {
 			b.takesBack(w, "m2", atSecond)
 		}
 	}
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	b.sound(mode)
@@ -227,11 +226,11 @@ func TestWhatIsHalfTakenBackIsNotApplied(t *testing.T) {
 			t.Fatal("it was never half taken back")
 		}
 	}
-	_, err := b.Apply(t.Context(), "s", engine.ApplyOptions{DryRun: true})
+	_, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{DryRun: true})
 	if half() {
 		t.Error("it is half taken back still; applying it:", err)
 	}
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	b.sound("taken back")
@@ -261,7 +260,7 @@ func TestATreeThatIsMountedOverIsTakenBack(t *testing.T) {
 	b.takesBack(w, "m2", atSecond)
 	uncover()
 	b.takesBack(w, "m1", atFirst)
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	b.sound("taken back")
@@ -284,11 +283,11 @@ func TestATreeThatCannotBeTakenBackUnderWhatRunsMustHaveKeptStill(t *testing.T) 
 		t.Errorf("after a refusal, what runs sees %q", got)
 	}
 	b.in("s", "rm "+other)
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	b.write("f", "theirs")
-	if _, err := b.Refresh(t.Context(), "s", engine.RefreshOptions{Mine: []string{"*"}}); err != nil {
+	if _, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{Mine: []string{"*"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.RollbackLive(t.Context(), "s", "m2"); !errors.Is(err, errs.ErrNotSupported) {
@@ -313,10 +312,10 @@ func TestWhatIsInUseAndIsAnotherFileInAStateKeepsItFromBeingTakenBackTo(t *testi
 			b.in("s", "mv dir moved")
 			_, err = b.Snapshot(t.Context(), "s", "m")
 		}
-		if err = errors.Join(err, b.Stop(t.Context(), "s"), second(b.Apply(t.Context(), "s", engine.ApplyOptions{}))); err != nil {
+		if err = errors.Join(err, b.Supervise.Stop(t.Context(), "s"), second(b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}))); err != nil {
 			t.Fatal(err)
 		}
-		p, err := b.Exec(t.Context(), "s", b.command("cd moved; exec 3<f; exec sleep 1000"))
+		p, err := b.Supervise.Exec(t.Context(), "s", b.command("cd moved; exec 3<f; exec sleep 1000"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,7 +328,7 @@ func TestWhatIsInUseAndIsAnotherFileInAStateKeepsItFromBeingTakenBackTo(t *testi
 		if got := b.in("s", "cat moved/f"); got != "base" {
 			t.Errorf("what was renamed holds %q", got)
 		}
-		if err := b.Stop(t.Context(), "s"); err != nil {
+		if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
 		b.sound("another file")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -65,8 +66,8 @@ func asBoth(t *testing.T, test func(t *testing.T, b *bench)) {
 	})
 }
 
-func (b *bench) request() engine.Request {
-	return engine.Request{Workspace: b.workspace, Policy: catalog.Policy{Network: "none"}}
+func (b *bench) request() hostfs.Request {
+	return hostfs.Request{Workspace: b.workspace, Policy: catalog.Policy{Network: "none"}}
 }
 
 func (b *bench) write(name, content string) {

@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/transfer"
+	"golang.org/x/sys/unix"
 )
 
 // A pairing is two machines, as far as sandboxes know: two state directories, and
@@ -86,19 +85,19 @@ func interrupted(t *testing.T, pair machines, powers treetest.Powers) {
 	near.write("large", p.noise(3<<20))
 	near.new("fix")
 	near.in("fix", "echo one > made; mkdir -p d/e; ln made d/e/linked")
-	p.broken(t, engine.SendRequest{Sandbox: "fix"}, rounds(t))
-	first := p.goneOn(t, engine.SendRequest{Sandbox: "fix"}, rounds(t))
+	p.broken(t, transfer.SendRequest{Sandbox: "fix"}, rounds(t))
+	first := p.goneOn(t, transfer.SendRequest{Sandbox: "fix"}, rounds(t))
 	far.removeLater("fix")
 	if !first.New {
 		t.Errorf("%+v: want a new sandbox", first)
 	}
 	p.equal(t, first)
 	near.in("fix", "tail -c 2000000 large > larger; rm -r d; echo two > made; echo more > more; find . -xdev -type f -size +1k | head -3 | while read f; do mv \"$f\" moved; done; chmod 700 .")
-	request := engine.SendRequest{Sandbox: "fix"}
-	if _, err := far.Forget(); err != nil { // what broke off before
+	request := transfer.SendRequest{Sandbox: "fix"}
+	if _, err := transfer.New(far.Engine).Forget(); err != nil { // what broke off before
 		t.Fatal(err)
 	}
-	if has, err := far.Have("fix"); err != nil || len(has) != 1 {
+	if has, err := transfer.New(far.Engine).Have("fix"); err != nil || len(has) != 1 {
 		t.Errorf("the other side has %v, %v", has, err)
 	} else {
 		request.Have = has
@@ -122,13 +121,13 @@ func TestWhatTheOtherSideHasOtherwiseIsSentAgain(t *testing.T) {
 			p := &pairing{near: near, far: far, rand: rand.New(rand.NewPCG(1, 2))}
 			near.write("large", p.noise(1<<20))
 			near.new("fix")
-			way, sent := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
+			way, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
 			sum := strings.Repeat("00", 32)
 			for _, have := range []string{
 				sent.ID + "::300000:" + sum, sent.ID + "::300000000000:" + sum, sent.ID + ":abc-s1:300000:" + sum, "x::1:" + sum,
 				sent.ID + "::0:" + sum, sent.ID + "::300000:", "::::", "",
 			} {
-				again, sent := p.parcel(t, engine.SendRequest{Sandbox: "fix", State: sent.State, Have: []string{have}})
+				again, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix", State: sent.State, Have: []string{have}})
 				if sent.From != 0 || !bytes.Equal(way, again) {
 					t.Errorf("with %q: %+v, %d bytes and not %d", have, sent, len(again), len(way))
 				}
@@ -142,23 +141,23 @@ func TestAnAttemptThatBreaksSoonerLeavesWhatCameBefore(t *testing.T) {
 	p := &pairing{near: newBench(t), far: newBench(t), rand: rand.New(rand.NewPCG(1, 2))}
 	p.near.write("large", p.noise(1<<20))
 	p.near.new("fix")
-	way, sent := p.parcel(t, engine.SendRequest{Sandbox: "fix"})
+	way, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
 	var had []string
 	for _, n := range []int{900_000, 1000, 500_000, 0, 400} {
 		if _, err := p.receive(io.MultiReader(bytes.NewReader(way[:n]), failing{errBroken})); !errors.Is(err, errBroken) {
 			t.Errorf("broken after %d bytes: %v", n, err)
 		}
-		have, err := p.far.Have("fix")
+		have, err := transfer.New(p.far.Engine).Have("fix")
 		if err != nil || len(have) != 1 || had != nil && !slices.Equal(have, had) {
 			t.Errorf("after %d bytes it has %v, %v, and had %v", n, have, err, had)
 		}
 		had = have
 		p.far.sound("after what broke off")
-		if strange, err := p.far.Strange(); err != nil || len(strange) > 0 {
+		if strange, err := transfer.New(p.far.Engine).Strange(); err != nil || len(strange) > 0 {
 			t.Errorf("%v is strange, %v", strange, err)
 		}
 	}
-	p.equal(t, p.carry(t, engine.SendRequest{Sandbox: "fix", State: sent.State, Have: had}))
+	p.equal(t, p.carry(t, transfer.SendRequest{Sandbox: "fix", State: sent.State, Have: had}))
 	p.far.removeLater("fix")
 }
 
@@ -169,7 +168,7 @@ func TestForgetRemovesWhatCameWhateverTheClockSaid(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o700), os.WriteFile(file, nil, 0o600), os.Chtimes(file, later, later)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := b.Forget(); n != 1 || err != nil {
+	if n, err := transfer.New(b.Engine).Forget(); n != 1 || err != nil {
 		t.Errorf("it forgot %d, %v", n, err)
 	}
 }
@@ -184,20 +183,20 @@ func (b *bench) frozen(name string) bool {
 }
 
 // parcel is what is sent.
-func (p *pairing) parcel(t *testing.T, req engine.SendRequest) ([]byte, engine.Sent) {
+func (p *pairing) parcel(t *testing.T, req transfer.SendRequest) ([]byte, transfer.Sent) {
 	t.Helper()
 	var way bytes.Buffer
-	sent, err := p.near.Send(t.Context(), &way, req)
+	sent, err := transfer.New(p.near.Engine).Send(t.Context(), &way, req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return way.Bytes(), sent
 }
 
-func (p *pairing) receive(r io.Reader) (engine.Received, error) {
+func (p *pairing) receive(r io.Reader) (transfer.Received, error) {
 	req := p.far.request()
 	req.Name = "fix"
-	return p.far.Receive(p.far.t.Context(), r, engine.ReceiveRequest{Request: req})
+	return transfer.New(p.far.Engine).Receive(p.far.t.Context(), r, transfer.ReceiveRequest{Request: req})
 }
 
 var errBroken = errors.New("the way broke")
@@ -208,7 +207,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // broken breaks the way, cuts off what is sent or damages it, and looks that
 // nothing has come of it.
-func (p *pairing) broken(t *testing.T, req engine.SendRequest, n int) {
+func (p *pairing) broken(t *testing.T, req transfer.SendRequest, n int) {
 	t.Helper()
 	way, sent := p.parcel(t, req)
 	before, err := p.far.List(t.Context())
@@ -249,7 +248,7 @@ func (p *pairing) noise(n int) string {
 
 // goneOn sends over a way that breaks n times, each time what the other side has not
 // got; at last the rest.
-func (p *pairing) goneOn(t *testing.T, req engine.SendRequest, n int) engine.Received {
+func (p *pairing) goneOn(t *testing.T, req transfer.SendRequest, n int) transfer.Received {
 	t.Helper()
 	way, sent := p.parcel(t, req)
 	whole := len(way)
@@ -260,7 +259,7 @@ func (p *pairing) goneOn(t *testing.T, req engine.SendRequest, n int) engine.Rec
 		if _, err := p.receive(r); !errors.Is(err, errBroken) {
 			t.Errorf("the way broke the %dth time: %v", i+1, err)
 		}
-		have, err := p.far.Have("fix")
+		have, err := transfer.New(p.far.Engine).Have("fix")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +278,7 @@ func (p *pairing) goneOn(t *testing.T, req engine.SendRequest, n int) engine.Rec
 	return p.carry(t, req)
 }
 
-func (p *pairing) carry(t *testing.T, req engine.SendRequest) engine.Received {
+func (p *pairing) carry(t *testing.T, req transfer.SendRequest) transfer.Received {
 	t.Helper()
 	way, sent := p.parcel(t, req)
 	got, err := p.receive(bytes.NewReader(way))
@@ -300,14 +299,14 @@ func (p *pairing) carry(t *testing.T, req engine.SendRequest) engine.Received {
 
 // equal compares the state that was received with the one that was sent, in
 // content and metadata.
-func (p *pairing) equal(t *testing.T, got engine.Received) {
+func (p *pairing) equal(t *testing.T, got transfer.Received) {
 	t.Helper()
-	want, err := p.near.OpenState(t.Context(), "fix", got.State)
+	want, err := transfer.New(p.near.Engine).OpenState(t.Context(), "fix", got.State)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer want.Close()
-	have, err := p.far.OpenState(t.Context(), got.Sandbox, got.State)
+	have, err := transfer.New(p.far.Engine).OpenState(t.Context(), got.Sandbox, got.State)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +330,7 @@ func TestTheRootOfAWholeWorkspaceIsSent(t *testing.T) {
 				t.Fatal(err)
 			}
 			near.new("fix")
-			got := p.carry(t, engine.SendRequest{Sandbox: "fix"})
+			got := p.carry(t, transfer.SendRequest{Sandbox: "fix"})
 			far.removeLater("fix")
 			p.equal(t, got)
 			if mode := far.in("fix", "stat -c %a ."); mode != "700\n" {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
@@ -61,7 +61,7 @@ func servedLife(t *testing.T, b *bench, backend string) {
 	must(err)
 	b.removeLater("s")
 	b.in("s", "echo mine >> edited; rm gone; mv dir moved; ln edited linked; id -u")
-	writer, err := b.Exec(t.Context(), "s", isolate.Command{
+	writer, err := b.Supervise.Exec(t.Context(), "s", isolate.Command{
 		Args: []string{"/bin/sh", "-c", "exec 3> log; while echo line >&3; do :; done"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace,
 	})
 	must(err)
@@ -84,10 +84,10 @@ func servedLife(t *testing.T, b *bench, backend string) {
 	check("the state kept while it ran", "f", "", "", want)
 	must(writer.Close())
 	check("since", "s", "running", "", []string{"A later", "D linked", "M edited", "M log"})
-	must(b.Stop(t.Context(), "s"))
+	must(b.Supervise.Stop(t.Context(), "s"))
 	must(b.Rollback(t.Context(), "s", "running"))
 	check("rolled back", "s", "", "", want)
-	_, err = b.Apply(t.Context(), "f", engine.ApplyOptions{})
+	_, err = b.Reconcile.Apply(t.Context(), "f", reconcile.ApplyOptions{})
 	must(err)
 	if text, err := os.ReadFile(b.workspace + "/linked"); string(text) != "base\nmine\n" {
 		t.Errorf("brought to the real tree: %q, %v", text, err)
@@ -122,14 +122,14 @@ func TestALargeFileWhoseBaseWasWrittenToHasDrifted(t *testing.T) {
 	if got, want := b.changed("s", "", ""), []string{"M large", "M small"}; !slices.Equal(got, want) {
 		t.Errorf("changed: %q, want %q", got, want)
 	}
-	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
+	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
 		t.Errorf("applied with no answer: %v, want that it has drifted", err)
 	}
-	_, err = b.Promote(t.Context(), "s", engine.PromoteOptions{Mine: []string{"large"}})
+	_, err = b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Mine: []string{"large"}})
 	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "which had the rest") {
 		t.Errorf("promoted as the sandbox has it: %v, want what it stood on", err)
 	}
-	_, err = b.Promote(t.Context(), "s", engine.PromoteOptions{Theirs: []string{"large"}})
+	_, err = b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Theirs: []string{"large"}})
 	must(err)
 	if text, err := os.ReadFile(b.workspace + "/small"); string(text) != "mine\n" {
 		t.Errorf("small is %q, %v", text, err)

@@ -5,6 +5,12 @@ import (
 	"errors"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -12,85 +18,85 @@ import (
 // until its fate is decided by Keep or Discard.
 type Session struct {
 	// Record describes the sandbox.
-	Record *catalog.Record
-	e      *Engine
-	intent *catalog.Intent
-	host   *host
-	proc   *isolate.Process
-	hit    *catalog.Hit
+	Record     *catalog.Record
+	Engine     *Engine
+	Intent     *catalog.Intent
+	Supervisor *supervise.Supervisor
+	Proc       *isolate.Process
+	hit        *catalog.Hit
 	// refused is what the command was not allowed to reach.
-	refused []RefusedAccess
+	refused []egress.RefusedAccess
 }
 
 // Run makes a sandbox and starts command in it. The sandbox is gone, or kept,
 // when the Session says so; should this process be killed, everything inside
 // dies with it and the next command takes the sandbox away.
 // Errors: those of [Engine.New], and isolate's; then nothing is left.
-func (e *Engine) Run(ctx context.Context, req Request, command isolate.Command) (*Session, error) {
-	place, err := e.admitNew(ctx, req)
+func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Command) (*Session, error) {
+	place, err := e.Supervise.AdmitNew(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	rec, intent, err := e.intend(req, true)
+	rec, intent, err := e.Sandboxes.Intend(req, true)
 	if err != nil {
 		return nil, errors.Join(err, place.Close())
 	}
-	begun, allowed, err := e.beginBox(ctx, req.Workspace, req.Policy, &command, place)
+	begun, allowed, err := e.Supervise.Prepare(ctx, req.Workspace, req.Policy, &command, place)
 	if err != nil {
-		e.end(intent)
+		e.Sandboxes.End(intent)
 		return nil, err
 	}
-	real := searching()
-	if err := e.make(ctx, req, rec); err != nil {
-		err = errors.Join(err, begun.Close(), allowed.close(context.WithoutCancel(ctx)))
-		e.endIfGone(intent, rec, err)
+	real := hostfs.Searching()
+	if err := e.Sandboxes.Make(ctx, req, rec); err != nil {
+		err = errors.Join(err, begun.Close(), allowed.Close(context.WithoutCancel(ctx)))
+		e.Sandboxes.EndIfGone(intent, rec, err)
 		return nil, err
 	}
-	s := &Session{Record: rec, e: e, intent: intent}
-	s.host, s.proc, err = e.startHost(ctx, rec, begun, allowed, real, &command)
+	s := &Session{Record: rec, Engine: e, Intent: intent}
+	s.Supervisor, s.Proc, err = e.Supervise.Start(ctx, rec, begun, allowed, real, &command)
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
-	e.tellNotes(s.host)
+	e.Supervise.TellNotes(s.Supervisor)
 	return s, nil
 }
 
 // Process is the command.
-func (s *Session) Process() *isolate.Process { return s.proc }
+func (s *Session) Process() *isolate.Process { return s.Proc }
 
 // Level says what isolation is in force.
-func (s *Session) Level() isolate.Level { return s.host.box.Level() }
+func (s *Session) Level() isolate.Level { return s.Supervisor.Box.Level() }
 
 // Wait answers with how the command ended, after ending all that it left
 // running: nothing writes to the sandbox any more.
 func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
-	st, err := s.proc.Wait(ctx)
+	st, err := s.Proc.Wait(ctx)
 	if err != nil {
 		return st, err
 	}
-	if s.host != nil && s.host.losable.lost() {
-		s.e.notice(s.host.losable.note)
+	if s.Supervisor != nil && s.Supervisor.Losable.Lost() {
+		s.Engine.notice(s.Supervisor.Losable.Note)
 	}
-	if st.ExitCode() != 0 && s.host != nil {
-		s.host.allowed.group.ProcessFailed()
+	if st.ExitCode() != 0 && s.Supervisor != nil {
+		s.Supervisor.Allowed.Group.ProcessFailed()
 	}
-	return st, s.end(ctx)
+	return st, s.End(ctx)
 }
 
 // end ends every process of the sandbox.
-func (s *Session) end(ctx context.Context) error {
-	if s.host == nil {
+func (s *Session) End(ctx context.Context) error {
+	if s.Supervisor == nil {
 		return nil
 	}
-	err := s.host.close(ctx)
-	s.hit, s.refused = s.host.hit, s.host.refused
-	s.host = nil
+	err := s.Supervisor.Close(ctx)
+	s.hit, s.refused = s.Supervisor.Hit, s.Supervisor.Refused
+	s.Supervisor = nil
 	return err
 }
 
 // Refused is what the command wanted to reach and was not allowed to, each once. The
 // command must have ended.
-func (s *Session) Refused() []RefusedAccess { return s.refused }
+func (s *Session) Refused() []egress.RefusedAccess { return s.refused }
 
 // Hit is the limit that ended the command, or one that it met, or nil. The command
 // must have ended.
@@ -98,18 +104,20 @@ func (s *Session) Hit() *catalog.Hit { return s.hit }
 
 // Changes compares the sandbox with its base. The command must have ended.
 // The caller closes them.
-func (s *Session) Changes(ctx context.Context) (*Changes, error) { return s.e.changes(ctx, s.Record) }
+func (s *Session) Changes(ctx context.Context) (*compare.Changes, error) {
+	return s.Engine.Compare.Changes(ctx, s.Record)
+}
 
 // Keep makes the sandbox one that stays, under name where it is not empty.
 // After an error (errs.ErrExists: the name) it is still the session's.
 func (s *Session) Keep(ctx context.Context, name string) error {
-	h, err := s.e.cat.Hold(ctx, s.Record.Name)
+	h, err := s.Engine.cat.Hold(ctx, s.Record.Name)
 	if err != nil {
 		return err
 	}
 	defer h.Release()
 	*h.Record = *s.Record
-	if err := s.e.settle(ctx, h); err != nil {
+	if err := s.Engine.Supervise.Settle(ctx, h); err != nil {
 		return err
 	}
 	if name != "" && name != h.Name {
@@ -120,42 +128,72 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	h.Ephemeral = false
 	now := catalog.Now()
 	h.Note(now)
-	if err := s.e.cat.NoteEnd(h.Record, now); err != nil {
+	if err := s.Engine.cat.NoteEnd(h.Record, now); err != nil {
 		return err
 	}
-	if err := s.e.makeTmp(h.Record); err != nil {
+	if err := s.Engine.Sandboxes.MakeTmp(h.Record); err != nil {
 		return err
 	}
 	if err := h.Save(); err != nil {
 		return err
 	}
 	*s.Record = *h.Record
-	s.e.end(s.intent)
+	s.Engine.Sandboxes.End(s.Intent)
 	h.Release()
-	s.e.keepBase(ctx, s.Record)
+	s.Engine.Baseline.KeepBase(ctx, s.Record)
 	return nil
 }
 
 // rename gives the sandbox its lasting name, covered by an intent for each.
 func (s *Session) rename(h *catalog.Held, name string) error {
-	next, err := s.e.cat.Begin(catalog.Making, name, h.ID)
+	next, err := s.Engine.cat.Begin(catalog.Making, name, h.ID)
 	if err != nil {
 		return err
 	}
 	if err := h.Rename(name); err != nil {
-		s.e.end(next)
+		s.Engine.Sandboxes.End(next)
 		return err
 	}
-	old := s.intent
-	s.Record.Name, s.intent = name, next
-	s.e.end(old)
+	old := s.Intent
+	s.Record.Name, s.Intent = name, next
+	s.Engine.Sandboxes.End(old)
 	return nil
 }
 
 // Discard ends the sandbox's processes and removes it. Repeating it is safe.
 func (s *Session) Discard(ctx context.Context) error {
-	err := s.end(ctx)
-	derr := s.e.discard(ctx, s.Record)
-	s.e.endIfGone(s.intent, s.Record, derr)
+	err := s.End(ctx)
+	derr := s.Engine.Sandboxes.Discard(ctx, s.Record)
+	s.Engine.Sandboxes.EndIfGone(s.Intent, s.Record, derr)
 	return errors.Join(err, derr)
+}
+
+// Apply brings the session's changes to the real tree, as [Engine.Apply] does. The command must have ended.
+func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcile.Applied, error) {
+	if o.Stays && !o.DryRun {
+		err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record)
+		if err == nil {
+			err = s.Engine.Reconcile.Raise(ctx, s.Record, snapshot.Idle, o.Picks(s.Record))
+		}
+		if err != nil {
+			return reconcile.Applied{}, err
+		}
+	}
+	return s.Engine.Reconcile.ApplyRecord(ctx, s.Record, o)
+}
+
+// again runs a command in a session whose last one has ended.
+func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolate.Status, err error) {
+	if err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record); err != nil {
+		return st, err
+	}
+	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.Searching(), &command); err != nil {
+		return st, err
+	}
+	s.Engine.Supervise.TellNotes(s.Supervisor)
+	st, err = s.Wait(ctx)
+	if err != nil {
+		err = errors.Join(err, s.End(context.WithoutCancel(ctx)))
+	}
+	return st, err
 }

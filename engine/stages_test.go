@@ -13,9 +13,11 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/pipeline"
 )
 
 // stageNames are those of the profile that these tests promote through: one that
@@ -51,12 +53,12 @@ func (b *bench) profile(extra map[string]string) (*policy.Profile, error) {
 }
 
 // through promotes "s" through the stages.
-func (b *bench) through(to string, extra map[string]string) (*engine.Pipeline, error) {
+func (b *bench) through(to string, extra map[string]string) (*stages.Pipeline, error) {
 	profile, err := b.profile(extra)
 	if err != nil {
 		return nil, err
 	}
-	return b.PromoteStages(b.t.Context(), "s", engine.StageOptions{Profile: profile, To: to})
+	return pipeline.New(b.Engine).PromoteStages(b.t.Context(), "s", pipeline.StageOptions{Profile: profile, To: to})
 }
 
 // line sets a workspace up, with its targets, and a sandbox "s" that changes it.
@@ -79,7 +81,7 @@ func (b *bench) line() {
 	tick()
 	b.new("s")
 	b.in("s", "sed -i 's/line b/new/' conf; rm gone; mkdir d; printf 2 > d/added")
-	if err := b.Stop(b.t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), "s"); err != nil {
 		b.t.Fatal(err)
 	}
 	b.changed("s", "", "")
@@ -131,7 +133,7 @@ func stagesArePromotedInOrder(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.State != engine.PipelineDone || len(p.Stages) != 3 {
+	if p.State != stages.PipelineDone || len(p.Stages) != 3 {
 		t.Errorf("%+v", p)
 	}
 	for i, name := range stageNames() {
@@ -143,7 +145,7 @@ func stagesArePromotedInOrder(t *testing.T, b *bench) {
 	}
 	for i, name := range stageNames() {
 		b.stands(name, true)
-		if s := p.Stages[i]; s.State != engine.StageDone || (s.Promotion != "") != (i >= 3) {
+		if s := p.Stages[i]; s.State != stages.StageDone || (s.Promotion != "") != (i >= 3) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -156,8 +158,8 @@ func TestAStageThatCannotBeTakenBackSaysSo(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.line()
 		p, err := b.through("staging", map[string]string{"test": `after = ["echo mine > d/added; exit 1"]`})
-		var stage *engine.StageError
-		if !errors.As(err, &stage) || stage.State != engine.StageStuck || !strings.Contains(err.Error(), "d/added") || len(stage.Next) != 1 {
+		var stage *pipeline.StageError
+		if !errors.As(err, &stage) || stage.State != stages.StageStuck || !strings.Contains(err.Error(), "d/added") || len(stage.Next) != 1 {
 			t.Fatalf("%v, %+v", err, stage)
 		}
 		if added, err := os.ReadFile(filepath.Join(b.place("test"), "d/added")); string(added) != "mine\n" {
@@ -165,7 +167,7 @@ func TestAStageThatCannotBeTakenBackSaysSo(t *testing.T) {
 		}
 		b.stands("dev", true)
 		b.stands("staging", false)
-		if _, err := b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{}); !errors.Is(err, errs.ErrNotFound) {
+		if _, err := pipeline.New(b.Engine).ContinueStages(t.Context(), p.ID, pipeline.ContinueOptions{}); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("it has ended: %v", err)
 		}
 	})
@@ -184,23 +186,23 @@ func TestAnApprovalIsForOnePlan(t *testing.T) {
 			tick()
 		}
 		p, err := b.through("test", map[string]string{"test": `approval = "ask"`})
-		if !errors.Is(err, engine.ErrWaiting) {
+		if !errors.Is(err, pipeline.ErrWaiting) {
 			t.Fatal(err)
 		}
 		write(lines(12, map[int]string{10: "test\n", 11: "another\n"}))
-		if _, err := b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{Approve: true}); !errors.Is(err, engine.ErrWaiting) {
+		if _, err := pipeline.New(b.Engine).ContinueStages(t.Context(), p.ID, pipeline.ContinueOptions{Approve: true}); !errors.Is(err, pipeline.ErrWaiting) {
 			t.Errorf("approved another plan: %v", err)
 		}
 		write(lines(12, map[int]string{1: "theirs\n", 10: "test\n"}))
-		_, err = b.ContinueStages(t.Context(), p.ID, engine.ContinueOptions{Approve: true})
+		_, err = pipeline.New(b.Engine).ContinueStages(t.Context(), p.ID, pipeline.ContinueOptions{Approve: true})
 		if !errors.Is(err, errs.ErrConflict) {
 			t.Errorf("conflict: %v", err)
 		}
 		if got, _ := os.ReadFile(filepath.Join(b.place("test"), "conf")); string(got) != lines(12, map[int]string{1: "theirs\n", 10: "test\n"}) {
 			t.Errorf("conf: %q", got)
 		}
-		all, err := b.History()
-		if err != nil || len(all) != 3 || all[0].Result != engine.StageFailed {
+		all, err := pipeline.New(b.Engine).History()
+		if err != nil || len(all) != 3 || all[0].Result != stages.StageFailed {
 			t.Errorf("%+v, %v", all, err)
 		}
 	})
@@ -215,13 +217,13 @@ func TestInterruptedStagesGoOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := engine.StageOptions{Profile: profile, To: "test"}
+		o := pipeline.StageOptions{Profile: profile, To: "test"}
 		o.Tell = func(stage, what string) {
 			if stage == "test" && strings.HasPrefix(what, "checking") {
 				time.AfterFunc(200*time.Millisecond, cancel)
 			}
 		}
-		_, err = b.PromoteStages(ctx, "s", o)
+		_, err = pipeline.New(b.Engine).PromoteStages(ctx, "s", o)
 		if !errors.Is(err, errs.ErrInterrupted) {
 			t.Fatal(err)
 		}
@@ -229,8 +231,8 @@ func TestInterruptedStagesGoOn(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(b.place("test"), "go"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		p, err := b.ContinueStages(t.Context(), "s", engine.ContinueOptions{})
-		if err != nil || p.State != engine.PipelineDone {
+		p, err := pipeline.New(b.Engine).ContinueStages(t.Context(), "s", pipeline.ContinueOptions{})
+		if err != nil || p.State != stages.PipelineDone {
 			t.Errorf("%+v, %v", p, err)
 		}
 		b.stands("test", true)
@@ -242,7 +244,7 @@ func TestInterruptedStagesGoOn(t *testing.T) {
 func throughStages(ctx context.Context, b *bench) error {
 	profile, err := b.profile(nil)
 	if err == nil {
-		_, err = b.PromoteStages(ctx, "s", engine.StageOptions{Profile: profile, To: "test"})
+		_, err = pipeline.New(b.Engine).PromoteStages(ctx, "s", pipeline.StageOptions{Profile: profile, To: "test"})
 	}
 	return err
 }
@@ -281,7 +283,7 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 		spread := len(steps) / treetest.Budget(t, 3, 12)
 		tried, killed := 0, 0
 		for i, step := range steps {
-			if i%spread == 0 || step == "enter "+string(engine.StageVerifying) || step == "write what is kept of a base" {
+			if i%spread == 0 || step == "enter "+string(stages.StageVerifying) || step == "write what is kept of a base" {
 				tried++
 				if b.killedStages(i+1, step) {
 					killed++
@@ -313,9 +315,9 @@ func (b *bench) killedStages(n int, step string) (killed bool) {
 	}
 	e, said := b.reopen()
 	open := 0
-	all, err := e.Pipelines()
+	all, err := e.Stages.Pipelines()
 	for _, p := range all {
-		if p.State == engine.PipelineOpen {
+		if p.State == stages.PipelineOpen {
 			open++
 		}
 	}
@@ -324,7 +326,7 @@ func (b *bench) killedStages(n int, step string) (killed bool) {
 		b.t.Fatalf("step %d, %s: %d open, %v", n, step, open, err)
 	case through && open == 0:
 	case open == 1:
-		_, err = e.ContinueStages(b.t.Context(), "", engine.ContinueOptions{})
+		_, err = pipeline.New(e).ContinueStages(b.t.Context(), "", pipeline.ContinueOptions{})
 	default:
 		_, err = b.through("test", nil)
 	}
@@ -342,7 +344,7 @@ func (b *bench) killedStages(n int, step string) (killed bool) {
 func (b *bench) unpromote() {
 	b.t.Helper()
 	for {
-		_, err := b.Undo(b.t.Context(), "")
+		_, err := b.Reconcile.Undo(b.t.Context(), "")
 		if errors.Is(err, errs.ErrNotFound) {
 			break
 		}

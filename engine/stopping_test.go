@@ -23,7 +23,7 @@ func TestWhatStartsWhileASandboxIsStoppedDoesNotRun(t *testing.T) {
 }
 
 func startingWhileStopped(t *testing.T, b *bench, step string) {
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	stopped := make(chan error, 1)
@@ -41,10 +41,10 @@ func startingWhileStopped(t *testing.T, b *bench, step string) {
 		}
 		reached = true
 		if step != "ask for the command" {
-			stopped <- b.Stop(t.Context(), "s")
+			stopped <- b.Supervise.Stop(t.Context(), "s")
 			return nil
 		}
-		go func() { stopped <- b.Stop(t.Context(), "s") }()
+		go func() { stopped <- b.Supervise.Stop(t.Context(), "s") }()
 		for len(inside(b)) > 0 { // its keeper waits for the lock that exec has
 		}
 		return nil
@@ -60,7 +60,7 @@ func startingWhileStopped(t *testing.T, b *bench, step string) {
 	defer out.Close()
 	c := b.command("echo began; exec sleep 1000")
 	c.Stdout = out
-	p, err := b.Exec(ctx, "s", c)
+	p, err := b.Supervise.Exec(ctx, "s", c)
 	if err == nil {
 		_ = p.Close()
 	}

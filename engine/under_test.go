@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -55,7 +55,7 @@ func TestAProfileThatWasFoundOpensNothing(t *testing.T) {
 			path string
 			want p
 		}{{"", c.found}, {path, c.named}} {
-			req := engine.Request{Workspace: dir, Policy: c.flags}
+			req := hostfs.Request{Workspace: dir, Policy: c.flags}
 			if err := engine.Under(&req, try.path, given); err != nil {
 				t.Fatal(err)
 			}

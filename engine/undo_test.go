@@ -10,8 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
 // edited makes a workspace, and a sandbox "s" that changed, deleted and made something.
@@ -23,7 +24,7 @@ func (b *bench) edited() {
 	tick()
 	b.new("s")
 	b.in("s", "printf 1 > keep; rm gone; mkdir d; printf 2 > d/new")
-	if err := b.Stop(b.t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(b.t.Context(), "s"); err != nil {
 		b.t.Fatal(err)
 	}
 	b.changed("s", "", "") // what its keeper keeps, and is not waited for
@@ -46,14 +47,14 @@ func TestUndoTakesAnApplyBack(t *testing.T) { everywhere(t, undoTakesAnApplyBack
 func undoTakesAnApplyBack(t *testing.T, b *bench) {
 	b.edited()
 	for range 2 { // what was taken back can be applied again
-		done, err := b.Apply(t.Context(), "s", engine.ApplyOptions{})
+		done, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if b.read("keep") != "1" || b.read("d/new") != "2" {
 			t.Errorf("keep %q, d/new %q", b.read("keep"), b.read("d/new"))
 		}
-		u, err := b.Undo(t.Context(), done.ID)
+		u, err := b.Reconcile.Undo(t.Context(), done.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func undoTakesAnApplyBack(t *testing.T, b *bench) {
 		}
 		b.asItWas("taken back")
 	}
-	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, errs.ErrNotFound) {
+	if _, err := b.Reconcile.Undo(t.Context(), ""); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("undoing once more: %v", err)
 	}
 }
@@ -73,13 +74,13 @@ func undoTakesBackAllThatOneApplyDid(t *testing.T, b *bench) {
 	b.edited()
 	beside := filepath.Join(filepath.Dir(b.workspace), "beside")
 	b.in("s", "printf 3 > ../beside")
-	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{Paths: []string{b.workspace, beside}}); err != nil {
+	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{Paths: []string{b.workspace, beside}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.read("../beside"); got != "3" {
 		t.Errorf("beside: %q", got)
 	}
-	u, err := b.Undo(t.Context(), "")
+	u, err := b.Reconcile.Undo(t.Context(), "")
 	if err != nil || len(u.Paths) != 2 {
 		t.Errorf("%+v, %v", u, err)
 	}
@@ -102,24 +103,24 @@ func applyingARenamedDirectoryTwiceDeletesNothing(t *testing.T, b *bench) {
 	tick()
 	b.new("s")
 	b.in("s", "mv d e")
-	done, err := b.Apply(t.Context(), "s", engine.ApplyOptions{})
+	done, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	again, err := b.Apply(t.Context(), "s", engine.ApplyOptions{})
+	again, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
 	if err != nil && !errors.Is(err, errs.ErrDrifted) || again.Changes > 0 {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	if got := b.read("e/file"); got != "real" {
 		t.Errorf("the real file holds %q", got)
 	}
-	if _, serr := b.Send(t.Context(), io.Discard, engine.SendRequest{Sandbox: "s"}); (serr == nil) != (err == nil) {
+	if _, serr := transfer.New(b.Engine).Send(t.Context(), io.Discard, transfer.SendRequest{Sandbox: "s"}); (serr == nil) != (err == nil) {
 		t.Errorf("sent: %v; applied: %v", serr, err)
 	}
-	if _, err := b.Undo(t.Context(), done.ID); err != nil {
+	if _, err := b.Reconcile.Undo(t.Context(), done.ID); err != nil {
 		t.Error(err)
 	}
 	if got := b.read("d/file"); got != "real" {
@@ -141,11 +142,11 @@ func anApplyThatCannotBeRememberedIsTakenBack(t *testing.T, b *bench) {
 	if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); err == nil {
+	if done, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err == nil {
 		t.Errorf("applied: %+v", done)
 	}
 	b.asItWas("taken back")
-	if left, err := b.Promotions(); err != nil || len(left) > 0 {
+	if left, err := b.Reconcile.Promotions(); err != nil || len(left) > 0 {
 		t.Errorf("to be undone: %v, %v", left, err)
 	}
 	if err := os.RemoveAll(inTheWay); err != nil {
@@ -159,12 +160,12 @@ func TestUndoLeavesAnApplyThatSomebodyHasWorkedOn(t *testing.T) {
 
 func undoLeavesAnApplyThatSomebodyHasWorkedOn(t *testing.T, b *bench) {
 	b.edited()
-	if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); err != nil {
+	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	tick()
 	b.write("d/new", "real")
-	if _, err := b.Undo(t.Context(), ""); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "d: ") {
+	if _, err := b.Reconcile.Undo(t.Context(), ""); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "d: ") {
 		t.Errorf("undo: %v", err)
 	}
 	if b.read("keep") != "1" || b.read("d/new") != "real" {
@@ -178,21 +179,21 @@ func TestWhatAnUndoPutBackIsNoDrift(t *testing.T) { everywhere(t, whatAnUndoPutB
 func whatAnUndoPutBackIsNoDrift(t *testing.T, b *bench) {
 	b.edited()
 	for range 2 {
-		if _, err := b.Promote(t.Context(), "s", engine.PromoteOptions{}); err != nil {
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Undo(t.Context(), ""); err != nil {
+		if _, err := b.Reconcile.Undo(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		b.asItWas("taken back")
-		drift, err := b.DriftOf(t.Context(), "s")
+		drift, err := b.Compare.DriftOf(t.Context(), "s")
 		if err != nil || len(drift.Paths) > 0 {
 			t.Errorf("after the undo: %+v, %v", drift.Paths, err)
 		}
-		if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
 			t.Fatalf("applying after the undo: %v", err)
 		}
-		if _, err := b.Undo(t.Context(), ""); err != nil {
+		if _, err := b.Reconcile.Undo(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,15 +209,15 @@ func whatTheUserChangedIsDriftAfterAnUndo(t *testing.T, b *bench) {
 	b.edited()
 	b.write("keep", "real")
 	tick()
-	if _, err := b.Promote(t.Context(), "s", engine.PromoteOptions{Mine: []string{"*"}}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Mine: []string{"*"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Undo(t.Context(), ""); err != nil {
+	if _, err := b.Reconcile.Undo(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	tick()
 	b.write("gone", "real")
-	_, err := b.Apply(t.Context(), "s", engine.ApplyOptions{})
+	_, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
 	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "keep: ") || !strings.Contains(err.Error(), "gone: ") {
 		t.Errorf("apply: %v", err)
 	}
@@ -233,7 +234,7 @@ func TestWhatAnUndoPutBackIsDriftToALaterBase(t *testing.T) {
 func whatAnUndoPutBackIsDriftToALaterBase(t *testing.T, b *bench) {
 	again := map[string]func(context.Context) error{
 		"refreshed": func(ctx context.Context) error {
-			_, err := b.Refresh(ctx, "s", engine.RefreshOptions{})
+			_, err := b.Reconcile.Refresh(ctx, "s", reconcile.RefreshOptions{})
 			return err
 		},
 		"made anew": func(ctx context.Context) error {
@@ -248,7 +249,7 @@ func whatAnUndoPutBackIsDriftToALaterBase(t *testing.T, b *bench) {
 	}
 	b.edited()
 	for what, make := range again {
-		if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		tick()
@@ -256,11 +257,11 @@ func whatAnUndoPutBackIsDriftToALaterBase(t *testing.T, b *bench) {
 			t.Fatal(err)
 		}
 		tick()
-		if _, err := b.Undo(t.Context(), ""); err != nil {
+		if _, err := b.Reconcile.Undo(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		b.in("s", "printf 3 > keep")
-		if _, err := b.Apply(t.Context(), "s", engine.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
+		if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
 			t.Errorf("%s: apply: %v", what, err)
 		}
 		if err := b.Remove(t.Context(), "s"); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/loopdev"
 	"github.com/snapfs/snapfs/internal/run"
@@ -91,7 +92,7 @@ func TestAKilledPromotionWaitsForItsDiskAndHoldsUpNobodyElse(t *testing.T) {
 			tick()
 			b.new("before")
 			b.in("before", "printf 1 > ended")
-			if err := errors.Join(b.Stop(t.Context(), "before"), second(b.Promote(t.Context(), "before", engine.PromoteOptions{})), b.Remove(t.Context(), "before")); err != nil {
+			if err := errors.Join(b.Supervise.Stop(t.Context(), "before"), second(b.Reconcile.Promote(t.Context(), "before", reconcile.PromoteOptions{})), b.Remove(t.Context(), "before")); err != nil {
 				t.Fatal(err)
 			}
 			for op, stride := range map[string]int{"promote": 7, "undo": 3} {
@@ -158,12 +159,12 @@ func (b *bench) waits(when string, elsewhere *bench) {
 		b.t.Errorf("%s: the list does not say so: %+v", when, list)
 	}
 	for op, err := range map[string]error{
-		"apply":   second(b.Apply(ctx, "c", engine.ApplyOptions{})),
-		"promote": second(b.Promote(ctx, "c", engine.PromoteOptions{})),
-		"target":  second(b.Promote(ctx, "c", engine.PromoteOptions{PlanOptions: engine.PlanOptions{Target: elsewhere.workspace}})),
-		"refresh": second(b.Refresh(ctx, "c", engine.RefreshOptions{})),
+		"apply":   second(b.Reconcile.Apply(ctx, "c", reconcile.ApplyOptions{})),
+		"promote": second(b.Reconcile.Promote(ctx, "c", reconcile.PromoteOptions{})),
+		"target":  second(b.Reconcile.Promote(ctx, "c", reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Target: elsewhere.workspace}})),
+		"refresh": second(b.Reconcile.Refresh(ctx, "c", reconcile.RefreshOptions{})),
 		"remove":  b.Remove(ctx, "c"),
-		"undo":    second(b.Undo(ctx, b.endedBefore())),
+		"undo":    second(b.Reconcile.Undo(ctx, b.endedBefore())),
 	} {
 		if !errors.Is(err, errs.ErrBusy) || !strings.Contains(err.Error(), b.workspace) {
 			b.t.Errorf("%s: %s: %v", when, op, err)
@@ -173,8 +174,8 @@ func (b *bench) waits(when string, elsewhere *bench) {
 	tick()
 	elsewhere.new("o")
 	elsewhere.in("o", "printf 1 > f")
-	err := errors.Join(elsewhere.Stop(ctx, "o"), second(elsewhere.Apply(ctx, "o", engine.ApplyOptions{})))
-	if _, uerr := elsewhere.Promote(ctx, "o", engine.PromoteOptions{PlanOptions: engine.PlanOptions{Target: filepath.Dir(b.workspace)}}); uerr == nil {
+	err := errors.Join(elsewhere.Supervise.Stop(ctx, "o"), second(elsewhere.Reconcile.Apply(ctx, "o", reconcile.ApplyOptions{})))
+	if _, uerr := elsewhere.Reconcile.Promote(ctx, "o", reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Target: filepath.Dir(b.workspace)}}); uerr == nil {
 		b.t.Errorf("%s: another was promoted to where the disk belongs", when)
 	}
 	if err = errors.Join(err, elsewhere.Remove(ctx, "o")); err != nil || elsewhere.read("f") != "1" {
@@ -196,8 +197,8 @@ func (b *bench) goesOn(when string) {
 	if real := b.whole(); real != "real" && real != "promoted" {
 		b.t.Errorf("%s: the real tree: %s", when, real)
 	}
-	if left := b.journals(); len(left) > 0 || len(b.Unfinished()) > 0 {
-		b.t.Errorf("%s: unfinished: %v %v", when, left, b.Unfinished())
+	if left := b.journals(); len(left) > 0 || len(b.Reconcile.Unfinished()) > 0 {
+		b.t.Errorf("%s: unfinished: %v %v", when, left, b.Reconcile.Unfinished())
 	}
 	for _, n := range names(filepath.Join(b.state, "promotions")) {
 		if strings.HasSuffix(n, ".told") {
@@ -210,7 +211,7 @@ func (b *bench) goesOn(when string) {
 // endedBefore is a promotion to the same target, by another sandbox.
 func (b *bench) endedBefore() string {
 	b.t.Helper()
-	all, err := b.Promotions()
+	all, err := b.Reconcile.Promotions()
 	if err != nil {
 		b.t.Fatal(err)
 	}

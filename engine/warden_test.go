@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
@@ -22,7 +23,7 @@ import (
 // A talk is a command in a sandbox that answers each line with the next number, and
 // ends with status 7 at the end of its input.
 type talk struct {
-	engine.Guest
+	supervise.Guest
 	b   *bench
 	in  *os.File
 	out *bufio.Reader
@@ -40,7 +41,7 @@ func (b *bench) talk(name string) *talk {
 	}
 	c := b.command("n=0; while read x; do n=$((n+1)); echo $n; done; exit 7")
 	c.Stdin, c.Stdout = in, out
-	p, err := b.Exec(b.t.Context(), name, c)
+	p, err := b.Supervise.Exec(b.t.Context(), name, c)
 	in.Close()
 	out.Close()
 	if err != nil {
@@ -79,7 +80,7 @@ func (k *talk) ends() {
 
 func (b *bench) limit(name string, change func(l *engine.Limits)) {
 	b.t.Helper()
-	if _, err := b.SetLimits(b.t.Context(), name, func(l *engine.Limits) error { change(l); return nil }); err != nil {
+	if _, err := b.Supervise.SetLimits(b.t.Context(), name, func(l *engine.Limits) error { change(l); return nil }); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -109,7 +110,7 @@ func pausedGoesOn(t *testing.T, b *bench) {
 	b.limit("s", func(l *engine.Limits) { l.TTL = time.Millisecond })
 	b.untilPaused("s", "ttl")
 	k.say()
-	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), "(ttl 1ms)") {
+	if _, err := b.Supervise.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), "(ttl 1ms)") {
 		t.Errorf("a command in it: %v", err)
 	}
 	if _, err := b.Snapshot(t.Context(), "s", "still"); err != nil { // which has nothing go on
@@ -138,7 +139,7 @@ func pausedGoesOn(t *testing.T, b *bench) {
 
 	// A keeper that is killed leaves nothing that stands still.
 	b.limit("s", func(l *engine.Limits) { l.TTL, l.Time = time.Millisecond, 0 })
-	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrDenied) {
+	if _, err := b.Supervise.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrDenied) {
 		t.Errorf("a command in it: %v", err)
 	}
 	b.limit("s", func(l *engine.Limits) { l.TTL = 0 })
@@ -213,7 +214,7 @@ func TestNothingIsStartedInWhatIsPaused(t *testing.T) {
 			crowd.Go(func() {
 				for ctx.Err() == nil {
 					c := b.command("exit 3")
-					p, err := b.Exec(t.Context(), "s", c)
+					p, err := b.Supervise.Exec(t.Context(), "s", c)
 					if errors.Is(err, errs.ErrDenied) {
 						time.Sleep(5 * time.Millisecond) // who tries again and again keeps the record locked
 						continue
@@ -264,7 +265,7 @@ func heldStillEnds(t *testing.T, b *bench) {
 	b.limit("s", func(l *engine.Limits) { l.TTL = time.Millisecond }) // it is to be paused at once
 	<-time.After(100 * time.Millisecond)
 	began := time.Now()
-	if err := b.Stop(t.Context(), "s"); err != nil || time.Since(began) > 10*time.Second {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil || time.Since(began) > 10*time.Second {
 		t.Errorf("stop: %v after %v", err, time.Since(began))
 	}
 	if err := k.Close(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -24,12 +24,12 @@ func onAll(t *testing.T, test func(t *testing.T, b *bench)) {
 // stays runs a command in a sandbox until the test ends.
 func (b *bench) stays(name string) {
 	b.t.Helper()
-	p, err := b.Exec(b.t.Context(), name, b.command("sleep 1000"))
+	p, err := b.Supervise.Exec(b.t.Context(), name, b.command("sleep 1000"))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
-		if err := errors.Join(b.Stop(context.Background(), name), p.Close()); err != nil {
+		if err := errors.Join(b.Supervise.Stop(context.Background(), name), p.Close()); err != nil {
 			b.t.Error(err)
 		}
 	})
@@ -46,7 +46,7 @@ func (b *bench) soon(what string, holds func() bool) {
 }
 
 // toldInside is what a program in the sandbox reads of the drift.
-func (b *bench) toldInside(name string) (r engine.DriftReport, found bool) {
+func (b *bench) toldInside(name string) (r compare.DriftReport, found bool) {
 	b.t.Helper()
 	text := b.in(name, "cat /run/snapfs/drift 2>/dev/null || true")
 	if text == "" {
@@ -90,11 +90,11 @@ func TestARunningSandboxIsToldThatItsBaseMoved(t *testing.T) {
 }
 
 // follows listens to the drift of a sandbox until the test ends.
-func (b *bench) follows(name string) (told chan engine.DriftReport, ended chan error, stop func()) {
+func (b *bench) follows(name string) (told chan compare.DriftReport, ended chan error, stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())
-	told, ended = make(chan engine.DriftReport, 100), make(chan error, 1)
+	told, ended = make(chan compare.DriftReport, 100), make(chan error, 1)
 	go func() {
-		ended <- b.FollowDrift(ctx, name, func(r engine.DriftReport) error {
+		ended <- b.Supervise.FollowDrift(ctx, name, func(r compare.DriftReport) error {
 			told <- r
 			return nil
 		})
@@ -103,7 +103,7 @@ func (b *bench) follows(name string) (told chan engine.DriftReport, ended chan e
 }
 
 // hears waits for a report of so many files.
-func (b *bench) hears(told chan engine.DriftReport, files int) {
+func (b *bench) hears(told chan compare.DriftReport, files int) {
 	b.t.Helper()
 	for {
 		select {
@@ -121,7 +121,7 @@ func TestDriftIsFollowedByWayOfAKeeperAndWithoutOne(t *testing.T) {
 	onAll(t, func(t *testing.T, b *bench) {
 		b.stand()
 		b.new("one")
-		p, err := b.Exec(t.Context(), "one", b.command("sleep 1000"))
+		p, err := b.Supervise.Exec(t.Context(), "one", b.command("sleep 1000"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestDriftIsFollowedByWayOfAKeeperAndWithoutOne(t *testing.T) {
 		b.hears(kept, 0)
 		b.write("edited", "later")
 		b.hears(kept, 1)
-		if err := errors.Join(b.Stop(t.Context(), "one"), p.Close()); err != nil {
+		if err := errors.Join(b.Supervise.Stop(t.Context(), "one"), p.Close()); err != nil {
 			t.Fatal(err)
 		}
 		b.write("mode", "later") // there is no keeper any more
@@ -161,14 +161,14 @@ func TestFollowingEndsWithWhoListens(t *testing.T) {
 	b := newBench(t)
 	b.new("one")
 	enough := errors.New("enough")
-	if err := b.FollowDrift(t.Context(), "one", func(engine.DriftReport) error { return enough }); !errors.Is(err, enough) {
+	if err := b.Supervise.FollowDrift(t.Context(), "one", func(compare.DriftReport) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("err = %v", err)
 	}
 	b.stays("one")
-	if err := b.FollowDrift(t.Context(), "one", func(engine.DriftReport) error { return enough }); !errors.Is(err, enough) {
+	if err := b.Supervise.FollowDrift(t.Context(), "one", func(compare.DriftReport) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("by way of a keeper: %v", err)
 	}
-	if err := b.FollowDrift(t.Context(), "none", nil); !errors.Is(err, errs.ErrNotFound) {
+	if err := b.Supervise.FollowDrift(t.Context(), "none", nil); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("of no sandbox: %v", err)
 	}
 }
@@ -193,7 +193,7 @@ func TestALongRunIsTold(t *testing.T) {
 		b.write("edited", "before the run")
 		tick()
 		s, out, _ := b.sh("until test -e /run/snapfs/drift; do sleep 0.1; done; cat /run/snapfs/drift")
-		var r engine.DriftReport
+		var r compare.DriftReport
 		if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Known || r.Files != 0 {
 			t.Errorf("it reads %q, %v", out, err)
 		}
@@ -216,7 +216,7 @@ func TestWhatIsHiddenIsNotTold(t *testing.T) {
 	tick()
 	b.write("dir/secret plan", "x")
 	b.write("edited", "x")
-	var told engine.DriftReport
+	var told compare.DriftReport
 	b.soon("the sandbox is told", func() bool {
 		told, _ = b.toldInside("one")
 		return len(told.Paths) > 0

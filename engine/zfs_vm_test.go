@@ -15,12 +15,11 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // These tests need ZFS, and a pool that is theirs: SNAPFS_TEST_ZFS names it.
@@ -119,12 +118,12 @@ func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
 	if got := b.in("s", "cat f; printf s > f"); got != "real" {
 		t.Errorf("f is %q in the sandbox", got)
 	}
-	if err := b.Stop(t.Context(), "s"); err != nil {
+	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	zfs(t, "destroy", "-r", fork)
 	b.Engine, _ = b.reopen()
-	if _, err := b.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "s") {
+	if _, err := b.Supervise.Exec(t.Context(), "s", b.command("true")); !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "s") {
 		t.Errorf("running in it gives %v", err)
 	}
 	if _, err := b.Fork(t.Context(), "s", "", "k"); !errors.Is(err, errs.ErrNotFound) {

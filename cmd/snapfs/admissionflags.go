@@ -6,10 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/pflag"
-
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/internal/units"
+	"github.com/spf13/pflag"
 )
 
 // admissionFlags are those of the commands that need room on this host.
@@ -52,11 +51,11 @@ func (p *patienceValue) String() string {
 func (p *patienceValue) Type() string { return "duration" }
 
 // admission is what the engine is asked for.
-func (a *admissionFlags) admission(u *ui) (engine.Admission, error) {
+func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	if a.queue > 0 && a.ifRoom {
-		return engine.Admission{}, usageError{errors.New("--queue and --if-room exclude one another")}
+		return supervise.Admission{}, usageError{errors.New("--queue and --if-room exclude one another")}
 	}
-	return engine.Admission{Queue: a.queue, IfRoom: a.ifRoom, Waiting: u.waits()}, nil
+	return supervise.Admission{Queue: a.queue, IfRoom: a.ifRoom, Waiting: u.waits()}, nil
 }
 
 // waits tells a person how many wait before the command: at a terminal whenever that

@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/workflow/selftest"
 )
 
 // app is what all commands share.
@@ -46,9 +47,9 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		Notice:  a.ui.notice,
 		Keeper:  []string{self(), "keeper"},
 		Sweeper: []string{self(), "sweeper"},
-		Probe:   []string{self(), "probe"},
-		Edge:    edgeProgram,
-		Shift:   shiftProgram,
+		Probe:   []string{self(), "probe"}, SelfTest: selftest.For,
+		Edge:  edgeProgram,
+		Shift: shiftProgram,
 	})
 }
 

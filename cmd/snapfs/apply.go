@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
-
-	"github.com/snapfs/snapfs/engine"
 )
 
 func newApply(a *app) *cobra.Command {
-	var o engine.ApplyOptions
+	var o reconcile.ApplyOptions
 	var allow []string
 	cmd := &cobra.Command{
 		Use:   "apply [flags] sandbox [path...]",
@@ -46,7 +45,7 @@ lies in the workspace.`,
 			if o.Allow.Paths, err = inSandbox(e, args[0], allow); err != nil {
 				return err
 			}
-			applied, err := e.Apply(cmd.Context(), args[0], o)
+			applied, err := e.Reconcile.Apply(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
 			}
@@ -71,7 +70,7 @@ lies in the workspace.`,
 
 // applied tells what was carried back, and what was not: elsewhere says what
 // becomes of changes outside the workspace.
-func (u *ui) applied(a engine.Applied, elsewhere string) {
+func (u *ui) applied(a reconcile.Applied, elsewhere string) {
 	done := "applied " + count(a.Changes, "change")
 	if a.ID != "" {
 		done += " (snapfs undo " + a.ID + ")"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/patch"
 	"github.com/snapfs/snapfs/engine/diff/report"
@@ -25,14 +25,14 @@ const screenful = 50
 // then elsewhere. Of a directory whose time alone differs nothing is told: some
 // name in it came and went. most bounds the first list; 0 is no bound. all is what shows
 // the rest. A reader who has gone is no error: he has seen what he wanted.
-func printTable(w io.Writer, changes *engine.Changes, most int, all string) error {
+func printTable(w io.Writer, changes *compare.Changes, most int, all string) error {
 	if err := printChanges(w, changes, most, all); !errors.Is(err, syscall.EPIPE) {
 		return err
 	}
 	return nil
 }
 
-func printChanges(w io.Writer, changes *engine.Changes, most int, all string) error {
+func printChanges(w io.Writer, changes *compare.Changes, most int, all string) error {
 	var inside, elsewhere []report.Row
 	var sum diff.Summary
 	renamed := 0
@@ -124,7 +124,7 @@ func summary(s diff.Summary, renamed int) string {
 
 // printParts prints each part by itself, those elsewhere under the directory
 // that their paths are relative to.
-func printParts(w io.Writer, changes *engine.Changes, print func(p engine.Part) error) error {
+func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part) error) error {
 	for _, p := range changes.Parts {
 		if !p.Workspace {
 			if _, err := fmt.Fprintf(w, "# beneath %s:\n", report.Printable(p.Root)); err != nil {
@@ -141,7 +141,7 @@ func printParts(w io.Writer, changes *engine.Changes, print func(p engine.Part) 
 // printPatch prints the changes as patches, each relative to its part's root. A
 // terminal is shown what a person reads, in colours unless the user
 // wants none (no-color.org); a file or a pipe gets every byte.
-func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, terminal bool) error {
+func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, terminal bool) error {
 	done := func() error { return nil }
 	switch {
 	case terminal && os.Getenv("NO_COLOR") == "": //nolint:misspell // the variable's name
@@ -150,15 +150,15 @@ func printPatch(ctx context.Context, w io.Writer, changes *engine.Changes, termi
 	case terminal:
 		w = &tamer{w: w}
 	}
-	err := printParts(w, changes, func(p engine.Part) error {
+	err := printParts(w, changes, func(p compare.Part) error {
 		return patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames})
 	})
 	return errors.Join(err, done())
 }
 
 // printStat prints how many lines each file gained and lost.
-func printStat(ctx context.Context, w io.Writer, changes *engine.Changes, width int) error {
-	return printParts(w, changes, func(p engine.Part) error {
+func printStat(ctx context.Context, w io.Writer, changes *compare.Changes, width int) error {
+	return printParts(w, changes, func(p compare.Part) error {
 		return patch.Stat(ctx, w, p.Old, p.New, p.Changes, width, p.Renames...)
 	})
 }
@@ -175,7 +175,7 @@ type partDocument struct {
 	report.Document
 }
 
-func documentOf(changes *engine.Changes) changesDocument {
+func documentOf(changes *compare.Changes) changesDocument {
 	d := changesDocument{Parts: []partDocument{}}
 	for _, p := range changes.Parts {
 		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes, p.Renames...)})

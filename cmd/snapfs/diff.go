@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/spf13/cobra"
 )
 
 // A differ is one `snapfs diff`.
@@ -118,7 +118,7 @@ func (d *differ) unknown(paths []string) {
 }
 
 // find compares what the arguments name, and gives the paths that they limit it to.
-func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*engine.Changes, []string, error) {
+func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*compare.Changes, []string, error) {
 	ctx := cmd.Context()
 	left, right, two, err := d.refs(args)
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*eng
 		if err != nil {
 			return nil, nil, err
 		}
-		changes, err := e.Compare(ctx, left, right)
+		changes, err := e.Compare.Compare(ctx, left, right)
 		return changes, paths, err
 	}
 	name, states := splitState(args[0])
@@ -143,7 +143,7 @@ func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*eng
 		return nil, nil, err
 	}
 	d.name = name
-	changes, err := e.Diff(ctx, name, from, to)
+	changes, err := e.Compare.Diff(ctx, name, from, to)
 	return changes, paths, err
 }
 
@@ -156,7 +156,7 @@ const (
 )
 
 // refs reads two names of states; two is false where the second is none.
-func (d *differ) refs(args []string) (left, right engine.Ref, two bool, err error) {
+func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err error) {
 	if len(args) < 2 {
 		return left, right, false, d.lonely(args[0])
 	}
@@ -181,11 +181,11 @@ func (d *differ) lonely(arg string) error {
 
 // refOf reads a name of a state, if it is one and no path: it names a sandbox
 // that is there, or the real tree.
-func refOf(arg string, sandboxes []string) (ref engine.Ref, is bool, err error) {
+func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error) {
 	named := slices.Contains(sandboxes, realTree)
 	switch {
 	case arg == surelyReal, arg == realTree && !named:
-		return engine.Ref{}, true, nil
+		return compare.Ref{}, true, nil
 	case arg == realTree:
 		return ref, false, usageError{errors.New(`"real" is a sandbox, too: write @real for the real tree, sandbox:real for the sandbox`)}
 	case strings.HasPrefix(arg, surelyNamed):
@@ -203,12 +203,12 @@ func refOf(arg string, sandboxes []string) (ref engine.Ref, is bool, err error) 
 }
 
 // sandboxRef reads sandbox, sandbox@state, or sandbox@ for its base.
-func sandboxRef(arg string) (engine.Ref, error) {
+func sandboxRef(arg string) (compare.Ref, error) {
 	name, state, at := strings.Cut(arg, "@")
 	if name == "" || strings.Contains(state, "..") {
-		return engine.Ref{}, usageError{fmt.Errorf("%q is no single state: write sandbox, sandbox@state, or sandbox@ for its base", arg)}
+		return compare.Ref{}, usageError{fmt.Errorf("%q is no single state: write sandbox, sandbox@state, or sandbox@ for its base", arg)}
 	}
-	return engine.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
+	return compare.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
 }
 
 // isRange tells from..to from a path: a path has a slash.
@@ -216,7 +216,7 @@ func isRange(s string) bool {
 	return strings.Contains(s, "..") && !strings.Contains(s, "/") && s != ".."
 }
 
-func (d *differ) print(cmd *cobra.Command, changes *engine.Changes) error {
+func (d *differ) print(cmd *cobra.Command, changes *compare.Changes) error {
 	u := d.a.ui
 	ctx := cmd.Context()
 	switch {
@@ -286,7 +286,7 @@ func within(path, dir string) bool {
 }
 
 // limit leaves the changes at paths and beneath them; none means all.
-func limit(changes *engine.Changes, paths []string) {
+func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return
 	}

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/probe"
+	"github.com/snapfs/snapfs/workflow/transfer"
 	"github.com/spf13/cobra"
 )
 
@@ -95,7 +98,7 @@ type examination struct {
 	Why   string        `json:"why,omitempty"`
 	Hints []string      `json:"hints,omitempty"`
 	// Unfinished are promotions that wait for a disk, whatever the workspace.
-	Unfinished []engine.Unfinished `json:"unfinished,omitempty"`
+	Unfinished []reconcile.Unfinished `json:"unfinished,omitempty"`
 	// Strange are paths in the state directory that are not snapfs's own.
 	Strange []string `json:"strange,omitempty"`
 }
@@ -118,20 +121,20 @@ type treeFound struct {
 	Hints []string `json:"hints,omitempty"`
 }
 
-func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*examination, error) {
+func (a *app) examine(ctx context.Context, req hostfs.Request, dir string) (*examination, error) {
 	e, err := a.engine(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d := &examination{Workspace: req.Workspace, Trees: []treeFound{}, Unfinished: e.Unfinished()}
-	if d.Strange, err = e.Strange(); err != nil {
+	d := &examination{Workspace: req.Workspace, Trees: []treeFound{}, Unfinished: e.Reconcile.Unfinished()}
+	if d.Strange, err = transfer.New(e).Strange(); err != nil {
 		return nil, err
 	}
 	for _, p := range probe.All(e.StateDir()) {
 		r := p.Run(ctx)
 		d.Powers = append(d.Powers, power{p.Name, r.Answer.String(), p.What, p.Since, r.Why, r.Fix})
 	}
-	trees, err := e.Backends(ctx, req)
+	trees, err := e.Host.Backends(ctx, req)
 	for _, t := range trees {
 		d.Trees = append(d.Trees, treeFound{t.Path, t.Driver, frozenOrLive(t.Frozen), t.Reason, t.Hints})
 	}
@@ -145,7 +148,7 @@ func (a *app) examine(ctx context.Context, req engine.Request, dir string) (*exa
 }
 
 // try starts a sandbox and takes it away.
-func (d *examination) try(ctx context.Context, e *engine.Engine, req engine.Request, dir string) error {
+func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Request, dir string) error {
 	start := time.Now()
 	s, err := e.Run(ctx, req, engine.Command{Args: []string{"/bin/true"}, Dir: dir})
 	if err != nil {

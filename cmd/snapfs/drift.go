@@ -10,10 +10,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff/report"
+	"github.com/spf13/cobra"
 )
 
 func newDrift(a *app) *cobra.Command {
@@ -57,7 +57,7 @@ in a sandbox for more than a second can read the same in /run/snapfs/drift.`,
 			if follow {
 				return a.followDrift(cmd.Context(), e, args[0], workspace)
 			}
-			r, err := e.DriftOf(cmd.Context(), args[0])
+			r, err := e.Compare.DriftOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -77,11 +77,11 @@ in a sandbox for more than a second can read the same in /run/snapfs/drift.`,
 
 // followDrift prints each report, and in it what was not in the one before.
 func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace string) error {
-	known := map[engine.DriftPath]bool{}
-	err := e.FollowDrift(ctx, name, func(r engine.DriftReport) error {
+	known := map[compare.DriftPath]bool{}
+	err := e.Supervise.FollowDrift(ctx, name, func(r compare.DriftReport) error {
 		return a.ui.result(r, func(w io.Writer) error {
-			var news []engine.DriftPath
-			now := map[engine.DriftPath]bool{}
+			var news []compare.DriftPath
+			now := map[compare.DriftPath]bool{}
 			for _, p := range r.Paths {
 				if now[p] = true; !known[p] {
 					news = append(news, p)
@@ -99,7 +99,7 @@ func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace
 
 // printPaths prints paths that moved, those of the workspace relative to it, and a
 // line that sums up.
-func printPaths(w io.Writer, paths []engine.DriftPath, workspace, sentence string) error {
+func printPaths(w io.Writer, paths []compare.DriftPath, workspace, sentence string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, p := range paths {
 		too := ""
@@ -128,7 +128,7 @@ func visible(path string) string {
 }
 
 // driftSentence sums a report up in a line.
-func driftSentence(r engine.DriftReport) string {
+func driftSentence(r compare.DriftReport) string {
 	if len(r.Paths) == 0 {
 		return "nothing has moved since " + r.Since.Format(time.RFC3339)
 	}
@@ -174,7 +174,7 @@ func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if isTerminal(a.ui.err) {
 		most = aMoment
 	}
-	r, err := e.DriftWithin(ctx, name, most)
+	r, err := e.Compare.DriftWithin(ctx, name, most)
 	if err == nil && r.Known && len(r.Paths) > 0 {
 		a.ui.notice(name + " is " + driftSentence(r) + " (snapfs drift " + name + ")")
 	}

@@ -6,9 +6,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/spf13/cobra"
 )
 
 func newExec(a *app) *cobra.Command {
@@ -90,13 +91,13 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 		return err
 	}
 	tty := newTerminal(a.ui)
-	command, err := tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), pass), Dir: dir})
+	command, err := tty.command(engine.Command{Args: args, Env: hostfs.Environ(os.Environ(), pass), Dir: dir})
 	if err != nil {
 		return err
 	}
 	begin, done := starting(ctx)
 	defer done()
-	p, err := e.ExecWith(begin, name, command, engine.ExecOptions{Admission: when, Prove: prove})
+	p, err := e.Supervise.ExecWith(begin, name, command, supervise.ExecOptions{Admission: when, Prove: prove})
 	if err != nil {
 		return err
 	}

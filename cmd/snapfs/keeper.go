@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/spf13/cobra"
 )
 
 // newKeeper is the process that holds a sandbox's namespaces. Exec starts it.
@@ -20,7 +19,7 @@ func newKeeper(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.Keep(cmd.Context(), args[1])
+			return e.Supervise.Keep(cmd.Context(), args[1])
 		},
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/internal/units"
+	"github.com/spf13/cobra"
 )
 
 func newLimits(a *app) *cobra.Command {
@@ -33,11 +33,11 @@ The limits are those that snapfs run and snapfs new have as flags, and profiles 
 			if err != nil {
 				return err
 			}
-			now, err := e.SetLimits(cmd.Context(), args[0], func(l *engine.Limits) error { return setLimits(l, set) })
+			now, err := e.Supervise.SetLimits(cmd.Context(), args[0], func(l *engine.Limits) error { return setLimits(l, set) })
 			if err != nil {
 				return err
 			}
-			used, err := e.UsageOf(cmd.Context(), args[0])
+			used, err := e.Supervise.UsageOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -54,13 +54,13 @@ type limitsDocument struct {
 	Sandbox string        `json:"sandbox"`
 	Limits  engine.Limits `json:"limits"`
 	// Usage is null where nothing runs.
-	Usage *engine.Usage `json:"usage"`
+	Usage *supervise.Usage `json:"usage"`
 }
 
 func printLimits(w io.Writer, d limitsDocument) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "LIMIT\tVALUE\tHELD BY\tNOTE")
-	held := map[string]engine.HeldLimit{}
+	held := map[string]supervise.HeldLimit{}
 	if d.Usage != nil {
 		for _, h := range d.Usage.Held {
 			held[h.Limit] = h
@@ -106,7 +106,7 @@ which something runs, or one of them. What this host does not count is "?".`,
 // A statsRow is what one sandbox uses.
 type statsRow struct {
 	Sandbox string `json:"sandbox"`
-	engine.Usage
+	supervise.Usage
 	// Processors is how many it has used since the row before, or null.
 	Processors *float64 `json:"processors,omitempty"`
 }
@@ -161,7 +161,7 @@ func statsOf(ctx context.Context, e *engine.Engine, only []string) ([]statsRow, 
 	rows := []statsRow{}
 	var errs []error
 	for _, name := range names {
-		u, err := e.UsageOf(ctx, name)
+		u, err := e.Supervise.UsageOf(ctx, name)
 		if err != nil { // of this one: the others are shown
 			errs = append(errs, err)
 		}

@@ -7,9 +7,8 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"github.com/snapfs/snapfs/workflow/pipeline"
 	"github.com/spf13/cobra"
-
-	"github.com/snapfs/snapfs/engine"
 )
 
 func newLog(a *app) *cobra.Command {
@@ -27,7 +26,7 @@ promotions through stages are kept, and all that have not ended.`,
 			if err != nil {
 				return err
 			}
-			entries, err := e.History()
+			entries, err := pipeline.New(e).History()
 			if len(entries) == 0 && err == nil {
 				a.ui.notice("nothing has been applied or promoted that could still be undone")
 			}
@@ -39,7 +38,7 @@ promotions through stages are kept, and all that have not ended.`,
 	return cmd
 }
 
-func printHistory(w io.Writer, entries []engine.HistoryEntry) error {
+func printHistory(w io.Writer, entries []pipeline.HistoryEntry) error {
 	if len(entries) == 0 {
 		return nil
 	}

@@ -11,11 +11,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network"
+	"github.com/spf13/cobra"
 )
 
 func newNet(a *app) *cobra.Command {
@@ -43,7 +43,7 @@ in the sandbox's life, by each rule. Of very many decisions the last are kept. W
 				if err != nil {
 					return usageError{err}
 				}
-				if _, err := e.AllowNetwork(cmd.Context(), args[0], rules); err != nil {
+				if _, err := e.Supervise.AllowNetwork(cmd.Context(), args[0], rules); err != nil {
 					return err
 				}
 			}
@@ -67,13 +67,13 @@ type netDocument struct {
 func (a *app) showNet(e *engine.Engine, name string, refused bool) error {
 	doc := netDocument{Sandbox: name, Events: []network.Event{}}
 	var err error
-	if doc.Network, err = e.NetworkOf(name); err != nil {
+	if doc.Network, err = e.Supervise.NetworkOf(name); err != nil {
 		return err
 	}
-	if doc.Counters, err = e.NetworkCounters(name); err != nil {
+	if doc.Counters, err = e.Supervise.NetworkCounters(name); err != nil {
 		return err
 	}
-	all, err := e.NetworkEvents(name)
+	all, err := e.Supervise.NetworkEvents(name)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func place(name string, addr netip.Addr, port uint16) string {
 
 // tellRefused says what a command was not allowed to reach, or could not, in a line each, and how
 // it would be.
-func (a *app) tellRefused(list []engine.RefusedAccess) {
+func (a *app) tellRefused(list []egress.RefusedAccess) {
 	const most = 5
 	for i, r := range list {
 		if i == most {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff/page"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -30,7 +30,7 @@ type pageDocument struct {
 
 // writePage writes changes as a page to review: to a file, or "-" for the output.
 // refs are the arguments that say what is compared.
-func (a *app) writePage(ctx context.Context, file string, changes *engine.Changes, refs []string) error {
+func (a *app) writePage(ctx context.Context, file string, changes *compare.Changes, refs []string) error {
 	p := page.Page{Title: "Changes in " + strings.Join(refs, " "), Command: append([]string{"snapfs", "diff"}, refs...), Made: time.Now()}
 	if len(refs) == 2 && !isRange(refs[1]) {
 		p.Title = "Changes from " + refs[0] + " to " + refs[1]

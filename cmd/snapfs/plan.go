@@ -7,15 +7,15 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/report"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/spf13/cobra"
 )
 
 // carryFlags say what a promotion carries, and where to.
 type carryFlags struct {
-	o           engine.PlanOptions
+	o           reconcile.PlanOptions
 	only, allow []string
 }
 
@@ -30,7 +30,7 @@ func (c *carryFlags) add(cmd *cobra.Command) {
 }
 
 // options are those that the flags say about a sandbox.
-func (c *carryFlags) options(e *engine.Engine, name string) (o engine.PlanOptions, err error) {
+func (c *carryFlags) options(e *engine.Engine, name string) (o reconcile.PlanOptions, err error) {
 	o = c.o
 	if o.Only, err = patternsIn(e, name, c.only); err != nil {
 		return o, err
@@ -81,7 +81,7 @@ and what it makes: "snapfs promote --plan" with it promotes exactly this.`,
 			if err != nil {
 				return err
 			}
-			plan, err := e.PlanOf(cmd.Context(), args[0], o)
+			plan, err := e.Reconcile.PlanOf(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
 			}
@@ -100,7 +100,7 @@ and what it makes: "snapfs promote --plan" with it promotes exactly this.`,
 
 // printPlan prints the steps by paths relative to the target, and a line that sums
 // up.
-func printPlan(w io.Writer, p *engine.CarryPlan) error {
+func printPlan(w io.Writer, p *reconcile.CarryPlan) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, s := range p.Steps {
 		if s.Echo() {
@@ -146,7 +146,7 @@ func relativeTo(dir, path string) string {
 }
 
 // unfinished tells what of a plan is not carried, and what comes next.
-func (u *ui) unfinished(p *engine.CarryPlan) {
+func (u *ui) unfinished(p *reconcile.CarryPlan) {
 	u.notCarried(p.Skipped, p.Elsewhere)
 	switch {
 	case len(p.Conflicts) > 0 && p.Conflicts[0].InSandbox:

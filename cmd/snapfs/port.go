@@ -8,10 +8,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/network/forward"
+	"github.com/spf13/cobra"
 )
 
 func newPort(a *app) *cobra.Command {
@@ -46,8 +46,8 @@ reach itself is not changed. snapfs net shows the connections.`,
 // A portsDocument is what `snapfs port --json` prints: what was opened, or else all
 // that is open.
 type portsDocument struct {
-	Sandbox string        `json:"sandbox"`
-	Ports   []engine.Port `json:"ports"`
+	Sandbox string           `json:"sandbox"`
+	Ports   []supervise.Port `json:"ports"`
 }
 
 func (a *app) ports(ctx context.Context, e *engine.Engine, name string, open, end []string) error {
@@ -65,14 +65,14 @@ func (a *app) ports(ctx context.Context, e *engine.Engine, name string, open, en
 			*list.to = append(*list.to, pair{port, host})
 		}
 	}
-	doc := portsDocument{Sandbox: name, Ports: []engine.Port{}}
+	doc := portsDocument{Sandbox: name, Ports: []supervise.Port{}}
 	for _, p := range ended {
-		if err := e.ClosePort(ctx, name, p.port); err != nil {
+		if err := e.Supervise.ClosePort(ctx, name, p.port); err != nil {
 			return err
 		}
 	}
 	for _, p := range opened {
-		one, err := e.OpenPort(ctx, name, p.port, p.host)
+		one, err := e.Supervise.OpenPort(ctx, name, p.port, p.host)
 		if err != nil {
 			return err
 		}
@@ -80,14 +80,14 @@ func (a *app) ports(ctx context.Context, e *engine.Engine, name string, open, en
 	}
 	if len(opened) == 0 && len(ended) == 0 {
 		var err error
-		if doc.Ports, err = e.Ports(ctx, name); err != nil {
+		if doc.Ports, err = e.Supervise.Ports(ctx, name); err != nil {
 			return err
 		}
 	}
 	return a.ui.result(doc, func(w io.Writer) error { return printPorts(w, doc.Ports) })
 }
 
-func printPorts(w io.Writer, list []engine.Port) error {
+func printPorts(w io.Writer, list []supervise.Port) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, p := range list {
 		fmt.Fprintf(t, "%d\t%s\n", p.Port, strings.Join(texts(p.Addrs), " "))

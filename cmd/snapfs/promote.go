@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/spf13/cobra"
 )
 
 // answerFlags answer conflicts.
@@ -31,13 +31,15 @@ func (f *answerFlags) in(e *engine.Engine, name string) (mine, theirs []string, 
 
 // terminal is what a merge tool talks through: its output must not mix with the
 // result.
-func (u *ui) terminal() *engine.Terminal { return &engine.Terminal{In: u.in, Out: u.err, Err: u.err} }
+func (u *ui) terminal() *reconcile.Terminal {
+	return &reconcile.Terminal{In: u.in, Out: u.err, Err: u.err}
+}
 
 func newPromote(a *app) *cobra.Command {
 	var flags carryFlags
 	var answers answerFlags
 	var stages stageFlags
-	var o engine.PromoteOptions
+	var o reconcile.PromoteOptions
 	cmd := &cobra.Command{
 		Use:   "promote [flags] sandbox",
 		Short: "merge a sandbox's changes into the real tree",
@@ -89,7 +91,7 @@ interruption or an approval, and takes the promotion's name, or the sandbox's.`,
 			if stages.to != "" {
 				return a.promoteStages(cmd.Context(), e, args, stages, o)
 			}
-			done, err := e.Promote(cmd.Context(), args[0], o)
+			done, err := e.Reconcile.Promote(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
 			}
@@ -112,7 +114,7 @@ interruption or an approval, and takes the promotion's name, or the sandbox's.`,
 }
 
 // promoted tells what was carried, and what was not.
-func (u *ui) promoted(p engine.Promoted) {
+func (u *ui) promoted(p reconcile.Promoted) {
 	if p.ID == "" {
 		u.notice("nothing to promote")
 	} else {

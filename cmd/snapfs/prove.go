@@ -7,14 +7,14 @@ import (
 	"io"
 	"os"
 
-	"github.com/spf13/cobra"
-
-	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/workflow/selftest"
+	"github.com/spf13/cobra"
 )
 
 // prove tries each wall of a sandbox, and says each as soon as it is known.
-func (a *app) prove(ctx context.Context, req engine.Request, only []string) error {
+func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) error {
 	e, err := a.engine(ctx)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (a *app) prove(ctx context.Context, req engine.Request, only []string) erro
 		return fmt.Errorf("looking for this program: %w", err)
 	}
 	all, held := 0, 0
-	err = e.Prove(ctx, req, []string{self, "probe"}, only, func(r prove.Report) {
+	err = selftest.New(e).Prove(ctx, req, []string{self, "probe"}, only, func(r prove.Report) {
 		all++
 		word := "NOT HELD"
 		if r.Held {

@@ -12,9 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/workflow/race"
+	"github.com/spf13/cobra"
 )
 
 // A racer is one `snapfs race`.
@@ -96,7 +97,7 @@ if none has passed.`,
 }
 
 // request makes the engine's request of the command line.
-func (r *racer) request(cmd *cobra.Command, args []string) (engine.RaceRequest, error) {
+func (r *racer) request(cmd *cobra.Command, args []string) (race.RaceRequest, error) {
 	given := cmd.Flags().Changed
 	var wrong string
 	switch {
@@ -108,8 +109,8 @@ func (r *racer) request(cmd *cobra.Command, args []string) (engine.RaceRequest, 
 		wrong = "--promote needs --first or --score, or a person who picks"
 	case given("attempts") && r.times < 1:
 		wrong = "--attempts: one at least"
-	case r.times > engine.MostAttempts:
-		wrong = fmt.Sprintf("--attempts: %d at most", engine.MostAttempts)
+	case r.times > race.MostAttempts:
+		wrong = fmt.Sprintf("--attempts: %d at most", race.MostAttempts)
 	case r.jobs < 0, r.tail < 0, r.timeout < 0:
 		wrong = "--jobs, --tail and --timeout take nothing below zero"
 	case given("try") && given("file"):
@@ -120,17 +121,17 @@ func (r *racer) request(cmd *cobra.Command, args []string) (engine.RaceRequest, 
 		wrong = "which command?"
 	}
 	if wrong != "" {
-		return engine.RaceRequest{}, usageError{errors.New(wrong)}
+		return race.RaceRequest{}, usageError{errors.New(wrong)}
 	}
 	base, dir, err := r.flags.request(r.a)
 	if err != nil {
-		return engine.RaceRequest{}, err
+		return race.RaceRequest{}, err
 	}
-	req := engine.RaceRequest{Request: base, First: r.first, Lower: r.lower, Jobs: r.jobs, Timeout: r.timeout}
+	req := race.RaceRequest{Request: base, First: r.first, Lower: r.lower, Jobs: r.jobs, Timeout: r.timeout}
 	if req.Output, err = r.outputDir(); err != nil {
 		return req, err
 	}
-	env := engine.Environ(os.Environ(), base.Policy.Env)
+	env := hostfs.Environ(os.Environ(), base.Policy.Env)
 	commands, err := r.commands(args)
 	for _, c := range commands {
 		req.Attempts = append(req.Attempts, engine.Command{Args: c, Env: env, Dir: dir})
@@ -187,7 +188,7 @@ func (r *racer) asks() bool {
 	return r.a.ui.interactive() && !r.keep && r.promote && !r.first && r.score == ""
 }
 
-func (r *racer) run(ctx context.Context, req engine.RaceRequest) error {
+func (r *racer) run(ctx context.Context, req race.RaceRequest) error {
 	e, err := r.a.engine(ctx)
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (r *racer) run(ctx context.Context, req engine.RaceRequest) error {
 		req.Admission.Waiting = nil
 	}
 	req.Progress = b.note
-	race, err := e.Race(ctx, req)
+	race, err := race.New(e).Race(ctx, req)
 	b.end()
 	if err != nil {
 		return err
@@ -222,32 +223,32 @@ func (r *racer) run(ctx context.Context, req engine.RaceRequest) error {
 }
 
 // settle shows what came of the attempts and decides their fates.
-func (r *racer) settle(ctx context.Context, race *engine.Race, doc *raceDocument) error {
+func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocument) error {
 	if !r.a.ui.json {
-		if err := printRace(r.a.ui.out, race); err != nil && !errors.Is(err, syscall.EPIPE) {
+		if err := printRace(r.a.ui.out, contest); err != nil && !errors.Is(err, syscall.EPIPE) {
 			return err
 		}
-		r.tails(race)
+		r.tails(contest)
 	}
-	winner := race.Winner
-	if r.asks() && len(race.Passed()) > 0 {
+	winner := contest.Winner
+	if r.asks() && len(contest.Passed()) > 0 {
 		var err error
-		if winner, err = r.pick(ctx, race, doc); err != nil {
+		if winner, err = r.pick(ctx, contest, doc); err != nil {
 			return err
 		}
 		doc.Picked = winner
 	}
 	if r.keep {
-		for _, a := range race.Attempts {
-			if a.State == engine.Passed || a.State == engine.Failed {
-				if err := r.keepIt(ctx, race, a.Number, doc); err != nil {
+		for _, a := range contest.Attempts {
+			if a.State == race.Passed || a.State == race.Failed {
+				if err := r.keepIt(ctx, contest, a.Number, doc); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	if winner == 0 {
-		if len(race.Passed()) > 0 && !r.keep && !r.asks() && !r.quiet {
+		if len(contest.Passed()) > 0 && !r.keep && !r.asks() && !r.quiet {
 			r.a.ui.notice("nothing is promoted, as no rule says which attempt is the best, and nothing is kept")
 			r.a.ui.hint("snapfs race --first …", "snapfs race --score COMMAND …", "snapfs race --keep …")
 		}
@@ -255,14 +256,14 @@ func (r *racer) settle(ctx context.Context, race *engine.Race, doc *raceDocument
 	}
 	r.a.ui.notice("attempt " + strconv.Itoa(winner) + " wins")
 	if !r.promote {
-		return r.keepIt(ctx, race, winner, doc)
+		return r.keepIt(ctx, contest, winner, doc)
 	}
-	return r.promoteIt(ctx, race, winner, doc)
+	return r.promoteIt(ctx, contest, winner, doc)
 }
 
 // pick lets the person decide; 0 is none. No answer loses nothing: what has passed
 // is kept.
-func (r *racer) pick(ctx context.Context, race *engine.Race, doc *raceDocument) (int, error) {
+func (r *racer) pick(ctx context.Context, race *race.Race, doc *raceDocument) (int, error) {
 	var words, looks []string
 	var answers []answer
 	for _, n := range race.Passed() {
@@ -294,7 +295,7 @@ func (r *racer) pick(ctx context.Context, race *engine.Race, doc *raceDocument) 
 	}
 }
 
-func (r *racer) look(ctx context.Context, race *engine.Race, number int) error {
+func (r *racer) look(ctx context.Context, race *race.Race, number int) error {
 	changes, err := race.Changes(ctx, number)
 	if err != nil {
 		return err
@@ -303,7 +304,7 @@ func (r *racer) look(ctx context.Context, race *engine.Race, number int) error {
 	return printPatch(ctx, r.a.ui.err, changes, true)
 }
 
-func (r *racer) keepIt(ctx context.Context, race *engine.Race, number int, doc *raceDocument) error {
+func (r *racer) keepIt(ctx context.Context, race *race.Race, number int, doc *raceDocument) error {
 	if race.Attempts[number-1].Kept {
 		return nil
 	}
@@ -317,7 +318,7 @@ func (r *racer) keepIt(ctx context.Context, race *engine.Race, number int, doc *
 
 // promoteIt promotes the winner. Its sandbox stays where that is refused, where
 // something was held back, and with --keep.
-func (r *racer) promoteIt(ctx context.Context, race *engine.Race, winner int, doc *raceDocument) error {
+func (r *racer) promoteIt(ctx context.Context, race *race.Race, winner int, doc *raceDocument) error {
 	done, err := race.Promote(ctx, winner)
 	name := race.Attempts[winner-1].Sandbox
 	if err == nil {

@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/workflow/race"
 	"golang.org/x/term"
-
-	"github.com/snapfs/snapfs/engine"
 )
 
 // patience is how long work may take without a word, and how often it has one.
@@ -22,16 +21,16 @@ type board struct {
 	live  bool
 
 	mu       sync.Mutex
-	attempts []engine.Attempt
+	attempts []race.Attempt
 	drawn    int // lines on the screen
 	stop     chan struct{}
 	stopped  sync.WaitGroup
 }
 
-func newBoard(u *ui, req engine.RaceRequest, quiet bool) *board {
+func newBoard(u *ui, req race.RaceRequest, quiet bool) *board {
 	b := &board{ui: u, quiet: quiet || u.json, live: isTerminal(u.err) && !quiet && !u.json, stop: make(chan struct{})}
 	for i := range req.Attempts {
-		b.attempts = append(b.attempts, engine.Attempt{Number: i + 1, State: engine.Waiting})
+		b.attempts = append(b.attempts, race.Attempt{Number: i + 1, State: race.Waiting})
 	}
 	if b.live {
 		b.stopped.Go(b.redraw)
@@ -54,7 +53,7 @@ func (b *board) redraw() {
 }
 
 // note takes in what has become of an attempt.
-func (b *board) note(a engine.Attempt) {
+func (b *board) note(a race.Attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.attempts[a.Number-1] = a
@@ -104,14 +103,14 @@ func (b *board) erase(out *strings.Builder) {
 
 // sum counts the attempts in each state.
 func (b *board) sum() string {
-	n := map[engine.AttemptState]int{}
+	n := map[race.AttemptState]int{}
 	for _, a := range b.attempts {
 		n[a.State]++
 	}
 	var parts []string
-	for _, s := range []engine.AttemptState{
-		engine.Waiting, engine.Running, engine.Checking, engine.Scoring,
-		engine.Passed, engine.Failed, engine.TimedOut, engine.Stopped, engine.Broken,
+	for _, s := range []race.AttemptState{
+		race.Waiting, race.Running, race.Checking, race.Scoring,
+		race.Passed, race.Failed, race.TimedOut, race.Stopped, race.Broken,
 	} {
 		if n[s] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))

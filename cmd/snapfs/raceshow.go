@@ -10,23 +10,24 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/report"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/workflow/race"
 )
 
 // A raceDocument is what `snapfs race --json` prints.
 type raceDocument struct {
-	*engine.Race
+	*race.Race
 	// Picked is the attempt that a person chose; 0 is none.
 	Picked int `json:"picked,omitempty"`
 	// Promoted is what was carried to the real tree; nil where nothing was.
-	Promoted *engine.Promoted `json:"promoted,omitempty"`
+	Promoted *reconcile.Promoted `json:"promoted,omitempty"`
 	// Kept are the names of the sandboxes that stay.
 	Kept []string `json:"kept"`
 }
 
 // printRace prints a line for each attempt, and how their results differ.
-func printRace(w io.Writer, r *engine.Race) error {
+func printRace(w io.Writer, r *race.Race) error {
 	if err := printAttempts(w, r.Attempts, time.Time{}); err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func printRace(w io.Writer, r *engine.Race) error {
 
 // printAttempts prints a line for each attempt. Those that run have taken as long as
 // it is until now.
-func printAttempts(w io.Writer, attempts []engine.Attempt, now time.Time) error {
+func printAttempts(w io.Writer, attempts []race.Attempt, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	scored := false
 	for _, a := range attempts {
@@ -56,14 +57,14 @@ func printAttempts(w io.Writer, attempts []engine.Attempt, now time.Time) error 
 	return t.Flush()
 }
 
-func stateOfAttempt(a engine.Attempt) string {
-	if a.State == engine.Failed && a.Ended != nil && a.Ended.Status != 0 {
+func stateOfAttempt(a race.Attempt) string {
+	if a.State == race.Failed && a.Ended != nil && a.Ended.Status != 0 {
 		return fmt.Sprintf("failed (%d)", a.Ended.Status)
 	}
 	return string(a.State)
 }
 
-func tookOf(a engine.Attempt, now time.Time) string {
+func tookOf(a race.Attempt, now time.Time) string {
 	took := a.Took
 	switch {
 	case a.Started.IsZero():
@@ -77,7 +78,7 @@ func tookOf(a engine.Attempt, now time.Time) string {
 	return took.Round(time.Second).String()
 }
 
-func checkOf(a engine.Attempt) string {
+func checkOf(a race.Attempt) string {
 	switch {
 	case a.Checked == nil:
 		return "-"
@@ -87,14 +88,14 @@ func checkOf(a engine.Attempt) string {
 	return "status " + strconv.Itoa(a.Checked.Status)
 }
 
-func scoreOf(a engine.Attempt) string {
+func scoreOf(a race.Attempt) string {
 	if a.Score == nil {
 		return "-"
 	}
 	return strconv.FormatFloat(*a.Score, 'g', -1, 64)
 }
 
-func changesOf(a engine.Attempt) string {
+func changesOf(a race.Attempt) string {
 	s := a.Size
 	if s == nil {
 		return "-"
@@ -112,7 +113,7 @@ func changesOf(a engine.Attempt) string {
 	return text
 }
 
-func driftOfAttempt(a engine.Attempt) string {
+func driftOfAttempt(a race.Attempt) string {
 	switch d := a.Drift; {
 	case d == nil:
 		return "-"
@@ -127,10 +128,10 @@ func driftOfAttempt(a engine.Attempt) string {
 
 // printComparison prints, for each path that several attempts could have changed,
 // who made the same of it: a letter for each version, a dot where it is as it was.
-func printComparison(w io.Writer, r *engine.Race) error {
+func printComparison(w io.Writer, r *race.Race) error {
 	var in []int
 	for _, a := range r.Attempts {
-		if a.State == engine.Passed || a.State == engine.Failed {
+		if a.State == race.Passed || a.State == race.Failed {
 			in = append(in, a.Number)
 		}
 	}
@@ -200,13 +201,13 @@ func numbers(list []int) string {
 }
 
 // tails shows why attempts failed, and the end of what they wrote.
-func (r *racer) tails(race *engine.Race) {
-	for _, a := range race.Attempts {
-		if a.State == engine.Stopped || a.State == engine.Passed && a.Why == "" {
+func (r *racer) tails(contest *race.Race) {
+	for _, a := range contest.Attempts {
+		if a.State == race.Stopped || a.State == race.Passed && a.Why == "" {
 			continue
 		}
 		r.a.ui.notice(fmt.Sprintf("attempt %d: %s", a.Number, whyNot(a)))
-		if a.State == engine.Passed {
+		if a.State == race.Passed {
 			continue
 		}
 		for _, file := range []string{a.CheckOutput, a.Output} {
@@ -224,11 +225,11 @@ func (r *racer) tails(race *engine.Race) {
 }
 
 // whyNot says why an attempt has not passed, or not in full view.
-func whyNot(a engine.Attempt) string {
+func whyNot(a race.Attempt) string {
 	switch {
 	case a.Why != "":
 		return a.Why
-	case a.State != engine.Failed:
+	case a.State != race.Failed:
 		return string(a.State)
 	case a.Checked != nil && a.Checked.Status != 0:
 		return fmt.Sprintf("the check ended with status %d", a.Checked.Status)

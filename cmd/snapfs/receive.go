@@ -6,9 +6,9 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/workflow/transfer"
+	"github.com/spf13/cobra"
 )
 
 func newReceive(a *app) *cobra.Command {
@@ -93,7 +93,7 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	}
 	p := newProgress(a.ui)
 	in := &counting{r: input(cmd.Context(), a.ui.in), progress: p}
-	got, err := e.Receive(cmd.Context(), in, engine.ReceiveRequest{Request: r, State: state})
+	got, err := transfer.New(e).Receive(cmd.Context(), in, transfer.ReceiveRequest{Request: r, State: state})
 	p.end()
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *app) forget(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	n, err := e.Forget()
+	n, err := transfer.New(e).Forget()
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (a *app) have(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	ids, err := e.Have(arg)
+	ids, err := transfer.New(e).Have(arg)
 	return errors.Join(a.ui.result(ids, func(w io.Writer) error {
 		for _, id := range ids {
 			if _, err := fmt.Fprintln(w, id); err != nil {

@@ -3,9 +3,8 @@ package main
 import (
 	"io"
 
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
-
-	"github.com/snapfs/snapfs/engine"
 )
 
 func newRefresh(a *app) *cobra.Command {
@@ -33,17 +32,17 @@ keep the base that they have; rolling back to one brings it back.`,
 			if err != nil {
 				return err
 			}
-			var o engine.RefreshOptions
+			var o reconcile.RefreshOptions
 			if o.Mine, o.Theirs, err = answers.in(e, args[0]); err != nil {
 				return err
 			}
 			o.Tool, o.Terminal = answers.tool, a.ui.terminal()
 			if stop {
-				if err := e.Stop(cmd.Context(), args[0]); err != nil {
+				if err := e.Supervise.Stop(cmd.Context(), args[0]); err != nil {
 					return err
 				}
 			}
-			r, err := e.Refresh(cmd.Context(), args[0], o)
+			r, err := e.Reconcile.Refresh(cmd.Context(), args[0], o)
 			if err != nil {
 				return err
 			}
@@ -59,7 +58,7 @@ keep the base that they have; rolling back to one brings it back.`,
 }
 
 // refreshed tells what a refresh did, and what is left to do.
-func (u *ui) refreshed(r engine.Refreshed) {
+func (u *ui) refreshed(r reconcile.Refreshed) {
 	switch {
 	case r.Resolved > 0:
 		u.notice("resolved " + count(r.Resolved, "conflict") + " in " + r.Sandbox)
@@ -72,7 +71,7 @@ func (u *ui) refreshed(r engine.Refreshed) {
 }
 
 // conflicts tells what is still to be resolved in a sandbox.
-func (u *ui) conflicts(name string, conflicts []engine.CarryConflict) {
+func (u *ui) conflicts(name string, conflicts []reconcile.CarryConflict) {
 	for _, c := range conflicts {
 		u.notice("conflict: " + c.Path + ": " + c.Why)
 	}

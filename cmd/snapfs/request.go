@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // requestFlags are the flags of the commands that make a sandbox.
@@ -49,27 +49,27 @@ func (r *requestFlags) addProve(cmd *cobra.Command) {
 }
 
 // request makes the engine's request, and the directory to start in.
-func (r *requestFlags) request(a *app) (engine.Request, string, error) {
+func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	if err := r.noneEmpty(); err != nil {
-		return engine.Request{}, "", err
+		return hostfs.Request{}, "", err
 	}
 	when, err := r.admission(a.ui)
 	if err != nil {
-		return engine.Request{}, "", err
+		return hostfs.Request{}, "", err
 	}
 	start, err := absolute(r.workspace)
 	if err != nil {
-		return engine.Request{}, "", err
+		return hostfs.Request{}, "", err
 	}
 	workspace := start
 	if r.workspace == "" {
-		if workspace, err = engine.Workspace(start); err != nil {
-			return engine.Request{}, "", err
+		if workspace, err = hostfs.Workspace(start); err != nil {
+			return hostfs.Request{}, "", err
 		}
 	}
-	rules, allowed, err := engine.NetworkRules(r.policy.Network)
+	rules, allowed, err := hostfs.NetworkRules(r.policy.Network)
 	if err != nil {
-		return engine.Request{}, "", usageError{err}
+		return hostfs.Request{}, "", usageError{err}
 	}
 	if allowed {
 		r.policy.Network = "allow:" + rules.String()
@@ -77,16 +77,16 @@ func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
 		for i, p := range paths {
 			if p == "" {
-				return engine.Request{}, "", usageError{errors.New("an empty path")}
+				return hostfs.Request{}, "", usageError{errors.New("an empty path")}
 			}
 			if paths[i], err = absolute(p); err != nil {
-				return engine.Request{}, "", err
+				return hostfs.Request{}, "", err
 			}
 		}
 	}
 	for _, name := range r.policy.Env {
 		if name == "" || strings.ContainsAny(name, "= \n\x00") {
-			return engine.Request{}, "", usageError{fmt.Errorf("--env: %q is no name of a variable: name it, without a value", name)}
+			return hostfs.Request{}, "", usageError{fmt.Errorf("--env: %q is no name of a variable: name it, without a value", name)}
 		}
 	}
 	if start, err = filepath.EvalSymlinks(start); err != nil {
@@ -95,13 +95,13 @@ func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 	if !r.given.Changed("backend") {
 		r.backend = os.Getenv("SNAPFS_BACKEND")
 	}
-	req := engine.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy, Admission: when}
+	req := hostfs.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy, Admission: when}
 	if err := r.underProfile(a, &req); err != nil {
-		return engine.Request{}, "", err
+		return hostfs.Request{}, "", err
 	}
 	for _, p := range req.Policy.Hide {
 		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
-			return engine.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", pathlist.Printable(p))}
+			return hostfs.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", pathlist.Printable(p))}
 		}
 	}
 	return req, start, nil
@@ -109,7 +109,7 @@ func (r *requestFlags) request(a *app) (engine.Request, string, error) {
 
 // underProfile puts the request under its profile, and says what came of one that
 // nobody has named.
-func (r *requestFlags) underProfile(a *app, req *engine.Request) error {
+func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	path := r.profile
 	if path != "" && path != engine.NoProfile {
 		var err error

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/spf13/cobra"
 )
 
 func newRm(a *app) *cobra.Command {
@@ -63,7 +62,7 @@ func newStop(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.Stop(cmd.Context(), args[0])
+			return e.Supervise.Stop(cmd.Context(), args[0])
 		},
 	}
 }

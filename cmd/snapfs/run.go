@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/spf13/cobra"
 )
 
 // A runner is one `snapfs run`.
@@ -75,7 +78,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	tty := newTerminal(r.a.ui)
-	command, err := tty.command(engine.Command{Args: args, Env: engine.Environ(os.Environ(), req.Policy.Env), Dir: dir})
+	command, err := tty.command(engine.Command{Args: args, Env: hostfs.Environ(os.Environ(), req.Policy.Env), Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -154,7 +157,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 }
 
 // print shows what changed.
-func (r *runner) print(changes *engine.Changes, s *engine.Session, doc *runDocument) error {
+func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocument) error {
 	u := r.a.ui
 	if u.json || r.quiet {
 		return nil
@@ -170,7 +173,7 @@ func (r *runner) print(changes *engine.Changes, s *engine.Session, doc *runDocum
 }
 
 // ask lets the person decide. No answer loses nothing: the sandbox is kept.
-func (r *runner) ask(ctx context.Context, s *engine.Session, changes *engine.Changes, doc *runDocument) error {
+func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Changes, doc *runDocument) error {
 	for {
 		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]",
 			answer{"apply", "bring the changes of the workspace to the real tree, and remove the sandbox (snapfs undo takes it back)"},
@@ -235,7 +238,7 @@ func (k *keptError) hints() []string { return []string{"snapfs diff " + k.name, 
 // applyIt brings the changes of the workspace to the real tree. Where that does
 // not work, the sandbox is kept, so that no work is lost. With asks it may be kept for what it changed elsewhere.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
-	applied, err := s.Apply(ctx, engine.ApplyOptions{Stays: asks})
+	applied, err := s.Apply(ctx, reconcile.ApplyOptions{Stays: asks})
 	if err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
@@ -264,7 +267,7 @@ type runDocument struct {
 	// Hit is the limit that ended the command, or one that it met.
 	Hit *engine.Hit `json:"hit,omitempty"`
 	// Refused is what it wanted to reach and was not allowed to.
-	Refused []engine.RefusedAccess `json:"refused,omitempty"`
+	Refused []egress.RefusedAccess `json:"refused,omitempty"`
 	// Fate is "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
 	// Level is the isolation it ran under.

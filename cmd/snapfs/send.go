@@ -9,11 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/transfer"
+	"github.com/spf13/cobra"
 )
 
 func newSend(a *app) *cobra.Command {
@@ -40,7 +39,7 @@ and where it is not the same all is sent. "-" has standard input name it.`,
 		Args:              exactly("sandbox[@state]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, state := splitState(args[0])
-			req := engine.SendRequest{Sandbox: name, State: state, Base: base}
+			req := transfer.SendRequest{Sandbox: name, State: state, Base: base}
 			if strings.HasSuffix(args[0], "@") {
 				return usageError{errEmptyName}
 			}
@@ -94,14 +93,14 @@ func (a *app) thereIs(file string) ([]string, error) {
 	return strings.Fields(string(text)), nil
 }
 
-func (a *app) send(ctx context.Context, req engine.SendRequest) error {
+func (a *app) send(ctx context.Context, req transfer.SendRequest) error {
 	e, err := a.engine(ctx)
 	if err != nil {
 		return err
 	}
 	p := newProgress(a.ui)
 	out := newOutput(ctx, a.ui.out)
-	sent, err := e.Send(ctx, &counting{w: out, progress: p}, req)
+	sent, err := transfer.New(e).Send(ctx, &counting{w: out, progress: p}, req)
 	p.end()
 	if err = out.end(err); err != nil {
 		return err

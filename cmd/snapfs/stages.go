@@ -7,10 +7,13 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/workflow/pipeline"
+	"github.com/spf13/cobra"
 )
 
 func newStages(a *app) *cobra.Command {
@@ -33,11 +36,11 @@ mistake in it with its line, column and mend, and explains what "snapfs promote
 					return err
 				}
 			}
-			workspace, err := engine.Workspace(dir)
+			workspace, err := hostfs.Workspace(dir)
 			if err != nil {
 				return err
 			}
-			p, err := engine.Profile(workspace, path)
+			p, err := pipeline.Profile(workspace, path)
 			if err != nil {
 				return err
 			}
@@ -117,7 +120,7 @@ func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]stri
 		if err != nil || len(args) == 0 || r.Name != args[0] {
 			continue
 		}
-		if p, err := engine.Profile(r.Workspace, path); err == nil {
+		if p, err := pipeline.Profile(r.Workspace, path); err == nil {
 			return p.Names(), noFiles
 		}
 	}
@@ -148,8 +151,8 @@ func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 }
 
 // promoteStages is promote with --to, --continue or --cancel.
-func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string, f stageFlags, o engine.PromoteOptions) error {
-	w := engine.StageWatcher{Tell: func(stage, what string) { a.ui.notice(stage + ": " + what) }}
+func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string, f stageFlags, o reconcile.PromoteOptions) error {
+	w := pipeline.StageWatcher{Tell: func(stage, what string) { a.ui.notice(stage + ": " + what) }}
 	if a.ui.interactive() {
 		w.Ask = a.approves
 	}
@@ -157,12 +160,12 @@ func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string
 	if err != nil {
 		return err
 	}
-	var p *engine.Pipeline
+	var p *stages.Pipeline
 	switch {
 	case f.goOn:
-		p, err = e.ContinueStages(ctx, name, engine.ContinueOptions{Approve: f.approve, StageWatcher: w})
+		p, err = pipeline.New(e).ContinueStages(ctx, name, pipeline.ContinueOptions{Approve: f.approve, StageWatcher: w})
 	case f.cancel:
-		p, err = e.CancelStages(ctx, name, w)
+		p, err = pipeline.New(e).CancelStages(ctx, name, w)
 	default:
 		if o.DryRun || o.Plan != "" || o.Tool != "" || o.Target != "" {
 			return usageError{errors.New("--dry-run, --plan, --tool and --target do not go with --to: each stage has a plan and a target of its own")}
@@ -171,12 +174,12 @@ func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string
 		if perr != nil {
 			return perr
 		}
-		p, err = e.PromoteStages(ctx, name, engine.StageOptions{
-			PipelineOptions: engine.PipelineOptions{Only: o.Only, Allow: o.Allow, Mine: o.Mine, Theirs: o.Theirs},
+		p, err = pipeline.New(e).PromoteStages(ctx, name, pipeline.StageOptions{
+			PipelineOptions: stages.PipelineOptions{Only: o.Only, Allow: o.Allow, Mine: o.Mine, Theirs: o.Theirs},
 			Profile:         profile, To: f.to, StageWatcher: w,
 		})
 	}
-	var stopped *engine.StageError
+	var stopped *pipeline.StageError
 	if errors.As(err, &stopped) && stopped.Tail != "" {
 		for line := range strings.Lines(stopped.Tail) {
 			a.ui.notice("| " + strings.TrimRight(line, "\n"))
@@ -199,11 +202,11 @@ func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, e
 			return nil, err
 		}
 	}
-	return e.ProfileOf(name, path)
+	return pipeline.New(e).ProfileOf(name, path)
 }
 
 // approves shows a person what a stage would do, and asks.
-func (a *app) approves(_ *engine.Pipeline, s *engine.StageRun, plan *engine.CarryPlan) bool {
+func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.CarryPlan) bool {
 	if plan != nil {
 		if err := printPlan(a.ui.err, plan); err != nil {
 			return false
@@ -217,8 +220,8 @@ func (a *app) approves(_ *engine.Pipeline, s *engine.StageRun, plan *engine.Carr
 }
 
 // wentThrough tells how a promotion through stages ended.
-func (u *ui) wentThrough(p *engine.Pipeline) {
-	if p.State == engine.PipelineCancelled {
+func (u *ui) wentThrough(p *stages.Pipeline) {
+	if p.State == stages.PipelineCancelled {
 		u.notice("gave up the promotion of " + p.Sandbox + " to " + p.To)
 		return
 	}

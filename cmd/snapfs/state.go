@@ -70,7 +70,7 @@ backend fusecow can do that.`,
 				return err
 			}
 			if stop {
-				if err := e.Stop(cmd.Context(), args[0]); err != nil {
+				if err := e.Supervise.Stop(cmd.Context(), args[0]); err != nil {
 					return err
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/internal/stdio"
 	"golang.org/x/term"
 )
@@ -74,7 +75,7 @@ func (t *terminal) size() engine.Size {
 }
 
 // follow passes signals, keys and output until wait answers.
-func (t *terminal) follow(ctx context.Context, p engine.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
+func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
 	defer signal.Stop(t.signals)
 	if t.feed != nil {
@@ -101,7 +102,7 @@ func (t *terminal) follow(ctx context.Context, p engine.Process, wait func(conte
 }
 
 // pass hands a signal on. A new size of the terminal is told as such.
-func (t *terminal) pass(s syscall.Signal, p engine.Process) {
+func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	if s == syscall.SIGWINCH {
 		if t.carry {
 			p.Resize(t.size()) //nolint:errcheck // the command may have ended
@@ -113,7 +114,7 @@ func (t *terminal) pass(s syscall.Signal, p engine.Process) {
 
 // carryOver copies keys and output both ways, with the person's terminal in raw
 // mode, and gives it back as it was.
-func (t *terminal) carryOver(ctx context.Context, p engine.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
+func (t *terminal) carryOver(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	fd := int(t.ui.in.Fd())
 	old, err := term.MakeRaw(fd)
 	if err != nil {

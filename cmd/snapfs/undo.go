@@ -8,10 +8,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/report"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/spf13/cobra"
 )
 
 func newUndo(a *app) *cobra.Command {
@@ -43,9 +43,9 @@ takes its room until then, beside what replaced it; --forget gives that back.`,
 				if id == "" {
 					return usageError{errors.New("name what is never to be undone: snapfs undo --list")}
 				}
-				return e.ForgetUndo(cmd.Context(), id)
+				return e.Reconcile.ForgetUndo(cmd.Context(), id)
 			}
-			u, err := e.Undo(cmd.Context(), id)
+			u, err := e.Reconcile.Undo(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -70,7 +70,7 @@ type promotionRow struct {
 }
 
 func (a *app) listPromotions(e *engine.Engine) error {
-	all, err := e.Promotions()
+	all, err := e.Reconcile.Promotions()
 	if err != nil {
 		return err
 	}
@@ -92,5 +92,5 @@ func (a *app) completePromotion(_ *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, noFiles
 	}
-	return engine.PromotionsIn(a.stateDir()), noFiles
+	return reconcile.PromotionsIn(a.stateDir()), noFiles
 }

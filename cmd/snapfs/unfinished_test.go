@@ -6,17 +6,18 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
 // TestWhatIsUnfinishedIsShown, with what mends it, by all that look at a sandbox, and as
 // harmless text.
 func TestWhatIsUnfinishedIsShown(t *testing.T) {
-	u := engine.Unfinished{ID: "1", Sandbox: "fix", Target: "/mnt/\x1b[2Jw", Why: "no such file or directory", Journal: "/state/promotions/1.journal"}
+	u := reconcile.Unfinished{ID: "1", Sandbox: "fix", Target: "/mnt/\x1b[2Jw", Why: "no such file or directory", Journal: "/state/promotions/1.journal"}
 	info := engine.Info{Record: &catalog.Record{Name: "fix"}, Unfinished: &u}
 	var show, ls, doctor strings.Builder
 	for _, err := range []error{
 		printSandbox(&show, info), printSandboxes(&ls, []engine.Info{info}),
-		printExamination(&doctor, &examination{Unfinished: []engine.Unfinished{u}}),
+		printExamination(&doctor, &examination{Unfinished: []reconcile.Unfinished{u}}),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/pipeline"
 )
 
 // A line is the example, set up in a directory of its own, with a sandbox "fix"
@@ -161,7 +161,7 @@ func (o outcome) says(texts ...string) outcome {
 }
 
 // history is what `snapfs log --promotions` tells of stages, the oldest first.
-func (l *line) history() (all []engine.HistoryEntry) {
+func (l *line) history() (all []pipeline.HistoryEntry) {
 	l.t.Helper()
 	o := l.snapfs("log", "--promotions", "--json").want(0)
 	if err := json.Unmarshal([]byte(o.stdout), &all); err != nil {

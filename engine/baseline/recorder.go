@@ -1,0 +1,19 @@
+package baseline
+
+import (
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+)
+
+// A Recorder reads and writes the baselines of sandboxes. It is safe for
+// concurrent use, by any number of processes.
+type Recorder struct {
+	cat    *catalog.Catalog
+	notice func(string)
+	host   *hostfs.Host
+}
+
+// New returns the recorder of a catalogue.
+func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string)) *Recorder {
+	return &Recorder{cat: cat, notice: notice, host: host}
+}

@@ -1,0 +1,109 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// What a sandbox has promoted to its own workspace counts as the base of what it
+// changes there from then on. Other targets have seen nothing of that: for them
+// the base is what it was, and what was promoted is a change like any other.
+
+// withCarried adds to the changes of a sandbox's workspace what a live base does
+// not show any more, because the real tree has got it from the sandbox: what is
+// noted as carried, and, of the paths in also, what a command was killed before it
+// could note.
+func (cm *Comparer) WithCarried(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
+	k, err := cm.baseline.ReadKept(rec)
+	if err != nil {
+		return err
+	}
+	paths := map[string]bool{} // relative to the workspace
+	for _, path := range also {
+		paths[path] = true
+	}
+	for abs, n := range k.Nodes {
+		if n.Carried && hostfs.Within(abs, rec.Workspace) && abs != rec.Workspace {
+			paths[hostfs.Relative(abs, rec.Workspace)] = true
+		}
+	}
+	listed := len(changes.Parts) > 0 && changes.Parts[0].Workspace
+	if listed {
+		for _, c := range changes.Parts[0].Changes {
+			delete(paths, c.Path)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	if !listed {
+		p, err := cm.workspacePart(ctx, rec)
+		if err != nil {
+			return err
+		}
+		changes.Parts = append([]Part{p}, changes.Parts...)
+	}
+	k.UncarryAll()
+	p := &changes.Parts[0]
+	mine := baseline.Looker{Root: p.New}
+	defer mine.Close()
+	for path := range paths {
+		now, err := mine.Node(path)
+		if err != nil {
+			return hostfs.LookError(filepath.Join(p.Root, path), err)
+		}
+		was, known := k.Nodes[filepath.Join(p.Root, path)]
+		if c, ok := carriedChange(path, was.Node, now, known); ok {
+			p.Changes = append(p.Changes, c)
+		}
+	}
+	baseline.InOrder(p.Changes)
+	return nil
+}
+
+// carriedChange says how a path differs from its base, where that is known. What of
+// a file does, and what an unknown base means, is found out by who merges it.
+func carriedChange(path string, was, now *diff.Node, known bool) (diff.Change, bool) {
+	c := diff.Change{Path: path, Kind: diff.Modified, What: diff.Content, Old: was, New: now}
+	switch {
+	case now == nil && (was != nil || !known):
+		c.Kind, c.What = diff.Deleted, 0
+	case now == nil:
+		return c, false
+	case was == nil:
+		c.Kind, c.What = diff.Added, 0
+	}
+	return c, true
+}
+
+// workspacePart is the part of a sandbox's workspace, without changes.
+func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
+	t, ok := HolderOf(rec)
+	if !ok {
+		return Part{}, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
+	}
+	b, err := cm.host.BackendOf(ctx, t)
+	if err != nil {
+		return Part{}, err
+	}
+	left, right, err := views(ctx, b, Pair{Tree: t, Left: t.Base})
+	if err != nil {
+		return Part{}, err
+	}
+	dirs, err := hostfs.OpenDir(ctx, isolate.OpenViews, b, t.Path, rec.Workspace, false, left, right)
+	if err != nil {
+		return Part{}, err
+	}
+	return Part{
+		Root: rec.Workspace, Workspace: true, Old: dirs[0], New: dirs[1], Tree: t.Path, Taken: t.Taken, Frozen: t.Frozen,
+		Opt: diff.Options{Skip: cm.host.Skip(b, t.Path), SameInodes: b.Facts().KeepsInodes, Taken: t.Taken, OverlayViews: true},
+	}, nil
+}

@@ -1,0 +1,23 @@
+package compare
+
+import (
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+)
+
+// A Comparer compares states of sandboxes with each other and with the real
+// tree. It changes nothing, and is safe for concurrent use.
+type Comparer struct {
+	cat       *catalog.Catalog
+	notice    func(string)
+	host      *hostfs.Host
+	baseline  *baseline.Recorder
+	sandboxes *sandbox.Store
+}
+
+// New returns the comparer of a catalogue's sandboxes.
+func New(cat *catalog.Catalog, host *hostfs.Host, base *baseline.Recorder, sandboxes *sandbox.Store, notice func(string)) *Comparer {
+	return &Comparer{cat: cat, notice: notice, host: host, baseline: base, sandboxes: sandboxes}
+}

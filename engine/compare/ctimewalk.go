@@ -1,0 +1,215 @@
+package compare
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// laterThan lists what of a real tree, at and beneath a path relative to it, was
+// changed when its live base was taken, or later.
+func laterThan(ctx context.Context, t catalog.Tree, beneath string, skip func(string) bool) ([]diff.Change, error) {
+	places, err := changedSince(ctx, filepath.Join(t.Path, beneath), t.Taken, func(path string) bool {
+		return skip(filepath.Join(beneath, path))
+	})
+	if err != nil {
+		return nil, err
+	}
+	changes := make([]diff.Change, 0, len(places))
+	for _, p := range places {
+		changes = append(changes, diff.Change{Path: filepath.Join(beneath, p.path), Kind: diff.Modified, New: baseline.NodeOf(&p.st)})
+	}
+	return changes, nil
+}
+
+// A latePlace is a place that was changed at or after an instant.
+type latePlace struct {
+	path string // relative to where the walk began, "." for that itself
+	st   vfs.Stat
+}
+
+// changedSince walks what lies in a directory on its mount, and lists what has a
+// change time of since or later, in the order of [diff.Less]. What this user may
+// not look at he has not changed, and it is left out. Cost: a statx of each name,
+// by lateThreads threads.
+// Errors: errs.ErrNotFound, ErrInterrupted.
+func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]latePlace, error) {
+	return lookForLate(ctx, dir, since, skip, lateThreads)
+}
+
+// lateThreads is how many threads walk. On two processors that others used too,
+// one took 1.02 of the time of find -cnewer for 100,000 warm files, two 0.75, and
+// four 0.66 (BenchmarkWalkBesideFind).
+const lateThreads = 4
+
+func lookForLate(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]latePlace, error) {
+	fail := func(err error) ([]latePlace, error) {
+		return nil, &errs.Error{Op: "looking for what has changed in", Path: dir, Kind: errs.KindOf(err), Err: err}
+	}
+	root, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return fail(err)
+	}
+	defer root.Close()
+	top, err := vfs.Lstat(int(root.Fd()), "")
+	if err != nil {
+		return fail(err)
+	}
+	w := lateWalk{
+		ctx: ctx, root: int(root.Fd()), top: top, skip: skip, dirs: []string{"."},
+		since: vfs.Timestamp{Sec: since.Unix(), Nsec: uint32(since.Nanosecond())}, busy: threads,
+	}
+	w.wake = sync.NewCond(&w.mu)
+	workers := make([]lateWorker, threads)
+	var wait sync.WaitGroup
+	for i := range workers {
+		workers[i].lateWalk = &w
+		wait.Go(workers[i].run)
+	}
+	wait.Wait()
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	var found []latePlace
+	if !w.since.After(top.CTime) {
+		found = append(found, latePlace{".", top})
+	}
+	for i := range workers {
+		found = append(found, workers[i].found...)
+	}
+	slices.SortFunc(found, func(a, b latePlace) int {
+		switch {
+		case diff.Less(a.path, b.path):
+			return -1
+		case diff.Less(b.path, a.path):
+			return 1
+		}
+		return 0
+	})
+	return found, nil
+}
+
+// A lateWalk is one walk, shared by its workers.
+type lateWalk struct {
+	ctx   context.Context
+	root  int
+	top   vfs.Stat
+	since vfs.Timestamp
+	skip  func(string) bool
+
+	mu   sync.Mutex
+	wake *sync.Cond
+	dirs []string // directories that nobody has begun with
+	busy int      // workers that may still add some
+	// idle is how many workers wait for a directory: only then is one shared.
+	idle atomic.Int32
+}
+
+type lateWorker struct {
+	*lateWalk
+	found []latePlace
+}
+
+func (w *lateWorker) run() {
+	for {
+		path, ok := w.next()
+		if !ok {
+			return
+		}
+		dir, err := vfs.OpenBeneath(w.root, path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+		if err != nil {
+			continue // gone meanwhile, or not this user's to look at
+		}
+		w.walk(dir, path, 0)
+		dir.Close()
+	}
+}
+
+// next waits for a directory. There is none any more when every worker waits.
+func (w *lateWalk) next() (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy--
+	w.idle.Add(1)
+	for len(w.dirs) == 0 && w.busy > 0 {
+		w.wake.Wait()
+	}
+	w.idle.Add(-1)
+	if len(w.dirs) == 0 {
+		w.wake.Broadcast()
+		return "", false
+	}
+	w.busy++
+	last := len(w.dirs) - 1
+	path := w.dirs[last]
+	w.dirs = w.dirs[:last]
+	return path, true
+}
+
+// share leaves a directory to whoever waits for one.
+func (w *lateWalk) share(path string) {
+	w.mu.Lock()
+	w.dirs = append(w.dirs, path)
+	w.mu.Unlock()
+	w.wake.Signal()
+}
+
+// deepest bounds how many directories a worker holds open.
+const deepest = 100
+
+// walk looks at what lies in a directory, and goes into those in it.
+func (w *lateWorker) walk(dir *os.File, path string, depth int) {
+	var sub []string
+	// A directory that cannot be read to its end is one that goes away.
+	_ = vfs.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
+		st, err := vfs.Lstat(int(dir.Fd()), string(name))
+		if err != nil {
+			return w.ctx.Err()
+		}
+		late := !w.since.After(st.CTime)
+		if !late && !st.IsDir() {
+			return nil
+		}
+		at := joined(path, string(name))
+		if st.Mount != w.top.Mount || st.Mount == 0 && st.Dev != w.top.Dev || w.skip(at) {
+			return nil
+		}
+		if late {
+			w.found = append(w.found, latePlace{at, st})
+		}
+		if st.IsDir() {
+			sub = append(sub, at)
+		}
+		return w.ctx.Err()
+	})
+	for _, at := range sub {
+		if depth == deepest || w.idle.Load() > 0 {
+			w.share(at)
+			continue
+		}
+		child, err := vfs.OpenDir(int(dir.Fd()), filepath.Base(at))
+		if err != nil {
+			continue
+		}
+		w.walk(child, at, depth+1)
+		child.Close()
+	}
+}
+
+func joined(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}

@@ -1,0 +1,201 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// FindRenames pairs what was moved, part by part. Cost and errors: those of
+// diff.Renames.
+func (c *Changes) FindRenames(ctx context.Context) error {
+	for i := range c.Parts {
+		p := &c.Parts[i]
+		found, err := diff.Renames(ctx, p.Old, p.New, p.Changes, p.Opt)
+		if err != nil {
+			return err
+		}
+		p.Renames = found
+	}
+	return nil
+}
+
+// A Ref names a state of trees.
+type Ref struct {
+	// Sandbox is a sandbox's name; "" is the real tree, as it is now.
+	Sandbox string
+	// State is one of the sandbox's named states; "" its files as they are now.
+	State string
+	// Base is the sandbox's base, whatever State says.
+	Base bool
+}
+
+// Compare finds what makes right of left: any two states of sandboxes, or one
+// and the real tree. What differs is told as with Diff, by the workspace of
+// the first sandbox. Where the backend knows what either side has changed, and
+// how their bases differ, the cost grows with that. Otherwise both are walked,
+// and files of equal size read where no inode number tells that they are one.
+//
+// Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or a tree that
+// only one of them has a copy of was changed); those of diff.Trees.
+func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, error) {
+	sides, err := cm.sides(left, right)
+	if err != nil {
+		return nil, err
+	}
+	c := new(Changes)
+	for i, t := range sides[0].rec.Trees {
+		if hostfs.Vanished(t, sides[0].rec.Workspace) {
+			continue
+		}
+		parts, err := cm.compareAt(ctx, sides, i)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		c.Parts = append(c.Parts, parts...)
+	}
+	if err := cm.alone(ctx, sides[1], sides[0]); err != nil {
+		c.Close()
+		return nil, err
+	}
+	workspaceFirst(c.Parts)
+	return c, nil
+}
+
+// A side is one of the two that are compared.
+type side struct {
+	Ref
+	// rec is the sandbox's record; beside the real tree, that of the other side.
+	rec *catalog.Record
+	// ids are the snapshots of its trees; nil as they are now.
+	ids   []snapshot.ID
+	bases []catalog.TreeBase
+	right bool
+}
+
+// sides looks both up. The first one is a sandbox's.
+func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
+	if left.Sandbox == "" && right.Sandbox == "" {
+		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both are the real tree, as it is now")}
+	}
+	sides = [2]side{{Ref: left}, {Ref: right, right: true}}
+	if left.Sandbox == "" {
+		sides[0], sides[1] = sides[1], sides[0]
+	}
+	for i := range sides {
+		s := &sides[i]
+		if s.Sandbox == "" {
+			s.rec, s.bases = sides[0].rec, sides[0].bases
+			continue
+		}
+		if s.rec, err = cm.cat.Get(s.Sandbox); err != nil {
+			return sides, err
+		}
+		if s.State != "" || s.Base {
+			state := s.State
+			if s.Base {
+				state = ""
+			}
+			if s.ids, err = sandbox.IdsAt(s.rec, state); err != nil {
+				return sides, err
+			}
+		}
+		s.bases = basesAt(s.rec, s.State)
+	}
+	return sides, nil
+}
+
+// basesAt gives what a named state, or the present one, is the difference to.
+func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
+	if m, ok := rec.Mark(state); ok && m.Base != nil {
+		return m.Base.Trees
+	}
+	for _, t := range rec.Trees {
+		bases = append(bases, catalog.TreeBase{Base: t.Base, Taken: t.Taken, Frozen: t.Frozen})
+	}
+	return bases
+}
+
+// A treeState is one tree of a side.
+type treeState struct {
+	b    snapshot.Backend
+	tree catalog.Tree
+	base catalog.TreeBase
+	// id is its snapshot; "" as it is now.
+	id   snapshot.ID
+	real bool
+}
+
+func (cm *Comparer) stateOf(ctx context.Context, s side, i int) (treeState, error) {
+	t := treeState{tree: s.rec.Trees[i], base: s.bases[i], real: s.Sandbox == ""}
+	if s.ids != nil {
+		t.id = s.ids[i]
+	}
+	var err error
+	t.b, err = cm.host.BackendOf(ctx, t.tree)
+	return t, err
+}
+
+// compareAt compares the tree i of the first side with that of the second.
+func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part, error) {
+	path := sides[0].rec.Trees[i].Path
+	at := slices.IndexFunc(sides[1].rec.Trees, func(t catalog.Tree) bool { return t.Path == path })
+	first, err := cm.stateOf(ctx, sides[0], i)
+	if err != nil {
+		return nil, err
+	}
+	if at < 0 {
+		return nil, first.untouched(ctx, sides[0].Sandbox, sides[1].Sandbox)
+	}
+	second, err := cm.stateOf(ctx, sides[1], at)
+	if err != nil {
+		return nil, err
+	}
+	old, new := first, second
+	if !sides[1].right {
+		old, new = second, first
+	}
+	parts, err := cm.compareStates(ctx, sides[0].rec.Workspace, old, new)
+	if err != nil {
+		return nil, err
+	}
+	return splitAll(parts, sides[0].rec.Workspace)
+}
+
+// alone makes sure that the trees that only s has were not changed.
+func (cm *Comparer) alone(ctx context.Context, s, other side) error {
+	for i, t := range s.rec.Trees {
+		if hostfs.Vanished(t, s.rec.Workspace) || slices.ContainsFunc(other.rec.Trees, func(o catalog.Tree) bool { return o.Path == t.Path }) {
+			continue
+		}
+		state, err := cm.stateOf(ctx, s, i)
+		if err == nil {
+			err = state.untouched(ctx, s.Sandbox, other.Sandbox)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// untouched is an error where a tree that the other side has no copy of changed.
+func (t *treeState) untouched(ctx context.Context, name, other string) error {
+	touches, walk, err := t.touched(ctx)
+	if err != nil || len(touches) == 0 && !walk {
+		return err
+	}
+	return &errs.Error{
+		Op: "comparing", Path: t.tree.Path, Kind: errs.ErrNotSupported,
+		Err: fmt.Errorf("%s has a copy of it and %s has none", name, other),
+	}
+}

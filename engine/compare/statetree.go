@@ -1,0 +1,124 @@
+package compare
+
+import (
+	"context"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// compareStates compares one tree in two states that need have nothing in
+// common but its path. After an error, and without changes, nothing is open.
+func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, new treeState) ([]Part, error) {
+	touches, walk, err := touchedByEither(ctx, old, new)
+	if err != nil || len(touches) == 0 && !walk {
+		return nil, err
+	}
+	left, err := old.state(ctx)
+	if err != nil {
+		return nil, err
+	}
+	right, err := new.state(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return cm.lookIn(workspace, old.tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
+		dirs, err := at.open(ctx, left, right)
+		if err != nil {
+			return Part{}, err
+		}
+		p := Part{Root: at.dir, Old: dirs[0], New: dirs[1], Tree: old.tree.Path, Frozen: old.base.Frozen && new.base.Frozen}
+		p.Opt = cm.optionsFor(old, new, at.dir)
+		p.Taken = p.Opt.Taken
+		p.Changes, err = p.find(ctx, touches, walk)
+		// What was made on both sides may have got the same number by chance: that
+		// tells of no rename.
+		p.Opt.SameInodes = false
+		return p.orNothing(err)
+	})
+}
+
+// touchedByEither names the places where two states may differ: what each has
+// changed since its base, and where the bases differ. walk: nobody can tell.
+func touchedByEither(ctx context.Context, old, new treeState) (all []snapshot.Touch, walk bool, err error) {
+	for _, ask := range []func(context.Context) ([]snapshot.Touch, bool, error){
+		old.touched, new.touched,
+		func(ctx context.Context) ([]snapshot.Touch, bool, error) { return basesTouched(ctx, old, new) },
+	} {
+		touches, walk, err := ask(ctx)
+		if err != nil || walk {
+			return nil, walk, err
+		}
+		all = append(all, touches...)
+	}
+	return all, false, nil
+}
+
+// touched names the places that have changed since the base.
+func (t *treeState) touched(ctx context.Context) ([]snapshot.Touch, bool, error) {
+	switch {
+	case t.real && !t.base.Frozen: // the base is the real tree
+		return nil, false, nil
+	case t.real:
+		d, ok := t.b.(snapshot.Drifter)
+		if !ok {
+			return nil, true, nil
+		}
+		return collect(d.Drifted(ctx, t.base.Base))
+	case t.id == t.base.Base:
+		return nil, false, nil
+	}
+	return Touched(ctx, t.b, Pair{Tree: t.tree, Left: t.base.Base, Right: t.id})
+}
+
+// basesTouched names the places where the bases differ. Live ones do not: both
+// are the real tree.
+func basesTouched(ctx context.Context, a, b treeState) ([]snapshot.Touch, bool, error) {
+	switch {
+	case a.real || b.real || !a.base.Frozen && !b.base.Frozen:
+		return nil, false, nil
+	case a.b != b.b || a.base.Frozen != b.base.Frozen:
+		return nil, true, nil
+	case a.base.Base == b.base.Base:
+		return nil, false, nil
+	}
+	return Touched(ctx, a.b, Pair{Tree: a.tree, Left: a.base.Base, Right: b.base.Base})
+}
+
+// optionsFor says how two states are compared. Inode numbers are told to mean
+// the same where both sides grew from one tree that gives them: then what has
+// not changed since before either parted from it is one file.
+func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
+	opt := diff.Options{OverlayViews: true, SameInodes: true, Taken: old.base.Taken}
+	if new.base.Taken.Before(opt.Taken) {
+		opt.Taken = new.base.Taken
+	}
+	for _, t := range []treeState{old, new} {
+		facts := t.b.Facts()
+		opt.OneFilesystem = opt.OneFilesystem || t.real || facts.Unit == snapshot.ByFile
+		opt.SameInodes = opt.SameInodes && t.base.Frozen && facts.KeepsInodes && facts.RealInodes
+	}
+	if opt.Taken.IsZero() { // would trust every time
+		opt.Taken = time.Unix(0, 0)
+	}
+	skipOld, skipNew := cm.host.Skip(old.b, dir), cm.host.Skip(new.b, dir)
+	opt.Skip = func(path string) bool { return skipOld(path) || skipNew(path) }
+	return opt
+}
+
+// state is how a tree is reached.
+func (t *treeState) state(ctx context.Context) (state, error) {
+	if t.real {
+		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil
+	}
+	view, err := ViewOf(ctx, t.b, t.tree, t.id)
+	return state{b: t.b, view: view}, err
+}
+
+// treeOptions are those of comparing the tree that a part lies in.
+func (p Part) TreeOptions(e *Comparer, b snapshot.Backend) diff.Options {
+	o := p.Opt
+	o.Skip = e.host.Skip(b, p.Tree)
+	return o
+}

@@ -1,0 +1,46 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// everyBackend opens each backend that holds anything: once for those whose
+// data lies in the state directory, once a place for the others.
+func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
+	records, failures := hf.cat.List()
+	places, err := hf.cat.Places()
+	failures = append(failures, err)
+	for _, r := range records {
+		for _, t := range r.Trees {
+			places = append(places, catalog.Place{Driver: t.Driver, Path: t.Path})
+		}
+	}
+	for _, d := range hf.drivers {
+		if _, err := os.Stat(hf.cat.DataDir(d.Name)); err == nil {
+			places = append(places, catalog.Place{Driver: d.Name, Path: "/"})
+		}
+	}
+	seen := map[string]bool{}
+	var found []snapshot.Backend
+	for _, p := range places {
+		b, err := hf.BackendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
+		if err != nil {
+			continue // not of a kind this driver holds, or gone
+		}
+		key := p.Driver
+		if h, ok := b.(snapshot.Hider); ok {
+			for _, path := range h.Hidden() {
+				key += " " + path
+			}
+		}
+		if !seen[key] {
+			seen[key], found = true, append(found, b)
+		}
+	}
+	return found, errors.Join(failures...)
+}

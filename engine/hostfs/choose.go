@@ -1,0 +1,336 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Candidate is a tree with the backend that would hold it. Hints are commands that mend what
+// keeps the one from it that its Reason tells of.
+type Candidate struct {
+	catalog.Tree
+	Hints []string
+}
+
+// Backends says which backend would hold each tree of a sandbox, and why. It
+// makes nothing. Errors: those of [Engine.New].
+func (hf *Host) Backends(ctx context.Context, req Request) ([]Candidate, error) {
+	if err := hf.CheckWorkspace(req.Workspace); err != nil {
+		return nil, err
+	}
+	env, err := Survey(req.Workspace, hf.cat.Dir(), Privileged())
+	if err != nil {
+		return nil, err
+	}
+	choices, err := hf.Choose(ctx, env, req)
+	trees := make([]Candidate, 0, len(choices))
+	for _, c := range choices {
+		t := catalog.Tree{Path: c.Tree, Driver: c.Driver, Reason: c.Reason, Frozen: c.Backend.Facts().Frozen}
+		trees = append(trees, Candidate{t, c.hints})
+	}
+	return trees, err
+}
+
+// A choice is a tree of an environment with the backend that will hold it.
+type Choice struct {
+	Tree    string
+	Driver  string
+	Reason  string
+	Backend snapshot.Backend
+	hints   []string // of who is named in the reason
+}
+
+// choose finds a backend for each tree. Where a limit is asked for, it holds all of
+// them together: so what they add must be counted in one place.
+func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
+	first, err := hf.chooseEach(ctx, env, req)
+	if err != nil || !req.limitsDisk() || len(first) < 2 || oneLimitPlace(first) {
+		return first, err
+	}
+	req.limitAt = anyPlace
+	shared, err := hf.chooseEach(ctx, env, req)
+	if err == nil && oneLimitPlace(shared) {
+		return shared, nil
+	}
+	where := make([]string, 0, len(first))
+	for _, c := range slices.Concat(shared, first) {
+		req.limitAt = LimitPlace(c.Backend)
+		if req.limitAt != "" {
+			if again, err := hf.chooseEach(ctx, env, req); err == nil {
+				return again, nil
+			}
+		}
+		where = append(where, c.Tree+" by "+c.Driver)
+	}
+	return nil, &errs.Error{
+		Op: "choosing a backend", Path: req.Workspace, Kind: errs.ErrNotSupported,
+		Err:   errors.New("one limit cannot hold all of its trees together: " + strings.Join(where[len(shared):], ", ")),
+		Hints: []string{"snapfs pool create", "snapfs doctor"},
+	}
+}
+
+// anyPlace as a place where limits are counted: whichever, as long as forks can
+// share one.
+const anyPlace = "any"
+
+func oneLimitPlace(chosen []Choice) bool {
+	for _, c := range chosen {
+		if at := LimitPlace(c.Backend); at == "" || at != LimitPlace(chosen[0].Backend) {
+			return false
+		}
+	}
+	return true
+}
+
+// limitPlace is where a backend counts what its forks add, or "".
+func LimitPlace(b snapshot.Backend) string {
+	if s, ok := b.(snapshot.Sharer); ok {
+		return s.LimitPlace()
+	}
+	return ""
+}
+
+// chooseEach finds a backend for each tree. The one that holds the workspace gets
+// the first driver of the list that can hold it, or, where a driver can hold
+// the workspace alone, becomes two trees; what is mounted in the workspace gets the first that can hold that, too.
+// The others, which a command may write to but mostly does not, get the first whose captures wait for no disk.
+// Asking for a driver by name narrows the choice of the workspace's tree, and for a frozen base that of
+// what is mounted in it, too.
+func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
+	holder := env.treeOf(req.Workspace)
+	var chosen []Choice
+	for _, tree := range env.Trees {
+		var found []Choice
+		var err error
+		switch {
+		case tree == holder:
+			found, err = hf.chooseForWorkspace(ctx, tree, req)
+		case Within(tree, req.Workspace):
+			found, err = hf.chooseWithin(ctx, tree, req)
+		default:
+			found, err = hf.chooseForRest(ctx, tree, req)
+		}
+		if tree != holder && errors.Is(err, errs.ErrNotFound) {
+			continue // it has just gone
+		}
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, found...)
+	}
+	slices.SortStableFunc(chosen, func(a, b Choice) int {
+		switch {
+		case a.Tree < b.Tree:
+			return -1
+		case a.Tree > b.Tree:
+			return 1
+		}
+		return 0
+	})
+	return chosen, nil
+}
+
+// chooseForWorkspace tries each driver on the tree that holds the workspace,
+// then on the workspace alone.
+func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request) ([]Choice, error) {
+	var why []error
+	for _, d := range hf.drivers {
+		if req.Backend != "" && req.Backend != d.Name || req.Backend == "" && !offered(d, &req) {
+			continue
+		}
+		b, err := hf.try(ctx, d, tree, req)
+		if err == nil {
+			return []Choice{picked(tree, d, req, why, b)}, nil
+		}
+		why = append(why, err)
+		if tree == req.Workspace {
+			continue
+		}
+		if b, err = hf.try(ctx, d, req.Workspace, req); err == nil {
+			why = why[:len(why)-1] // the tree around it, by the same driver
+			rest, err := hf.chooseForRest(ctx, tree, req)
+			if err != nil {
+				return nil, err
+			}
+			return append(rest, picked(req.Workspace, d, req, why, b)), nil
+		}
+		why[len(why)-1] = err // what mends that is about the workspace
+	}
+	return nil, hf.noChoice(tree, req, why)
+}
+
+// chooseWithin is for a tree that is mounted in the workspace: what was asked for may not hold that.
+func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]Choice, error) {
+	var why []error
+	for _, asked := range []bool{true, false} {
+		for _, d := range hf.drivers {
+			if asked != (d.Name == req.Backend) || !asked && !offered(d, &req) {
+				continue
+			}
+			b, err := hf.try(ctx, d, tree, req)
+			if err == nil {
+				return []Choice{picked(tree, d, req, why, b)}, nil
+			}
+			why = append(why, err)
+		}
+		req.Backend = ""
+	}
+	return nil, hf.noChoice(tree, req, why)
+}
+
+func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]Choice, error) {
+	req.Frozen = false // that is about the workspace
+	var why []error
+	var second *Choice
+	for _, d := range hf.drivers {
+		if !offered(d, &req) {
+			continue
+		}
+		b, err := hf.try(ctx, d, tree, req)
+		switch {
+		case err != nil:
+			why = append(why, err)
+		case !b.Facts().Flushes:
+			return []Choice{{Tree: tree, Driver: d.Name, Reason: "its captures wait for no disk", Backend: b}}, nil
+		case second == nil:
+			c := picked(tree, d, req, why, b)
+			second = &c
+		}
+	}
+	if second != nil {
+		return []Choice{*second}, nil
+	}
+	return nil, hf.noChoice(tree, req, why)
+}
+
+// offered: a driver may be chosen without being asked for by name.
+func offered(d snapshot.Driver, req *Request) bool {
+	return d.Automatic && (!d.ForLimits || req.limitsDisk())
+}
+
+// try opens a driver for a tree and checks that it has the powers asked for.
+func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Request) (snapshot.Backend, error) {
+	b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: hf.cat.DataDir(d.Name)})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Name, err)
+	}
+	if req.Frozen && !b.Facts().Frozen {
+		return nil, fmt.Errorf("%s: its base is live: %w", d.Name, errs.ErrNotSupported)
+	}
+	if b.Facts().Served && LimitsIO(req.Policy.Limits) {
+		return nil, fmt.Errorf("%s: %w", d.Name, ErrServed())
+	}
+	if req.limitsDisk() {
+		if err := canLimit(ctx, b, DiskLimit(req.Policy.Limits)); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.Name, err)
+		}
+		at := LimitPlace(b)
+		if req.limitAt != "" && (at == "" || req.limitAt != anyPlace && at != req.limitAt) {
+			return nil, fmt.Errorf("%s: its limits are not those of the other trees: %w", d.Name, errs.ErrNotSupported)
+		}
+	}
+	return b, nil
+}
+
+// picked is the choice of a driver, when others have been passed over.
+func picked(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
+	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
+	switch {
+	case req.Backend != "":
+		c.Reason = "asked for"
+	case len(passed) > 0:
+		last := passed[len(passed)-1]
+		c.Reason, c.hints = "not "+last.Error(), errs.HintsOf(last)
+	}
+	return c
+}
+
+func (hf *Host) noChoice(tree string, req Request, why []error) error {
+	err := &errs.Error{Op: "choosing a backend", Path: tree, Kind: errs.ErrNotSupported, Err: errors.Join(why...)}
+	switch {
+	case len(why) == 0:
+		err.Err = fmt.Errorf("there is no backend %q; there are %s", req.Backend, strings.Join(hf.driverNames(), ", "))
+	case req.limitsDisk():
+		for _, last := range slices.Backward(why) { // it is there for limits
+			if hints := errs.HintsOf(last); len(hints) > 0 {
+				err.Hints = append(slices.Clone(hints), "snapfs doctor")
+				break
+			}
+		}
+	case req.Frozen:
+		err.Hints = []string{"snapfs pool create", "snapfs pool import " + req.Workspace, "snapfs doctor"}
+	case req.Backend != "" && len(why) > 0:
+		err.Hints = append(slices.Clone(errs.HintsOf(why[len(why)-1])), "snapfs doctor")
+	default:
+		err.Hints = []string{"snapfs doctor"}
+	}
+	return err
+}
+
+func (hf *Host) driverNames() (names []string) {
+	for _, d := range hf.drivers {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// backendOf opens the backend that holds a tree of a sandbox.
+func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend, error) {
+	key := t.Driver + " " + t.Path
+	hf.mu.Lock()
+	defer hf.mu.Unlock()
+	if b := hf.backends[key]; b != nil {
+		return b, nil
+	}
+	for _, d := range hf.drivers {
+		if d.Name == t.Driver {
+			b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: t.Path}, Dir: hf.cat.DataDir(d.Name), Held: true})
+			if err != nil {
+				return nil, fmt.Errorf("opening %s: %w", d.Name, err)
+			}
+			hf.backends[key] = b
+			return b, nil
+		}
+	}
+	return nil, &errs.Error{
+		Op: "opening", Component: t.Driver, Path: t.Path, Kind: errs.ErrNotSupported,
+		Err: errors.New("this snapfs has no backend of that name"),
+	}
+}
+
+// rememberPlace: a backend that keeps its data apart must be found when no
+// sandbox refers to it any more.
+func (hf *Host) RememberPlace(c Choice) error {
+	if hf.Apart(c.Driver, c.Backend) == "" {
+		return nil
+	}
+	return hf.cat.AddPlace(catalog.Place{Driver: c.Driver, Path: c.Tree})
+}
+
+// apart is where a backend keeps its data, if that depends on the tree, which may be
+// in the state directory all the same, as a pool is. Otherwise it is "".
+func (hf *Host) Apart(driver string, b snapshot.Backend) string {
+	h, ok := b.(snapshot.Hider)
+	if !ok {
+		return ""
+	}
+	where := strings.Join(h.Hidden(), "\x00")
+	if where == filepath.Clean(hf.cat.DataDir(driver)) {
+		return ""
+	}
+	return where
+}
+
+func (hf *Host) KeepOpen(c Choice) {
+	hf.mu.Lock()
+	hf.backends[c.Driver+" "+c.Tree] = c.Backend
+	hf.mu.Unlock()
+}

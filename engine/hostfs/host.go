@@ -1,0 +1,25 @@
+package hostfs
+
+import (
+	"sync"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A Host opens the trees of this machine with the backends that can hold them.
+// It is safe for concurrent use.
+type Host struct {
+	cat     *catalog.Catalog
+	drivers []snapshot.Driver
+	notice  func(string)
+
+	mu       sync.Mutex
+	backends map[string]snapshot.Backend // by driver and tree, once opened
+}
+
+// New returns a Host that prefers the drivers in their order and reports what a
+// user should know to notice.
+func New(cat *catalog.Catalog, drivers []snapshot.Driver, notice func(string)) *Host {
+	return &Host{cat: cat, drivers: drivers, notice: notice, backends: map[string]snapshot.Backend{}}
+}

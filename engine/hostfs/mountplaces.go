@@ -1,0 +1,256 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A mountPlace is a name in a fork's workspace that has something mounted on it in the
+// sandbox, or on what lies in it: without it nothing could be, and no command started.
+type mountPlace struct {
+	Path  string // relative to the workspace
+	st    vfs.Stat
+	attrs map[string]string
+}
+
+func (p mountPlace) error(kind, err error) error {
+	return &errs.Error{Op: "keeping the place of what is mounted", Path: p.Path, Kind: kind, Err: err}
+}
+
+// placesIn are the names in the workspace of a sandbox that something is mounted on or
+// in, those above before what lies in them.
+func (hf *Host) placesIn(rec *catalog.Record) ([]string, error) {
+	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat(env.Shown, env.Frames, env.Left)
+	for _, t := range rec.Trees {
+		all = append(all, t.Path)
+	}
+	for _, m := range env.mounts {
+		all = append(all, m.Path)
+	}
+	slices.Sort(all)
+	var on, places []string
+	for _, p := range slices.Compact(all) {
+		if p == rec.Workspace || !Within(p, rec.Workspace) || slices.ContainsFunc(on, func(above string) bool { return Within(p, above) }) {
+			continue // it is none of this tree's names
+		}
+		on = append(on, p)
+		rel, err := filepath.Rel(rec.Workspace, p)
+		if err != nil {
+			return nil, err
+		}
+		for ; rel != "."; rel = path.Dir(rel) {
+			places = append(places, rel)
+		}
+	}
+	slices.Sort(places)
+	return slices.Compact(places), nil
+}
+
+// placesAt are the [catalog.Mark.Places] of the state that a sandbox was last at.
+func PlacesAt(rec *catalog.Record) []string {
+	m, _ := rec.Mark(rec.At)
+	return m.Places
+}
+
+// places looks at the mount places of a fork that is open at the workspace. What is not there is none.
+func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountPlace, error) {
+	paths, err := hf.placesIn(rec)
+	if err != nil {
+		return nil, err
+	}
+	var there []mountPlace
+	for _, path := range paths {
+		p := mountPlace{Path: path}
+		f, err := vfs.OpenBeneath(int(dir.Fd()), path, vfs.OPath|syscall.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		if err == nil {
+			if p.st, err = vfs.Lstat(int(f.Fd()), ""); err == nil {
+				p.attrs, err = vfs.Xattrs(int(f.Fd()), "")
+			}
+			f.Close()
+		}
+		if err != nil {
+			return nil, p.error(errs.KindOfFile(err), err)
+		}
+		there = append(there, p)
+	}
+	return there, nil
+}
+
+// putBack makes again what is not there any more of places, as it was, and keeps the times of the
+// directories that it is made in. It answers with what that was. What has come in its place and is of another
+// type is refused: ErrNotSupported.
+func PutBack(ctx context.Context, dir *os.File, places []mountPlace) (made []string, err error) {
+	for _, p := range places {
+		was, err := p.putBack(dir)
+		if err != nil {
+			return nil, err
+		}
+		if !was {
+			made = append(made, p.Path)
+		}
+	}
+	return made, ctx.Err()
+}
+
+// putBack makes a place, where it is not there.
+func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
+	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return false, p.error(errs.KindOfFile(err), err)
+	}
+	defer in.Close()
+	name := path.Base(p.Path)
+	st, err := vfs.Lstat(int(in.Fd()), name)
+	switch {
+	case err == nil && st.Mode&syscall.S_IFMT == p.st.Mode&syscall.S_IFMT:
+		return true, nil
+	case err == nil:
+		return false, p.error(errs.ErrNotSupported, errors.New("what came has something of another type there"))
+	case !errors.Is(err, fs.ErrNotExist):
+		return false, p.error(errs.KindOfFile(err), err)
+	}
+	if err := p.make(in, name); err != nil {
+		return false, p.error(errs.KindOfFile(err), err)
+	}
+	return false, nil
+}
+
+func (p mountPlace) make(in *os.File, name string) error {
+	was, err := vfs.Lstat(int(in.Fd()), "")
+	if err != nil {
+		return err
+	}
+	if p.st.IsDir() {
+		err = os.Mkdir(filepath.Join(vfs.FDPath(in), name), 0o700)
+	} else {
+		err = vfs.MakeNode(int(in.Fd()), name, syscall.S_IFREG|0o600, 0)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := vfs.OpenBeneath(int(in.Fd()), name, vfs.OPath|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	if Privileged() {
+		err = vfs.SetOwner(fd, int(p.st.UID), int(p.st.GID))
+	}
+	for attr, value := range p.attrs {
+		if aerr := vfs.SetXattr(fd, "", attr, []byte(value), 0); aerr != nil && !strings.HasPrefix(attr, "security.") {
+			err = errors.Join(err, aerr)
+		}
+	}
+	if err == nil {
+		err = syscall.Chmod(vfs.FDPath(f), p.st.Mode&0o7777)
+	}
+	return errors.Join(err, vfs.SetTimes(fd, &p.st.ATime, p.st.MTime), vfs.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
+}
+
+// clearOut takes everything out of a directory, which nobody else uses, but for places. Where its
+// modes forbid that to their owner, they are changed.
+func ClearOut(dir *os.File, places []mountPlace) error {
+	top := vfs.FDPath(dir) + "/."
+	root, err := os.OpenRoot(top)
+	if errors.Is(err, fs.ErrPermission) {
+		if err = os.Chmod(top, 0o700); err == nil { // what comes has a mode of its own
+			root, err = os.OpenRoot(top)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // nothing was written to it
+	kept := map[string]mountPlace{}
+	for _, p := range places {
+		kept[p.Path] = p
+	}
+	if err := clearIn(root, ".", kept); err != nil {
+		return err
+	}
+	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
+	for _, attr := range attrs {
+		if rerr := vfs.RemoveXattr(int(dir.Fd()), "", attr); rerr != nil && !strings.HasPrefix(attr, "security.") { // a security module's stays
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
+}
+
+// clearIn clears a directory beneath the root, and those places in it that are
+// directories, which have the times and modes afterwards that they had.
+func clearIn(root *os.Root, dir string, kept map[string]mountPlace) error {
+	undo, err := opened(root, dir)
+	if err != nil {
+		return err
+	}
+	entries, err := fs.ReadDir(root.FS(), dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := path.Join(dir, entry.Name())
+		p, keep := kept[name]
+		switch {
+		case keep && p.st.IsDir():
+			err = clearIn(root, name, kept)
+			if err == nil {
+				err = root.Chtimes(name, p.st.ATime.Time(), p.st.MTime.Time())
+			}
+		case !keep:
+			err = removeAll(root, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return undo()
+}
+
+// removeAll removes a name and all in it, whatever the modes of its directories.
+func removeAll(root *os.Root, name string) error {
+	err := root.RemoveAll(name)
+	if !errors.Is(err, fs.ErrPermission) || Privileged() {
+		return err
+	}
+	err = fs.WalkDir(root.FS(), name, func(at string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_, err = opened(root, at)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return root.RemoveAll(name)
+}
+
+// opened lets the owner of a directory read and write in it; undo gives it its mode back.
+func opened(root *os.Root, dir string) (undo func() error, err error) {
+	const all = 0o700
+	info, err := root.Lstat(dir)
+	if err != nil || Privileged() || info.Mode()&all == all {
+		return func() error { return nil }, err
+	}
+	bits := info.Mode() &^ fs.ModeType
+	return func() error { return root.Chmod(dir, bits) }, root.Chmod(dir, bits|all)
+}

@@ -1,0 +1,144 @@
+package hostfs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/mount"
+)
+
+func TestHiddenMountsAreNotSeen(t *testing.T) {
+	mounts := []mount.Point{
+		{ID: 2, Parent: 1, Path: "/proc", Type: "proc"}, // made before the root it is on
+		{ID: 1, Parent: 0, Path: "/", Type: "ext4"},
+		{ID: 3, Parent: 1, Path: "/data", Type: "ext4"},
+		{ID: 4, Parent: 3, Path: "/data", Type: "btrfs"},
+		{ID: 5, Parent: 3, Path: "/data/under", Type: "ext4"},
+		{ID: 6, Parent: 4, Path: "/data/over", Type: "ext4"},
+		{ID: 7, Parent: 1, Path: "/a/b", Type: "ext4"},
+		{ID: 8, Parent: 1, Path: "/a", Type: "ext4"},
+		{ID: 9, Parent: 7, Path: "/a/b/c", Type: "ext4"},
+	}
+	var seen []int
+	for _, m := range visible(mounts) {
+		seen = append(seen, m.ID)
+	}
+	if want := []int{2, 1, 4, 6, 8}; !slices.Equal(seen, want) {
+		t.Errorf("seen %v, want %v", seen, want)
+	}
+}
+
+func TestEveryRealFilesystemIsATreeForRoot(t *testing.T) {
+	s := surveyor{state: "/var/lib/snapfs", mounts: []mount.Point{
+		{ID: 1, Path: "/", Type: "ext4", Options: "rw,relatime"},
+		{ID: 2, Parent: 1, Path: "/proc", Type: "proc", Options: "rw"},
+		{ID: 3, Parent: 1, Path: "/home", Type: "btrfs", Options: "rw"},
+		{ID: 4, Parent: 1, Path: "/srv", Type: "nfs4", Options: "rw"},
+		{ID: 5, Parent: 1, Path: "/boot", Type: "ext4", Options: "ro,noatime"},
+		{ID: 6, Parent: 1, Path: "/opt", Type: "vfat", Options: "rw"},
+		{ID: 7, Parent: 1, Path: "/var/lib/snapfs/pools/p/mnt", Type: "btrfs", Options: "rw"},
+		{ID: 8, Parent: 1, Path: "/tmp", Type: "tmpfs", Options: "rw"},
+		{ID: 9, Parent: 1, Path: "/var/lib/docker/overlay2/c/merged", Type: "overlay", Options: "rw"},
+	}}
+	if err := s.whole(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"/", "/home"}; !slices.Equal(s.env.Trees, want) {
+		t.Errorf("trees %v, want %v", s.env.Trees, want)
+	}
+	if want := []string{"/boot", "/opt"}; !slices.Equal(s.env.Shown, want) {
+		t.Errorf("shown %v, want %v", s.env.Shown, want)
+	}
+	if want := []string{"/srv", "/var/lib/docker/overlay2/c/merged"}; !slices.Equal(s.env.Left, want) {
+		t.Errorf("left out %v, want %v", s.env.Left, want)
+	}
+	if err := s.workspace("/tmp/work"); err != nil || !slices.Contains(s.env.Trees, "/tmp/work") {
+		t.Errorf("a workspace under a replaced directory is no tree: %v, %v", s.env.Trees, err)
+	}
+	if got := s.env.treeOf("/home/me/x"); got != "/home" {
+		t.Errorf("/home/me/x is in %q", got)
+	}
+}
+
+func TestAnOrdinaryUsersTreesHaveNothingMountedBeneath(t *testing.T) {
+	root := t.TempDir()
+	for _, d := range []string{"plain/sub", "split/mounted", "split/other"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("plain", filepath.Join(root, "link")); err != nil {
+		t.Fatal(err)
+	}
+	s := surveyor{mounts: []mount.Point{
+		{ID: 1, Path: "/", Type: "ext4", Options: "rw"},
+		{ID: 2, Parent: 1, Path: filepath.Join(root, "split/mounted"), Type: "ext4", Options: "rw"},
+	}}
+	if err := s.split(root); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(s.env.Trees)
+	want := []string{filepath.Join(root, "plain"), filepath.Join(root, "split/mounted"), filepath.Join(root, "split/other")}
+	if gone(root) { // a temporary directory that sandboxes replace is nobody's tree
+		want = nil
+	}
+	if !slices.Equal(s.env.Trees, want) {
+		t.Errorf("trees %v, want %v", s.env.Trees, want)
+	}
+	if want := []string{root, filepath.Join(root, "split")}; !gone(root) && !slices.Equal(s.env.Frames, want) {
+		t.Errorf("frames %v, want %v", s.env.Frames, want)
+	}
+}
+
+func TestSecretsAreFilteredFromTheEnvironment(t *testing.T) {
+	env := []string{
+		"PATH=/bin", "GITHUB_TOKEN=x", "AWS_SECRET_ACCESS_KEY=x", "AWS_REGION=eu", "SSH_AUTH_SOCK=/x", "HOME=/root",
+		"MY_PASSWORD=x", "api_key=x", "TOKENIZERS_PARALLELISM=1", "GOPROXY=off", "NPM_TOKEN=x",
+		"MYSQL_PWD=x", "OLDPWD=/x", "DB_PASS=x", "RAILS_MASTER_KEY=x", "CREDENTIALS_DIRECTORY=/x", "OP_SESSION_me=x", "BW_SESSION=x",
+		"DATABASE_URL=postgres://me:pw@db/x", "HOMEPAGE=https://me@host/a:b@c", "DOCKER_AUTH_CONFIG={}", "TMUX=/tmp/tmux-0/default,1,0",
+	}
+	got := strings.Join(Environ(env, []string{"NPM_TOKEN"}), " ")
+	if want := "PATH=/bin AWS_REGION=eu HOME=/root TOKENIZERS_PARALLELISM=1 GOPROXY=off NPM_TOKEN=x OLDPWD=/x HOMEPAGE=https://me@host/a:b@c"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
+	home := t.TempDir()
+	for _, d := range []string{".aws/sub", ".ssh", ".config/gh", ".kube"} {
+		if err := os.MkdirAll(filepath.Join(home, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(home, name) }
+	list := hidden(hiding{real: searched(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub"))
+	for _, p := range []string{in(".aws"), in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
+		if slices.Contains(list, p) {
+			t.Errorf("%s is hidden", p)
+		}
+	}
+	for _, p := range []string{in(".ssh"), in(".config/gh"), "/state"} {
+		if !slices.Contains(list, p) {
+			t.Errorf("%s is not hidden", p)
+		}
+	}
+}
+
+// A kept sandbox of an ordinary user has trees beneath a directory in which
+// something was mounted when it was made, and is not any more.
+func TestATreeHasAFrameAfterTheMountBesideItIsGone(t *testing.T) {
+	env := &Environment{Frames: []string{"/"}, Trees: []string{"/etc", "/var"}}
+	trees := []catalog.Tree{{Path: "/etc"}, {Path: "/var/lib"}, {Path: "/var/tmp/a/b"}, {Path: "/var/tmp/a/b/c/d"}}
+	got := frames(env, trees)
+	slices.Sort(got)
+	if want := []string{"/", "/var", "/var/tmp", "/var/tmp/a"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := frames(&Environment{}, []catalog.Tree{{Path: "/"}, {Path: "/home"}}); len(got) != 0 {
+		t.Errorf("what lies in a tree needs no frame: %q", got)
+	}
+}

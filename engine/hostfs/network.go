@@ -1,0 +1,40 @@
+package hostfs
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/network"
+)
+
+// allowNet begins a policy's network that is held to rules.
+const AllowNet = "allow:"
+
+// NetworkRules reads the network of a policy: "none", "host", or "allow:" with
+// rules (see package network). Errors say where it makes no sense.
+func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
+	list, allowed := strings.CutPrefix(text, AllowNet)
+	switch {
+	case text == string(isolate.NetworkNone), text == string(isolate.NetworkHost):
+		return rules, false, nil
+	case !allowed:
+		return rules, false, fmt.Errorf("network %q: there are none, host, and allow:RULES", text)
+	}
+	rules, err = network.Parse(list)
+	return rules, true, err
+}
+
+// connect says in s what network a policy has. Its text was checked.
+func connect(s *isolate.Spec, text string) {
+	s.Network = isolate.Network(text)
+	if !strings.HasPrefix(text, AllowNet) {
+		return
+	}
+	s.Network = isolate.NetworkEdge
+	s.Edge = &isolate.EdgeAddrs{
+		V4: network.Inside4(), V6: network.Inside6(),
+		Gateway4: network.Gateway4().Addr(), Gateway6: network.Gateway6().Addr(), MTU: network.MTU,
+	}
+	s.Resolver = network.Gateway4().Addr()
+}

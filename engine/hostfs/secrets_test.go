@@ -1,0 +1,87 @@
+package hostfs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/mount"
+)
+
+func asItIs(p string) string { return p }
+
+// Exposing one file shows nothing else of the directory that it is hidden in.
+func TestWhatIsExposedShowsNothingBesideIt(t *testing.T) {
+	home := realDir(t)
+	for _, f := range []string{".ssh/known_hosts", ".ssh/id_rsa", ".ssh/more/key", ".ssh/more/shown"} {
+		mustWrite(t, filepath.Join(home, f))
+	}
+	list := hidden(hiding{
+		real: searched(home, asItIs), own: []string{filepath.Join(home, ".ssh/more/state")},
+		expose: []string{filepath.Join(home, ".ssh/known_hosts"), filepath.Join(home, ".ssh/more/shown"), filepath.Join(home, ".ssh/more/state")},
+	}, home, "/w")
+	for f, want := range map[string]bool{".ssh": false, ".ssh/known_hosts": false, ".ssh/id_rsa": true, ".ssh/more": false, ".ssh/more/key": true, ".ssh/more/shown": false, ".ssh/more/state": true} {
+		if got := slices.Contains(list, filepath.Join(home, f)); got != want {
+			t.Errorf("%s is hidden: %v, want %v", f, got, want)
+		}
+	}
+}
+
+// In its copy a sandbox can remove the link that a secret is reached by.
+func TestASecretIsHiddenWhereItsLinkLeads(t *testing.T) {
+	home := realDir(t)
+	mustWrite(t, filepath.Join(home, "dotfiles/ssh/id_rsa"))
+	mustWrite(t, filepath.Join(home, "dotfiles/config/gh/hosts.yml"))
+	for link, to := range map[string]string{".ssh": "dotfiles/ssh", ".config": "dotfiles/config"} {
+		if err := os.Symlink(to, filepath.Join(home, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := t.TempDir() // in which nothing of it is left
+	for _, root := range []string{"", copied} {
+		list := hidden(hiding{real: searched(home, asItIs), roots: map[string]string{"/": root}}, home, "/w")
+		for _, want := range []string{"dotfiles/ssh", "dotfiles/config/gh"} {
+			if !slices.Contains(list, filepath.Join(home, want)) {
+				t.Errorf("%s is not hidden", want)
+			}
+		}
+	}
+}
+
+func TestASecretIsHiddenWhereItsFilesystemIsMountedAgain(t *testing.T) {
+	mounts := []mount.Point{
+		{ID: 1, Path: "/", Root: "/@", Dev: 7},
+		{ID: 2, Parent: 1, Path: "/home", Root: "/@home", Dev: 7},
+		{ID: 3, Parent: 1, Path: "/mnt/top", Root: "/", Dev: 7},
+		{ID: 4, Parent: 1, Path: "/srv/me", Root: "/@home/me", Dev: 7},
+		{ID: 5, Parent: 1, Path: "/srv/keys", Root: "/@home/me/.ssh", Dev: 7},
+		{ID: 6, Parent: 1, Path: "/srv/project", Root: "/@home/me/.ssh/project", Dev: 7},
+		{ID: 7, Parent: 1, Path: "/boot", Root: "/", Dev: 8},
+	}
+	got := elsewhere([]string{"/home/me/.ssh", "/etc/wireguard", "/boot/key"}, mounts)
+	want := []string{"/mnt/top/@home/me/.ssh", "/srv/me/.ssh", "/srv/keys", "/mnt/top/@/etc/wireguard"}
+	if !slices.Equal(got, want) {
+		t.Errorf("hidden besides: %q, want %q", got, want)
+	}
+}
+
+// realDir is a directory whose path has no symbolic link.
+func realDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func mustWrite(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

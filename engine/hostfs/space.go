@@ -1,0 +1,68 @@
+package hostfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// What is copied is told where that takes longer than a moment.
+const (
+	heavyFiles = 20_000
+	heavyBytes = snapshot.Bytes(256 << 20)
+)
+
+// weigh tells what is about to be copied, where backends copy, and refuses what there is
+// plainly no room for: ErrNoSpace. Each tree is copied twice, as base and as fork.
+func (hf *Host) Weigh(ctx context.Context, choices []Choice) error {
+	taken := map[string]snapshot.Bytes{}
+	for _, c := range choices {
+		b, ok := c.Backend.(snapshot.Weigher)
+		if !ok {
+			continue
+		}
+		w, err := b.Weigh(ctx, snapshot.Tree{Path: c.Tree})
+		if errors.Is(err, errs.ErrInterrupted) {
+			return err
+		}
+		if err != nil {
+			continue // the copy itself says it, or the tree has just gone
+		}
+		what := fmt.Sprintf("%v in %d files", w.Bytes, w.Files)
+		if taken[c.Driver] += 2 * w.Bytes; w.Room >= 0 && taken[c.Driver] > w.Room {
+			return &errs.Error{
+				Op: "copying", Component: c.Driver, Path: c.Tree, Kind: errs.ErrNoSpace,
+				Err:   fmt.Errorf("it copies all of it, twice, and %s twice is more than the %v that are free for copies", what, w.Room),
+				Hints: []string{"snapfs doctor (backends that copy nothing)"},
+			}
+		}
+		if w.Files >= heavyFiles || w.Bytes >= heavyBytes {
+			hf.notice(fmt.Sprintf("the backend %s copies all of %s, twice: %s each time", c.Driver, c.Tree, what))
+		}
+	}
+	return nil
+}
+
+// skip leaves out of comparisons what snapfs itself keeps in a tree.
+func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
+	ours := []string{hf.cat.Dir()}
+	if h, ok := b.(snapshot.Hider); ok {
+		ours = append(ours, h.Hidden()...)
+	}
+	return func(path string) bool {
+		if strings.HasPrefix(filepath.Base(path), ".snapfs-apply-") { // where promote keeps what it replaces
+			return true
+		}
+		for _, o := range ours {
+			if filepath.Join(tree, path) == o {
+				return true
+			}
+		}
+		return false
+	}
+}

@@ -1,0 +1,71 @@
+package hostfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// privileged: this process may make any mount, and give sandboxes ids of
+// their own.
+func Privileged() bool { return os.Geteuid() == 0 }
+
+// checkWorkspace refuses what cannot be one.
+func (hf *Host) CheckWorkspace(dir string) error {
+	refuse := func(kind error, why string) error {
+		return &errs.Error{Op: "copying", Path: dir, Kind: kind, Err: errors.New(why)}
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return refuse(errs.ErrNotFound, "there is no such directory")
+	case err != nil:
+		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
+	case real != dir:
+		return refuse(errs.ErrNotSupported, "it is a symbolic link to "+real)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
+	case !info.IsDir():
+		return &errs.Error{
+			Op: "copying", Path: dir, Kind: errs.ErrInvalid, Err: errors.New("it is a file, not a directory"),
+			Hints: []string{"snapfs run -C " + filepath.Dir(dir) + " -- COMMAND"},
+		}
+	case Within(dir, hf.cat.Dir()):
+		return refuse(errs.ErrNotSupported, "it lies in snapfs's own state, inside another sandbox")
+	}
+	for _, d := range []string{"/proc", "/sys", "/dev"} {
+		if Within(dir, d) {
+			return refuse(errs.ErrNotSupported, "a sandbox has its own "+d)
+		}
+	}
+	if dir == "/tmp" || dir == "/run" { // a directory in it is put into the sandbox's
+		return &errs.Error{
+			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: errors.New("a sandbox has its own " + dir + ", and what it writes there is lost"),
+			Hints: []string{"snapfs run -C " + dir + "/DIRECTORY -- COMMAND"},
+		}
+	}
+	return nil
+}
+
+// Workspace is the directory that a command in dir is about: the git work tree
+// that holds it, else dir itself; without symbolic links.
+func Workspace(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	for d := dir; d != "/"; d = filepath.Dir(d) {
+		if _, err := os.Lstat(filepath.Join(d, ".git")); err == nil {
+			return d, nil
+		}
+	}
+	return dir, nil
+}

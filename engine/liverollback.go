@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// RollbackLive is [Engine.Rollback] of a sandbox in which processes run: they stand still meanwhile,
+// and go on with the files of the state, those that they have open included (see
+// [snapshot.Returner]). What they have in memory stays. Errors, beside Rollback's: errs.ErrNotSupported
+// (a backend of its trees cannot, or the state is from before a refresh).
+func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
+	h, err := e.Supervise.Hold(ctx, name, "rolling back")
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	if err := e.mayReturn(ctx, h.Record, mark); err != nil {
+		return err
+	}
+	h.Returning = &catalog.Returning{Mark: mark, Before: sandbox.Number(h.Record)}
+	err = e.Sandboxes.Changing(ctx, h, func() error {
+		told, use, thaw, err := e.Supervise.FreezeTold(ctx, h)
+		if err == nil {
+			defer thaw()
+			err = mayReturnShifted(h.Record, told.Shifted)
+		}
+		if err == nil {
+			err = e.goBack(ctx, h, use)
+		}
+		if err != nil {
+			return errors.Join(err, e.Supervise.UndoReturn(context.WithoutCancel(ctx), h, use, false))
+		}
+		return errors.Join(e.Reconcile.WentBack(ctx, h.Record), e.Sandboxes.Tidy(ctx, h.Record))
+	})
+	h.Release()
+	if err != nil {
+		return err
+	}
+	return e.Sandboxes.SweepLater(ctx)
+}
+
+// mayReturn says why a sandbox cannot be taken back to a mark while something runs in it, or nil.
+func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string) error {
+	if _, err := sandbox.IdsAt(rec, mark); err != nil {
+		return err
+	}
+	if m, _ := rec.Mark(mark); m.Base != nil {
+		return cannotReturn(rec, mark, errors.New("it was refreshed since, and what runs in it has files of its base open"))
+	}
+	all, err := e.Supervise.Returnables(ctx, rec)
+	if err != nil {
+		return err
+	}
+	return e.restStill(ctx, rec, mark, all)
+}
+
+// restStill says which of the other trees is not what it was at a mark, or nil: those stay as
+// they are.
+func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.Returnable) error {
+	to, err := sandbox.IdsAt(rec, mark)
+	if err != nil {
+		return err
+	}
+	for i, t := range rec.Trees {
+		if slices.ContainsFunc(but, func(r supervise.Returnable) bool { return r.At == i }) {
+			continue
+		}
+		why := errors.New(t.Driver + " cannot take " + t.Path + " back under what runs in it")
+		b, err := e.Host.BackendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		toucher, ok := b.(snapshot.Toucher)
+		if !ok {
+			return cannotReturn(rec, mark, why)
+		}
+		for _, err := range toucher.Touched(ctx, to[i], t.Fork) {
+			if err != nil && !errors.Is(err, errs.ErrNotSupported) {
+				return err
+			}
+			return cannotReturn(rec, mark, why)
+		}
+	}
+	return nil
+}
+
+func mayReturnShifted(rec *catalog.Record, shifted []string) error {
+	if len(shifted) == 0 {
+		return nil
+	}
+	return cannotReturn(rec, rec.Returning.Mark, errors.New("this kernel has no id-mapped mounts of "+shifted[0]+", and the process that shows it keeps what it has read"))
+}
+
+func cannotReturn(rec *catalog.Record, mark string, why error) error {
+	return &errs.Error{Op: "rolling back", Path: rec.Name, Kind: errs.ErrNotSupported, Err: why, Hints: []string{rollbackOf(rec, mark) + " --stop"}}
+}
+
+// rollbackOf is the command that takes a sandbox back to a mark.
+func rollbackOf(rec *catalog.Record, mark string) string {
+	return strings.TrimSpace("snapfs rollback " + rec.Name + " " + mark)
+}
+
+// orLive says of a sandbox in which something runs how it can be taken back all the same.
+func (e *Engine) orLive(ctx context.Context, rec *catalog.Record, mark string, err error) error {
+	var busy *errs.Error
+	if errors.As(err, &busy) && errors.Is(err, errs.ErrBusy) && e.mayReturn(ctx, rec, mark) == nil {
+		busy.Hints = append(busy.Hints, rollbackOf(rec, mark)+" --live")
+	}
+	return err
+}
+
+// goBack takes the trees of a sandbox, in which nothing moves, to what its record says that they are
+// returning to, and saves that they are there. First what they are is kept, of all of them, for
+// undoReturn.
+func (e *Engine) goBack(ctx context.Context, h *catalog.Held, use snapshot.Use) error {
+	to, err := sandbox.IdsAt(h.Record, h.Returning.Mark)
+	if err != nil {
+		return err
+	}
+	all, err := e.Supervise.Returnables(ctx, h.Record)
+	if err == nil {
+		err = e.restStill(ctx, h.Record, h.Returning.Mark, all)
+	}
+	for _, t := range all {
+		if err == nil {
+			_, err = t.Seal(ctx, t.Fork, h.Returning.Before[t.At], use)
+		}
+	}
+	if err == nil {
+		h.Returning.Kept = true
+		err = h.Save()
+	}
+	for _, t := range all {
+		if err == nil {
+			err = fault.Point(ctx, "go back")
+		}
+		if err == nil {
+			err = t.Return(ctx, t.Fork, to[t.At], use)
+		}
+		if errors.Is(err, errs.ErrNotSupported) {
+			err = cannotReturn(h.Record, h.Returning.Mark, err)
+		}
+	}
+	if err == nil {
+		err = fault.Point(ctx, "say that it went back")
+	}
+	if err != nil {
+		return err
+	}
+	return supervise.Returned(h, h.Returning.Mark)
+}

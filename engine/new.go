@@ -1,0 +1,26 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+)
+
+// New makes a sandbox to keep. Atomic: after an error, or a crash, there is
+// none. Cost: constant in the size of the trees; see the backends.
+// Errors: errs.ErrExists (the name), ErrNotFound and ErrNotSupported (the
+// workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
+func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, error) {
+	place, err := e.Supervise.AdmitNew(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Supervise.GiveBack(place) // nothing runs in it yet
+	rec, intent, err := e.Sandboxes.Create(ctx, req, false)
+	if err != nil {
+		return nil, err
+	}
+	e.Sandboxes.End(intent)
+	return rec, nil
+}

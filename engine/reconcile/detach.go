@@ -1,0 +1,223 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// On a live base a sandbox reads some of what it has renamed where the real tree has it, by the name that it has
+// there. Carrying the renaming to the real tree takes that name away. So the sandbox is first given
+// what it would lose.
+
+// A raising says what of a sandbox is about to be carried to the real tree.
+type raising struct {
+	// picked says of its changes, by absolute path, which are carried, and at answers with where.
+	picked func(abs string) bool
+	at     func(abs string) string
+}
+
+// itself: what is carried goes to where it is.
+func itself(abs string) string { return abs }
+
+// picks are what apply is asked for.
+func (o ApplyOptions) Picks(rec *catalog.Record) raising {
+	return raising{at: itself, picked: func(abs string) bool {
+		if len(o.Paths) == 0 {
+			return hostfs.Within(abs, rec.Workspace)
+		}
+		return slices.ContainsFunc(o.Paths, func(path string) bool { return hostfs.Within(abs, path) })
+	}}
+}
+
+// picks are what a promotion is asked for.
+func (o PlanOptions) picks(rec *catalog.Record) (raising, error) {
+	only, err := compare.PatternsOf(rec.Workspace, o.Only)
+	if err != nil {
+		return raising{}, err
+	}
+	r := raising{only.Matches, itself}
+	if o.Target != "" {
+		r.at = func(abs string) string {
+			if rel, err := filepath.Rel(rec.Workspace, abs); err == nil && filepath.IsLocal(rel) {
+				return filepath.Join(o.Target, rel)
+			}
+			return abs
+		}
+	}
+	return r, nil
+}
+
+// freezeToCarry is freeze, and has the sandbox hold by itself what it reads from places of the real tree that
+// are about to be changed for it. Where that is anything, nothing may run in it: ErrBusy. After an error the sandbox shows
+// what it did, and the real tree has not been touched.
+func (rc *Reconciler) freezeToCarry(ctx context.Context, h *catalog.Held, r raising) (thaw func(), err error) {
+	use, thaw, err := rc.supervise.Freeze(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	err = rc.Raise(ctx, h.Record, use, r)
+	if use == snapshot.InUse && errors.Is(err, errs.ErrBusy) {
+		thaw()
+		thaw = func() {} // from here on none can start
+		if ierr := rc.supervise.MustBeIdle(ctx, h, "carrying from"); ierr == nil {
+			err = rc.Raise(ctx, h.Record, snapshot.Idle, r)
+		} else if !errors.Is(ierr, errs.ErrBusy) {
+			err = ierr
+		}
+	}
+	if err != nil {
+		thaw()
+		return nil, err
+	}
+	return thaw, nil
+}
+
+// freezeFor freezes a sandbox for a plan, or to carry that out.
+func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Held, o PlanOptions) (thaw func(), err error) {
+	if !o.out {
+		_, thaw, err = rc.supervise.Freeze(ctx, h)
+		return thaw, err
+	}
+	r, err := o.picks(h.Record)
+	if err != nil {
+		return nil, err
+	}
+	return rc.freezeToCarry(ctx, h, r)
+}
+
+// raise has what is frozen, or idle, hold what it would lose.
+func (rc *Reconciler) Raise(ctx context.Context, rec *catalog.Record, use snapshot.Use, what raising) error {
+	var places changedPaths
+	for _, t := range rec.Trees {
+		if t.Frozen || hostfs.Vanished(t, rec.Workspace) {
+			continue
+		}
+		b, err := rc.host.BackendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		r, ok := b.(snapshot.Raiser)
+		if !ok {
+			continue
+		}
+		list, err := r.Borrowed(ctx, t.Fork)
+		if err == nil && len(list) > 0 && places == nil {
+			places, err = rc.aboutToChange(ctx, rec, what)
+		}
+		if err != nil {
+			return err
+		}
+		list = slices.DeleteFunc(list, func(one snapshot.Borrowed) bool {
+			return !places.meet(filepath.Join(t.Path, one.From), one.Tree)
+		})
+		if len(list) == 0 {
+			continue
+		}
+		if use == snapshot.InUse {
+			return renamedBusy(rec, t, list)
+		}
+		if err := rc.raiseIn(ctx, t, b, r, list); err != nil {
+			return noRoomToRaise(rec, err)
+		}
+	}
+	return nil
+}
+
+// raiseIn brings up what is listed of a tree.
+func (rc *Reconciler) raiseIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Raiser, list []snapshot.Borrowed) error {
+	if err := fault.Point(ctx, "bring up what was renamed"); err != nil {
+		return &errs.Error{Op: "carrying from", Path: t.Path, Kind: errs.KindOf(err), Err: err}
+	}
+	err := r.Raise(ctx, t.Fork, list, func(do func(root int) error) error {
+		f, err := rc.OpenFork(ctx, t, t.Path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return do(int(f.Dir.Fd()))
+	})
+	if s, ok := b.(snapshot.Settler); ok && err == nil {
+		err = s.Settle(ctx, t.Fork)
+	}
+	return err
+}
+
+// noRoomToRaise says what lacks room, and, where that is a limit, what lifts it.
+func noRoomToRaise(rec *catalog.Record, err error) error {
+	if !errors.Is(err, errs.ErrNoSpace) {
+		return err
+	}
+	e := &errs.Error{
+		Op: "carrying from", Path: rec.Name, Kind: errs.ErrNoSpace,
+		Err: fmt.Errorf("what it has renamed, and reads from the real tree, has to be copied into it first: %w", err),
+	}
+	for _, limit := range []struct {
+		name string
+		set  bool
+	}{{"disk", rec.Policy.Limits.Disk > 0}, {"inodes", rec.Policy.Limits.Inodes > 0}} {
+		if limit.set {
+			e.Hints = append(e.Hints, "snapfs limits "+rec.Name+" --set "+limit.name+"=none")
+		}
+	}
+	if len(e.Hints) == 0 {
+		e.Hints = []string{"snapfs gc"}
+	}
+	return e
+}
+
+// renamedBusy: what is to be brought up cannot be while something runs.
+func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) error {
+	paths := make([]string, len(list))
+	for i, one := range list {
+		paths[i] = filepath.Join(t.Path, one.Path)
+	}
+	slices.Sort(paths)
+	return &errs.Error{
+		Op: "carrying from", Path: rec.Name, Kind: errs.ErrBusy,
+		Err:   errors.New("it has renamed " + hostfs.Several(paths) + ", which it reads from the real tree, and something runs in it"),
+		Hints: []string{"snapfs stop " + rec.Name},
+	}
+}
+
+// changedPaths are absolute and sorted.
+type changedPaths []string
+
+// aboutToChange answers with where the real tree is to be changed.
+func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what raising) (changedPaths, error) {
+	c, err := rc.compare.Changes(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	places := changedPaths{}
+	for _, p := range c.Parts {
+		for i := range p.Changes {
+			if abs := filepath.Join(p.Root, p.Changes[i].Path); !p.Changes[i].Echo() && what.picked(abs) {
+				places = append(places, what.at(abs))
+			}
+		}
+	}
+	slices.Sort(places)
+	return places, nil
+}
+
+// meet reports whether one of them is a path, or, with tree, lies beneath it.
+func (c changedPaths) meet(path string, tree bool) bool {
+	if _, found := slices.BinarySearch(c, path); found {
+		return true
+	}
+	inside := strings.TrimSuffix(path, "/") + "/"
+	i, _ := slices.BinarySearch(c, inside)
+	return tree && i < len(c) && strings.HasPrefix(c[i], inside)
+}

@@ -1,0 +1,489 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A mergeRequest says onto what the changes of a sandbox are merged.
+type mergeRequest struct {
+	rec *catalog.Record
+	// target is the directory that the workspace is merged onto, "" for the
+	// workspace itself.
+	target string
+	// real, where it is not nil, gives the tree that a part is merged onto, and
+	// what has happened to it since the base: the new base of a refresh.
+	real func(p compare.Part) (*os.File, []diff.Change, error)
+	// choose answers conflicts; it may put what it built into in.Scratch.
+	choose func(m *merging, c merge.Conflict) merge.Choice
+	// failed, where it is not nil, is why choose could not.
+	failed *error
+}
+
+// A merging is one part of a sandbox's changes, merged onto the real tree.
+type merging struct {
+	mergeRequest
+	Part    compare.Part
+	tree    catalog.Tree
+	path    string // of the tree that it is merged onto
+	real    *os.File
+	base    *baseline.Common
+	in      merge.Input
+	res     *merge.Result
+	scratch string
+	// seen is what the real tree was found to hold at the paths of the sandbox's
+	// changes, before anything of it was read.
+	seen map[string]*diff.Node
+	// answered are the conflicts that were answered.
+	answered map[string]merge.Choice
+	exact    bool
+	// known are the stamps of what promotions left in the part.
+	known map[string]promote.Stamp
+}
+
+func isStamp(s promote.Stamp, n *diff.Node) bool { return s.Ino == n.Ino && s.CTime.Equal(n.CTime) }
+
+func (m *merging) close() {
+	if m == nil {
+		return
+	}
+	for _, f := range []*os.File{m.real, m.in.Scratch} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if m.base != nil {
+		m.base.Frozen.Close()
+		if m.base.Live != nil {
+			m.base.Live.Real.Close()
+			m.base.Live.Real.Root.Close()
+		}
+	}
+	_ = os.RemoveAll(m.scratch)
+	_ = os.Remove(filepath.Dir(m.scratch)) // where it is empty
+}
+
+// scratchDir is where what neither side has is built. Whoever holds the sandbox's
+// lock uses it; what a killed command left in it goes with the next use.
+func (rc *Reconciler) scratchDir(name string) string {
+	return filepath.Join(rc.cat.Path(name), "scratch")
+}
+
+// mergePart merges one part. The caller holds the sandbox's lock, and its processes
+// stand still. What was read of the real tree is what it held at one moment, or
+// it is tried again: ErrBusy when that does not help.
+// Errors: those of merge.Trees, ErrNotFound (the target).
+func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*merging, error) {
+	for tries := 1; ; tries++ {
+		m, err := rc.prepare(ctx, r, p)
+		if err == nil {
+			m.res, err = merge.Trees(ctx, m.in)
+		}
+		if err == nil && r.failed != nil {
+			err = *r.failed
+		}
+		moved := "" // a file that changed under the reader is one, too
+		if err == nil {
+			moved, err = m.moved()
+		}
+		if err == nil && moved == "" {
+			return m, nil
+		}
+		m.close()
+		if err != nil && (tries == 5 || !errors.Is(err, errs.ErrBusy)) {
+			return nil, err
+		}
+		if tries == 5 {
+			return nil, &errs.Error{Op: "merging", Path: moved, Kind: errs.ErrBusy, Err: errors.New("it changes all the time")}
+		}
+	}
+}
+
+func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *merging, err error) {
+	m = &merging{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
+	for _, t := range r.rec.Trees {
+		if t.Path == p.Tree {
+			m.tree = t
+		}
+	}
+	if r.target != "" && p.Workspace {
+		m.path = r.target
+	}
+	m.scratch = filepath.Join(rc.scratchDir(r.rec.Name), strings.ReplaceAll(p.Root, "/", "-"))
+	if err := os.RemoveAll(m.scratch); err != nil {
+		return m, scratchError(m.scratch, err)
+	}
+	if err := os.MkdirAll(m.scratch, 0o700); err != nil {
+		return m, scratchError(m.scratch, err)
+	}
+	if m.in.Scratch, err = os.Open(m.scratch); err != nil {
+		return m, scratchError(m.scratch, err)
+	}
+	if err := rc.openCommon(m); err != nil {
+		return m, err
+	}
+	if err := rc.openRealSide(ctx, m); err != nil {
+		return m, err
+	}
+	m.in.MineTree, m.in.RealTree = p.New, m.real
+	m.in.MineOptions, m.in.RealOptions = p.Opt, p.Opt
+	if m.path != p.Root {
+		m.in.RealOptions = diff.Options{Skip: p.Opt.Skip, OverlayViews: true}
+	}
+	m.in.OpenBase = m.base.Open
+	m.in.MineName, m.in.RealName = markNames(r.rec.Name)
+	if r.choose != nil {
+		m.in.Choose = func(c merge.Conflict) merge.Choice {
+			choice := r.choose(m, c)
+			if choice != merge.Ask {
+				m.answered[c.Path] = choice
+			}
+			return choice
+		}
+	}
+	return m, nil
+}
+
+// markNames are what both sides are called between conflict marks.
+func markNames(sandbox string) (mine, real string) { return "sandbox " + sandbox, "real" }
+
+func scratchError(path string, err error) error {
+	return &errs.Error{Op: "making room to merge in", Path: path, Kind: errs.KindOf(err), Err: err}
+}
+
+// openCommon opens what both sides started from.
+func (rc *Reconciler) openCommon(m *merging) error {
+	k, err := rc.baseline.ReadKept(m.rec)
+	if err != nil {
+		return err
+	}
+	if m.path != m.Part.Root {
+		k.UncarryAll()
+	}
+	m.base = &baseline.Common{Root: m.Part.Root, Kept: k}
+	known, err := rc.baseline.Stamps(m.rec.Name)
+	if err != nil {
+		return err
+	}
+	m.known = known.In(m.Part.Root)
+	if m.Part.Frozen {
+		m.base.Frozen = baseline.Looker{Root: m.Part.Old}
+		return nil
+	}
+	real, err := baseline.OpenRoot(m.Part.Root)
+	if err != nil {
+		return err
+	}
+	m.base.Live = &baseline.LiveBase{
+		Real: baseline.Looker{Root: real}, Taken: m.Part.Taken, Known: m.known,
+		Mine: func() (*os.File, error) { return m.Part.New, nil },
+	}
+	return nil
+}
+
+// openRealSide opens what the sandbox's changes are merged onto, and finds out
+// what has happened there since the base.
+func (rc *Reconciler) openRealSide(ctx context.Context, m *merging) error {
+	var err error
+	var theirs []diff.Change
+	switch {
+	case m.mergeRequest.real != nil:
+		m.real, theirs, err = m.mergeRequest.real(m.Part)
+		m.exact = m.Part.Frozen
+	default:
+		m.real, err = baseline.OpenRoot(m.path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.lookAll(); err != nil {
+		return err
+	}
+	if m.mergeRequest.real == nil && m.Part.Frozen && m.Part.Workspace && m.path == m.Part.Root {
+		if theirs, m.exact, err = rc.compare.RealChangesIn(ctx, m.tree, m.Part.Root); err != nil {
+			return err
+		}
+		if prefix, err := filepath.Rel(m.tree.Path, m.Part.Root); err == nil && prefix != "." {
+			for i, c := range theirs {
+				theirs[i] = compare.Moved(c, prefix)
+			}
+		}
+	}
+	if m.exact {
+		return m.overrideCarried(theirs)
+	}
+	return m.compareEach()
+}
+
+// lookAll looks at all that the sandbox has changed, in the real tree. What has
+// just been changed there might be changed again within the same tick of the
+// clock, and look the same: then a moment is waited for and everything looked at
+// again.
+func (m *merging) lookAll() error {
+	l := baseline.Looker{Root: m.real}
+	defer l.Close()
+	for {
+		var youngest time.Time
+		for i := range m.Part.Changes {
+			path := m.Part.Changes[i].Path
+			n, err := l.Node(path)
+			if err != nil {
+				return hostfs.LookError(filepath.Join(m.path, path), err)
+			}
+			m.seen[path] = n
+			if n != nil && n.CTime.After(youngest) {
+				youngest = n.CTime
+			}
+		}
+		age := time.Since(youngest)
+		if age < 0 || age >= diff.Racy || m.mergeRequest.real != nil {
+			return nil
+		}
+		time.Sleep(diff.Racy - age)
+	}
+}
+
+// moved names a path at which the real tree is not any more what it was when
+// it was first looked at.
+func (m *merging) moved() (string, error) {
+	if m.mergeRequest.real != nil && m.Part.Frozen {
+		return "", nil
+	}
+	l := baseline.Looker{Root: m.real}
+	defer l.Close()
+	for _, path := range slices.Sorted(maps.Keys(m.seen)) { // in one directory after the other
+		now, err := l.Present(path)
+		if err != nil {
+			return "", hostfs.LookError(filepath.Join(m.path, path), err)
+		}
+		if !sameNode(m.seen[path], now) {
+			return filepath.Join(m.path, path), nil
+		}
+	}
+	return "", nil
+}
+
+// sameNode reports whether two looks at a path saw the same state of one node. A
+// directory in which names came or went is still the same.
+func sameNode(a, b *diff.Node) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	if a.Mode.IsDir() && b.Mode.IsDir() {
+		return a.Ino == b.Ino && a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID
+	}
+	sized := a.Size == b.Size || a.Mode.Type() == fs.ModeSymlink // whose size is told by its target, or by the filesystem
+	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && sized && a.Mode == b.Mode
+}
+
+// overrideCarried puts what was carried since the base in the place of the base, in
+// exact lists of what both sides have changed.
+func (m *merging) overrideCarried(theirs []diff.Change) error {
+	m.in.Mine, m.in.Real = m.Part.Changes, theirs
+	m.in.BaseTree = m.Part.Old
+	carried := map[string]bool{}
+	for abs, n := range m.base.Kept.Nodes {
+		if rel, err := filepath.Rel(m.Part.Root, abs); n.Carried && err == nil && filepath.IsLocal(rel) {
+			carried[rel] = true
+		}
+	}
+	if len(carried) == 0 {
+		return nil
+	}
+	m.in.BaseTree = nil // it does not hold what was carried
+	without := func(all []diff.Change) (kept []diff.Change) {
+		for _, c := range all {
+			if !carried[c.Path] {
+				kept = append(kept, c)
+			}
+		}
+		return kept
+	}
+	m.in.Mine, m.in.Real = without(m.in.Mine), without(m.in.Real)
+	mine, real := baseline.Looker{Root: m.Part.New}, baseline.Looker{Root: m.real}
+	defer mine.Close()
+	defer real.Close()
+	for path := range carried {
+		now, err := mine.Node(path)
+		if err != nil {
+			return hostfs.LookError(filepath.Join(m.Part.Root, path), err)
+		}
+		there, err := real.Node(path)
+		if err != nil {
+			return hostfs.LookError(filepath.Join(m.path, path), err)
+		}
+		m.seen[path] = there
+		if err := m.both(path, m.base.Kept.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
+			return err
+		}
+	}
+	baseline.InOrder(m.in.Mine)
+	baseline.InOrder(m.in.Real)
+	return nil
+}
+
+// both adds how each side differs from the base at a path.
+func (m *merging) both(path string, base, mine, real *diff.Node) error {
+	c, err := m.base.Between(path, base, mine, m.Part.New)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		m.in.Mine = append(m.in.Mine, *c)
+	}
+	if real != nil && m.path == m.Part.Root && m.base.Kept.Nodes[m.base.Abs(path)].Carried && isStamp(m.known[path], real) {
+		return nil // it is what was put there
+	}
+	if c, err = m.base.Between(path, base, real, m.real); err != nil {
+		return err
+	}
+	if c != nil {
+		m.in.Real = append(m.in.Real, *c)
+	}
+	return nil
+}
+
+// compareEach finds out what has happened to the real tree at the paths that the
+// sandbox has changed, and nowhere else.
+func (m *merging) compareEach() error {
+	m.in.Unknown = map[string]string{}
+	listed := map[string]bool{}
+	for i := range m.Part.Changes {
+		c := m.Part.Changes[i]
+		listed[c.Path] = true
+		if err := m.compareOne(c); err != nil {
+			return err
+		}
+	}
+	if err := m.newcomers(listed); err != nil {
+		return err
+	}
+	baseline.InOrder(m.in.Mine)
+	baseline.InOrder(m.in.Real)
+	return nil
+}
+
+func (m *merging) compareOne(c diff.Change) error {
+	real := m.seen[c.Path]
+	own := m.path == m.Part.Root
+	base, fresh, why, err := m.base.At(c.Path)
+	if errors.Is(err, fs.ErrPermission) {
+		why, err = "this user may not look at it", nil
+	}
+	switch {
+	case err != nil:
+		return hostfs.LookError(m.base.Abs(c.Path), err)
+	case why != "" && c.Kind == diff.Modified && c.New.Mode.IsDir() && c.Old.Mode.IsDir():
+		if c.What&^diff.Time == 0 {
+			return nil // both have it, and its time tells nothing
+		}
+	case why != "":
+	case own && !m.Part.Frozen && (fresh || sameNode(base, real) && base != nil):
+		m.in.Mine = append(m.in.Mine, c)
+		return nil
+	default:
+		return m.both(c.Path, base, c.New, real)
+	}
+	c.Old = real
+	switch {
+	case real == nil && c.New == nil:
+		return nil
+	case real == nil:
+		c.Kind, c.What = diff.Added, 0
+	case c.New == nil:
+		c.Kind, c.What = diff.Deleted, 0
+	case c.Kind != diff.Modified:
+		c.Kind, c.What = diff.Modified, diff.Content
+	}
+	m.in.Mine = append(m.in.Mine, c)
+	m.in.Unknown[c.Path] = why
+	return nil
+}
+
+// newcomers finds what the real tree has in directories that the sandbox has not
+// any more, and that the sandbox never had.
+func (m *merging) newcomers(listed map[string]bool) error {
+	real := baseline.Looker{Root: m.real}
+	defer real.Close()
+	var walk func(dir string) error
+	walk = func(dir string) error {
+		in, err := real.Dir(dir)
+		if err != nil {
+			return baseline.Absence(err)
+		}
+		list, err := vfs.Entries(int(in.Fd()))
+		if err != nil {
+			return err
+		}
+		vfs.SortEntries(list)
+		for _, entry := range list {
+			path := dir + "/" + entry.Name
+			if listed[path] {
+				continue
+			}
+			n, err := real.Node(path)
+			if err != nil {
+				return err
+			}
+			if n == nil {
+				continue
+			}
+			m.seen[path] = n
+			m.in.Real = append(m.in.Real, diff.Change{Path: path, Kind: diff.Added, New: n})
+			if n.Mode.IsDir() {
+				if err := walk(path); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, c := range m.Part.Changes {
+		was := m.seen[c.Path]
+		if was == nil || !was.Mode.IsDir() || c.New != nil && c.New.Mode.IsDir() {
+			continue
+		}
+		if err := walk(c.Path); err != nil {
+			return hostfs.LookError(filepath.Join(m.path, c.Path), err)
+		}
+	}
+	return nil
+}
+
+// expected are the stamps of all that a merge's changes expect of the real tree:
+// a promotion carries out nothing where they are not the same.
+func (m *merging) expected(changes []diff.Change) (map[string]promote.Stamp, error) {
+	l := baseline.Looker{Root: m.real}
+	defer l.Close()
+	all := map[string]promote.Stamp{}
+	for _, c := range changes {
+		n, seen := m.seen[c.Path]
+		if !seen {
+			var err error
+			if n, err = l.Node(c.Path); err != nil {
+				return nil, hostfs.LookError(filepath.Join(m.path, c.Path), err)
+			}
+		}
+		if n != nil {
+			all[c.Path] = promote.Stamp{Ino: n.Ino, CTime: n.CTime}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,216 @@
+package reconcile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// fingerprintOf is the SHA-256 over a plan's target and steps, as JSON with sorted
+// keys. Times are not in it, nor who the sandbox is: two plans that do the same
+// have the same one.
+func fingerprintOf(p *CarryPlan) string {
+	data, err := json.Marshal(struct {
+		Format int         `json:"format"`
+		Target string      `json:"target"`
+		Steps  []CarryStep `json:"steps"`
+	}{p.Format, p.Target, safeSteps(p.Steps)})
+	if err != nil {
+		return "" // nothing in it can fail
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// safeSteps keeps the bytes of names that are not UTF-8 apart.
+func safeSteps(steps []CarryStep) []CarryStep {
+	safe := slices.Clone(steps)
+	for i := range safe {
+		safe[i].Path, safe[i].From = baseline.Safely(safe[i].Path), baseline.Safely(safe[i].From)
+	}
+	return safe
+}
+
+// A hasher hashes one file after another, in one buffer.
+type hasher struct {
+	h   hash.Hash
+	buf []byte
+}
+
+// of hashes what a descriptor has from its beginning on.
+func (s *hasher) of(fd int) (string, error) {
+	if s.h == nil {
+		s.h, s.buf = sha256.New(), make([]byte, 128<<10)
+	}
+	s.h.Reset()
+	for at := int64(0); ; {
+		n, err := syscall.Pread(fd, s.buf, at)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return "", err
+		case n == 0:
+			return hex.EncodeToString(s.h.Sum(s.buf[:0])), nil
+		default:
+			s.h.Write(s.buf[:n])
+			at += int64(n)
+		}
+	}
+}
+
+// plansKept is how many plans the state directory keeps.
+const plansKept = 50
+
+func (rc *Reconciler) plansDir() string { return filepath.Join(rc.cat.Dir(), "plans") }
+
+// savePlan keeps a plan under its fingerprint. The oldest go.
+func (rc *Reconciler) SavePlan(p *CarryPlan) error {
+	dir := rc.plansDir()
+	fail := func(err error) error {
+		return &errs.Error{Op: "keeping the plan", Path: dir, Kind: errs.KindOf(err), Err: err}
+	}
+	saved := *p
+	saved.Steps = safeSteps(p.Steps)
+	data, err := json.MarshalIndent(saved, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	tmp, err := os.CreateTemp(dir, ".new-")
+	if err != nil {
+		return fail(err)
+	}
+	_, err = tmp.Write(append(data, '\n'))
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), filepath.Join(dir, p.Fingerprint+".json"))
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return fail(err)
+	}
+	return rc.prunePlans()
+}
+
+func (rc *Reconciler) prunePlans() error {
+	list, err := os.ReadDir(rc.plansDir())
+	if err != nil || len(list) <= plansKept {
+		return err
+	}
+	type aged struct {
+		name string
+		info fs.FileInfo
+	}
+	var all []aged
+	for _, entry := range list {
+		if info, err := entry.Info(); err == nil {
+			all = append(all, aged{entry.Name(), info})
+		}
+	}
+	slices.SortFunc(all, func(a, b aged) int { return b.info.ModTime().Compare(a.info.ModTime()) })
+	for _, a := range all[min(plansKept, len(all)):] {
+		if err := os.Remove(filepath.Join(rc.plansDir(), a.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &errs.Error{Op: "removing an old plan", Path: a.name, Kind: errs.KindOf(err), Err: err}
+		}
+	}
+	return nil
+}
+
+// checkFingerprint refuses what no plan's can be.
+func checkFingerprint(name, reviewed string) error {
+	if reviewed == "" || len(reviewed) >= 12 && strings.Trim(reviewed, "0123456789abcdef") == "" {
+		return nil
+	}
+	return &errs.Error{
+		Op: "promoting", Path: name, Kind: errs.ErrNotFound,
+		Err: fmt.Errorf("%q is no fingerprint of a plan", reviewed), Hints: []string{"snapfs plan " + name},
+	}
+}
+
+// insist refuses a plan that is not the reviewed one, and says what differs. The
+// first twelve characters of a fingerprint will do.
+func (rc *Reconciler) Insist(p *CarryPlan, reviewed string) error {
+	if strings.HasPrefix(p.Fingerprint, reviewed) {
+		return nil
+	}
+	refuse := func(kind error, why error) error {
+		return &errs.Error{Op: "promoting", Path: p.Sandbox, Kind: kind, Err: why, Hints: []string{"snapfs plan " + p.Sandbox}}
+	}
+	found, err := filepath.Glob(filepath.Join(rc.plansDir(), reviewed+"*.json"))
+	if err != nil || len(found) != 1 {
+		return refuse(errs.ErrDrifted, errors.New("it would do something else than the plan that was reviewed, which is not kept any more"))
+	}
+	var old CarryPlan
+	data, err := os.ReadFile(found[0])
+	if err == nil {
+		err = json.Unmarshal(data, &old)
+	}
+	if err != nil {
+		return refuse(errs.ErrCorrupt, err)
+	}
+	why := []error{errors.New("it would do something else than the plan that was reviewed")}
+	lines := planDifference(&old, p)
+	for _, line := range lines[:min(len(lines), 20)] {
+		why = append(why, errors.New(line))
+	}
+	if more := len(lines) - 20; more > 0 {
+		why = append(why, fmt.Errorf("and %d more", more))
+	}
+	return refuse(errs.ErrDrifted, errors.Join(why...))
+}
+
+// planDifference says how the steps of a plan differ from those of an older one.
+func planDifference(old, now *CarryPlan) (lines []string) {
+	if old.Target != now.Target {
+		lines = append(lines, "the target was "+pathlist.Printable(old.Target)+", and is "+pathlist.Printable(now.Target))
+	}
+	was := map[string]string{}
+	for _, s := range old.Steps {
+		was[s.Path] = mustText(s)
+	}
+	for _, s := range safeSteps(now.Steps) {
+		before, there := was[s.Path]
+		delete(was, s.Path)
+		switch {
+		case !there:
+			lines = append(lines, pathlist.Printable(baseline.Unsafely(s.Path))+": it was not changed")
+		case before != mustText(s):
+			lines = append(lines, pathlist.Printable(baseline.Unsafely(s.Path))+": "+stepDifference(before, s))
+		}
+	}
+	for path := range was {
+		lines = append(lines, pathlist.Printable(baseline.Unsafely(path))+": it is not changed any more")
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func stepDifference(before string, now CarryStep) string {
+	var old CarryStep
+	if json.Unmarshal([]byte(before), &old) != nil {
+		return "it differs"
+	}
+	if mustText(old.Expect) != mustText(now.Expect) {
+		return "the real tree holds something else there now"
+	}
+	return "the sandbox would make something else of it now"
+}
+
+func mustText(v any) string {
+	data, _ := json.Marshal(v) // what came from JSON, or goes there
+	return string(data)
+}

@@ -1,0 +1,51 @@
+package reconcile
+
+import (
+	"sync"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/engine/supervise"
+)
+
+// A Reconciler carries the changes of a sandbox to the real tree, and those of
+// the real tree into a sandbox. It is safe for concurrent use, by any number of
+// processes.
+type Reconciler struct {
+	cat       *catalog.Catalog
+	notice    func(string)
+	host      *hostfs.Host
+	sandboxes *sandbox.Store
+	baseline  *baseline.Recorder
+	compare   *compare.Comparer
+	supervise *supervise.Manager
+	stages    *stages.Store
+
+	mu sync.Mutex
+	// unfinished are the promotions that wait for their targets.
+	unfinished []Unfinished
+}
+
+// Parts are the packages that a Reconciler works with.
+type Parts struct {
+	Catalog   *catalog.Catalog
+	Host      *hostfs.Host
+	Sandboxes *sandbox.Store
+	Baseline  *baseline.Recorder
+	Compare   *compare.Comparer
+	Supervise *supervise.Manager
+	Stages    *stages.Store
+	Notice    func(string)
+}
+
+// New returns a Reconciler made of its parts.
+func New(p Parts) *Reconciler {
+	return &Reconciler{
+		cat: p.Catalog, notice: p.Notice, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,
+		compare: p.Compare, supervise: p.Supervise, stages: p.Stages,
+	}
+}

@@ -1,0 +1,189 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// answers are how conflicts are resolved: what Mine matches as the sandbox has it,
+// what Theirs matches as the real tree has it, all others by a tool, where there is
+// one. Patterns are those of PlanOptions.Only.
+type answers struct {
+	mine, theirs []string
+	tool         string
+	terminal     *Terminal
+	failed       *error
+}
+
+// A Terminal is what a merge tool talks to a person through. Nil fields are none.
+type Terminal struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+func (a answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
+
+// choose answers conflicts of a sandbox.
+func (a answers) choose(ctx context.Context, rec *catalog.Record) func(m *merging, c merge.Conflict) merge.Choice {
+	if a.none() {
+		return nil
+	}
+	return func(m *merging, c merge.Conflict) merge.Choice {
+		abs := filepath.Join(m.Part.Root, c.Path)
+		switch {
+		case matchAny(rec.Workspace, a.mine, abs):
+			return merge.Mine
+		case matchAny(rec.Workspace, a.theirs, abs):
+			return merge.Theirs
+		case a.tool == "" || !hasFiles(c) || a.failed != nil && *a.failed != nil:
+			return merge.Ask
+		}
+		out := filepath.Join(m.scratch, c.Path)
+		err := a.run(ctx, toolFiles{
+			base: func() (io.ReadCloser, error) { return openOr(m.in.OpenBase, c.Base, other(c.BasePath, c.Path)) },
+			mine: func() (io.ReadCloser, error) { return openIn(m.Part.New, c.Mine, other(c.MinePath, c.Path)) },
+			real: func() (io.ReadCloser, error) { return openIn(m.real, c.Real, other(c.RealPath, c.Path)) },
+		}, m.scratch+".tool", abs, out)
+		if err == nil {
+			return merge.Built
+		}
+		if a.failed != nil {
+			*a.failed = err
+		}
+		return merge.Ask
+	}
+}
+
+func matchAny(workspace string, patterns []string, abs string) bool {
+	for _, p := range patterns {
+		if compare.MatchPath(workspace, p, abs) {
+			return true
+		}
+	}
+	return false
+}
+
+func other(path, same string) string {
+	if path == "" {
+		return same
+	}
+	return path
+}
+
+// hasFiles: a tool can say all about it.
+func hasFiles(c merge.Conflict) bool {
+	regular := func(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
+	return regular(c.Mine) && regular(c.Real) && !c.Several
+}
+
+func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {
+	if n == nil || !n.Mode.IsRegular() {
+		return nil, nil
+	}
+	f, err := open(path)
+	if errors.Is(err, errs.ErrNotFound) {
+		return nil, nil
+	}
+	return f, err
+}
+
+func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
+	l := baseline.Looker{Root: tree}
+	return openOr(l.Open, n, path)
+}
+
+// toolFiles open the three versions of a file; nil where there is none.
+type toolFiles struct {
+	base, mine, real func() (io.ReadCloser, error)
+}
+
+// run has the tool merge one file in a private directory, and puts the result at
+// out. The tool is a command of the shell, with the names of four files in $BASE,
+// $MINE, $REAL and $OUT; where it names none of these, they are its arguments. OUT
+// is not there yet. The tool says with status 0 that it is resolved.
+func (a answers) run(ctx context.Context, files toolFiles, dir, path, out string) error {
+	fail := func(err error) error {
+		kind := errs.KindOf(err)
+		if kind == nil {
+			kind = errs.ErrConflict
+		}
+		return &errs.Error{Op: "merging by a tool", Path: path, Kind: kind, Err: err}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fail(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
+	env := os.Environ()
+	var args []string
+	for _, f := range []struct {
+		name string
+		open func() (io.ReadCloser, error)
+	}{{"base", files.base}, {"mine", files.mine}, {"real", files.real}, {"out", nil}} {
+		at := filepath.Join(dir, f.name+filepath.Ext(path))
+		if f.open != nil {
+			if err := copyTo(at, f.open); err != nil {
+				return fail(err)
+			}
+		}
+		env, args = append(env, strings.ToUpper(f.name)+"="+at), append(args, at)
+	}
+	script := a.tool
+	if !strings.Contains(script, "$") {
+		script += ` "$@"`
+	}
+	p := run.Program{Name: "sh", Args: append([]string{"-c", script, "tool"}, args...), Env: env, Dir: dir}
+	if a.terminal != nil {
+		p.Stdin, p.Stdout, p.Stderr = a.terminal.In, a.terminal.Out, a.terminal.Err
+	}
+	if err := run.Run(ctx, p); err != nil {
+		return fail(err)
+	}
+	made := args[len(args)-1]
+	if info, err := os.Lstat(made); err != nil || !info.Mode().IsRegular() {
+		return fail(errors.New("it has made no file of the name $OUT"))
+	}
+	if err := os.MkdirAll(filepath.Dir(out), 0o700); err != nil {
+		return fail(err)
+	}
+	if err := os.Rename(made, out); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func copyTo(path string, open func() (io.ReadCloser, error)) error {
+	src, err := open()
+	if err != nil {
+		return err
+	}
+	dst, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errors.Join(err, closeIf(src))
+	}
+	if src != nil { // else an empty file, which tools expect
+		_, err = io.Copy(dst, src)
+	}
+	return errors.Join(err, dst.Close(), closeIf(src))
+}
+
+func closeIf(c io.Closer) error {
+	if c == nil {
+		return nil
+	}
+	return c.Close()
+}

@@ -1,0 +1,203 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+)
+
+// resolve answers conflicts that a refresh has left in a sandbox. It is written on
+// forks of what the sandbox has, which take the place of its own when all is
+// written.
+func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Held, changes *compare.Changes, a answers, r *Refreshed) error {
+	list, err := rc.readConflicts(h.Record)
+	if err != nil {
+		return err
+	}
+	ids, forks := sandbox.Number(h.Record), make([]snapshot.ForkID, len(h.Trees))
+	for i := range forks {
+		forks[i] = h.NewFork()
+	}
+	return rc.sandboxes.Changing(ctx, h, func() error {
+		if err := rc.supervise.SealAll(ctx, h, ids); err != nil {
+			return err
+		}
+		if err := rc.sandboxes.ForkAll(ctx, h.Record, h.Trees, ids, forks); err != nil {
+			return err
+		}
+		next := cloneRecord(h.Record)
+		for i := range next.Trees {
+			next.Trees[i].Fork = forks[i]
+		}
+		w := &resolving{e: rc, rec: next, changed: changedPlacesOf(changes), a: a, dir: rc.baseline.BaseDir(h.Name, h.Refreshed)}
+		for i := range list.Conflicts {
+			done, err := w.one(ctx, &list.Conflicts[i])
+			if err != nil {
+				return err
+			}
+			if done {
+				r.Resolved++
+			}
+		}
+		if r.Resolved == 0 {
+			return &errs.Error{Op: "resolving", Path: h.Name, Kind: errs.ErrNotFound, Err: errors.New("no open conflict is at any of these paths"), Hints: []string{"snapfs show " + h.Name}}
+		}
+		*h.Record = *next
+		if err := h.Save(); err != nil {
+			return err
+		}
+		// A text without marks is resolved whether or not this says so.
+		if err := fault.Point(ctx, "note the conflicts"); err != nil {
+			return rebaseError(h.Name, err)
+		}
+		return errors.Join(rc.saveConflicts(h.Record, list), rc.sandboxes.Tidy(ctx, h.Record))
+	})
+}
+
+// A resolving answers conflicts on new forks.
+type resolving struct {
+	e       *Reconciler
+	rec     *catalog.Record
+	changed changedPlaces
+	a       answers
+	dir     string // with the versions
+}
+
+// one answers a conflict, where there is an answer.
+func (w *resolving) one(ctx context.Context, c *refreshConflict) (bool, error) {
+	stands, err := c.stands(w.changed)
+	if err != nil || !stands {
+		return false, err
+	}
+	part := c.changedIn(w.changed)
+	switch {
+	case matchAny(w.rec.Workspace, w.a.mine, c.Path):
+		c.Resolved = "mine"
+		if !c.Marked {
+			return true, nil // it is there already
+		}
+		return true, w.put(ctx, c, part, filepath.Join(w.dir, c.Mine))
+	case matchAny(w.rec.Workspace, w.a.theirs, c.Path):
+		c.Resolved = "theirs"
+		return true, w.theirs(ctx, c, part)
+	case w.a.tool != "" && c.Marked:
+		c.Resolved = "tool"
+		return true, w.tool(ctx, c, part)
+	}
+	return false, nil
+}
+
+// on opens the new fork of a part's tree.
+func (w *resolving) on(ctx context.Context, part *compare.Part, do func(fork *forkTree) error) error {
+	i := slices.IndexFunc(w.rec.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
+	fork, err := w.e.OpenFork(ctx, w.rec.Trees[i], part.Root)
+	if err != nil {
+		return err
+	}
+	defer fork.Close()
+	if err := do(fork); err != nil {
+		return err
+	}
+	return fork.Settle(ctx)
+}
+
+// put makes a text what a file holds.
+func (w *resolving) put(ctx context.Context, c *refreshConflict, part *compare.Part, file string) error {
+	rel, err := filepath.Rel(part.Root, c.Path)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(w.e.scratchDir(w.rec.Name), "resolved")
+	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
+	at := filepath.Join(dir, rel)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(at), 0o700)); err != nil {
+		return scratchError(at, err)
+	}
+	if err := copyTo(at, func() (io.ReadCloser, error) { return os.Open(file) }); err != nil {
+		return scratchError(at, err)
+	}
+	built, err := baseline.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer built.Close()
+	now := baseline.Looker{Root: part.New}
+	defer now.Close()
+	n, err := now.Node(rel)
+	if err != nil || n == nil {
+		return hostfs.LookError(c.Path, errors.Join(err, errs.ErrNotFound))
+	}
+	info, err := os.Lstat(at)
+	if err != nil {
+		return scratchError(at, err)
+	}
+	n.Mode, n.Size, n.MTime, n.LinkOf, n.NLink = c.Mode, info.Size(), time.Now(), "", 1
+	return w.on(ctx, part, func(fork *forkTree) error {
+		source := promote.Source{Tree: part.New, Built: built, In: map[string]bool{rel: true}}
+		return promote.Replay(ctx, fork.Dir, source, []diff.Change{{Path: rel, Kind: diff.Added, New: n}})
+	})
+}
+
+// theirs makes the places of a conflict what they are in the base, which is what
+// the real tree was.
+func (w *resolving) theirs(ctx context.Context, c *refreshConflict, part *compare.Part) error {
+	var touches []snapshot.Touch
+	for _, abs := range c.places() {
+		rel, err := filepath.Rel(part.Root, abs)
+		if err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		touches = append(touches, snapshot.Touch{Path: rel, Tree: !c.Alone})
+	}
+	return w.on(ctx, part, func(fork *forkTree) error {
+		return takeFrom(ctx, fork.Dir, part.Old, part.Opt.Skip, touches)
+	})
+}
+
+// tool has the tool merge the versions that the marks were made of.
+func (w *resolving) tool(ctx context.Context, c *refreshConflict, part *compare.Part) error {
+	version := func(name string) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) {
+			if name == "" {
+				return nil, nil
+			}
+			return os.Open(filepath.Join(w.dir, name))
+		}
+	}
+	scratch := w.e.scratchDir(w.rec.Name)
+	if err := os.MkdirAll(scratch, 0o700); err != nil {
+		return scratchError(scratch, err)
+	}
+	out := filepath.Join(scratch, "merged")
+	defer os.Remove(out) //nolint:errcheck // or the next use does
+	files := toolFiles{version(c.Base), version(c.Mine), version(c.Real)}
+	if err := w.a.run(ctx, files, filepath.Join(scratch, "tool"), c.Path, out); err != nil {
+		return err
+	}
+	return w.put(ctx, c, part, out)
+}
+
+// readText reads a text that is small enough to be merged.
+func readText(f *os.File) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(f, merge.TextMax+1))
+	if err == nil && len(data) > merge.TextMax {
+		err = &errs.Error{Op: "reading", Path: f.Name(), Kind: errs.ErrBusy, Err: errors.New("it grows")}
+	}
+	return data, err
+}

@@ -1,0 +1,283 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// end ends an intent whose work is done. Where that fails, the next command
+// finds nothing to mend, and ends it.
+func (sb *Store) End(i *catalog.Intent) {
+	if err := i.End(); err != nil {
+		sb.notice("done, but the note of it stays: " + err.Error())
+	}
+}
+
+// create intends a sandbox and makes it. An ephemeral one stays covered by its
+// intent, which the caller ends when it is gone or kept.
+func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
+	rec, intent, err := sb.Intend(req, ephemeral)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := sb.Make(ctx, req, rec); err != nil {
+		sb.EndIfGone(intent, rec, err)
+		return nil, nil, err
+	}
+	return rec, intent, nil
+}
+
+// intend begins a sandbox: whatever is made for it from now on, the next command
+// takes away if this process is killed. The caller ends the intent.
+func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
+	rec := newRecord(req, ephemeral)
+	intent, err := sb.cat.Begin(catalog.Making, rec.Name, rec.ID)
+	return rec, intent, err
+}
+
+// make makes a sandbox that was intended. Where filesystems are mounted or
+// unmounted meanwhile, so that the machine has other trees, it tries again; not once it
+// fills the forks, which may use up what they are filled from. After an error there is none,
+// as a rule; see [Engine.endIfGone].
+func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) error {
+	if err := errors.Join(hostfs.LimitsFit(req.Policy.Limits), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
+		return err
+	}
+	filling := false
+	if fill := req.Fill; fill != nil {
+		req.Fill = func(ctx context.Context, rec *catalog.Record) error {
+			filling = true
+			return fill(ctx, rec)
+		}
+	}
+	var tries hostfs.Attempts
+	defer tries.Close()
+	for {
+		env, err := hostfs.Survey(req.Workspace, sb.cat.Dir(), hostfs.Privileged())
+		if err == nil {
+			err = sb.makeIn(ctx, env, req, rec)
+		}
+		if err == nil || filling || !tries.Again(err) {
+			return err
+		}
+	}
+}
+
+func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs.Request, rec *catalog.Record) error {
+	choices, err := sb.host.Choose(ctx, env, req)
+	if err == nil {
+		err = sb.host.Weigh(ctx, choices)
+	}
+	if err != nil {
+		return err
+	}
+	rec.Trees = nil
+	for _, c := range choices {
+		rec.Trees = append(rec.Trees, catalog.Tree{
+			Path: c.Tree, Driver: c.Driver, Reason: c.Reason,
+			Base: rec.NewSnapshot(), Fork: rec.NewFork(),
+		})
+		sb.host.KeepOpen(c)
+		if err := sb.host.RememberPlace(c); err != nil {
+			return err
+		}
+	}
+	return sb.Register(ctx, rec, func() error { return sb.growAll(ctx, rec, choices) }, req.Fill)
+}
+
+func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
+	rec := &catalog.Record{
+		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
+		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy,
+	}
+	if !ephemeral || req.Policy.Limits.Timed() {
+		rec.Note(catalog.Now())
+	}
+	if rec.Name == "" {
+		rec.Name = catalog.NameFor(req.Workspace, rec.ID)
+	}
+	return rec
+}
+
+// register claims the name of a sandbox that was intended, runs grow, which makes
+// its forks, and fill where it is not nil, and marks it ready. When anything fails, nothing
+// stays. Nothing is collected while grow runs, which finds its bases; from then on the record
+// says what it refers to, so that nobody waits for fill.
+func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() error, fill func(context.Context, *catalog.Record) error) error {
+	if err := sb.cat.Create(rec); err != nil {
+		return err
+	}
+	release, err := sb.cat.Share()
+	if err == nil {
+		defer release() // twice is harmless
+		if !rec.Ephemeral {
+			err = sb.MakeTmp(rec)
+		}
+	}
+	if err == nil {
+		err = grow()
+	}
+	if err == nil && fill != nil {
+		if err = sb.cat.Update(rec); err == nil {
+			release()
+			err = fill(ctx, rec)
+		}
+	}
+	if err == nil {
+		rec.State = catalog.Ready
+		if !rec.Ephemeral {
+			err = sb.cat.NoteEnd(rec, catalog.Now())
+		}
+	}
+	if err == nil {
+		if !rec.Ephemeral || sharesBase(rec) {
+			err = sb.cat.Update(rec)
+		}
+	}
+	if err != nil {
+		release() // collecting excludes
+		return errors.Join(err, sb.Discard(context.WithoutCancel(ctx), rec))
+	}
+	return nil
+}
+
+// makeTmp makes the directory behind a kept sandbox's /tmp.
+func (sb *Store) MakeTmp(rec *catalog.Record) error {
+	dir := sb.host.Tmp(rec)
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = os.Chmod(dir, 0o777|os.ModeSticky) // as /tmp is, whatever the umask
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
+	}
+	return nil
+}
+
+// growAll forks every tree, all at once: those that wait for a disk wait
+// together, and those that can be had at one instant are. A tree that has vanished since it was listed, or got something
+// mounted in it that forbids an overlay, is left out, unless the workspace is
+// in it.
+func (sb *Store) growAll(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice) error {
+	failures := make([]error, len(choices))
+	var wg sync.WaitGroup
+	for _, group := range together(choices) {
+		if first := group[0]; len(choices) == 1 || len(group) == 1 && !choices[first].Backend.Facts().Flushes {
+			failures[first] = Grow(ctx, choices[first].Backend, rec, &rec.Trees[first])
+			continue
+		}
+		wg.Go(func() { sb.growTogether(ctx, rec, choices, group, failures) })
+	}
+	wg.Wait()
+	var there []catalog.Tree
+	for i, t := range rec.Trees {
+		passing := errors.Is(failures[i], errs.ErrNotFound) || errors.Is(failures[i], errs.ErrNotSupported)
+		if passing && !hostfs.Within(rec.Workspace, t.Path) {
+			failures[i] = nil
+			continue
+		}
+		there = append(there, t)
+	}
+	rec.Trees = there
+	return errors.Join(failures...)
+}
+
+// together are the choices, by index, in groups of those that can be had at one instant.
+func together(choices []hostfs.Choice) (groups [][]int) {
+	at := map[string]int{}
+	for i, c := range choices {
+		if t, ok := c.Backend.(snapshot.Together); ok && len(choices) > 1 {
+			instant, err := t.Instant(snapshot.Tree{Path: c.Tree})
+			if g, known := at[instant]; known {
+				groups[g] = append(groups[g], i)
+				continue
+			}
+			if err == nil {
+				at[instant] = len(groups)
+			}
+		}
+		groups = append(groups, []int{i})
+	}
+	return groups
+}
+
+// growTogether forks the trees of a group as they are at one instant, or one by one where they
+// cannot be had so, which it says.
+func (sb *Store) growTogether(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice, group []int, failures []error) {
+	var trees []snapshot.Cloning
+	for _, i := range group {
+		t := &rec.Trees[i]
+		trees = append(trees, snapshot.Cloning{Tree: snapshot.Tree{Path: t.Path}, ID: t.Base, Fork: t.Fork})
+	}
+	b, ok := choices[group[0]].Backend.(snapshot.Together)
+	var bases []snapshot.Snapshot
+	err := errs.ErrNotSupported
+	if ok && len(group) > 1 {
+		if bases, err = b.CloneTogether(ctx, trees); errors.Is(err, errs.ErrNotSupported) {
+			sb.notice("not of one instant: " + paths(trees) + ": " + err.Error())
+		}
+	}
+	for n, i := range group {
+		switch {
+		case err == nil:
+			failures[i] = hold(ctx, choices[i].Backend, rec, &rec.Trees[i], bases[n])
+		case errors.Is(err, errs.ErrNotSupported):
+			failures[i] = Grow(ctx, choices[i].Backend, rec, &rec.Trees[i])
+		default:
+			failures[i] = err
+		}
+	}
+}
+
+func paths(trees []snapshot.Cloning) string {
+	var all []string
+	for _, t := range trees {
+		all = append(all, t.Tree.Path)
+	}
+	return strings.Join(all, ", ")
+}
+
+// grow captures a tree and forks the capture, which is held to its limits.
+func Grow(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
+	var base snapshot.Snapshot
+	var err error
+	if c, ok := b.(snapshot.Cloner); ok {
+		base, _, err = c.Clone(ctx, snapshot.Tree{Path: t.Path}, t.Base, t.Fork)
+	} else if base, err = b.Capture(ctx, snapshot.Tree{Path: t.Path}, t.Base); err == nil {
+		_, err = b.Fork(ctx, base.ID, t.Fork)
+	}
+	if err != nil {
+		return err
+	}
+	return hold(ctx, b, rec, t, base)
+}
+
+// hold notes the base of a tree whose fork is there, and holds that to its limits.
+func hold(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree, base snapshot.Snapshot) error {
+	if hostfs.LimitsDisk(rec.Policy.Limits) {
+		if err := limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits); err != nil {
+			return err
+		}
+	}
+	t.Base, t.Taken, t.Frozen = base.ID, base.Taken, base.Frozen
+	return nil
+}
+
+// sharesBase: a base of rec was captured for another sandbox.
+func sharesBase(rec *catalog.Record) bool {
+	for _, t := range rec.Trees {
+		if !rec.Owns(t.Base) {
+			return true
+		}
+	}
+	return false
+}

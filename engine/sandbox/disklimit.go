@@ -1,0 +1,195 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// limitTrees has the forks of a sandbox, which hold no more than some limits say, hold
+// no more than others do: all of them, or none.
+func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
+	if hostfs.LimitsIO(now) && !hostfs.LimitsIO(was) {
+		if err := sb.noneServed(ctx, rec); err != nil {
+			return err
+		}
+	}
+	if hostfs.DiskLimit(now) == hostfs.DiskLimit(was) {
+		return nil
+	}
+	for i, t := range rec.Trees {
+		if err := sb.limitTree(ctx, rec, t, now); err != nil {
+			for _, done := range rec.Trees[:i] {
+				err = errors.Join(err, sb.limitTree(context.WithoutCancel(ctx), rec, done, was))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// limitForks has the forks of a sandbox hold no more than the limits say.
+func (sb *Store) LimitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
+	for _, t := range rec.Trees {
+		if err := sb.limitTree(ctx, rec, t, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.Tree, l catalog.Limits) error {
+	b, err := sb.host.BackendOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	return limitFork(ctx, b, t.Fork, rec.ID, l)
+}
+
+// entering is what the kernel may need to mount a tree that is full to its limit.
+const entering = 1 << 20
+
+// makeRoom raises the limit of a full sandbox, as long as its trees are being
+// mounted. The caller takes it back. Should this process be killed meanwhile, the next
+// start does.
+func (sb *Store) MakeRoom(ctx context.Context, rec *catalog.Record) error {
+	l := rec.Policy.Limits
+	for _, t := range rec.Trees {
+		b, err := sb.host.BackendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		if g, ok := b.(snapshot.Gauge); ok {
+			used, err := g.Gauge(ctx, t.Fork)
+			if err != nil {
+				return err
+			}
+			if l.Disk > 0 {
+				l.Disk = max(l.Disk, int64(used.Bytes))
+			}
+		}
+	}
+	if l.Disk > 0 {
+		l.Disk += entering
+	}
+	if l.Inodes > 0 {
+		l.Inodes += entering >> 12
+	}
+	return sb.LimitForks(ctx, rec, l)
+}
+
+// tendEvery is how often what holds the trees of a box looks after itself.
+const tendEvery = 10 * time.Second
+
+// tend has the backends of a sandbox look after themselves while its box lives, where
+// they need to. The answer ends it.
+func (sb *Store) Tend(rec *catalog.Record) (stop func()) {
+	var tenders []snapshot.Tender
+	for _, t := range rec.Trees {
+		if b, err := sb.host.BackendOf(context.Background(), t); err == nil {
+			if tender, ok := b.(snapshot.Tender); ok {
+				tenders = append(tenders, tender)
+			}
+		}
+	}
+	if len(tenders) == 0 {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	runs.Go(func() {
+		every := time.NewTicker(tendEvery)
+		defer every.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-every.C:
+			}
+			for _, t := range tenders {
+				if err := t.Tend(ctx); err != nil && ctx.Err() == nil {
+					sb.notice("what " + rec.Name + " may add is as it was: " + err.Error())
+					return
+				}
+			}
+		}
+	})
+	return func() { cancel(); runs.Wait() }
+}
+
+// gaugeOf answers with what tells how much counts for a sandbox's limit of the disk.
+func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, known bool) {
+	trees := slices.Clone(rec.Trees)
+	return func() (snapshot.DiskLimit, bool) {
+		for _, t := range trees { // which share it, where there are several
+			b, err := sb.host.BackendOf(context.Background(), t)
+			if err != nil {
+				continue
+			}
+			if g, ok := b.(snapshot.Gauge); ok {
+				used, err := g.Gauge(context.Background(), t.Fork)
+				return used, err == nil
+			}
+		}
+		return snapshot.DiskLimit{}, false
+	}
+}
+
+// fitsDisk refuses a limit of the disk that is below what the trees of a sandbox have added
+// already: nothing could be started in it, and most that is there could not be removed.
+func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
+	if !hostfs.LimitsDisk(l) || hostfs.DiskLimit(l) == hostfs.DiskLimit(rec.Policy.Limits) {
+		return nil
+	}
+	used, known := sb.GaugeOf(rec)()
+	refuse := func(limit, text, least string) error {
+		return &errs.Error{
+			Op: "limiting " + limit, Path: rec.Name, Kind: errs.ErrBusy, Err: errors.New(text + " in use"),
+			Hints: []string{"snapfs limits " + rec.Name + " --set " + limit + "=" + least},
+		}
+	}
+	switch {
+	case known && l.Disk > 0 && int64(used.Bytes) > l.Disk:
+		return refuse("disk", units.SizeText(int64(used.Bytes))+" are", units.FormatSize((int64(used.Bytes)+entering-1)/entering*entering))
+	case known && l.Inodes > 0 && used.Inodes > l.Inodes:
+		return refuse("inodes", units.FormatCount(used.Inodes)+" are", units.FormatCount(used.Inodes))
+	}
+	return nil
+}
+
+// limitFork holds a fork to what a sandbox may write, all of its forks together
+// where the backend can do that: choose has seen to it that it is needed nowhere
+// else.
+func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sandbox string, l catalog.Limits) error {
+	limiter, ok := b.(snapshot.Limiter)
+	if !ok {
+		return hostfs.ErrUnlimited()
+	}
+	d := hostfs.DiskLimit(l)
+	if hostfs.LimitPlace(b) != "" && hostfs.LimitsDisk(l) {
+		d.Share = sandbox
+	}
+	return limiter.LimitFork(ctx, fork, d)
+}
+
+// noneServed refuses where a process outside of the sandbox reads and writes for it.
+func (sb *Store) noneServed(ctx context.Context, rec *catalog.Record) error {
+	for _, t := range rec.Trees {
+		b, err := sb.host.BackendOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		if b.Facts().Served {
+			return &errs.Error{Op: "limiting", Component: t.Driver, Path: t.Path, Kind: errs.ErrNotSupported, Err: hostfs.ErrServed()}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// homeless is the error of a sandbox whose real workspace is not there any more: ErrNotFound;
+// or nil.
+func Homeless(op string, rec *catalog.Record) error {
+	if _, err := os.Lstat(rec.Workspace); !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return &errs.Error{
+		Op: op, Path: rec.Name, Kind: errs.ErrNotFound,
+		Err: errors.New("its workspace " + pathlist.Printable(rec.Workspace) + " is not there any more: it was removed or renamed, or its disk is not mounted"),
+		Hints: []string{
+			"mkdir -p " + pathlist.Printable(rec.Workspace) + "   # or bring it back, as it was",
+			"snapfs diff " + rec.Name + "   # what the sandbox holds of it",
+		},
+	}
+}
+
+// tellHomeless tells it where the work goes on all the same.
+func (sb *Store) TellHomeless(op string, rec *catalog.Record) {
+	var refused *errs.Error
+	if errors.As(Homeless(op, rec), &refused) {
+		sb.notice(refused.Error() + " (mkdir -p " + pathlist.Printable(rec.Workspace) + ", or bring it back)")
+	}
+}
+
+// becauseHomeless gives the error of a command that was to start in a workspace which is not
+// there any more its reason.
+func (sb *Store) BecauseHomeless(ctx context.Context, err error, name string, command isolate.Command) error {
+	if !errors.Is(errs.KindOf(err), errs.ErrNotFound) || ctx.Err() != nil {
+		return err
+	}
+	rec, rerr := sb.cat.Get(name)
+	if rerr != nil || !hostfs.Within(command.Dir, rec.Workspace) {
+		return err
+	}
+	if why := Homeless("entering", rec); why != nil {
+		return why
+	}
+	return err
+}

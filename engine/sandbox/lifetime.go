@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"errors"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// overdue: the time of a sandbox is over.
+func Overdue(l catalog.Limits, age time.Duration) bool { return l.TTL > 0 && age >= l.TTL }
+
+// refuseOverdue: nothing is started in a sandbox whose time is over.
+func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
+	l, age := rec.Policy.Limits, rec.AgeAt(now)
+	refuse := func(why string, hints ...string) error {
+		return &errs.Error{Op: "entering", Path: rec.Name, Kind: errs.ErrDenied, Err: errors.New(why), Hints: hints}
+	}
+	at := func(end time.Duration) string { return now.Wall.Add(end - age).Format(time.RFC3339) }
+	switch {
+	case rec.Ended != nil:
+		return refuse(endedWhy(rec), "snapfs fork "+rec.Name+"@"+rec.At, "snapfs diff "+rec.Name, "snapfs rm "+rec.Name)
+	case Over(rec, now):
+		return refuse("it came to its end at " + at(l.Over()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
+	case Overdue(l, age):
+		return refuse("its time was over at "+at(l.TTL)+" (ttl "+units.FormatDuration(l.TTL)+")",
+			"snapfs limits "+rec.Name+" --set ttl="+longer(l.TTL, age), "snapfs promote "+rec.Name, "snapfs rm "+rec.Name)
+	}
+	return nil
+}
+
+func endedWhy(rec *catalog.Record) string {
+	return "it ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
+}
+
+// refuseEnded: what has ended starts nothing, so nothing of it is to be limited. No host and
+// no user could, so it is none of the kinds that say that.
+func RefuseEnded(rec *catalog.Record) error {
+	if rec.Ended == nil {
+		return nil
+	}
+	return &errs.Error{
+		Op: "limiting", Path: rec.Name, Err: errors.New(endedWhy(rec) + ", and nothing is started in it any more: a fork of it can have other limits"),
+		Hints: []string{"snapfs fork " + rec.Name + "@" + rec.At, "snapfs rm " + rec.Name},
+	}
+}
+
+// timesFit refuses limits of time that contradict one another.
+func TimesFit(l catalog.Limits) error {
+	if l.KeepEnd && l.RemoveAfter == 0 {
+		return &errs.Error{
+			Op: "limiting keep-end", Kind: errs.ErrInvalid, Err: errors.New("it says what is kept at the end, which remove-after sets"),
+			Hints: []string{"snapfs new --remove-after 24h --keep-end", "snapfs limits SANDBOX --set remove-after=24h --set keep-end=true"},
+		}
+	}
+	return nil
+}
+
+// longer is a time that lets a sandbox of this age go on: twice what it had.
+func longer(ttl, age time.Duration) string {
+	if 2*ttl <= age {
+		return "none"
+	}
+	return units.FormatDuration(2 * ttl)
+}
+
+func TtlHit(l catalog.Limits) catalog.Hit {
+	ttl := units.FormatDuration(l.TTL)
+	return catalog.Hit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}
+}
+
+func RemoveHit(l catalog.Limits) catalog.Hit {
+	after := units.FormatDuration(l.RemoveAfter)
+	since := "it was made"
+	if l.TTL > 0 {
+		since = "its ttl of " + units.FormatDuration(l.TTL)
+	}
+	return catalog.Hit{Limit: "remove-after", Value: after, Text: "remove-after: " + after + " after " + since}
+}
+
+func IdleHit(l catalog.Limits) catalog.Hit {
+	idle := units.FormatDuration(l.Idle)
+	return catalog.Hit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in it for " + idle}
+}
+
+// pausedNote says to whom a paused command belongs what has happened to it.
+func PausedNote(name string, why catalog.Hit, l catalog.Limits, age time.Duration) string {
+	how := "let it go on: snapfs exec " + name + " -- true"
+	if why.Limit == "ttl" {
+		how = "let it go on: snapfs limits " + name + " --set ttl=" + longer(l.TTL, age)
+	}
+	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
+}
+
+// over: a sandbox is to be removed.
+func Over(rec *catalog.Record, now catalog.Instant) bool {
+	end := rec.Policy.Limits.Over()
+	return end > 0 && rec.AgeAt(now) >= end
+}

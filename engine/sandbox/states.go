@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// changing saves the numbers that were taken and runs change. When that fails,
+// the record on disk says what is so, and the rest is removed; where not even
+// that works, or the process is killed, the next command does it.
+func (sb *Store) Changing(ctx context.Context, h *catalog.Held, change func() error) error {
+	intent, err := sb.cat.Begin(catalog.Changing, h.Name, h.ID)
+	if err != nil {
+		return err
+	}
+	if err = h.Save(); err == nil {
+		err = change()
+	}
+	if err != nil {
+		terr := h.Reload()
+		if terr == nil {
+			terr = sb.Tidy(context.WithoutCancel(ctx), h.Record)
+		}
+		if terr != nil {
+			return errors.Join(err, terr)
+		}
+	}
+	sb.End(intent)
+	return err
+}
+
+// number takes a snapshot's number for each tree.
+func Number(r *catalog.Record) (ids []snapshot.ID) {
+	for range r.Trees {
+		ids = append(ids, r.NewSnapshot())
+	}
+	return ids
+}
+
+func FreshMark(r *catalog.Record) string {
+	for i := len(r.Marks) + 1; ; i++ {
+		name := fmt.Sprintf("s%d", i)
+		if _, taken := r.Mark(name); !taken {
+			return name
+		}
+	}
+}
+
+// idsAt gives the snapshots of a named state, or of the base.
+func IdsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
+	if mark == "" {
+		var ids []snapshot.ID
+		for _, t := range r.Trees {
+			ids = append(ids, t.Base)
+		}
+		return ids, nil
+	}
+	m, ok := r.Mark(mark)
+	if !ok {
+		return nil, &errs.Error{
+			Op: "looking for a state of " + r.Name, Path: mark, Kind: errs.ErrNotFound,
+			Err: errors.New("there is none of this name"), Hints: []string{"snapfs show " + r.Name},
+		}
+	}
+	return m.IDs, nil
+}
+
+// forkAll forks a snapshot of each tree of a sandbox, and holds the forks to its limits.
+func (sb *Store) ForkAll(ctx context.Context, rec *catalog.Record, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID) error {
+	for i, t := range trees {
+		b, err := sb.host.BackendOf(ctx, t)
+		if err == nil {
+			_, err = b.Fork(ctx, from[i], ids[i])
+		}
+		if err == nil && hostfs.LimitsDisk(rec.Policy.Limits) {
+			err = limitFork(ctx, b, ids[i], rec.ID, rec.Policy.Limits)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (sb *Store) RemoveForks(ctx context.Context, trees []catalog.Tree, ids []snapshot.ForkID) error {
+	var failures []error
+	for i, t := range trees {
+		b, err := sb.host.BackendOf(ctx, t)
+		if err == nil {
+			err = b.RemoveFork(ctx, ids[i])
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+func ForksOf(rec *catalog.Record) (ids []snapshot.ForkID) {
+	for _, t := range rec.Trees {
+		ids = append(ids, t.Fork)
+	}
+	return ids
+}

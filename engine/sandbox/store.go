@@ -1,0 +1,24 @@
+package sandbox
+
+import (
+	"context"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+)
+
+// A Store makes, changes and removes the records of sandboxes together with
+// their trees. It is safe for concurrent use, by any number of processes.
+type Store struct {
+	cat     *catalog.Catalog
+	notice  func(string)
+	host    *hostfs.Host
+	sweeper []string
+	collect func(ctx context.Context) error
+}
+
+// New returns the store of a catalogue. sweeper is the command that starts a
+// collection in the background; where it is empty, [Store.SweepLater] calls collect.
+func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), sweeper []string, collect func(context.Context) error) *Store {
+	return &Store{cat: cat, notice: notice, host: host, sweeper: sweeper, collect: collect}
+}

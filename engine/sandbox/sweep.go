@@ -1,0 +1,48 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// sweepLock is held by the one process that collects; nil when another does.
+func (sb *Store) SweepLock() (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(sb.cat.Dir(), "sweeping"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, &errs.Error{Op: "collecting", Path: sb.cat.Dir(), Kind: errs.KindOf(err), Err: err}
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// sweepLater starts a collection that outlives this command, or collects now
+// where there is nothing to start.
+func (sb *Store) SweepLater(ctx context.Context) error {
+	if err := fault.Point(ctx, "start to clean up"); err != nil {
+		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
+	}
+	if len(sb.sweeper) == 0 {
+		if err := sb.collect(context.WithoutCancel(ctx)); err != nil {
+			sb.notice("not everything was cleaned up: " + err.Error())
+		}
+		return nil
+	}
+	args := append(append([]string{}, sb.sweeper...), sb.cat.Dir())
+	if _, err := run.Background(args, nil); err != nil {
+		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// Snapshot gives the present state of a sandbox a name ("" makes one). A
+// running sandbox's processes stand still meanwhile, so that what is kept is
+// one moment of all its trees. Atomic: after an error there is no such state.
+// Errors: errs.ErrNotFound, ErrExists (the state's name), ErrNoSpace.
+func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark, error) {
+	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
+	if err != nil {
+		return catalog.Mark{}, err
+	}
+	defer h.Release()
+	if mark == "" {
+		mark = sandbox.FreshMark(h.Record)
+	}
+	if err := catalog.CheckName(mark); err != nil {
+		return catalog.Mark{}, err
+	}
+	if _, taken := h.Mark(mark); taken {
+		return catalog.Mark{}, &errs.Error{
+			Op: "naming a state of " + name, Path: mark, Kind: errs.ErrExists,
+			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
+		}
+	}
+	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), Places: hostfs.PlacesAt(h.Record)}
+	defer func() { h.Release(); e.Baseline.KeepBase(ctx, h.Record) }()
+	return m, e.Sandboxes.Changing(ctx, h, func() error {
+		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
+			return err
+		}
+		h.Marks, h.At = append(h.Marks, m), mark
+		return h.Save()
+	})
+}
+
+// Rollback makes a sandbox's files what they were at a named state, or, with
+// "", at its base. Other states stay, so one can go back and forth; one from
+// before a refresh brings the base of then along. Atomic. The
+// sandbox's own unnamed changes are lost: take a snapshot first.
+// Errors: errs.ErrNotFound; ErrBusy while processes run in it.
+func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
+	h, err := e.Supervise.Hold(ctx, name, "rolling back")
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	if err := e.Supervise.MustBeIdle(ctx, h, "rolling back"); err != nil {
+		return e.orLive(ctx, h.Record, mark, err)
+	}
+	ids, err := sandbox.IdsAt(h.Record, mark)
+	if err != nil {
+		return err
+	}
+	var at []int // of the trees that are there: a disk that has gone has no state to go back to
+	var trees []catalog.Tree
+	var from []snapshot.ID
+	var old, next []snapshot.ForkID
+	for i, t := range h.Trees {
+		if !hostfs.Vanished(t, h.Workspace) {
+			at, trees, from = append(at, i), append(trees, t), append(from, ids[i])
+			old, next = append(old, t.Fork), append(next, h.NewFork())
+		}
+	}
+	err = e.Sandboxes.Changing(ctx, h, func() error {
+		if err := e.Sandboxes.ForkAll(ctx, h.Record, trees, from, next); err != nil {
+			return err
+		}
+		for i, tree := range at {
+			h.Trees[tree].Fork = next[i]
+		}
+		h.At = mark
+		if m, _ := h.Mark(mark); m.Base != nil {
+			h.SetBase(m.Base)
+		}
+		if err := h.Save(); err != nil {
+			return err
+		}
+		return errors.Join(e.Reconcile.WentBack(ctx, h.Record), e.Sandboxes.RemoveForks(ctx, trees, old))
+	})
+	h.Release()
+	if err != nil {
+		return err
+	}
+	return e.Sandboxes.SweepLater(ctx)
+}
+
+// Fork makes a new sandbox whose files are those of another one as it is now,
+// or at one of its named states. The running processes of the other stand
+// still for that instant; the fork has none. Where the state was unnamed, it is
+// the fork's first one, "origin". The fork's base stays that of the other, so
+// that what it has changed is compared with what the real machine was. It has the limits
+// of the other, and its life begins anew; one of a sandbox that has come to its end has no
+// end of its own, so that what was saved does not go after all.
+func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
+	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
+}
+
+// ForkAdmitted is Fork that waits for room as when says. Errors: admission.ErrNoRoom too.
+func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when supervise.Admission) (*catalog.Record, error) {
+	rec, err := e.cat.Get(from)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Supervise.NameFits(name, when); err != nil {
+		return nil, err
+	}
+	place, err := e.Supervise.Admit(ctx, rec.Policy.Limits, when)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Supervise.GiveBack(place) // nothing runs in it yet
+	return e.fork(ctx, from, mark, name)
+}
+
+func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.Record, err error) {
+	if name != "" {
+		if err := catalog.CheckName(name); err != nil {
+			return nil, err
+		}
+	}
+	h, err := e.Supervise.Hold(ctx, from, "forking")
+	if err != nil {
+		return nil, err
+	}
+	defer h.Release()
+	sources, err := sandbox.IdsAt(h.Record, mark)
+	if err != nil {
+		return nil, err
+	}
+	policy := h.Policy
+	if h.Ended != nil || sandbox.Over(h.Record, catalog.Now()) {
+		policy.Limits.RemoveAfter, policy.Limits.KeepEnd = 0, false
+	}
+	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { e.Sandboxes.EndIfGone(intent, rec, err) }()
+	rec.Origin, rec.Trees, rec.Refreshed = from, slices.Clone(h.Trees), h.Refreshed
+	if m, _ := h.Mark(mark); m.Base != nil {
+		rec.SetBase(m.Base)
+		rec.Past = nil // it never had the other
+	}
+	for i := range rec.Trees {
+		rec.Trees[i].Fork = rec.NewFork()
+	}
+	if mark == "" {
+		sources = sandbox.Number(rec)
+		rec.Marks, rec.At = []catalog.Mark{{Name: "origin", Taken: time.Now(), IDs: sources, Places: hostfs.PlacesAt(h.Record)}}, "origin"
+	}
+	if !h.Lent {
+		h.Lent = true
+		if err := h.Save(); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.Sandboxes.Register(ctx, rec, func() error {
+		if mark == "" {
+			if err := e.Supervise.SealAll(ctx, h, sources); err != nil {
+				return err
+			}
+		}
+		return errors.Join(e.Baseline.Inherit(h.Record, rec), e.Sandboxes.ForkAll(ctx, rec, rec.Trees, sources, sandbox.ForksOf(rec)))
+	}, nil); err != nil {
+		return nil, err
+	}
+	if policy.Limits != h.Policy.Limits {
+		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
+	}
+	return rec, nil
+}

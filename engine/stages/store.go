@@ -1,0 +1,250 @@
+package stages
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// Pipelines lie in the state directory:
+//
+//	pipelines/ID/state.json     the Pipeline; replaced, lastingly, before each step
+//	pipelines/ID/content.json   what the sandbox held when it began
+//	pipelines/ID/*.log          what the commands wrote
+//	pipelines/ID/undone.NAME    the promotion of that name, of one of its stages, was undone
+//
+// Whoever works on one holds the lock of its directory, which dies with its
+// process. A directory without a state is one whose making was cut short.
+const (
+	pipelinesDir    = "pipelines"
+	pipelineFile    = "state.json"
+	contentFile     = "content.json"
+	pipelineFormat  = 1
+	pipelinesToKeep = 100
+)
+
+func (sg *Store) PipelineDir(id string) string {
+	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
+}
+
+// savePipeline writes down what was decided.
+func (sg *Store) SavePipeline(p *Pipeline) error {
+	p.Format = pipelineFormat
+	file := *p
+	file.Running = false
+	data, err := json.MarshalIndent(file, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the promotion %s: %w", p.ID, err)
+	}
+	return sg.cat.Store(filepath.Join(pipelinesDir, p.ID, pipelineFile), append(data, '\n'))
+}
+
+func (sg *Store) ReadPipeline(id string) (*Pipeline, error) {
+	refuse := func(kind, err error, hints ...string) error {
+		return &errs.Error{Op: "reading the promotion", Subject: pathlist.Printable(id), Kind: kind, Err: err, Hints: hints}
+	}
+	if !snapshot.ValidID(id) {
+		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
+	}
+	data, err := os.ReadFile(filepath.Join(sg.PipelineDir(id), pipelineFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
+	}
+	if err != nil {
+		return nil, refuse(errs.KindOf(err), err)
+	}
+	p := new(Pipeline)
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, refuse(errs.ErrCorrupt, err)
+	}
+	if p.Format > pipelineFormat {
+		return nil, refuse(errs.ErrNotSupported, fmt.Errorf("written by a newer snapfs (format %d, this one supports %d)", p.Format, pipelineFormat))
+	}
+	if lock, err := TryLock(sg.PipelineDir(id)); err == nil {
+		lock.Close()
+	} else {
+		p.Running = errors.Is(err, errs.ErrBusy)
+	}
+	return p, nil
+}
+
+// Pipelines lists the promotions through stages, newest first: those that have
+// not ended, and the last hundred. What cannot be read is reported beside them.
+func (sg *Store) Pipelines() ([]Pipeline, error) {
+	list, err := os.ReadDir(filepath.Join(sg.cat.Dir(), pipelinesDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &errs.Error{Op: "listing the promotions", Path: sg.cat.Dir(), Kind: errs.KindOf(err), Err: err}
+	}
+	var all []Pipeline
+	var failures []error
+	for _, entry := range list {
+		p, err := sg.ReadPipeline(entry.Name())
+		switch {
+		case err == nil:
+			all = append(all, *p)
+		case !errors.Is(err, errs.ErrNotFound):
+			failures = append(failures, err)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Pipeline) int { return b.Began.Compare(a.Began) })
+	return all, errors.Join(failures...)
+}
+
+// beginPipeline makes the directory of a pipeline, with its lock and its first
+// state. One of the same sandbox that has not ended is in the way: ErrBusy.
+func (sg *Store) BeginPipeline(p *Pipeline) (*os.File, error) {
+	all, err := sg.Pipelines()
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range all {
+		if other.State == PipelineOpen && other.SandboxID == p.SandboxID {
+			return nil, openAlready(&other)
+		}
+	}
+	sg.prunePipelines(all)
+	dir := sg.PipelineDir(p.ID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
+	}
+	lock, err := TryLock(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(p.Content)
+	if err == nil {
+		err = sg.cat.Store(filepath.Join(pipelinesDir, p.ID, contentFile), data)
+	}
+	if err == nil {
+		err = sg.SavePipeline(p)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return lock, nil
+}
+
+func openAlready(p *Pipeline) error {
+	if p.Running {
+		return PipelineError(p, errs.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log")
+	}
+	i, _ := p.Current()
+	what := "was interrupted at stage " + p.Stages[i].Name
+	if p.Stages[i].State == StageWaiting {
+		what = "waits for approval of stage " + p.Stages[i].Name
+	}
+	return PipelineError(p, errs.ErrBusy, errors.New("an earlier promotion "+what),
+		"snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID)
+}
+
+// prunePipelines removes the oldest of those that have ended, and what was never
+// begun: an error of that is nobody's business, and the next one tries again.
+func (sg *Store) prunePipelines(all []Pipeline) {
+	known, ended := map[string]bool{}, 0
+	for _, p := range all { // newest first
+		known[p.ID] = true
+		if p.State == PipelineOpen {
+			continue
+		}
+		if ended++; ended >= pipelinesToKeep {
+			_ = os.RemoveAll(sg.PipelineDir(p.ID))
+		}
+	}
+	list, _ := os.ReadDir(filepath.Join(sg.cat.Dir(), pipelinesDir))
+	for _, entry := range list {
+		if known[entry.Name()] {
+			continue
+		}
+		dir := sg.PipelineDir(entry.Name())
+		if _, err := os.Lstat(filepath.Join(dir, pipelineFile)); !errors.Is(err, fs.ErrNotExist) {
+			continue // it cannot be read: left alone
+		}
+		if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue // it is being made
+		}
+		if lock, err := TryLock(dir); err == nil {
+			_ = os.RemoveAll(dir)
+			lock.Close()
+		}
+	}
+}
+
+// onlyOpen is the pipeline that is meant where none is named, or a sandbox is.
+func (sg *Store) OnlyOpen(sandbox string) (string, error) {
+	all, err := sg.Pipelines()
+	if err != nil {
+		return "", err
+	}
+	var open []string
+	for _, p := range all {
+		if p.State == PipelineOpen && (sandbox == "" || p.Sandbox == sandbox) {
+			open = append(open, p.ID)
+		}
+	}
+	switch len(open) {
+	case 1:
+		return open[0], nil
+	case 0:
+		return "", &errs.Error{Op: strings.TrimSpace("going on with a promotion " + pathlist.Printable(sandbox)), Kind: errs.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log"}}
+	}
+	var hints []string
+	for _, id := range open {
+		hints = append(hints, "snapfs promote --continue "+id)
+	}
+	return "", &errs.Error{Op: "going on with a promotion", Kind: errs.ErrBusy, Err: errors.New("there are several: " + strings.Join(open, ", ")), Hints: hints}
+}
+
+// newPipeline is one that nothing is written of yet.
+func NewPipeline(rec *catalog.Record, by string) *Pipeline {
+	return &Pipeline{
+		ID: catalog.NewID(), Sandbox: rec.Name, SandboxID: rec.ID, Workspace: rec.Workspace,
+		By: by, Began: time.Now(), State: PipelineOpen,
+	}
+}
+
+// readContent reads what a sandbox held when its pipeline began.
+func (sg *Store) ReadContent(id string) (map[string]string, error) {
+	path := filepath.Join(sg.PipelineDir(id), contentFile)
+	data, err := os.ReadFile(path)
+	content := map[string]string{}
+	if err == nil {
+		err = json.Unmarshal(data, &content)
+	}
+	if err != nil {
+		return nil, &errs.Error{Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err}
+	}
+	return content, nil
+}
+
+// tryLock locks a directory, or answers ErrBusy.
+func TryLock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err == nil {
+		if err = vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return f, nil
+		}
+		f.Close()
+	}
+	kind := errs.KindOf(err)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		kind = errs.ErrBusy
+	}
+	return nil, &errs.Error{Op: "locking", Path: dir, Kind: kind, Err: err}
+}

@@ -1,0 +1,31 @@
+package stages
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// noteUndone notes that a promotion was undone, where it was that of a stage. It is a
+// file of its own: whoever works on the pipeline need not know of it.
+func (sg *Store) NoteUndone(promotion string) error {
+	pipelines, err := sg.Pipelines()
+	for i := range pipelines {
+		if p := &pipelines[i]; p.Has(promotion) {
+			return errors.Join(err, os.WriteFile(sg.undoneFile(p, promotion), nil, 0o600))
+		}
+	}
+	return err
+}
+
+func (sg *Store) WasUndone(p *Pipeline, s *StageRun) bool {
+	if s.Promotion == "" {
+		return false
+	}
+	_, err := os.Lstat(sg.undoneFile(p, s.Promotion))
+	return err == nil
+}
+
+func (sg *Store) undoneFile(p *Pipeline, promotion string) string {
+	return filepath.Join(sg.PipelineDir(p.ID), "undone."+filepath.Base(promotion))
+}

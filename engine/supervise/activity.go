@@ -1,0 +1,144 @@
+package supervise
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/stdio"
+)
+
+// quiet is for how long nothing has happened in a box: its processes have computed no
+// more than noise, nothing was typed or written on the streams of its commands, and
+// no command began or ended. By this process's own clock, which stands still while
+// the machine is suspended, as the box does.
+type quiet struct {
+	since   time.Time
+	looked  time.Time
+	used    time.Duration // processor time, when it was looked last
+	spent   time.Duration // and since nothing has happened
+	streams map[*stream]bool
+}
+
+// A stream is one of a command's, as it was last looked at.
+type stream struct {
+	*stdio.Stream
+	outer   bool // of a terminal
+	used    time.Time
+	waiting int
+}
+
+// come reports whether something has come that nobody has read, since s was marked.
+// What is written to a stream of output does not count: the note that the box stands
+// still may be.
+func (s *stream) come() bool {
+	if s.outer {
+		return !s.Typed().Equal(s.used)
+	}
+	was := s.waiting
+	s.waiting = s.Waiting()
+	return s.waiting > was
+}
+
+// moved reports whether it was written to, or read from, since it was last looked at.
+func (s *stream) moved() bool {
+	was := s.used
+	s.used = s.Used()
+	return !s.used.Equal(was)
+}
+
+// The noise of processes that wait: timers, and what counts them. A hundredth of one
+// processor, and a tick of the clock by which the kernel counts without control groups.
+const (
+	noiseShare = 100
+	noiseTick  = 10 * time.Millisecond
+)
+
+// coarse is the step in which a terminal's times go on.
+const coarse = 8 * time.Second
+
+// lookEvery is how often is looked for a limit.
+func lookEvery(limit time.Duration) time.Duration {
+	return min(max(limit/10, 50*time.Millisecond), 5*time.Second)
+}
+
+func noise(in time.Duration) time.Duration { return noiseTick + in/noiseShare }
+
+func (q *quiet) touch() { q.since, q.spent = time.Now(), 0 }
+
+// look answers for how long nothing has happened. used is what the processes have
+// computed by now, nil where that is not known; while they stand still, what waits for
+// them to be read counts instead.
+func (q *quiet) look(still bool, used *time.Duration) time.Duration {
+	now := time.Now()
+	happened := !still && used == nil // nothing is ended on a guess
+	if used != nil {
+		more := *used - q.used
+		q.used, q.spent = *used, q.spent+more
+		happened = more > noise(now.Sub(q.looked)) || q.spent > noise(now.Sub(q.since))
+	}
+	q.looked = now
+	late := now
+	for s := range q.streams {
+		switch {
+		case still && s.come():
+			happened = true
+		case !still && s.moved():
+			happened = true
+			if s.Coarse {
+				late = now.Add(coarse) // what comes within the step is not seen
+			}
+		}
+	}
+	if happened {
+		q.since, q.spent = late, 0
+	}
+	return now.Sub(q.since)
+}
+
+// mark remembers what waits to be read now, before the box stands still.
+func (q *quiet) mark() {
+	for s := range q.streams {
+		s.waiting = s.Waiting()
+		if s.outer {
+			s.used = s.Typed()
+		}
+	}
+}
+
+// attend looks at streams too, until the answer is called. Those that cannot be looked
+// at are left out. The caller holds mu.
+func (q *quiet) attend(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
+	var mine []*stream
+	for i, f := range append([]*os.File{pty}, files...) {
+		if f == nil {
+			continue
+		}
+		if s, err := stdio.Observe(f); err == nil {
+			mine = append(mine, &stream{Stream: s, outer: i == 0, used: s.Used()})
+		}
+	}
+	if q.streams == nil {
+		q.streams = map[*stream]bool{}
+	}
+	for _, s := range mine {
+		q.streams[s] = true
+	}
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, s := range mine {
+			if q.streams[s] {
+				delete(q.streams, s)
+				s.Close()
+			}
+		}
+	}
+}
+
+func (q *quiet) close() {
+	for s := range q.streams {
+		delete(q.streams, s)
+		s.Close()
+	}
+}

@@ -1,0 +1,115 @@
+package supervise
+
+import (
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// leave is how long a command has after it was asked to end.
+const Leave = 2 * time.Second
+
+// within ends a command that takes longer than the limit, first politely. While the
+// box stands still for good that time does not go by. The answer is to be called when
+// the command has ended.
+func (a *allowance) within(p *isolate.Process) (ended func()) {
+	a.mu.Lock()
+	limit := a.p.Time
+	a.mu.Unlock()
+	if limit == 0 {
+		return func() {}
+	}
+	a.clock.begin(p, limit, func() {
+		a.note(catalog.Hit{
+			Limit: "time", Value: units.FormatDuration(limit), Text: "time: the command took longer than " + units.FormatDuration(limit),
+		})
+		p.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
+		a.clock.begin(p, Leave, func() {
+			p.Signal(syscall.SIGKILL) //nolint:errcheck // it may have ended
+		})
+	})
+	return func() { a.clock.end(p) }
+}
+
+// countdowns are the times that commands have left, which stand still with them.
+type countdowns struct {
+	mu    sync.Mutex
+	still bool
+	all   map[*countdown]bool
+}
+
+type countdown struct {
+	of    *isolate.Process
+	left  time.Duration // when it was last begun
+	since time.Time
+	timer *time.Timer // nil while it stands still
+	then  func()
+}
+
+// begin calls then when so much time of a process has gone by.
+func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*countdown]bool{}
+	}
+	c := &countdown{of: of, left: left, then: then}
+	s.all[c] = true
+	if !s.still {
+		s.run(c)
+	}
+}
+
+// end forgets those of a process.
+func (s *countdowns) end(of *isolate.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.all {
+		if c.of == of {
+			delete(s.all, c)
+			if c.timer != nil {
+				c.timer.Stop()
+			}
+		}
+	}
+}
+
+// run has one go on. The caller holds mu.
+func (s *countdowns) run(c *countdown) {
+	c.since = time.Now()
+	c.timer = time.AfterFunc(c.left, func() {
+		s.mu.Lock()
+		over := s.all[c] && !s.still && time.Since(c.since) >= c.left // not one that was stopped too late
+		if over {
+			delete(s.all, c)
+		}
+		s.mu.Unlock()
+		if over {
+			c.then()
+		}
+	})
+}
+
+// stop has all stand still, and goOn go on.
+func (s *countdowns) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.still = true
+	for c := range s.all {
+		c.timer.Stop()
+		c.left -= time.Since(c.since)
+	}
+}
+
+func (s *countdowns) goOn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.still = false
+	for c := range s.all {
+		s.run(c)
+	}
+}

@@ -1,0 +1,286 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fdsock"
+)
+
+// A warden watches over the time of what runs in a box. When the sandbox's is over, or
+// nothing has happened in it for long, it has the box stand still where the sandbox
+// stays, so that what ran goes on where it stood; otherwise it ends the box.
+type warden struct {
+	e *Manager
+	h *Supervisor
+	// stays: the sandbox is not gone with the command that made it.
+	stays bool
+	wake  chan struct{} // holds one
+	quit  context.Context
+	end   context.CancelFunc
+	runs  sync.WaitGroup
+	saved *catalog.Hit // what the record says of the box; the loop's own
+	// starting counts what is being started: meanwhile the box is not idle.
+	starting atomic.Int64
+
+	mu        sync.Mutex
+	rec       catalog.Record // Policy and Life are this process's own
+	begun     bool           // the loop runs
+	quiet     quiet
+	listeners map[*fdsock.Conn]bool
+}
+
+// How often it looks at the least: timers stand still while a machine is suspended,
+// the life of a sandbox does not.
+const lookAtLeast = 30 * time.Second
+
+// watchOver begins to watch where the sandbox has a limit of time.
+func (sv *Manager) watchOver(h *Supervisor, rec *catalog.Record) *warden {
+	w := &warden{e: sv, h: h, stays: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
+	w.quit, w.end = context.WithCancel(context.Background())
+	w.set(rec.Policy.Limits)
+	return w
+}
+
+// set has other limits hold from now on. What stands still for one that does not any
+// more goes on before it returns.
+func (w *warden) set(l catalog.Limits) {
+	w.mu.Lock()
+	w.rec.Policy.Limits = l
+	if l.Timed() && !w.begun && w.quit.Err() == nil {
+		w.begun = true
+		w.quiet.touch()
+		w.runs.Go(w.loop)
+	}
+	late := sandbox.Overdue(l, w.rec.AgeAt(catalog.Now()))
+	w.mu.Unlock()
+	if !late {
+		w.goOn("ttl")
+	}
+	w.goOn("idle")
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop ends the watching.
+func (w *warden) stop() {
+	w.mu.Lock()
+	w.end() // under the lock, so that no loop begins after it
+	w.mu.Unlock()
+	w.runs.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.quiet.close()
+}
+
+func (w *warden) loop() {
+	for {
+		wait := w.look()
+		select {
+		case <-w.quit.Done():
+			return
+		case <-w.h.Box.Done():
+			return
+		case <-w.wake:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// look looks once, does what is due, and says when to look again.
+func (w *warden) look() time.Duration {
+	w.mu.Lock()
+	l, age := w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())
+	w.mu.Unlock()
+	wait := lookAtLeast
+	switch end := l.Over(); {
+	case end > 0 && age >= end:
+		w.h.Allowed.note(sandbox.RemoveHit(l))
+		if w.h.Box.Close(w.quit) != nil {
+			return time.Second
+		}
+		return lookAtLeast // whoever waits for its end does the rest
+	case sandbox.Overdue(l, age):
+		if end > 0 {
+			wait = min(wait, end-age)
+		}
+		if !w.pause(sandbox.TtlHit(l), l, age, func() bool { return w.pausedFor("ttl") }) {
+			wait = time.Second
+		}
+	default:
+		if l.TTL > 0 {
+			wait = min(wait, l.TTL-age)
+		} else if end > 0 {
+			wait = min(wait, end-age)
+		}
+		if l.Idle > 0 {
+			wait = min(wait, w.lookForLife(l, age))
+		}
+	}
+	if !w.told() {
+		wait = min(wait, 20*time.Millisecond) // somebody works on the sandbox
+	}
+	return wait
+}
+
+func (w *warden) pausedFor(limit string) bool {
+	why := w.h.Allowed.paused.Load()
+	return why != nil && why.Limit == limit
+}
+
+// lookForLife pauses a box in which nothing has happened for the limit, and has one go
+// on for which something has come.
+func (w *warden) lookForLife(l catalog.Limits, age time.Duration) time.Duration {
+	every := lookEvery(l.Idle)
+	paused := w.pausedFor("idle")
+	var used *time.Duration
+	if !paused {
+		if u, err := w.h.Allowed.Group.Usage(); err == nil {
+			used = told(u.CPUTime)
+		}
+	}
+	w.mu.Lock()
+	since := w.quiet.look(paused, used)
+	w.mu.Unlock()
+	switch {
+	case paused && since < every:
+		w.goOn("idle")
+	case paused:
+		return every
+	case since >= l.Idle:
+		w.mu.Lock()
+		w.quiet.mark()
+		w.mu.Unlock()
+		w.pause(sandbox.IdleHit(l), l, age, func() bool { return w.starting.Load() > 0 })
+		return every
+	}
+	return min(every, max(l.Idle-since, time.Millisecond))
+}
+
+// pause has the box stand still, or ends it, unless the condition holds once nothing
+// can be started in it. It reports whether there is nothing to try again.
+func (w *warden) pause(why catalog.Hit, l catalog.Limits, age time.Duration, unless func() bool) bool {
+	if !w.stays {
+		w.h.Allowed.note(why)
+		return w.h.Box.Close(w.quit) == nil
+	}
+	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
+	defer cancel()
+	done, err := w.h.Allowed.stand(ctx, why, unless)
+	if done {
+		w.tell(sandbox.PausedNote(w.rec.Name, why, l, age))
+	}
+	return err == nil
+}
+
+// goOn lets the box go on, where it stands still for the limit.
+func (w *warden) goOn(limit string) {
+	if !w.pausedFor(limit) {
+		return
+	}
+	w.mu.Lock()
+	w.quiet.touch()
+	w.mu.Unlock()
+	if done, err := w.h.Allowed.goOn(w.quit, limit); done && err == nil {
+		w.tell("it goes on")
+	}
+}
+
+// told has the record say whether the box stands still, and reports whether it does.
+func (w *warden) told() bool {
+	if !w.stays || w.saved == w.h.Allowed.paused.Load() {
+		return true
+	}
+	held, err := w.e.cat.TryHold(w.rec.Name)
+	if err != nil {
+		return errors.Is(err, errs.ErrNotFound)
+	}
+	defer held.Release()
+	w.h.mu.Lock()
+	served := w.h.reachable()
+	w.h.mu.Unlock()
+	if held.ID != w.rec.ID || !served {
+		return false // not yet, or not any more
+	}
+	why := w.h.Allowed.paused.Load()
+	if held.Paused = why; why != nil {
+		held.Hit = why
+	}
+	if held.Save() != nil {
+		return false
+	}
+	w.saved = why
+	return true
+}
+
+// refuse says why nothing may be started in the box, or nil. To be asked while still
+// is held for reading.
+func (w *warden) refuse() error {
+	w.mu.Lock()
+	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
+	w.mu.Unlock()
+	why := w.h.Allowed.paused.Load()
+	if err != nil || why == nil {
+		return err
+	}
+	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("it is paused: " + why.Text)}
+}
+
+// stir: something happens in the box, which goes on where it stood still because
+// nothing did. Until the answer is called, more is to happen.
+func (w *warden) stir() (done func()) {
+	w.starting.Add(1)
+	w.mu.Lock()
+	w.quiet.touch()
+	w.mu.Unlock()
+	w.goOn("idle")
+	return func() { w.starting.Add(-1) }
+}
+
+// attend takes what is written to streams for life in the box, until the answer is
+// called.
+func (w *warden) attend(pty *os.File, streams ...*os.File) (leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.stays && w.rec.Policy.Limits.Idle == 0 {
+		return func() {}
+	}
+	return w.quiet.attend(&w.mu, pty, streams)
+}
+
+// listener tells a guest what happens to its command, until the answer is called.
+func (w *warden) listener(guest *fdsock.Conn) (deaf func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.listeners == nil {
+		w.listeners = map[*fdsock.Conn]bool{}
+	}
+	w.listeners[guest] = true
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.listeners, guest)
+	}
+}
+
+func (w *warden) tell(note string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	msg, err := json.Marshal(tell{Note: note})
+	if err != nil {
+		return
+	}
+	for guest := range w.listeners {
+		_ = guest.TrySend(msg) // one who does not listen misses it, and holds up nobody
+	}
+}

@@ -1,0 +1,50 @@
+package supervise
+
+import (
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// brimful is how little is left of a limit of the disk that is used up: less than a
+// filesystem wants for a new file.
+const brimful = 256 << 10
+
+// full is the limit of the disk, where it is used up, or nil.
+func (a *allowance) full() *catalog.Hit {
+	if a.disk == nil || !hostfs.LimitsDisk(a.p) {
+		return nil
+	}
+	used, known := a.disk()
+	switch {
+	case !known:
+	case a.p.Disk > 0 && int64(used.Bytes) > a.p.Disk-brimful:
+		return &catalog.Hit{
+			Limit: "disk", Value: units.FormatSize(a.p.Disk), Text: "disk: " + units.SizeText(a.p.Disk) + " used up", When: time.Now(),
+		}
+	case a.p.Inodes > 0 && used.Inodes >= a.p.Inodes:
+		return &catalog.Hit{
+			Limit: "inodes", Value: units.FormatCount(a.p.Inodes), Text: "inodes: " + units.FormatCount(a.p.Inodes) + " used up", When: time.Now(),
+		}
+	}
+	return nil
+}
+
+// diskUsage adds what counts for the limits of the disk to what processes use.
+func (a *allowance) diskUsage(u *Usage) {
+	a.mu.Lock()
+	l := a.p
+	a.mu.Unlock()
+	if a.disk == nil || !hostfs.LimitsDisk(l) {
+		return
+	}
+	used, known := a.disk()
+	if n := int64(used.Bytes); known && l.Disk > 0 {
+		u.Disk, u.DiskLimit = &n, &l.Disk
+	}
+	if known && l.Inodes > 0 {
+		u.Inodes, u.InodesLimit = &used.Inodes, &l.Inodes
+	}
+}

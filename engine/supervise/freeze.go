@@ -1,0 +1,94 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/fdsock"
+)
+
+// sealAll seals every tree of a sandbox at one moment. After an error some of
+// the snapshots may be there.
+func (sv *Manager) SealAll(ctx context.Context, h *catalog.Held, ids []snapshot.ID) error {
+	use, thaw, err := sv.Freeze(ctx, h)
+	if err != nil {
+		return err
+	}
+	defer thaw()
+	for i, t := range h.Trees {
+		b, err := sv.host.BackendOf(ctx, t)
+		if err == nil {
+			_, err = b.Seal(ctx, t.Fork, ids[i], use)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freeze makes a sandbox's processes stand still until thaw. A keeper that is
+// about to end has none left.
+func (sv *Manager) Freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use, thaw func(), err error) {
+	_, use, thaw, err = sv.FreezeTold(ctx, h)
+	return use, thaw, err
+}
+
+// freezeTold is freeze, and answers with what the keeper has told, too.
+func (sv *Manager) FreezeTold(ctx context.Context, h *catalog.Held) (t tell, use snapshot.Use, thaw func(), err error) {
+	if err := fault.Point(ctx, "freeze its processes"); err != nil {
+		return t, 0, nil, err
+	}
+	conn, err := sv.Dial(ctx, h.Record)
+	if err != nil {
+		return t, 0, nil, err
+	}
+	if conn != nil {
+		thaw = func() { letGo(context.WithoutCancel(ctx), conn, h.Name) }
+		t, err = askFreeze(ctx, conn, h.Name)
+		if err == nil && t.Frozen {
+			return t, snapshot.InUse, thaw, nil
+		}
+		if errors.Is(err, ErrSilent) {
+			return t, 0, nil, errors.Join(err, conn.Close())
+		}
+		thaw()
+	}
+	if conn == nil && h.Keeper == nil {
+		return t, snapshot.Idle, func() {}, nil
+	}
+	if conn == nil || t.Gone || errors.Is(err, errLeft) {
+		return t, snapshot.Idle, func() {}, sv.Settle(ctx, h)
+	}
+	if err == nil {
+		err = t.refused()
+	}
+	return t, 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
+}
+
+// letGo has the keeper thaw the sandbox, and waits until it has: whoever comes
+// next finds it running. A keeper that has gone needs no telling, and one that stands still
+// thaws it when it goes on.
+func letGo(ctx context.Context, conn *fdsock.Conn, name string) {
+	if conn.Send([]byte("{}")) == nil {
+		_ = await(ctx, conn, name)
+	}
+	conn.Close() //nolint:errcheck // all was said
+}
+
+func askFreeze(ctx context.Context, conn *fdsock.Conn, name string) (tell, error) {
+	msg, err := json.Marshal(Ask{Freeze: true})
+	if err == nil {
+		err = conn.Send(msg)
+	}
+	if err != nil && !fdsock.HungUp(err) {
+		return tell{}, err
+	}
+	t, _, err := hearIn(ctx, conn, name)
+	return t, err
+}

@@ -1,0 +1,111 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// hold locks a sandbox to do something to it. One that belongs to a command
+// that is at work is refused.
+func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Held, error) {
+	h, err := sv.HoldAny(ctx, name)
+	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
+		h.Release()
+		return nil, &errs.Error{Op: op, Path: name, Kind: errs.ErrBusy, Err: errors.New("it belongs to a command that is at work")}
+	}
+	return h, err
+}
+
+// holdAny locks a sandbox, whoever it belongs to, and ends what was begun to be taken back: half of it is
+// nothing to be carried anywhere.
+func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Held, error) {
+	h, err := sv.cat.Hold(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := sv.EndReturn(ctx, h); err != nil {
+		h.Release()
+		return nil, err
+	}
+	return h, nil
+}
+
+// A returnable is a tree of a sandbox that can be taken back while it is in use.
+type Returnable struct {
+	snapshot.Backend
+	snapshot.Returner
+	Fork snapshot.ForkID
+	At   int // among the sandbox's trees
+}
+
+func (sv *Manager) Returnables(ctx context.Context, rec *catalog.Record) (all []Returnable, err error) {
+	for i, t := range rec.Trees {
+		b, err := sv.host.BackendOf(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if r, ok := b.(snapshot.Returner); ok {
+			all = append(all, Returnable{b, r, t.Fork, i})
+		}
+	}
+	return all, nil
+}
+
+// endReturn ends what a command that was killed had begun to take back.
+func (sv *Manager) EndReturn(ctx context.Context, h *catalog.Held) error {
+	if h.Returning == nil {
+		return nil
+	}
+	use, thaw, err := sv.Freeze(ctx, h)
+	if err != nil {
+		return err
+	}
+	defer thaw()
+	return sv.UndoReturn(ctx, h, use, true)
+}
+
+// undoReturn has the trees of a sandbox that has begun to go back hold what they did before; or,
+// to finish it, leaves them where all have gone.
+func (sv *Manager) UndoReturn(ctx context.Context, h *catalog.Held, use snapshot.Use, finish bool) error {
+	if !h.Returning.Kept {
+		return Returned(h, h.At)
+	}
+	all, err := sv.Returnables(ctx, h.Record)
+	if err != nil {
+		return err
+	}
+	var gone []Returnable
+	for _, t := range all {
+		base, err := t.Base(ctx, t.Fork)
+		if err != nil {
+			return err
+		}
+		if base != h.Returning.Before[t.At] {
+			gone = append(gone, t)
+		}
+	}
+	if finish && len(gone) == len(all) {
+		return Returned(h, h.Returning.Mark)
+	}
+	for _, t := range gone {
+		if err := t.Return(ctx, t.Fork, h.Returning.Before[t.At], use); err != nil {
+			return err
+		}
+	}
+	return Returned(h, h.At)
+}
+
+// returned saves that a sandbox is at a mark, and nothing is under way any more.
+func Returned(h *catalog.Held, at string) error {
+	was, before := h.At, h.Returning
+	h.At, h.Returning = at, nil
+	err := h.Save()
+	if err != nil {
+		h.At, h.Returning = was, before
+	}
+	return err
+}

@@ -1,0 +1,79 @@
+package supervise
+
+import (
+	"context"
+	"os"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Manager starts and ends the supervisors of sandboxes, and sends them
+// requests. It is safe for concurrent use, by any number of processes.
+type Manager struct {
+	cat       *catalog.Catalog
+	notice    func(string)
+	host      *hostfs.Host
+	sandboxes *sandbox.Store
+	baseline  *baseline.Recorder
+	compare   *compare.Comparer
+	egress    *egress.Gateway
+	book      *admission.Controller
+
+	keeper   []string
+	probe    []string
+	shift    func() ([]string, error)
+	selfTest SelfTest
+	whenOver func(ctx context.Context, h *catalog.Held) error
+}
+
+// A SelfTest tries the walls of a started sandbox from inside. program returns
+// the program that the probes run in, which the caller closes.
+// Errors: [ErrWall] with what did not hold, beside the proof.
+type SelfTest func(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error)
+
+// Parts are the packages that a Manager works with, and the programs that it starts.
+type Parts struct {
+	Catalog   *catalog.Catalog
+	Host      *hostfs.Host
+	Sandboxes *sandbox.Store
+	Baseline  *baseline.Recorder
+	Compare   *compare.Comparer
+	Egress    *egress.Gateway
+	Book      *admission.Controller
+	Notice    func(string)
+
+	// Keeper starts a supervisor: the program and its first arguments.
+	Keeper []string
+	// Probe is the program of the self-test and its first arguments.
+	Probe []string
+	// Shift returns the command that serves a tree with shifted ids.
+	Shift func() ([]string, error)
+	// SelfTest tries the walls of a sandbox whose policy asks for that.
+	SelfTest SelfTest
+	// WhenOver ends a sandbox whose time is over and in which nothing runs.
+	WhenOver func(ctx context.Context, h *catalog.Held) error
+}
+
+// New returns a Manager made of its parts.
+func New(p Parts) *Manager {
+	return &Manager{
+		cat: p.Catalog, notice: p.Notice, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
+		egress: p.Egress, book: p.Book, keeper: p.Keeper, probe: p.Probe, shift: p.Shift, selfTest: p.SelfTest, whenOver: p.WhenOver,
+	}
+}
+
+// trySelfTest runs the self-test that the Manager was opened with.
+// Errors: [ErrWall], also where there is no self-test.
+func (sv *Manager) trySelfTest(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
+	if sv.selfTest == nil {
+		return nil, errs.New("trying the walls", rec.Name, ErrWall, "this program was opened without a self-test")
+	}
+	return sv.selfTest(ctx, rec, h, program)
+}

@@ -1,0 +1,234 @@
+package supervise
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/network/forward"
+)
+
+// A Port of a sandbox's loopback that is reached from the host's. Its keeper holds
+// it: it ends with the last process of the sandbox, and comes back with none.
+type Port struct {
+	// Port is the one inside, Host the one on the host.
+	Port uint16 `json:"port"`
+	Host uint16 `json:"host"`
+	// Addrs are where it is reached on the host.
+	Addrs []netip.AddrPort `json:"addrs"`
+}
+
+// OpenPort makes a port inside reachable from the host's loopback, at host, or at a
+// free one where that is 0. One that is open at host already, or anywhere where host is 0, stays as it is.
+// Errors: errs.ErrNotFound (no such sandbox, or nothing runs in it), ErrNotSupported (it has the host's
+// network), ErrExists (it is open at another port of the host), ErrBusy (another program
+// has that, or the keeper does not answer), ErrDenied (it is root's).
+func (sv *Manager) OpenPort(ctx context.Context, name string, port, host uint16) (Port, error) {
+	list, err := sv.askPorts(ctx, name, portAsk{Open: port, Host: host})
+	for _, p := range list {
+		if p.Port == port {
+			return p, err
+		}
+	}
+	return Port{}, err
+}
+
+// ClosePort ends a port and resets its connections. Errors: errs.ErrNotFound.
+func (sv *Manager) ClosePort(ctx context.Context, name string, port uint16) error {
+	_, err := sv.askPorts(ctx, name, portAsk{Close: port})
+	return err
+}
+
+// Ports are those of a sandbox that are open, by their numbers inside; none where
+// nothing runs. Errors: errs.ErrNotFound.
+func (sv *Manager) Ports(ctx context.Context, name string) ([]Port, error) {
+	rec, err := sv.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := sv.Dial(ctx, rec)
+	if err != nil || conn == nil {
+		return []Port{}, err
+	}
+	return askedPorts(ctx, conn, name, portAsk{})
+}
+
+// portAsk opens a port, or closes one; neither asks for the list.
+type portAsk struct {
+	Open  uint16 `json:"open,omitempty"`
+	Host  uint16 `json:"host,omitempty"`
+	Close uint16 `json:"close,omitempty"`
+}
+
+func (sv *Manager) askPorts(ctx context.Context, name string, a portAsk) ([]Port, error) {
+	rec, err := sv.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := sv.Dial(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	if conn == nil {
+		return nil, &errs.Error{
+			Op: "opening a port", Path: name, Kind: errs.ErrNotFound, Err: errors.New("nothing runs in it"),
+			Hints: []string{"snapfs exec " + name + " -- COMMAND"},
+		}
+	}
+	return askedPorts(ctx, conn, name, a)
+}
+
+func askedPorts(ctx context.Context, conn *fdsock.Conn, name string, a portAsk) ([]Port, error) {
+	defer conn.Close() //nolint:errcheck // all was said
+	msg, err := json.Marshal(Ask{Port: &a})
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Send(msg); err != nil {
+		return nil, &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrInterrupted, Err: err}
+	}
+	t, _, err := hearIn(ctx, conn, name)
+	if err != nil {
+		return nil, err
+	}
+	if t.Ports == nil {
+		return nil, t.refused()
+	}
+	return *t.Ports, nil
+}
+
+// inlets are the ports of a host.
+type inlets struct {
+	h    *Supervisor
+	name string // of the sandbox
+	box  *isolate.Container
+	log  *egress.NetJournal
+	none error // why there can be no ports, or nil
+
+	mu   sync.Mutex
+	open map[uint16]*forward.Forwarder
+}
+
+func newInlets(rec *catalog.Record, h *Supervisor, log *egress.NetJournal) *inlets {
+	in := &inlets{h: h, name: rec.Name, box: h.Box, log: log, open: map[uint16]*forward.Forwarder{}}
+	if rec.Policy.Network == string(isolate.NetworkHost) {
+		in.none = &errs.Error{
+			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
+		}
+	}
+	return in
+}
+
+// ports does what a guest asks for, and answers with what is open then.
+func (h *Supervisor) ports(guest *fdsock.Conn, a portAsk) {
+	var err error
+	switch {
+	case a.Open != 0:
+		err = h.inlets.add(a.Open, a.Host)
+	case a.Close != 0:
+		err = h.inlets.remove(a.Close)
+	}
+	if err != nil {
+		say(guest, tell{Refused: refusalOf(err)})
+		return
+	}
+	list := h.inlets.list()
+	say(guest, tell{Ports: &list})
+}
+
+func (in *inlets) add(port, host uint16) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	fail := func(kind, err error, hints ...string) error {
+		return &errs.Error{Op: "opening a port", Path: decimal(port), Kind: kind, Err: err, Hints: hints}
+	}
+	if in.none != nil {
+		return in.none
+	}
+	if old := in.open[port]; old != nil {
+		if at := old.Addrs()[0]; host != 0 && at.Port() != host {
+			return fail(errs.ErrExists, errors.New("it is open at "+at.String()), in.command("--close", decimal(port)), in.command(decimal(port)+":"+decimal(host)))
+		}
+		return nil
+	}
+	one, err := forward.Open(forward.Options{Port: port, Host: host, Dial: in.dial, Event: in.log.Put})
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fail(errs.ErrBusy, errors.New("port "+decimal(host)+" of the host is in use, perhaps by another sandbox"), in.command(decimal(port))+"   # at one that is free")
+	case err != nil:
+		return fail(errs.KindOf(err), err)
+	}
+	in.open[port] = one
+	return nil
+}
+
+// command is one about the ports of the sandbox.
+func (in *inlets) command(args ...string) string {
+	return strings.Join(append([]string{"snapfs port", in.name}, args...), " ")
+}
+
+func decimal(port uint16) string { return strconv.Itoa(int(port)) }
+
+// dial waits as long as the box stands still, but for want of something to do.
+func (in *inlets) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
+	const again = 10 * time.Millisecond
+	defer in.h.warden.stir()()
+	for {
+		conn, at, err := in.box.Dial(ctx, port)
+		if !errors.Is(err, errs.ErrBusy) {
+			return conn, at, err
+		}
+		pause(ctx, again)
+	}
+}
+
+func (in *inlets) remove(port uint16) error {
+	in.mu.Lock()
+	one := in.open[port]
+	delete(in.open, port)
+	in.mu.Unlock()
+	if one == nil {
+		return &errs.Error{
+			Op: "closing a port", Path: decimal(port), Kind: errs.ErrNotFound, Err: errors.New("it is not open"),
+			Hints: []string{in.command() + "   # those that are"},
+		}
+	}
+	return one.Close()
+}
+
+func (in *inlets) list() []Port {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	list := []Port{}
+	for port, one := range in.open {
+		list = append(list, Port{Port: port, Host: one.Addrs()[0].Port(), Addrs: one.Addrs()})
+	}
+	slices.SortFunc(list, func(a, b Port) int { return cmp.Compare(a.Port, b.Port) })
+	return list
+}
+
+// close ends them all, once nothing keeps the box still any more.
+func (in *inlets) close() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var failures []error
+	for port, one := range in.open {
+		failures = append(failures, one.Close())
+		delete(in.open, port)
+	}
+	return errors.Join(failures...)
+}

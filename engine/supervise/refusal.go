@@ -1,0 +1,49 @@
+package supervise
+
+import (
+	"errors"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// ErrWall is the kind of the error where a self-test from inside the sandbox
+// could do what its policy forbids. Nothing was started in the sandbox.
+var ErrWall = errs.NewStatus(122, "a wall does not hold")
+
+// ErrLimit is the kind of the error where a limit ended the sandbox before the
+// command began.
+var ErrLimit = errs.NewStatus(124, "a limit was hit")
+
+// A refusal is an error on its way from a supervisor to another process.
+type refusal struct {
+	// Message is the text of the error.
+	Message string `json:"message"`
+	// Kind is the text of its kind, or "".
+	Kind  string   `json:"kind,omitempty"`
+	Hints []string `json:"hints,omitempty"`
+}
+
+func refusalOf(err error) *refusal {
+	r := &refusal{Message: err.Error(), Hints: errs.HintsOf(err)}
+	if kind := errs.KindOf(err); kind != nil {
+		r.Kind = kind.Error()
+	}
+	for _, kind := range []error{ErrWall, ErrLimit} {
+		if errors.Is(err, kind) {
+			r.Kind = kind.Error()
+		}
+	}
+	return r
+}
+
+// err returns the error that the supervisor sent. Its kind is nil where the
+// supervisor named none, or one that only another version knows.
+func (r *refusal) err() *errs.Error {
+	kind := errs.KindNamed(r.Kind)
+	for _, own := range []error{ErrWall, ErrLimit} {
+		if r.Kind == own.Error() {
+			kind = own
+		}
+	}
+	return &errs.Error{Kind: kind, Err: errors.New(r.Message), Hints: r.Hints}
+}

@@ -1,0 +1,290 @@
+package supervise
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// A keeper reports once, on descriptor 3, whether the sandbox is up, and then what
+// of it is not as it was, in sentences with a NUL between. Until
+// then it has its starter's lock as descriptor 4, so that nobody else starts one
+// when the starter is killed meanwhile.
+const readyFD, lockFD = 3, 4
+
+// It gets the sandbox's place as descriptor 5.
+const placeFD = 5
+
+// lonely is how long a keeper waits for its first command.
+const lonely = 10 * time.Second
+
+// startKeeper starts a keeper for a sandbox that has none, waits until it
+// serves, and notes it in the record. The caller holds the sandbox's lock, so
+// that a keeper cannot end before it was asked for anything. place becomes the
+// keeper's; nil: one that is given without waiting.
+func (sv *Manager) startKeeper(ctx context.Context, h *catalog.Held, place *admission.Slot) (err error) {
+	if len(sv.keeper) == 0 {
+		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
+	}
+	if err := sv.Settle(ctx, h); err != nil { // after one that was killed
+		return err
+	}
+	if !place.Held() {
+		if place, err = sv.Admit(ctx, h.Policy.Limits, Admission{}); err != nil {
+			return err
+		}
+		defer sv.GiveBack(place) // unless it is the keeper's
+	}
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	log, err := os.OpenFile(filepath.Join(sv.cat.Path(h.Name), "keeper.log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return errors.Join(err, theirs.Close())
+	}
+	defer log.Close()
+	args := append(append([]string{}, sv.keeper...), sv.cat.Dir(), h.Name)
+	if err = fault.Point(ctx, "start a keeper"); err == nil {
+		_, err = run.Background(args, log, theirs, h.Lock(), place.File())
+	}
+	theirs.Close()
+	if err != nil {
+		return &errs.Error{Op: "starting a keeper", Path: h.Name, Kind: errs.KindOf(err), Err: err}
+	}
+	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })() //nolint:errcheck // a pipe has deadlines
+	said, err := io.ReadAll(ready)
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the keeper ends when it finds nobody to report to
+		return &errs.Error{Op: "starting a keeper", Path: h.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
+	}
+	if err != nil {
+		return err
+	}
+	notes, up := strings.CutPrefix(string(said), "ready")
+	if !up {
+		return keeperError(h.Name, said)
+	}
+	place.HandOver()
+	for note := range strings.SplitSeq(notes, "\x00") {
+		if note != "" {
+			sv.notice(note)
+		}
+	}
+	return h.Reload() // it has noted itself in the record
+}
+
+func keeperError(name string, said []byte) error {
+	var r refusal
+	if json.Unmarshal(said, &r) != nil { // it was killed
+		return &errs.Error{Op: "starting", Path: name, Kind: errs.ErrInterrupted, Err: errors.New("its keeper ended at once")}
+	}
+	err := r.err()
+	err.Op, err.Path, err.Kind = "starting", name, cmp.Or(err.Kind, errs.ErrNotSupported)
+	return err
+}
+
+// Keep is the whole life of a keeper process: it starts the sandbox's
+// namespaces, lets commands in, and ends with the last process inside. Its
+// starter, which holds the sandbox's lock, waits on descriptor 3.
+func (sv *Manager) Keep(ctx context.Context, name string) error {
+	ready := os.NewFile(readyFD, "ready")
+	refuse := func(err error) error {
+		msg, _ := json.Marshal(refusalOf(err))
+		ready.Write(msg) //nolint:errcheck // the starter may be gone; the log has it too
+		ready.Close()
+		return err
+	}
+	held, err := sv.cat.Inherit(lockFD, name)
+	if err != nil {
+		return refuse(err)
+	}
+	defer held.Release()
+	place, err := admission.Inherit(placeFD)
+	if err != nil {
+		return refuse(err)
+	}
+	intent, err := sv.cat.Begin(catalog.Keeping, name, held.ID)
+	if err != nil {
+		return refuse(errors.Join(err, place.Close()))
+	}
+	h, err := sv.startServing(ctx, held, place)
+	if err != nil {
+		return refuse(errors.Join(err, intent.End()))
+	}
+	held.Release()
+	_, err = ready.WriteString("ready" + strings.Join(h.notes, "\x00"))
+	if err = errors.Join(err, ready.Close()); err != nil && h.calls.Load() == 0 { // its starter was killed
+		_, err = sv.endIdle(ctx, name, h)
+		return errors.Join(err, intent.End())
+	}
+	return errors.Join(sv.lastOut(ctx, name, h), intent.End())
+}
+
+// startServing starts the namespaces, lets commands in, and says so in the
+// record.
+func (sv *Manager) startServing(ctx context.Context, held *catalog.Held, place *admission.Slot) (*Supervisor, error) {
+	allowed, err := sv.startAllowance(ctx, held.Workspace, held.Policy, true, place)
+	if err != nil {
+		return nil, err
+	}
+	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.Searching(), nil)
+	if errors.Is(err, ErrWall) {
+		err = errors.Join(err, held.Save()) // for whoever looks at it
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err = fault.Point(ctx, "let commands in"); err == nil {
+		err = h.serve()
+	}
+	if err == nil {
+		var self proc.Process
+		if self, err = proc.Self(); err == nil {
+			held.Keeper = &self
+			held.Note(catalog.Now())
+			err = held.Save()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close(ctx))
+	}
+	return h, nil
+}
+
+// lastOut waits until nothing runs in the box, then ends it under the sandbox's
+// lock, so that no command can come in meanwhile.
+func (sv *Manager) lastOut(ctx context.Context, name string, h *Supervisor) error {
+	started := time.After(lonely)
+	for h.alive() && ctx.Err() == nil {
+		select {
+		case <-h.Box.Done():
+		case <-h.Box.Idle():
+		case <-ctx.Done():
+		case <-started:
+			if h.calls.Load() > 0 {
+				continue // something runs
+			}
+		}
+		done, err := sv.endIdle(ctx, name, h)
+		if done || err != nil {
+			return err
+		}
+	}
+	return h.Close(context.WithoutCancel(ctx))
+}
+
+// endIdle ends a box under the sandbox's lock, unless a command has come in
+// before the lock was there.
+func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (done bool, err error) {
+	ctx = context.WithoutCancel(ctx)
+	held, err := sv.cat.Hold(ctx, name)
+	if err != nil && !errors.Is(err, errs.ErrNotFound) {
+		return true, errors.Join(err, h.Close(ctx))
+	}
+	if err == nil {
+		defer held.Release()
+	}
+	if err != nil || !h.reachable() { // it was settled for this keeper, or removed
+		return true, h.Close(ctx)
+	}
+	if h.alive() && !h.idle() && h.calls.Load() > 0 {
+		return false, nil
+	}
+	if hit := h.Allowed.struck(); hit != nil {
+		held.Hit = hit
+		err = held.Save() // before the guests hear of it, see noteHit
+	}
+	err = errors.Join(err, h.Close(ctx))
+	held.Hit = cmp.Or(h.Hit, held.Hit) // settle saves it
+	if err := errors.Join(err, sv.Settle(ctx, held)); err != nil {
+		return true, err
+	}
+	if sandbox.Over(held.Record, catalog.Now()) {
+		return true, sv.whenOver(ctx, held)
+	}
+	held.Release() // who comes next does not wait for what follows
+	sv.baseline.KeepBase(ctx, held.Record)
+	return true, nil
+}
+
+// noteHit has the record say which limit ended a command, before whoever waits for the
+// command hears of it, or gives up: the keeper may be about to write the same, and waits
+// for who tells it.
+func (sv *Manager) noteHit(rec *catalog.Record, hit catalog.Hit) {
+	const patience = time.Second
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		now, err := sv.cat.Get(rec.Name)
+		if err != nil || now.ID != rec.ID || now.Hit != nil && now.Hit.Limit == hit.Limit && !now.Hit.When.Before(hit.When) {
+			return
+		}
+		held, err := sv.cat.TryHold(rec.Name)
+		if err != nil {
+			continue
+		}
+		if held.ID == rec.ID {
+			held.Hit = &hit
+			err = held.Save()
+		}
+		held.Release()
+		if err == nil {
+			return
+		}
+	}
+}
+
+// settle makes a sandbox whose processes have ended reachable again.
+func (sv *Manager) Settle(ctx context.Context, h *catalog.Held) error {
+	if err := sv.sandboxes.SettleTrees(ctx, h.Record); err != nil {
+		return err
+	}
+	if err := os.Remove(sv.socket(h.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if h.Keeper == nil {
+		return nil
+	}
+	h.Keeper, h.Paused = nil, nil
+	h.Note(catalog.Now())
+	return h.Save()
+}
+
+// mustBeIdle ends the keeper of a sandbox in which nothing runs any more, so
+// that its files may be moved. Where something runs: ErrBusy. The caller holds
+// the sandbox's lock, which the keeper then finds settled.
+func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Held, op string) error {
+	if err := sv.EndKeeper(ctx, h, op); err != nil {
+		return err
+	}
+	return sv.Settle(ctx, h)
+}
+
+// endKeeper is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
+func (sv *Manager) EndKeeper(ctx context.Context, h *catalog.Held, op string) error {
+	ended, err := sv.SendHome(ctx, h.Record, Ask{Leave: true})
+	if err != nil {
+		return err
+	}
+	if !ended {
+		return &errs.Error{
+			Op: op, Path: h.Name, Kind: errs.ErrBusy,
+			Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + h.Name},
+		}
+	}
+	return nil
+}

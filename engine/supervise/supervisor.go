@@ -1,0 +1,532 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A host is a keeper: the part of a process that holds a sandbox's namespaces
+// and lets other commands in by a socket in the sandbox's directory. `snapfs
+// run` is the host of its own sandbox; other sandboxes get a process for it
+// while something runs in them.
+type Supervisor struct {
+	Box    *isolate.Container
+	socket string
+	place  os.FileInfo // the socket's, while it is served
+	drift  *bulletin   // what it tells of the real workspace
+	notes  []string    // what of the sandbox is not as it was when it was made
+
+	Hidden  []string // what is masked
+	Mounts  []isolate.Mount
+	prove   func(context.Context) (*catalog.Proof, error)
+	struck  func(catalog.Hit) // keeps it in the record
+	Allowed *allowance
+	shifts  *shifts                // what shows its trees, or nil
+	Outlet  *egress.Outlet         // of an allowed network, or nil
+	inlets  *inlets                // ports that lead into it
+	Refused []egress.RefusedAccess // by it, once it is closed
+	warden  *warden
+	Losable *losable
+	timers  []func()     // to be called at the end
+	Hit     *catalog.Hit // the limit that was hit, once it is closed
+
+	// calls counts the commands that were asked for.
+	calls atomic.Int64
+
+	mu     sync.Mutex
+	listen *fdsock.Conn
+	guests map[*fdsock.Conn]bool
+	served sync.WaitGroup
+	closed bool
+}
+
+// beginBox starts the limits of a policy and a box that they hold. place is the box's
+// from here on, also after an error; nil: one that is given without waiting.
+func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Slot) (*isolate.Prepared, *allowance, error) {
+	allowed, err := sv.startAllowance(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Prove { // that comes first
+		command = nil
+	}
+	spec := hostfs.Confinement(p)
+	allowed.bind(&spec)
+	begun, err := isolate.Prepare(ctx, spec, command)
+	if err != nil {
+		return nil, nil, errors.Join(allowed.blame(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
+	}
+	return begun, allowed, nil
+}
+
+// startBox starts a box, and command in it where it is not nil. begun is a box begun
+// for them with what it is allowed, or one is nil, or both; real is where the secrets of the
+// real trees are. Mounts of the real machine come and go while it is looked at, so
+// what fails is tried again where they have changed meanwhile.
+func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *allowance, real func() hostfs.Search, command *isolate.Command) (h *Supervisor, p *isolate.Process, err error) {
+	var room bool // beyond the limit of the disk
+	defer func() {
+		if err != nil && allowed != nil {
+			err = errors.Join(allowed.blame(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
+		}
+		if err != nil && room {
+			err = errors.Join(err, sv.sandboxes.LimitForks(context.WithoutCancel(ctx), rec, rec.Policy.Limits))
+		}
+	}()
+	var tries hostfs.Attempts
+	defer tries.Close()
+	for {
+		spec, notes, err := sv.host.Spec(ctx, rec, real)
+		if err == nil {
+			err = fault.Point(ctx, "start its processes")
+		} else if tries.Again(err) {
+			continue
+		}
+		if err == nil && allowed == nil {
+			allowed, err = sv.startAllowance(ctx, rec.Workspace, rec.Policy, command == nil || rec.Policy.Limits.Idle > 0, nil)
+		}
+		if err == nil {
+			allowed.bind(&spec)
+		}
+		if err == nil && begun == nil {
+			begun, err = isolate.Prepare(ctx, spec, command)
+		}
+		if err != nil {
+			return nil, nil, errors.Join(err, begun.Close())
+		}
+		var shown *shifts
+		shown, spec.Shift = sv.shifter()
+		box, proc, err := begun.Start(ctx, spec)
+		begun = nil
+		if err != nil {
+			shown.wait()
+		}
+		if err == nil && room {
+			if err := sv.sandboxes.LimitForks(ctx, rec, rec.Policy.Limits); err != nil {
+				return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
+			}
+			room = false
+		}
+		if err == nil {
+			notes = slices.Concat(notes, allowed.moot(), shownNote(box.Level()))
+			return sv.hosted(ctx, rec, &Supervisor{Box: box, shifts: shown, Allowed: allowed, notes: notes, Mounts: spec.Mounts}, proc, command, spec.Hide)
+		}
+		var refused *errs.Error
+		switch mounting := errors.As(err, &refused); {
+		case mounting && !room && hostfs.LimitsDisk(rec.Policy.Limits):
+			room = true
+			if err := sv.sandboxes.MakeRoom(ctx, rec); err != nil {
+				return nil, nil, err
+			}
+		case !mounting || allowed.killed() || !tries.Again(err):
+			return nil, nil, outOfSpace(spec, err)
+		}
+		if err := sv.sandboxes.SettleTrees(ctx, rec); err != nil { // what was mounted before it failed
+			return nil, nil, err
+		}
+	}
+}
+
+// hosted makes a host of a box that has just started.
+func (sv *Manager) hosted(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
+	h.socket, h.guests, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
+	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
+	h.struck = func(hit catalog.Hit) { sv.noteHit(rec, hit) }
+	if err := h.Allowed.attach(h.Box); err != nil && h.alive() { // it may have ended by now
+		return nil, nil, errors.Join(err, h.Box.Close(context.WithoutCancel(ctx)))
+	}
+	var err error
+	log := sv.egress.JournalOf(rec)
+	h.inlets = newInlets(rec, h, log)
+	if h.Outlet, err = sv.egress.OpenOutlet(rec, h.Box, log); err != nil {
+		return nil, nil, errors.Join(err, h.Box.Close(context.WithoutCancel(ctx)))
+	}
+	h.Allowed.disk = sv.sandboxes.GaugeOf(rec)
+	h.timers = append(h.timers, sv.sandboxes.Tend(rec))
+	h.warden = sv.watchOver(h, rec)
+	h.Losable = sv.losableOf(rec)
+	h.timers = append(h.timers, h.Losable.watch(func() { _ = h.Box.Close(context.Background()) })) // whoever waits for its end does the rest
+	if p != nil {
+		h.timers = append(h.timers, h.Allowed.within(p), h.warden.attend(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+	}
+	sv.announce(h, rec, hide)
+	return h, p, nil
+}
+
+// tellNotes says what of a sandbox that was started is not as it was.
+func (sv *Manager) TellNotes(h *Supervisor) {
+	for _, note := range h.notes {
+		sv.notice(note)
+	}
+}
+
+// outOfSpace tells why overlays could not be written to, where that is because
+// their disk is full: the kernel does not say so.
+func outOfSpace(spec isolate.Spec, err error) error {
+	for _, m := range spec.Mounts {
+		var fs syscall.Statfs_t
+		if m.Overlay == nil || m.Overlay.Upper == "" || syscall.Statfs(m.Overlay.Upper, &fs) != nil {
+			continue
+		}
+		if fs.Bavail < 16 || fs.Files > 0 && fs.Ffree == 0 { // ext4 keeps some free blocks even from root
+			return &errs.Error{
+				Op: "mounting", Path: m.Target, Kind: errs.ErrNoSpace,
+				Err: errors.New("the disk with the state directory is full"), Hints: []string{"snapfs gc", "snapfs rm SANDBOX"},
+			}
+		}
+	}
+	return err
+}
+
+func (sv *Manager) socket(name string) string { return filepath.Join(sv.cat.Path(name), "keeper") }
+
+// serve opens the socket and lets other commands in until close.
+func (h *Supervisor) serve() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.listen != nil {
+		return nil
+	}
+	l, err := fdsock.Listen(h.socket)
+	if err != nil {
+		return &errs.Error{Op: "listening", Path: h.socket, Kind: errs.KindOf(err), Err: err}
+	}
+	if h.place, err = os.Lstat(h.socket); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	h.listen = l
+	h.served.Go(func() {
+		for {
+			guest, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if !h.admit(guest) {
+				guest.Close() //nolint:errcheck // a stranger, or too late
+			}
+		}
+	})
+	return nil
+}
+
+// admit serves a connection of this user, or of root.
+func (h *Supervisor) admit(guest *fdsock.Conn) bool {
+	uid, err := guest.PeerUID()
+	if err != nil || uid != 0 && int(uid) != os.Geteuid() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.guests[guest] = true
+	h.served.Go(func() {
+		h.answer(guest)
+		h.mu.Lock()
+		delete(h.guests, guest)
+		h.mu.Unlock()
+		guest.Close() //nolint:errcheck // all was said
+	})
+	return true
+}
+
+// reachable: nobody has settled the sandbox for this keeper, or given its name
+// to another. To be asked under the sandbox's lock.
+func (h *Supervisor) reachable() bool {
+	now, err := os.Lstat(h.socket)
+	return err == nil && h.place != nil && os.SameFile(now, h.place)
+}
+
+// alive: the box is there.
+func (h *Supervisor) alive() bool {
+	select {
+	case <-h.Box.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// idle: something has run in the box, and nothing does now.
+func (h *Supervisor) idle() bool {
+	select {
+	case <-h.Box.Idle():
+		return true
+	default:
+		return false
+	}
+}
+
+// idleSoon is idle, or within the time that pid 1 needs to see that the last
+// process is gone.
+func (h *Supervisor) idleSoon() bool {
+	select {
+	case <-h.Box.Idle():
+		return true
+	case <-time.After(50 * time.Millisecond):
+		return h.calls.Load() == 0
+	}
+}
+
+// close ends everything inside, lets the guests know, and removes the socket.
+func (h *Supervisor) Close(ctx context.Context) error {
+	h.drift.stop()
+	h.warden.stop()
+	for _, stop := range h.timers {
+		stop()
+	}
+	err := h.Box.Close(ctx)
+	h.shifts.wait()
+	h.Refused = h.Outlet.Close()
+	h.Hit = h.Allowed.struck()
+	h.drift.wait()
+	h.mu.Lock()
+	h.closed = true
+	if h.listen != nil {
+		err = errors.Join(err, h.listen.Shutdown())
+		if h.reachable() {
+			err = errors.Join(err, os.Remove(h.socket))
+		}
+	}
+	for g := range h.guests { // they still hear how their command ended
+		g.ShutdownRead() //nolint:errcheck // it may have gone by itself
+	}
+	l := h.listen
+	h.mu.Unlock()
+	if l != nil {
+		h.served.Wait()
+		err = errors.Join(err, l.Close())
+	}
+	err = errors.Join(err, h.inlets.close())
+	// After the guests: one that has frozen the box holds up what would pause it.
+	return errors.Join(err, h.Allowed.Close(context.WithoutCancel(ctx)))
+}
+
+// answer serves one guest, which asks for one thing.
+func (h *Supervisor) answer(guest *fdsock.Conn) {
+	msg, files, err := guest.Receive()
+	defer fdsock.CloseAll(files)
+	if err != nil || guest.HungUp() { // what nobody waits for any more is not wanted
+		return
+	}
+	var a Ask
+	if err := json.Unmarshal(msg, &a); err != nil {
+		say(guest, tell{Refused: refusalOf(err)})
+		return
+	}
+	switch {
+	case a.Exec != nil:
+		h.exec(guest, *a.Exec, files)
+	case a.Freeze:
+		h.freeze(guest)
+	case a.Drift:
+		h.follow(guest)
+	case a.Limits != nil:
+		h.limit(guest, *a.Limits)
+	case a.Network != "":
+		h.reconnect(guest, a.Network)
+	case a.Usage:
+		h.count(guest)
+	case a.Port != nil:
+		h.ports(guest, *a.Port)
+	case a.Stop, a.Leave && h.idleSoon():
+		// Whoever waits for the box's end does the rest.
+		err := h.Box.Close(context.Background())
+		say(guest, tell{Ended: err == nil})
+	case a.Leave:
+		say(guest, tell{})
+	}
+}
+
+// start runs one more command in the box, when that does not stand still for a
+// moment. One that stands still for good gets none: errs.ErrDenied.
+func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
+	defer h.warden.stir()()
+	h.Allowed.still.RLock()
+	defer h.Allowed.still.RUnlock()
+	if err := h.warden.refuse(); err != nil {
+		return nil, err
+	}
+	return h.Box.Exec(ctx, c)
+}
+
+// exec runs a command for a guest and tells it how it ended. When the guest
+// goes first, the command gets a hangup, as on a terminal that is closed.
+func (h *Supervisor) exec(guest *fdsock.Conn, w wireCommand, files []*os.File) {
+	if h.outdated(w) {
+		say(guest, tell{Stopped: true})
+		return
+	}
+	h.calls.Add(1)
+	c := isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
+	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}
+	for i, s := range w.Streams {
+		if i < len(files) && s >= 0 && s < len(streams) {
+			*streams[s] = files[i]
+		}
+	}
+	var proof *catalog.Proof
+	var p *isolate.Process
+	var err error
+	if w.Prove {
+		proof, err = h.prove(context.Background())
+	}
+	if err == nil {
+		p, err = h.Start(context.Background(), c)
+	}
+	if err == nil {
+		defer h.warden.attend(p.PTY(), files...)()
+	}
+	fdsock.CloseAll(files)
+	if err != nil {
+		t := tell{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
+		var ce *isolate.CommandError
+		if errors.As(err, &ce) {
+			t.Errno = ce.Errno
+		}
+		say(guest, t)
+		return
+	}
+	defer p.Close() //nolint:errcheck // descriptors only
+	var pty []*os.File
+	if p.PTY() != nil {
+		pty = append(pty, p.PTY())
+	}
+	if !say(guest, tell{Started: true, Proof: proof}, pty...) {
+		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
+	}
+	ended := h.Allowed.within(p)
+	deaf := h.warden.listener(guest)
+	go h.relaySignals(guest, p)
+	st, err := p.Wait(context.Background())
+	ended()
+	deaf()
+	h.warden.stir()()
+	if err != nil {
+		say(guest, tell{Refused: refusalOf(err)})
+		return
+	}
+	if st.ExitCode() != 0 {
+		h.Allowed.Group.ProcessFailed()
+	}
+	hit := h.Allowed.struck()
+	if hit != nil {
+		h.struck(*hit)
+	}
+	if h.Losable.Lost() {
+		_ = h.Box.Close(context.Background()) // as who watches does
+		say(guest, tell{Note: h.Losable.Note})
+	}
+	say(guest, tell{Status: &st, Hit: hit})
+	guest.Shutdown() //nolint:errcheck // wakes relaySignals
+}
+
+func (h *Supervisor) relaySignals(guest *fdsock.Conn, p *isolate.Process) {
+	for {
+		msg, files, err := guest.Receive()
+		fdsock.CloseAll(files)
+		if err != nil {
+			p.Signal(syscall.SIGHUP) //nolint:errcheck // nobody is left to tell; it may have ended
+			return
+		}
+		var a Ask
+		if json.Unmarshal(msg, &a) == nil && a.Signal != 0 {
+			h.warden.stir()()
+			p.Signal(a.Signal) //nolint:errcheck // it may have ended
+		}
+	}
+}
+
+// freeze stops the sandbox's processes until the guest goes.
+func (h *Supervisor) freeze(guest *fdsock.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	h.Allowed.still.Lock()
+	defer h.Allowed.still.Unlock()
+	paused := h.Allowed.paused.Load() != nil
+	if err := h.Box.Freeze(ctx); err != nil {
+		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
+		return
+	}
+	say(guest, tell{Frozen: true, Shifted: h.Box.Level().Shifted})
+	_, files, _ := guest.Receive() // until it says that it is done, or goes
+	fdsock.CloseAll(files)
+	if !paused {
+		h.Box.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
+	}
+	say(guest, tell{})
+}
+
+// say tells a guest something, and reports whether it arrived.
+func say(guest *fdsock.Conn, t tell, files ...*os.File) bool {
+	msg, err := json.Marshal(t)
+	return err == nil && guest.Send(msg, files...) == nil
+}
+
+// startHost starts a sandbox's processes: a box, and command in it where it is
+// not nil, after its walls were tried where its policy wants that. The rest is as for
+// startBox. Errors: also ErrWall; then rec has the proof.
+func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *allowance, real func() hostfs.Search, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+	if !rec.Policy.Prove {
+		return sv.startContainer(ctx, rec, begun, allowed, real, command)
+	}
+	program := sv.copyProbe() // beside the start
+	h, _, err := sv.startContainer(ctx, rec, begun, allowed, real, nil)
+	if err != nil {
+		if unused, _ := program(); unused != nil {
+			unused.Close()
+		}
+		return nil, nil, err
+	}
+	var p *isolate.Process
+	if rec.Proof, err = sv.trySelfTest(ctx, rec, h, program); err == nil && command != nil {
+		if p, err = h.Start(ctx, *command); err == nil {
+			h.timers = append(h.timers, h.Allowed.within(p), h.warden.attend(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
+	}
+	return h, p, nil
+}
+
+// copyProbe copies the program that probes run in, beside whatever comes before the
+// answer is wanted.
+func (sv *Manager) copyProbe() func() (*os.File, error) {
+	type answer struct {
+		program *os.File
+		err     error
+	}
+	copied := make(chan answer, 1)
+	go func() {
+		if len(sv.probe) == 0 {
+			copied <- answer{err: errors.New("this program was opened without probes")}
+			return
+		}
+		program, err := proc.SealedCopy(sv.probe[0])
+		copied <- answer{program, err}
+	}()
+	return func() (*os.File, error) {
+		a := <-copied
+		return a.program, a.err
+	}
+}

@@ -1,0 +1,174 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/undo"
+	"github.com/snapfs/snapfs/limits"
+)
+
+// Usage is what the processes of a sandbox use, all together. What cannot be told
+// is left out. Sizes are in bytes.
+type Usage struct {
+	Memory     *int64         `json:"memory,omitempty"`
+	MemoryPeak *int64         `json:"memory_peak,omitempty"`
+	CPUTime    *time.Duration `json:"cpu_time_ns,omitempty"`
+	// Throttled is how long they were held back by the limit of processors.
+	Throttled *time.Duration `json:"throttled_ns,omitempty"`
+	PIDs      *int64         `json:"pids,omitempty"`
+	PIDsPeak  *int64         `json:"pids_peak,omitempty"`
+	Read      *int64         `json:"io_read,omitempty"`
+	Written   *int64         `json:"io_written,omitempty"`
+	ReadOps   *int64         `json:"io_read_ops,omitempty"`
+	WriteOps  *int64         `json:"io_write_ops,omitempty"`
+	// Disk and Inodes are what all trees have added, as far as it counts for the
+	// limits beside them.
+	Disk        *int64 `json:"disk,omitempty"`
+	DiskLimit   *int64 `json:"disk_limit,omitempty"`
+	Inodes      *int64 `json:"inodes,omitempty"`
+	InodesLimit *int64 `json:"inodes_limit,omitempty"`
+	// Pressure is how much of the last ten seconds some of them, and all of them,
+	// waited for processors, memory or disks: in percent.
+	Pressure map[string]Pressure `json:"pressure,omitempty"`
+	// Held says by what each limit is held.
+	Held []HeldLimit `json:"held,omitempty"`
+}
+
+// Pressure is a share of time, in percent.
+type Pressure struct {
+	Some float64 `json:"some"`
+	Full float64 `json:"full"`
+}
+
+// A HeldLimit says by what one limit is held: "cgroup v2", "cgroup v1", "rlimit",
+// "watched" or "nothing".
+type HeldLimit struct {
+	Limit string `json:"limit"`
+	Value string `json:"value"`
+	By    string `json:"by"`
+	Note  string `json:"note,omitempty"`
+}
+
+// UsageOf counts what runs in a sandbox: nil where nothing does. Errors:
+// errs.ErrNotFound; ErrBusy where its keeper does not answer.
+func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
+	rec, err := sv.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := sv.askKeeper(ctx, rec, Ask{Usage: true})
+	if err != nil || t == nil {
+		return nil, err
+	}
+	return t.Usage, nil
+}
+
+// SetLimits changes the limits of a sandbox, with what runs in it, by a function of
+// those that it has. It answers with the new ones. Errors: errs.ErrNotFound,
+// ErrBusy, ErrNotSupported, errs.ErrInvalid; the limits are then as they were, those of the disk too.
+func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
+	h, err := sv.Hold(ctx, name, "limiting")
+	if err != nil {
+		return catalog.Limits{}, err
+	}
+	defer h.Release()
+	was, now := h.Policy.Limits, h.Policy.Limits
+	if err := change(&now); err != nil || now == was {
+		return was, err
+	}
+	if err := sandbox.RefuseEnded(h.Record); err != nil {
+		return was, err
+	}
+	if err := errors.Join(hostfs.LimitsFit(now), sandbox.TimesFit(now)); err != nil {
+		return was, err
+	}
+	var back undo.Stack
+	defer back.UndoInto(&err)
+	later := context.WithoutCancel(ctx)
+	if err := sv.sandboxes.LimitTrees(ctx, h.Record, was, now); err != nil {
+		return was, err
+	}
+	back.Push("take the limit of the disk back", func() error { return sv.sandboxes.LimitTrees(later, h.Record, now, was) })
+	if err := sv.sandboxes.FitsDisk(h.Record, now); err != nil {
+		return was, err
+	}
+	noted := *h.Record
+	noted.Note(catalog.Now())
+	noted.Policy.Limits = now
+	if err := sv.cat.NoteEnd(&noted, noted.Life.At); err != nil {
+		return was, err
+	}
+	t, err := sv.askKeeper(ctx, h.Record, Ask{Limits: &now})
+	if err != nil {
+		return was, err
+	}
+	back.Push("give what runs its limits back", func() error { _, err := sv.askKeeper(later, h.Record, Ask{Limits: &was}); return err })
+	if h.Paused = nil; t != nil {
+		h.Paused = t.Paused
+	}
+	h.Life, h.Policy.Limits = noted.Life, now
+	if err := h.Save(); err != nil {
+		return was, err
+	}
+	back.Release()
+	return now, nil
+}
+
+// limit changes the limits of what runs, for a guest. One that has gone by then has not
+// noted them.
+func (h *Supervisor) limit(guest *fdsock.Conn, l catalog.Limits) {
+	was, err := h.Allowed.set(context.Background(), l)
+	if err != nil {
+		say(guest, tell{Refused: refusalOf(err)})
+		return
+	}
+	h.warden.set(l)
+	if !say(guest, tell{Paused: h.Allowed.paused.Load()}) {
+		if _, err := h.Allowed.set(context.Background(), was); err == nil {
+			h.warden.set(was)
+		}
+	}
+}
+
+// count tells a guest what the processes use.
+func (h *Supervisor) count(guest *fdsock.Conn) {
+	u, err := h.Allowed.Group.Usage()
+	if err != nil {
+		say(guest, tell{Refused: refusalOf(err)})
+		return
+	}
+	told := usageFrom(&u)
+	h.Allowed.diskUsage(told)
+	for _, l := range h.Allowed.Group.Level() {
+		told.Held = append(told.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
+	}
+	say(guest, tell{Usage: told, Hit: h.Allowed.struck()})
+}
+
+func usageFrom(u *limits.Usage) *Usage {
+	told := &Usage{
+		Memory: told(u.Memory), MemoryPeak: told(u.MemoryPeak), CPUTime: told(u.CPUTime), Throttled: told(u.Throttled),
+		PIDs: told(u.PIDs), PIDsPeak: told(u.PIDsPeak), Read: told(u.Read), Written: told(u.Written), ReadOps: told(u.ReadOps), WriteOps: told(u.WriteOps),
+		Pressure: map[string]Pressure{},
+	}
+	for of, p := range map[string]limits.Known[limits.Pressure]{"cpu": u.PressureCPU, "memory": u.PressureMemory, "io": u.PressureIO} {
+		if p.OK {
+			told.Pressure[of] = Pressure(p.Value)
+		}
+	}
+	return told
+}
+
+// told is what is known, or nil.
+func told[T any](k limits.Known[T]) *T {
+	if !k.OK {
+		return nil
+	}
+	return &k.Value
+}

@@ -1,0 +1,18 @@
+package fdsock
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// hungUp: nobody listens at the other end any more.
+func HungUp(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+func CloseAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,291 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// checkBefore runs the checks before a stage, in a sandbox whose workspace is the
+// target with the plan carried out.
+func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
+	s := &r.p.Stages[i]
+	next := stages.StagePromoting
+	switch {
+	case s.Deploy != nil:
+		next = stages.StageDeploying
+	case s.Target == "":
+		next = stages.StageDone
+	}
+	if len(s.Before) == 0 {
+		return r.enter(ctx, s, next)
+	}
+	box, err := r.e.stageSandbox(ctx, r.p, i)
+	if err != nil {
+		return r.fail(ctx, s, err)
+	}
+	for n, c := range s.Before {
+		r.tell(s, "checking in a sandbox: "+pathlist.Printable(c.Name))
+		if err = r.inside(ctx, box, i, n+1, c); err != nil {
+			break
+		}
+	}
+	if derr := box.Discard(context.WithoutCancel(ctx)); derr != nil {
+		r.e.notice("the sandbox of a check is not removed yet: " + derr.Error())
+	}
+	if err != nil {
+		return r.fail(ctx, s, err)
+	}
+	return r.enter(ctx, s, next)
+}
+
+// stageSandbox makes the sandbox that a stage is checked in. A stage that deploys
+// has nothing to carry: it is checked where its source is, as that is.
+func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (*engine.Session, error) {
+	o := promoteOptions(p, i)
+	if !p.Stages[i].Carries() {
+		rec, err := pl.cat.Get(p.Sandbox)
+		if err != nil {
+			return nil, err
+		}
+		return pl.forkOf(ctx, p.Target(i), rec.Policy, nil)
+	}
+	c, done, err := pl.engine.Reconcile.BeginCarry(ctx, p.Sandbox, o.PlanOptions, o.Answers())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := c.Print(ctx); err != nil {
+		return nil, err
+	}
+	if err := pl.engine.Reconcile.Insist(c.Plan, p.Stages[i].Plan); err != nil {
+		return nil, err
+	}
+	return pl.forkOf(ctx, p.Target(i), c.Rec.Policy, c)
+}
+
+// forkOf makes an ephemeral sandbox of a directory with a plan carried out in it.
+func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Carrying) (*engine.Session, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, &errs.Error{Op: "looking for", Path: dir, Kind: errs.KindOf(err), Err: err}
+	}
+	rec, intent, err := pl.engine.Sandboxes.Create(ctx, hostfs.Request{Workspace: dir, Policy: policy}, true)
+	if err != nil {
+		return nil, err
+	}
+	s := &engine.Session{Record: rec, Engine: pl.engine, Intent: intent}
+	if c != nil {
+		err = pl.carryOut(ctx, rec, c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+// carryOut carries a plan out in the workspace of a sandbox that nobody uses yet.
+func (pl *Runner) carryOut(ctx context.Context, rec *catalog.Record, c *reconcile.Carrying) error {
+	tree, ok := compare.HolderOf(rec)
+	for _, part := range c.Parts {
+		if !ok || !part.Part.Workspace || len(part.Changes) == 0 {
+			continue
+		}
+		fork, err := pl.engine.Reconcile.OpenFork(ctx, tree, rec.Workspace)
+		if err != nil {
+			return err
+		}
+		err = promote.Replay(ctx, fork.Dir, part.Source(), part.Changes)
+		if err := errors.Join(err, fork.Settle(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A commandFailure is a command of a profile that did not succeed.
+type commandFailure struct {
+	name, why string
+	tail, log string
+}
+
+func (f *commandFailure) Error() string { return f.why }
+
+func (f *commandFailure) Unwrap() error { return ErrCheck }
+
+// limited is how long a command may take: its own limit, or what its stage has
+// left.
+func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Context, context.CancelFunc, time.Duration) {
+	limit := r.left
+	if own := time.Duration(c.Timeout); own > 0 {
+		limit = min(limit, own)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	return ctx, cancel, limit
+}
+
+// variables tell a command of a profile what it is about, and when: before,
+// after, deploy or rollback.
+func (r *pipelineRun) variables(i int, when string) []string {
+	return []string{
+		r.mark(), "SNAPFS_WHEN=" + when, "SNAPFS_SANDBOX=" + r.p.Sandbox, "SNAPFS_STAGE=" + r.p.Stages[i].Name, "SNAPFS_TARGET=" + r.p.Target(i),
+	}
+}
+
+// inside runs a check in a sandbox. All that it started ends with it.
+func (r *pipelineRun) inside(ctx context.Context, box *engine.Session, i, n int, c policy.Command) error {
+	log, err := r.openLog(i, "before", n)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	// What runs in a sandbox gets no file of the host's that it could do more with
+	// than write to its end.
+	out, in, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("opening a pipe: %w", err)
+	}
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		_, _ = io.Copy(log, out) // the command is told by its status
+	}()
+	began := time.Now()
+	limited, cancel, limit := r.limited(ctx, c)
+	defer cancel()
+	env := append(hostfs.Environ(os.Environ(), box.Record.Policy.Env), r.variables(i, "before")...)
+	st, err := box.Again(limited, isolate.Command{Args: c.Args, Env: env, Dir: box.Record.Workspace, Stdout: in, Stderr: in})
+	in.Close()
+	<-copied
+	out.Close()
+	r.left -= time.Since(began)
+	var unfit *engine.CommandError
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		return log.failure(c, "it took longer than "+policy.Duration(limit.Round(time.Millisecond)).String())
+	case errors.As(err, &unfit):
+		return log.failure(c, unfit.Error())
+	case err != nil:
+		return err
+	case st.Signal != 0:
+		return log.failure(c, "it was ended by the signal "+st.Signal.String())
+	case st.Code != 0:
+		return log.failure(c, fmt.Sprintf("exit status %d", st.Code))
+	}
+	return nil
+}
+
+// checkAfter runs the checks after a stage, on the real machine. Where one does not
+// succeed, the stage is taken back.
+func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
+	s := &r.p.Stages[i]
+	if err := r.endLeft(s); err != nil {
+		return err
+	}
+	for n, c := range s.After {
+		r.tell(s, "checking in "+pathlist.Printable(r.p.Target(i))+": "+pathlist.Printable(c.Name))
+		err := r.command(ctx, i, "after", n+1, c)
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, ErrCheck) {
+			return err
+		}
+		s.Why = describe(err)
+		if eerr := r.enter(context.WithoutCancel(ctx), s, stages.StageUndoing); eerr != nil {
+			return errors.Join(err, eerr)
+		}
+		return r.takeBack(ctx, i, err)
+	}
+	return r.enter(ctx, s, stages.StageDone)
+}
+
+// deploy runs a stage's command on the real machine. One that was cut short is
+// rolled back first.
+func (r *pipelineRun) deploy(ctx context.Context, i int) error {
+	s := &r.p.Stages[i]
+	if r.resumed {
+		err := r.endLeft(s)
+		if err == nil {
+			r.tell(s, "rolling back a deploy that was cut short")
+			err = r.command(ctx, i, "rollback", 1, *s.Rollback)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.tell(s, "deploying: "+pathlist.Printable(s.Deploy.Name))
+	err := r.command(ctx, i, "deploy", 1, *s.Deploy)
+	if err == nil {
+		return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)
+	}
+	if !errors.Is(err, ErrCheck) {
+		return err
+	}
+	s.Why = describe(err)
+	if eerr := r.enter(context.WithoutCancel(ctx), s, stages.StageUndoing); eerr != nil {
+		return errors.Join(err, eerr)
+	}
+	return r.takeBack(ctx, i, err)
+}
+
+// describe is a failure with the command that it is of.
+func describe(err error) string {
+	var f *commandFailure
+	if errors.As(err, &f) {
+		return f.name + ": " + f.why
+	}
+	return err.Error()
+}
+
+// command runs a command of a stage on the real machine, in the stage's
+// directory. It is found by its variables should this process be killed.
+func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c policy.Command) error {
+	log, err := r.openLog(i, when, n)
+	if err != nil {
+		return err
+	}
+	defer log.close()
+	began := time.Now()
+	limited, cancel, limit := r.limited(ctx, c)
+	defer cancel()
+	program := run.Program{
+		Name: c.Args[0], Args: c.Args[1:], Dir: r.p.Target(i), Stdout: log.file, Stderr: log.file,
+		Env: append(os.Environ(), r.variables(i, when)...),
+	}
+	err = run.Group(limited, program, when == "deploy" || when == "rollback")
+	r.left -= time.Since(began)
+	var failed *run.Error
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		return log.failure(c, "it took longer than "+policy.Duration(limit.Round(time.Millisecond)).String())
+	case errors.As(err, &failed) && failed.Code > 0:
+		return log.failure(c, fmt.Sprintf("exit status %d", failed.Code))
+	case errors.As(err, &failed):
+		return log.failure(c, failed.Err.Error())
+	}
+	return log.failure(c, err.Error())
+}

@@ -1,0 +1,114 @@
+package pipeline
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A HistoryEntry is a promotion, or a stage of one.
+type HistoryEntry struct {
+	When    time.Time `json:"when"`
+	Sandbox string    `json:"sandbox"`
+	// Pipeline is the promotion through stages that it belongs to, and Stage its
+	// name; "" for one without stages.
+	Pipeline string `json:"pipeline,omitempty"`
+	Stage    string `json:"stage,omitempty"`
+	// Target is the directory, or "" where a command deploys.
+	Target string `json:"target,omitempty"`
+	// Result is a StageState; one that has not ended and that nobody works on
+	// was interrupted there.
+	Result      stages.StageState `json:"result"`
+	Interrupted bool              `json:"interrupted,omitempty"`
+	// Undone: it was done, and taken back later, by [Engine.Undo].
+	Undone bool `json:"undone,omitempty"`
+	// Why it has that result, "" where there is nothing to say.
+	Why string `json:"why,omitempty"`
+	// Took is without waiting for a person.
+	Took    policy.Duration `json:"took"`
+	Changes int             `json:"changes"`
+	// Approved says who let it begin, "" before that; Asked, that a person was
+	// asked for it.
+	Approved string `json:"approved,omitempty"`
+	Asked    bool   `json:"asked,omitempty"`
+	// Promotion is what [Engine.Undo] takes, "" where nothing was carried.
+	Promotion string `json:"promotion,omitempty"`
+}
+
+// History lists promotions, newest first: each stage that was begun of those that
+// [Engine.Pipelines] lists, and those without stages that can be undone. What cannot
+// be read is reported beside them.
+func (pl *Runner) History() ([]HistoryEntry, error) {
+	pipelines, err := pl.engine.Stages.Pipelines()
+	all := []HistoryEntry{}
+	staged := map[string]bool{}
+	for _, p := range pipelines {
+		now, more := p.Current()
+		for i := range p.Stages {
+			s := &p.Stages[i]
+			if s.State == stages.StagePending && (!more || i != now || s.Began.IsZero()) {
+				continue
+			}
+			staged[s.Promotion] = true
+			entry := historyEntry(&p, i)
+			entry.Undone = s.State == stages.StageDone && pl.engine.Stages.WasUndone(&p, s)
+			all = append(all, entry)
+		}
+	}
+	promotions, perr := pl.engine.Reconcile.Promotions()
+	for _, m := range promotions {
+		if !staged[m.Group] {
+			all = append(all, HistoryEntry{
+				When: m.When, Sandbox: m.Sandbox, Target: m.Path, Result: stages.StageDone, Changes: m.Applied, Promotion: m.Group,
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b HistoryEntry) int { return b.When.Compare(a.When) })
+	return all, errors.Join(err, perr)
+}
+
+// historyEntry describes stage i of a pipeline.
+func historyEntry(p *stages.Pipeline, i int) HistoryEntry {
+	s := &p.Stages[i]
+	h := HistoryEntry{
+		When: s.Began, Sandbox: p.Sandbox, Pipeline: p.ID, Stage: s.Name, Target: s.Target, Result: s.State, Why: s.Why,
+		Took: policy.Duration(time.Duration(s.Took).Round(time.Millisecond)), Changes: s.Changes, Promotion: s.Promotion,
+	}
+	h.Interrupted = !s.State.Ended() && s.State != stages.StageWaiting && !p.Running
+	if s.Approved != nil {
+		h.Approved, h.Asked = s.Approved.By, s.Approved.Asked
+	}
+	return h
+}
+
+// ProfileOf reads the profile for a sandbox: the file at an absolute path, or, for
+// "", the one in its real workspace, which no sandbox has written to.
+// Errors: those of policy.Read; ErrNotFound (the sandbox).
+func (pl *Runner) ProfileOf(name, path string) (*policy.Profile, error) {
+	rec, err := pl.cat.Get(name)
+	if err != nil {
+		return nil, err
+	}
+	return Profile(rec.Workspace, path)
+}
+
+// Profile reads the profile at an absolute path, or, for "", the one in a
+// workspace. Errors: those of policy.Read.
+func Profile(workspace, path string) (*policy.Profile, error) {
+	trust := policy.Named
+	if path == "" {
+		trust = policy.Found
+		path = filepath.Join(workspace, policy.Name)
+	}
+	p, err := policy.Read(path, trust)
+	var missing *errs.Error
+	if errors.Is(err, errs.ErrNotFound) && errors.As(err, &missing) {
+		missing.Hints = []string{"snapfs help profile   # what belongs in it"}
+	}
+	return p, err
+}

@@ -1,0 +1,72 @@
+package pipeline
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A commandLog is what a command of a profile wrote: a file beside the pipeline's
+// state, of at most logMost bytes where snapfs writes it.
+type commandLog struct {
+	file *os.File
+	size int64
+}
+
+const (
+	logMost  = 8 << 20
+	tailMost = 10 // lines, of at most 4 KiB
+)
+
+func (r *pipelineRun) openLog(i int, when string, n int) (*commandLog, error) {
+	path := filepath.Join(r.e.engine.Stages.PipelineDir(r.p.ID), fmt.Sprintf("%s.%s.%d.log", r.p.Stages[i].Name, when, n))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, &errs.Error{Op: "opening the log", Path: path, Kind: errs.KindOf(err), Err: err}
+	}
+	return &commandLog{file: f}, nil
+}
+
+func (l *commandLog) close() { l.file.Close() }
+
+// Write drops what is too much: a command must not fill the disk, nor stand still
+// because nobody reads.
+func (l *commandLog) Write(p []byte) (int, error) {
+	room := max(logMost-l.size, 0)
+	n, err := l.file.Write(p[:min(int64(len(p)), room)])
+	l.size += int64(n)
+	if err != nil {
+		l.size = logMost
+	}
+	return len(p), nil
+}
+
+// failure is that of a command, with the end of what it wrote.
+func (l *commandLog) failure(c policy.Command, why string) error {
+	return &commandFailure{name: c.Name, why: why, tail: l.tail(), log: l.file.Name()}
+}
+
+func (l *commandLog) tail() string {
+	const most = 4 << 10
+	end, err := l.file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return ""
+	}
+	start := max(end-most, 0)
+	data := make([]byte, end-start)
+	n, err := l.file.ReadAt(data, start)
+	if err != nil && n == 0 {
+		return ""
+	}
+	text := strings.ToValidUTF8(strings.TrimRight(string(data[:n]), "\n"), "?")
+	lines := strings.Split(text, "\n")
+	if start > 0 && len(lines) > 1 {
+		lines = lines[1:] // the first is torn
+	}
+	return strings.Join(lines[max(len(lines)-tailMost, 0):], "\n")
+}

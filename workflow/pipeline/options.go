@@ -1,0 +1,65 @@
+package pipeline
+
+import (
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// ErrCheck says that a command of a profile did not succeed, and ErrWaiting
+// that a stage waits for a person. Both are within a [*StageError].
+var (
+	ErrCheck   = errs.NewStatus(9, "a check did not succeed")
+	ErrWaiting = errs.NewStatus(10, "it waits for approval")
+)
+
+// A StageError says at which stage a pipeline stopped. Those before it are done.
+type StageError struct {
+	Pipeline, Stage string
+	// Command is the check that did not succeed, "" where it was none, and Tail
+	// are the last lines that it wrote, Log the file with all of them.
+	Command, Tail, Log string
+	// State is what the stage has come to.
+	State stages.StageState
+	Err   error
+	// Next are commands that may come next.
+	Next []string
+}
+
+// Error tells the cause, and what became of the target.
+func (e *StageError) Error() string {
+	text := "stage " + e.Stage + ": "
+	if e.Command != "" {
+		text += e.Command + ": "
+	}
+	text += e.Err.Error()
+	switch e.State {
+	case stages.StageTakenBack:
+		text += "; the stage was taken back"
+	case stages.StageFailed:
+		text += "; nothing was carried to it"
+	}
+	return text
+}
+
+func (e *StageError) Unwrap() error { return e.Err }
+
+// Hints returns the commands that may come next.
+func (e *StageError) Hints() []string { return e.Next }
+
+// promoteOptions are those of the promotion of stage i.
+func promoteOptions(p *stages.Pipeline, i int) reconcile.PromoteOptions {
+	target := p.Target(i)
+	if target == p.Workspace {
+		target = ""
+	}
+	also := make([]string, 0, len(p.Content))
+	for path := range p.Content {
+		also = append(also, baseline.Unsafely(path))
+	}
+	return reconcile.PromoteOptions{
+		PlanOptions: reconcile.PlanOptions{Only: p.Options.Only, Target: target, Allow: p.Options.Allow, Also: also},
+		Mine:        p.Options.Mine, Theirs: p.Options.Theirs,
+	}
+}

@@ -1,0 +1,343 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/run"
+)
+
+// A pipelineRun is a process that works on a pipeline, and has its lock.
+type pipelineRun struct {
+	e *Runner
+	p *stages.Pipeline
+	w StageWatcher
+	// resumed: the present step may have been begun by a process that is gone.
+	resumed bool
+	// began is when this attempt at the stage did, and left what remains of the
+	// time of its commands.
+	began time.Time
+	left  time.Duration
+}
+
+func (r *pipelineRun) tell(s *stages.StageRun, what string) {
+	if r.w.Tell != nil {
+		r.w.Tell(s.Name, what)
+	}
+}
+
+// enter writes down what comes next.
+func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages.StageState) error {
+	if err := fault.Point(ctx, "enter "+string(next)); err != nil {
+		return err
+	}
+	before := *s
+	now := time.Now()
+	s.Took += policy.Duration(now.Sub(r.began))
+	r.began = now
+	s.State, s.Step = next, now
+	if next.Ended() {
+		s.Ended = now
+	}
+	if next == stages.StageFailed || next == stages.StageStuck || next == stages.StageTakenBack {
+		r.p.State, r.p.Ended = stages.PipelineFailed, now
+	}
+	if err := r.e.engine.Stages.SavePipeline(r.p); err != nil {
+		*s = before
+		return err
+	}
+	return nil
+}
+
+// stage works on stage i until it is done.
+func (r *pipelineRun) stage(ctx context.Context, i int) error {
+	s := &r.p.Stages[i]
+	r.began, r.left = time.Now(), time.Duration(s.Timeout)
+	if s.Began.IsZero() {
+		s.Began = r.began
+	}
+	for s.State != stages.StageDone {
+		var err error
+		switch s.State {
+		case stages.StagePending, stages.StageWaiting:
+			err = r.admit(ctx, i)
+		case stages.StageChecking:
+			err = r.checkBefore(ctx, i)
+		case stages.StagePromoting:
+			err = r.carry(ctx, i)
+		case stages.StageDeploying:
+			err = r.deploy(ctx, i)
+		case stages.StageVerifying:
+			err = r.checkAfter(ctx, i)
+		case stages.StageUndoing:
+			err = r.takeBack(ctx, i, errors.New(s.Why))
+		default:
+			err = errors.New(s.Why)
+		}
+		if err != nil {
+			return err
+		}
+		r.resumed = false
+	}
+	return nil
+}
+
+// fail ends a stage of which nothing was carried. What was interrupted has not
+// failed, and goes on from its last step.
+func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) error {
+	if ctx.Err() != nil || fleeting(err) {
+		return err
+	}
+	s.Why = describe(err)
+	return errors.Join(err, r.enter(ctx, s, stages.StageFailed))
+}
+
+// fleeting: what was in the way says nothing of the stage, and may be gone next time.
+func fleeting(err error) bool {
+	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
+}
+
+// admit makes the plan of a stage, and lets it begin where it is approved.
+func (r *pipelineRun) admit(ctx context.Context, i int) error {
+	s := &r.p.Stages[i]
+	if err := r.e.sameContent(ctx, r.p); err != nil {
+		return err
+	}
+	var plan *reconcile.CarryPlan
+	if s.Carries() {
+		var err error
+		if plan, err = r.e.planStage(ctx, r.p, i); err != nil {
+			return r.fail(ctx, s, err)
+		}
+		s.Changes, s.Held = plan.Count(), len(plan.Held)
+	}
+	fingerprint := ""
+	if plan != nil {
+		fingerprint = plan.Fingerprint
+	}
+	waited := s.State == stages.StageWaiting
+	if s.Approved != nil && s.Approved.Plan != fingerprint {
+		s.Approved = nil
+		r.tell(s, "what it would do has changed since it was approved")
+	}
+	s.Plan = fingerprint
+	if s.Approved == nil && s.Approval == policy.Ask {
+		if r.w.Ask == nil || !r.w.Ask(r.p, s, plan) {
+			if ctx.Err() == nil || !waited {
+				if err := r.enter(context.WithoutCancel(ctx), s, stages.StageWaiting); err != nil {
+					return err
+				}
+			}
+			return ErrWaiting
+		}
+		s.Approved = &stages.StageApproval{By: whoAmI(), When: time.Now(), Asked: true, Plan: fingerprint}
+	}
+	if s.Approved == nil {
+		s.Approved = &stages.StageApproval{By: r.p.By, When: time.Now(), Plan: fingerprint}
+	}
+	r.began = time.Now() // waiting for a person does not count
+	return r.enter(ctx, s, stages.StageChecking)
+}
+
+// planStage is what a stage would carry.
+func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*reconcile.CarryPlan, error) {
+	o := promoteOptions(p, i)
+	c, done, err := pl.engine.Reconcile.BeginCarry(ctx, p.Sandbox, o.PlanOptions, o.Answers())
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if len(c.Plan.Conflicts) > 0 {
+		return nil, reconcile.ConflictsError("promoting", p.Sandbox, c.Plan.Conflicts)
+	}
+	if err := c.Print(ctx); err != nil {
+		return nil, err
+	}
+	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
+}
+
+// carry carries the plan out that was checked, unless the process before this one
+// has.
+func (r *pipelineRun) carry(ctx context.Context, i int) error {
+	s := &r.p.Stages[i]
+	if r.resumed {
+		id, err := r.carried(i)
+		if err != nil {
+			return err
+		}
+		if s.Promotion = id; id != "" {
+			return r.enter(ctx, s, stages.StageVerifying)
+		}
+	}
+	switch {
+	case s.Changes == 1:
+		r.tell(s, "carrying 1 change to "+pathlist.Printable(s.Target))
+	case s.Changes > 0:
+		r.tell(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, pathlist.Printable(s.Target)))
+	default:
+		r.tell(s, "nothing to carry to "+pathlist.Printable(s.Target))
+	}
+	o := promoteOptions(r.p, i)
+	o.Plan = s.Plan
+	done, err := r.e.engine.Reconcile.Promote(ctx, r.p.Sandbox, o)
+	if err != nil {
+		return r.fail(ctx, s, err)
+	}
+	s.Promotion = done.ID
+	return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)
+}
+
+// carried finds the promotion that a process made that was killed before it could
+// write that down.
+func (r *pipelineRun) carried(i int) (string, error) {
+	all, err := r.e.engine.Reconcile.Promotions()
+	if err != nil {
+		return "", err
+	}
+	for _, m := range all {
+		if !reconcile.IsApply(m.Group) && m.Sandbox == r.p.Sandbox && m.Path == r.p.Target(i) && !m.When.Before(r.p.Stages[i].Step) && !r.p.Has(m.Group) {
+			return m.Group, nil
+		}
+	}
+	return "", nil
+}
+
+// takeBack takes a stage back, and no other, because of why. It goes on though
+// somebody interrupts it: the target must not stay as it is.
+func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
+	s := &r.p.Stages[i]
+	ctx = context.WithoutCancel(ctx)
+	r.tell(s, "taking it back")
+	var err error
+	switch {
+	case s.Deploy != nil:
+		r.left = time.Duration(s.Timeout)
+		if err = r.endLeft(s); err == nil {
+			err = r.command(ctx, i, "rollback", 1, *s.Rollback)
+		}
+	case s.Promotion != "":
+		_, err = r.e.engine.Reconcile.Undo(ctx, s.Promotion)
+		if r.resumed && errors.Is(err, errs.ErrNotFound) {
+			err = nil // that was done before the kill
+		}
+	}
+	if err != nil {
+		s.Why = describe(why) + "; and it could not be taken back: " + describe(err)
+		return errors.Join(why, stuck{err}, r.enter(ctx, s, stages.StageStuck))
+	}
+	return errors.Join(why, r.enter(ctx, s, stages.StageTakenBack))
+}
+
+// stuck is what was in the way of taking a stage back.
+type stuck struct{ error }
+
+func (s stuck) Error() string { return "it could not be taken back: " + describe(s.error) }
+
+// Unwrap says nothing of a command: the one that failed first is told.
+func (s stuck) Unwrap() error { return errs.KindOf(s.error) }
+
+// cancel takes back what a stage has done that is not done.
+func (r *pipelineRun) cancel(ctx context.Context, i int) error {
+	s := &r.p.Stages[i]
+	r.began = time.Now()
+	given := errors.New("it was cancelled by " + whoAmI())
+	s.Why = given.Error()
+	switch s.State {
+	case stages.StagePromoting:
+		id, err := r.carried(i)
+		if err != nil {
+			return err
+		}
+		s.Promotion = id
+	case stages.StageDeploying, stages.StageVerifying, stages.StageUndoing:
+	default:
+		return r.enter(ctx, s, stages.StageFailed)
+	}
+	if s.Promotion == "" && s.Deploy == nil {
+		return r.enter(ctx, s, stages.StageFailed)
+	}
+	if err := r.endLeft(s); err != nil {
+		return err
+	}
+	if err := r.enter(ctx, s, stages.StageUndoing); err != nil {
+		return err
+	}
+	err := r.takeBack(ctx, i, given)
+	if s.State == stages.StageTakenBack {
+		return nil
+	}
+	return err
+}
+
+// endLeft ends what a process that was killed has left running on the real
+// machine, of what the stage was in the middle of: what an earlier command of it
+// has started to stay stays.
+func (r *pipelineRun) endLeft(s *stages.StageRun) error {
+	var cut []string
+	switch s.State {
+	case stages.StageDeploying:
+		cut = []string{"deploy", "rollback"}
+	case stages.StageVerifying:
+		cut = []string{"after"}
+	case stages.StageUndoing:
+		cut = []string{"rollback"}
+	}
+	for _, when := range cut {
+		if err := run.EndMarked(r.mark(), "SNAPFS_STAGE="+s.Name, "SNAPFS_WHEN="+when); err != nil {
+			return fmt.Errorf("ending what an interrupted command left running: %w", err)
+		}
+	}
+	return nil
+}
+
+// mark is in the environment of all commands on the real machine.
+func (r *pipelineRun) mark() string { return "SNAPFS_PROMOTION=" + r.p.ID }
+
+// resumePipeline finds a pipeline that has not ended, by its id or the name of its
+// sandbox, "" for the only one, and locks it.
+func (pl *Runner) resumePipeline(id string) (*stages.Pipeline, *os.File, error) {
+	if _, err := pl.engine.Stages.ReadPipeline(id); errors.Is(err, errs.ErrNotFound) {
+		if id, err = pl.engine.Stages.OnlyOpen(id); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := pl.engine.Stages.ReadPipeline(id); err != nil {
+		return nil, nil, err
+	}
+	lock, err := stages.TryLock(pl.engine.Stages.PipelineDir(id))
+	for tries := 0; err != nil && tries < 20; tries++ { // whoever lists them has each for an instant
+		time.Sleep(5 * time.Millisecond)
+		lock, err = stages.TryLock(pl.engine.Stages.PipelineDir(id))
+	}
+	if err != nil {
+		return nil, nil, &errs.Error{Op: "going on with", Subject: id, Kind: errs.ErrBusy, Err: errors.New("another command works on it")}
+	}
+	p, err := pl.engine.Stages.ReadPipeline(id) // what it is under the lock
+	if err == nil && p.State != stages.PipelineOpen {
+		err = &errs.Error{
+			Op: "going on with", Subject: id, Kind: errs.ErrNotFound, Err: fmt.Errorf("it has ended: %s", p.State),
+			Hints: []string{"snapfs promote " + p.Sandbox + " --to " + p.To},
+		}
+	}
+	if err == nil {
+		err = pl.engine.Reconcile.RefuseUnfinished("going on with", p.Sandbox, "")
+	}
+	if err == nil {
+		p.Content, err = pl.engine.Stages.ReadContent(id)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, nil, err
+	}
+	p.Running = false
+	return p, lock, nil
+}

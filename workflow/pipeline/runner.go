@@ -1,0 +1,18 @@
+package pipeline
+
+import (
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// A Runner promotes sandboxes through stages. It is a client of an engine.
+type Runner struct {
+	engine *engine.Engine
+	cat    *catalog.Catalog
+	notice func(string)
+}
+
+// New returns a Runner that works through e.
+func New(e *engine.Engine) *Runner {
+	return &Runner{engine: e, cat: e.Catalog(), notice: e.Notice}
+}

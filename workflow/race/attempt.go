@@ -1,0 +1,296 @@
+package race
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/snapshot"
+)
+
+// A lane is what one attempt runs in.
+type lane struct {
+	m   *marshal
+	i   int
+	s   *engine.Session
+	c   engine.Command
+	out attemptFiles
+	// real is where the secrets of the real trees are, or nil, to be looked for.
+	real func() hostfs.Search
+	// place is the attempt's on this host, nil where it is to be given one.
+	place *admission.Slot
+	said  *sink // what the command writes; nil before it has started
+	// err is why it is broken.
+	err error
+	// made are the snapshots of what the command left, while a check or a score
+	// writes to the trees.
+	made []snapshot.ID
+}
+
+// run runs the attempt to its end, after which nothing of it runs.
+func (l *lane) run(ctx context.Context) {
+	defer func() { l.m.e.engine.Supervise.GiveBack(l.place) }() // where it was not begun
+	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
+		l.err = err
+		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Broken, err.Error() })
+		return
+	}
+	if l.m.req.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, l.m.req.Timeout, errTooLong)
+		defer cancel()
+	}
+	if ctx.Err() != nil {
+		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Stopped, context.Cause(ctx).Error() })
+		return
+	}
+	began := time.Now()
+	l.m.note(l.i, func(a *Attempt) { a.State, a.Started = Running, began })
+	state, err := l.race(ctx)
+	took := time.Since(began)
+	cleaning := context.WithoutCancel(ctx)
+	if cerr := errors.Join(l.s.End(cleaning), l.said.whole(), l.goBack(cleaning)); cerr != nil {
+		state, err = Broken, errors.Join(err, cerr)
+	}
+	if state == Passed {
+		l.m.passed(l.i)
+	}
+	if state == Broken {
+		l.err = err
+	}
+	var size *ResultSize
+	if err == nil { // what cannot be shown has passed all the same, and is not thrown away
+		if size, err = l.sizeSoon(cleaning); err != nil {
+			err = fmt.Errorf("what it changed is not known: %w", err)
+		}
+	}
+	l.m.note(l.i, func(a *Attempt) {
+		a.State, a.Took, a.Size = state, took, size
+		if err != nil {
+			a.Why = err.Error()
+		}
+	})
+}
+
+// admit waits for room, where that is asked for.
+func (l *lane) admit(ctx context.Context) (err error) {
+	if when := l.m.req.Admission; when.Queue > 0 {
+		l.place, err = l.m.e.engine.Supervise.Admit(ctx, l.s.Record.Policy.Limits, when)
+	}
+	return err
+}
+
+// race runs the command, the check and the score, and answers with the state that
+// the attempt is in then, and with what that does not tell.
+func (l *lane) race(ctx context.Context) (AttemptState, error) {
+	if err := l.start(ctx); err != nil {
+		return l.cannot(ctx, err)
+	}
+	st, err := l.s.Proc.Wait(ctx)
+	if err != nil {
+		return l.cannot(ctx, err)
+	}
+	l.m.note(l.i, func(a *Attempt) { a.Ended = endOf(st) })
+	if st.ExitCode() != 0 {
+		return Failed, nil
+	}
+	if l.m.req.Check == nil && l.m.req.Score == nil {
+		return Passed, nil
+	}
+	if err := l.putBy(ctx); err != nil {
+		return l.cannot(ctx, err)
+	}
+	if l.m.req.Check != nil {
+		l.m.note(l.i, func(a *Attempt) { a.State = Checking })
+		st, err := l.exec(ctx, *l.m.req.Check, l.out.check)
+		if err != nil {
+			return l.cannot(ctx, err)
+		}
+		l.m.note(l.i, func(a *Attempt) { a.Checked = endOf(st) })
+		if st.ExitCode() != 0 {
+			return Failed, nil
+		}
+	}
+	if l.m.req.Score != nil {
+		return l.score(ctx)
+	}
+	return Passed, nil
+}
+
+// cannot is the state of an attempt that did not come to an end by itself.
+func (l *lane) cannot(ctx context.Context, err error) (AttemptState, error) {
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+		return Broken, err
+	case errors.Is(cause, errTooLong):
+		return TimedOut, nil
+	}
+	return Stopped, nil
+}
+
+// start starts the command.
+func (l *lane) start(ctx context.Context) (err error) {
+	if l.said, err = newSink(l.out.command); err != nil {
+		return err
+	}
+	defer l.said.handed()
+	l.c.Stdout, l.c.Stderr = l.said.w, l.said.w
+	if l.real == nil {
+		l.real = hostfs.Searching()
+	}
+	place := l.place
+	l.place = nil
+	begun, allowed, err := l.m.e.engine.Supervise.Prepare(ctx, l.s.Record.Workspace, l.s.Record.Policy, &l.c, place)
+	if err != nil {
+		return err
+	}
+	l.s.Supervisor, l.s.Proc, err = l.m.e.engine.Supervise.Start(ctx, l.s.Record, begun, allowed, l.real, &l.c)
+	if err == nil {
+		l.m.level(l.s.Level())
+		l.m.e.engine.Supervise.TellNotes(l.s.Supervisor)
+	}
+	return err
+}
+
+// putBy keeps what the command has left, once nothing of it runs any more: what
+// comes back is that, whatever a check writes.
+func (l *lane) putBy(ctx context.Context) error {
+	if err := l.s.Supervisor.Box.Clear(ctx); err != nil {
+		return err
+	}
+	rec, e := l.s.Record, l.m.e
+	ids := sandbox.Number(rec)
+	if err := e.cat.Update(rec); err != nil { // whoever finds it after a crash removes these too
+		return err
+	}
+	for i, t := range rec.Trees {
+		b, err := e.engine.Host.BackendOf(ctx, t)
+		if err == nil {
+			_, err = b.Seal(ctx, t.Fork, ids[i], snapshot.InUse)
+		}
+		if err != nil && !passing(err, rec, t) {
+			return err
+		}
+		if err != nil {
+			ids[i] = ""
+		}
+	}
+	l.made = ids
+	return nil
+}
+
+// goBack makes the sandbox what the command left. Nothing runs in it.
+func (l *lane) goBack(ctx context.Context) error {
+	if l.made == nil {
+		return nil
+	}
+	rec, e, old := l.s.Record, l.m.e, slices.Clone(l.s.Record.Trees)
+	made := l.made
+	l.made = nil
+	next := make([]snapshot.ForkID, len(old))
+	for i := range old {
+		next[i] = rec.NewFork()
+	}
+	if err := e.cat.Update(rec); err != nil {
+		return err
+	}
+	for i, t := range old {
+		if made[i] == "" {
+			continue
+		}
+		err := e.engine.Sandboxes.ForkAll(ctx, rec, old[i:i+1], made[i:i+1], next[i:i+1])
+		if err == nil {
+			rec.Trees[i].Fork = next[i]
+			err = e.engine.Sandboxes.RemoveForks(ctx, old[i:i+1], []snapshot.ForkID{t.Fork})
+		}
+		if err != nil && !passing(err, rec, t) {
+			return err
+		}
+	}
+	return e.cat.Update(rec)
+}
+
+// exec runs a check or a score, which writes to out, and ends what it leaves
+// running.
+func (l *lane) exec(ctx context.Context, c engine.Command, out *os.File) (engine.Status, error) {
+	c.Env = append(append([]string{}, c.Env...), l.c.Env[len(l.c.Env)-2:]...)
+	c.Stdin, c.TTY = nil, nil
+	said, err := newSink(out)
+	if err != nil {
+		return engine.Status{}, err
+	}
+	aside, err := newSink(l.out.check)
+	if err != nil {
+		return engine.Status{}, errors.Join(err, said.whole())
+	}
+	c.Stdout, c.Stderr = said.w, aside.w
+	if out == l.out.check { // in the order in which it was written
+		c.Stderr = said.w
+	}
+	p, err := l.s.Supervisor.Start(ctx, c)
+	said.handed()
+	aside.handed()
+	var st engine.Status
+	if err == nil {
+		if st, err = p.Wait(ctx); err == nil {
+			err = l.s.Supervisor.Box.Clear(ctx)
+		}
+		err = errors.Join(err, p.Close())
+	}
+	if err != nil { // what holds the pipes ends with the box
+		err = errors.Join(err, l.s.End(context.WithoutCancel(ctx)))
+	}
+	return st, errors.Join(err, said.whole(), aside.whole())
+}
+
+// score runs the score and reads the number.
+func (l *lane) score(ctx context.Context) (AttemptState, error) {
+	l.m.note(l.i, func(a *Attempt) { a.State = Scoring })
+	st, err := l.exec(ctx, *l.m.req.Score, l.out.score)
+	if err != nil {
+		return l.cannot(ctx, err)
+	}
+	if code := st.ExitCode(); code != 0 {
+		return Failed, fmt.Errorf("the score ended with status %d", code)
+	}
+	n, err := readScore(l.out.score)
+	if err != nil {
+		return Failed, err
+	}
+	l.m.note(l.i, func(a *Attempt) { a.Score = &n })
+	return Passed, nil
+}
+
+// readScore reads the number that is all of a file.
+func readScore(f *os.File) (float64, error) {
+	const most = 4096
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))
+	if err != nil {
+		return 0, err
+	}
+	word := strings.TrimSpace(string(text))
+	n, err := strconv.ParseFloat(word, 64)
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		return 0, fmt.Errorf("the score is not a number: %.40q", word)
+	}
+	return n, nil
+}
+
+func endOf(st engine.Status) *Ended {
+	e := &Ended{Status: st.ExitCode()}
+	if st.Signal != 0 {
+		e.Signal = st.Signal.String()
+	}
+	return e
+}

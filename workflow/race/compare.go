@@ -1,0 +1,275 @@
+package race
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/diff/patch"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Comparison says how the results of the attempts that ended by themselves
+// differ, in the workspace. Times and inode numbers are not compared.
+type Comparison struct {
+	// Paths are those that any of them has changed, in order.
+	Paths []ComparedPath `json:"paths"`
+	// Identical are groups of attempts with the same result, each of two or more.
+	Identical [][]int `json:"identical"`
+}
+
+// A ComparedPath is a path that attempts have changed.
+type ComparedPath struct {
+	// Path is relative to the workspace.
+	Path string `json:"path"`
+	// Alike are the numbers of the attempts that changed it: those in which it is
+	// the same now are in one group.
+	Alike [][]int `json:"alike"`
+}
+
+// sizeSoon is size. Where it cannot be looked at, it is tried again: the mounts of
+// the real machine come and go meanwhile.
+func (l *lane) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
+	for tries := 1; ; tries++ {
+		if size, err = l.size(ctx); err == nil || tries == 5 {
+			return size, err
+		}
+		time.Sleep(time.Duration(tries) * 20 * time.Millisecond)
+	}
+}
+
+// size measures what the attempt has changed. The changes stay open, to be compared
+// with those of the others.
+func (l *lane) size(ctx context.Context) (*ResultSize, error) {
+	c, err := l.s.Changes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if old := l.m.changes[l.i]; old != nil {
+		old.Close()
+	}
+	l.m.changes[l.i] = c
+	var size ResultSize
+	for _, p := range c.Parts {
+		n := 0
+		for _, ch := range p.Changes {
+			if !ch.Echo() {
+				n++
+			}
+		}
+		if !p.Workspace {
+			size.Elsewhere += n
+			continue
+		}
+		size.Paths = n
+		size.Added, size.Deleted, err = patch.Lines(ctx, p.Old, p.New, p.Changes)
+		if size.Unread = errors.Is(err, errs.ErrDenied); err != nil && !size.Unread {
+			return nil, err
+		}
+	}
+	return &size, nil
+}
+
+// compare completes a race whose attempts have ended: by how their results differ,
+// and by how far the real workspace has moved.
+func (r *Race) compare(ctx context.Context) error {
+	t := tally{states: map[string]map[int]string{}}
+	drift := r.drift(ctx)
+	for i := range r.Attempts {
+		a, c := &r.Attempts[i], r.changes[i]
+		if a.Size == nil {
+			continue
+		}
+		a.Drift = drift(c)
+		if a.State == Passed || a.State == Failed {
+			t.add(a.Number, c)
+		}
+	}
+	return t.settle(ctx, &r.Compared)
+}
+
+// drift looks for what has moved in the real workspace, once for all attempts, and
+// answers with what tells how it concerns one of them: nil where it is not known.
+func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDrift {
+	rec := r.sessions[0].Record
+	unknown := func(*compare.Changes) *ResultDrift { return nil }
+	t, ok := compare.HolderOf(rec)
+	if !ok {
+		return unknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, engine.DriftBudget)
+	defer cancel()
+	changes, _, err := r.e.engine.Compare.RealChanges(ctx, rec, t)
+	if err != nil {
+		return unknown
+	}
+	paths := compare.DriftPaths(t, changes, nil)
+	return func(mine *compare.Changes) *ResultDrift {
+		d := compare.DriftReport{Paths: slices.Clone(paths)}
+		d.Compare(mine)
+		return &ResultDrift{Paths: d.Files, Both: d.Both}
+	}
+}
+
+// A tally gathers what each attempt has made of each path.
+type tally struct {
+	numbers []int
+	paths   []touchedPath
+	states  map[string]map[int]string // by path and attempt
+}
+
+// A touchedPath is a path that an attempt has changed.
+type touchedPath struct {
+	path   string
+	number int
+	new    *diff.Node
+	root   *os.File
+}
+
+func (t *tally) add(number int, c *compare.Changes) {
+	t.numbers = append(t.numbers, number)
+	for _, p := range c.Parts {
+		if !p.Workspace {
+			continue
+		}
+		for _, ch := range p.Changes {
+			if ch.Echo() {
+				continue
+			}
+			t.paths = append(t.paths, touchedPath{ch.Path, number, ch.New, p.New})
+			if t.states[ch.Path] == nil {
+				t.states[ch.Path] = map[int]string{}
+			}
+		}
+	}
+}
+
+// settle compares. Only files that are of one size in several attempts are read.
+func (t *tally) settle(ctx context.Context, to *Comparison) error {
+	to.Paths, to.Identical = []ComparedPath{}, [][]int{}
+	sizes := map[string]int{}
+	key := func(p touchedPath) string { return fmt.Sprint(p.new.Size, " ", p.path) }
+	for _, p := range t.paths {
+		if p.new != nil && p.new.Mode.IsRegular() {
+			sizes[key(p)]++
+		}
+	}
+	for _, p := range t.paths {
+		state, err := describeNode(ctx, p, p.new != nil && sizes[key(p)] > 1)
+		if err != nil {
+			return err
+		}
+		t.states[p.path][p.number] = state
+	}
+	paths := slices.SortedFunc(maps.Keys(t.states), func(a, b string) int {
+		if diff.Less(a, b) {
+			return -1
+		}
+		return 1
+	})
+	whole := map[int]*strings.Builder{}
+	for _, n := range t.numbers {
+		whole[n] = new(strings.Builder)
+	}
+	for _, path := range paths {
+		to.Paths = append(to.Paths, ComparedPath{path, groups(t.numbers, t.states[path])})
+		for n, state := range t.states[path] {
+			fmt.Fprintf(whole[n], "%q %s\n", path, state)
+		}
+	}
+	results := map[int]string{}
+	for n, b := range whole {
+		results[n] = b.String()
+	}
+	for _, g := range groups(t.numbers, results) {
+		if len(g) > 1 {
+			to.Identical = append(to.Identical, g)
+		}
+	}
+	return nil
+}
+
+// groups puts together the numbers that have the same state; those without one are
+// in no group.
+func groups(numbers []int, states map[int]string) [][]int {
+	var found [][]int
+	place := map[string]int{}
+	for _, n := range numbers {
+		state, ok := states[n]
+		if !ok {
+			continue
+		}
+		i, known := place[state]
+		if !known {
+			i = len(found)
+			place[state], found = i, append(found, nil)
+		}
+		found[i] = append(found[i], n)
+	}
+	return found
+}
+
+// describeNode is the same for two nodes that are the same but for their times.
+func describeNode(ctx context.Context, p touchedPath, read bool) (string, error) {
+	n := p.new
+	if n == nil {
+		return "deleted", nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %d %d %d %q %q", n.Mode, n.UID, n.GID, n.Rdev, n.Target, n.LinkOf)
+	for _, name := range slices.Sorted(maps.Keys(n.Xattrs)) {
+		fmt.Fprintf(&b, " %q=%q", name, n.Xattrs[name])
+	}
+	if !n.Mode.IsRegular() {
+		return b.String(), nil
+	}
+	fmt.Fprintf(&b, " %d", n.Size)
+	if read {
+		sum, err := contentSum(ctx, p.root, p.path)
+		if errors.Is(err, errs.ErrDenied) {
+			sum, err = fmt.Sprint("unread ", p.number), nil // it is not known to be like any other
+		}
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(" " + sum)
+	}
+	return b.String(), nil
+}
+
+// contentSum hashes a file of a sandbox's tree.
+func contentSum(ctx context.Context, root *os.File, path string) (string, error) {
+	l := baseline.Looker{Root: root}
+	defer l.Close()
+	f, err := l.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum, buf := sha256.New(), make([]byte, 256<<10)
+	for {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		n, err := f.Read(buf)
+		sum.Write(buf[:n])
+		if err == io.EOF {
+			return hex.EncodeToString(sum.Sum(nil)), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package race
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// outputs are the files that the commands of a race write to: N.out what the
+// command of attempt N does, N.check its check and what goes wrong with its score,
+// and N.score its score.
+type outputs struct {
+	dir   string
+	files []attemptFiles
+}
+
+type attemptFiles struct{ command, check, score *os.File }
+
+// races is the directory of those that no place was named for.
+func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
+
+// keptOutputs is of how many races the state directory holds the outputs.
+const keptOutputs = 10
+
+func (rr *Coordinator) outputsOf(req RaceRequest, sessions []*engine.Session) (*outputs, error) {
+	o := &outputs{dir: req.Output}
+	if o.dir == "" {
+		o.dir = filepath.Join(rr.races(), strings.TrimSuffix(sessions[0].Record.Name, "-1"))
+	}
+	err := os.MkdirAll(o.dir, 0o700)
+	for i := range sessions {
+		var f attemptFiles
+		if err == nil {
+			f.command, err = o.create(i, "out")
+		}
+		if err == nil && (req.Check != nil || req.Score != nil) {
+			f.check, err = o.create(i, "check")
+		}
+		if err == nil && req.Score != nil {
+			f.score, err = o.create(i, "score")
+		}
+		o.files = append(o.files, f)
+	}
+	if err != nil {
+		o.close()
+		return nil, &errs.Error{Op: "making the outputs in", Path: o.dir, Kind: errs.KindOf(err), Err: err}
+	}
+	if req.Output == "" {
+		rr.forgetOutputs()
+	}
+	return o, nil
+}
+
+// create opens an output for writing and reading, emptied. A link in its place is
+// not followed.
+func (o *outputs) create(i int, kind string) (*os.File, error) {
+	name := filepath.Join(o.dir, strconv.Itoa(i+1)+"."+kind)
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+}
+
+func (o *outputs) close() {
+	for _, f := range o.files {
+		for _, f := range []*os.File{f.command, f.check, f.score} {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}
+}
+
+// A sink is a pipe into an output. A command that opens its output once more by
+// /dev/stderr, as scripts do, can do so with a pipe, whoever it is, and does not
+// empty a file by it.
+type sink struct {
+	w    *os.File
+	done chan struct{}
+	err  error
+}
+
+func newSink(to *os.File) (*sink, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Chmod(0o666); err != nil { // the sandbox's users are others than this one
+		return nil, errors.Join(err, r.Close(), w.Close())
+	}
+	s := &sink{w: w, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		defer r.Close()
+		if _, s.err = io.Copy(to, r); s.err != nil {
+			io.Copy(io.Discard, r) //nolint:errcheck // the command is not to notice that the disk is full
+		}
+	}()
+	return s, nil
+}
+
+// handed says that the command has its own end of the pipe now.
+func (s *sink) handed() { s.w.Close() }
+
+// whole waits until all is written; nil has nothing to write. Nothing that has the
+// pipe open may run.
+func (s *sink) whole() error {
+	if s == nil {
+		return nil
+	}
+	s.w.Close()
+	<-s.done
+	if s.err != nil {
+		return fmt.Errorf("its output is not whole: %w", s.err)
+	}
+	return nil
+}
+
+// forgetOutputs removes all but those of the last races. What cannot be removed
+// now is there the next time.
+func (rr *Coordinator) forgetOutputs() {
+	found, err := os.ReadDir(rr.races())
+	if err != nil || len(found) <= keptOutputs {
+		return
+	}
+	ages := map[string]int64{}
+	for _, d := range found {
+		if info, err := d.Info(); err == nil {
+			ages[d.Name()] = info.ModTime().UnixNano()
+		}
+	}
+	slices.SortFunc(found, func(a, b os.DirEntry) int { return int(min(max(ages[a.Name()]-ages[b.Name()], -1), 1)) })
+	var failures []error
+	for _, d := range found[:len(found)-keptOutputs] {
+		failures = append(failures, os.RemoveAll(filepath.Join(rr.races(), d.Name())))
+	}
+	if err := errors.Join(failures...); err != nil {
+		rr.notice("outputs of former races stay: " + err.Error())
+	}
+}

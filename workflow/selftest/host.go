@@ -1,0 +1,156 @@
+package selftest
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// noSuchName is one that no rule is about, and nobody has.
+const noSuchName = "snapfs-prove.example"
+
+// probed is what the probes find on the host where no wall is: services of its own.
+// ipv4 and ipv6 are where one is reached by the host's own addresses, from outside
+// where it has such ones; resolver is a name server that answers to everything.
+type probed struct {
+	port, name, ipv4, ipv6, resolver string
+	open                             []io.Closer
+	// served is where a server answers to everything, by a name of the host's, and rules
+	// are those that let a sandbox reach it; "" where the host has no name.
+	served, rules string
+}
+
+func (h *probed) close() {
+	for _, l := range h.open {
+		l.Close() //nolint:errcheck // nobody is connected
+	}
+}
+
+func (h *probed) listen(kind, addr string) (net.Addr, error) {
+	l, err := net.Listen(kind, addr)
+	if err != nil {
+		return nil, &errs.Error{Op: "listening for probes", Path: addr, Kind: errs.KindOf(err), Err: err}
+	}
+	h.open = append(h.open, l)
+	return l.Addr(), nil
+}
+
+func listenForProbes() (*probed, error) {
+	h := &probed{name: "snapfs-prove-" + catalog.NewID(), ipv6: "[2001:db8::1]:443"} // where the host has no IPv6
+	at, err := h.listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		h.ipv4 = at.String()
+		_, h.port, err = net.SplitHostPort(h.ipv4)
+	}
+	if err == nil {
+		_, err = h.listen("unix", "@"+h.name)
+	}
+	if err == nil {
+		h.listenOutside()
+		host, _, _ := net.SplitHostPort(h.ipv4) // it was made of both
+		err = h.answerQuestions(host)
+	}
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// listenOutside listens at the addresses by which the host is reached by others,
+// as far as it has such.
+func (h *probed) listenOutside() {
+	if at, err := h.listen("tcp", "[::1]:0"); err == nil {
+		h.ipv6 = at.String()
+	}
+	found := map[bool]bool{} // by whether it is IPv4
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		ip, ok := a.(*net.IPNet)
+		if !ok || !ip.IP.IsGlobalUnicast() || found[ip.IP.To4() != nil] {
+			continue
+		}
+		at, err := h.listen("tcp", net.JoinHostPort(ip.IP.String(), "0"))
+		if err != nil {
+			continue
+		}
+		four := ip.IP.To4() != nil
+		if found[four] = true; four {
+			h.ipv4 = at.String()
+		} else {
+			h.ipv6 = at.String()
+		}
+	}
+}
+
+// serve answers to everything at an address of the host that has a name.
+func (h *probed) serve(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	own, _ := os.Hostname()
+	for _, name := range []string{own, "ip6-localhost", "ip6-loopback"} { // the edge gives localhost to nobody
+		addrs, err := net.DefaultResolver.LookupHost(ctx, name)
+		if err != nil || name == "" || name == "localhost" {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(addrs[0], "0"))
+		if err != nil {
+			continue // it leads elsewhere
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		at := l.Addr().String()
+		rules, _, err := hostfs.NetworkRules(hostfs.AllowNet + name + ":" + port + "," + at)
+		if err != nil {
+			l.Close() //nolint:errcheck // nobody is connected
+			continue
+		}
+		h.open = append(h.open, l)
+		h.served, h.rules = name+":"+port, rules.String()
+		go answerAll(l)
+		return
+	}
+}
+
+// answerAll answers whatever is said, as TLS does what it does not like.
+func answerAll(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()                          //nolint:errcheck // all was said
+			c.SetDeadline(time.Now().Add(proofTime)) //nolint:errcheck // then it stays until the other goes
+			if _, err := c.Read(make([]byte, 4096)); err == nil {
+				c.Write([]byte{21, 3, 3, 0, 2, 2, 40}) //nolint:errcheck // whoever wants it listens
+			}
+		}()
+	}
+}
+
+// answerQuestions sends back what comes: more than a sandbox is to get.
+func (h *probed) answerQuestions(host string) error {
+	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return &errs.Error{Op: "listening for probes", Path: host, Kind: errs.KindOf(err), Err: err}
+	}
+	h.open = append(h.open, c)
+	h.resolver = c.LocalAddr().String()
+	go func() {
+		buf := make([]byte, 512)
+		for {
+			n, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			c.WriteTo(buf[:n], from) //nolint:errcheck // lost as any packet may be
+		}
+	}()
+	return nil
+}

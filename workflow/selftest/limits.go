@@ -1,0 +1,113 @@
+package selftest
+
+import (
+	"runtime"
+	"strconv"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// A limitTrial says how one limit is tried.
+type limitTrial struct {
+	probe string
+	// small is a value at which it is tried where there is none, or one that is more
+	// than most, which would take too long, or more than this host has.
+	small, most string
+	// always: it is tried where there is none, too.
+	always bool
+	// dir: the probe is told the workspace.
+	dir bool
+}
+
+// tryableLimits are all limits but those that are about the life of a sandbox, by name.
+func tryableLimits() map[string]limitTrial {
+	processors := units.FormatCPUs(0.9 * float64(runtime.NumCPU()))
+	return map[string]limitTrial{
+		"memory":       {probe: "memory", small: "64M", most: "512M", always: true},
+		"pids":         {probe: "pids", small: "50", most: "500", always: true},
+		"files":        {probe: "files", small: "64", most: "65536", always: true},
+		"cpus":         {probe: "cpus", small: "0.1", most: processors, always: true}, // less than what others leave of a busy machine
+		"cpu-time":     {probe: "cpu-time", small: "1s", most: "3s", always: true},
+		"time":         {probe: "time", small: "1s", most: "3s", always: true},
+		"disk":         {probe: "disk", small: "8M", most: "256M", dir: true},
+		"inodes":       {probe: "inodes", small: "100", most: "10000", dir: true},
+		"io-read":      {probe: "read-rate", small: "1M/s", most: "8M/s", dir: true},
+		"io-write":     {probe: "write-rate", small: "1M/s", most: "8M/s", dir: true},
+		"io-read-ops":  {probe: "read-ops", small: "50", most: "200", dir: true},
+		"io-write-ops": {probe: "write-ops", small: "50", most: "200", dir: true},
+	}
+}
+
+// limitTrials are those of limits, each in a sandbox with no other: of those that l
+// has, and, unless its own only are wanted, of others.
+func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
+	how := tryableLimits()
+	for _, f := range l.Fields() {
+		h, known := how[f.Name]
+		own := f.Value.String()
+		if !known || own == "" && (p.own || !h.always) {
+			continue
+		}
+		small := p.limitTrial(f.Name, h, h.small)
+		switch {
+		case own == "":
+			trials = append(trials, small)
+		case exceeds(f.Name, own, h.most):
+			small.note = " (tried at " + h.small + ": " + own + " would take too long, or more than this host has)"
+			trials = append(trials, small)
+		default:
+			t := p.limitTrial(f.Name, h, own)
+			if exceeds(f.Name, own, h.small) {
+				small.note = " (tried at " + h.small + ": at " + own + " this busy machine cannot tell)"
+				t.small = &small
+			}
+			trials = append(trials, t)
+		}
+	}
+	return trials
+}
+
+// limitTrial is that of one limit at a value, which is one of that limit's.
+func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
+	t := trial{probe: h.probe}
+	t.limits.SetField(name, value) //nolint:errcheck // it was read before, or stands above
+	t.args = []string{measure(name, t.limits)}
+	if h.dir {
+		t.args = append(t.args, p.req.Workspace)
+	}
+	return t
+}
+
+// exceeds: a value of a limit is larger than another.
+func exceeds(name, value, most string) bool {
+	var a, b catalog.Limits
+	_, err := a.SetField(name, value)
+	_, err2 := b.SetField(name, most)
+	if err != nil || err2 != nil {
+		return false
+	}
+	for i, f := range a.Fields() {
+		if f.Name == name {
+			return f.Value.Tighten(b.Fields()[i].Value)
+		}
+	}
+	return false
+}
+
+// measure is the one limit of l as its probe is told it.
+func measure(name string, l catalog.Limits) string {
+	for _, n := range []int64{l.Memory, l.PIDs, l.Files, l.Disk, l.Inodes, l.ReadRate, l.WriteRate, l.ReadOps, l.WriteOps} {
+		if n != 0 {
+			return strconv.FormatInt(n, 10)
+		}
+	}
+	if l.CPUs != 0 {
+		return units.FormatCPUs(l.CPUs)
+	}
+	if name == "time" { // it is asked to end first
+		return (l.Time + supervise.Leave).String()
+	}
+	return l.CPUTime.String()
+}

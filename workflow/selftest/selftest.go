@@ -1,0 +1,302 @@
+package selftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/prove"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// Prove starts sandboxes as a request says and tries to cross each wall from
+// inside, one after the other: each limit in a sandbox of its own, the rest in one
+// together; each is told what came of it as soon as that is known. program is how to
+// run prove.Run inside: the path of a program that the sandbox sees too, with its
+// first arguments, to which a probe's name and arguments are added. A limit that the
+// request has none of is tried at a small value, so that all are tried, unless a
+// person has named the profile that it is under: then its own are. A request for
+// the host's network has no walls there, and nothing of it is tried. only are the
+// probes to run, by their names; none are all.
+//
+// Cost: some seven seconds, of which limits take all but a few tenths. Errors:
+// ErrInterrupted, and those of listening on loopback; ErrNotFound for a name in only
+// of which nothing is tried; a sandbox that cannot be started is a wall that does
+// not hold.
+func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only []string, each func(prove.Report)) (err error) {
+	host, err := listenForProbes()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	p := prover{e: ts, req: req, program: program}
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	p.req.Policy.Limits = catalog.Limits{}
+	if use := req.Policy.Profile; use != nil && !use.Found {
+		p.own = true
+	}
+	walls := p.wallTrials(host)
+	if wanted(only, "other-sandbox") {
+		other, err := p.otherTrial(ctx)
+		if err != nil {
+			return err
+		}
+		walls = append(walls, other...)
+	}
+	if wanted(only, "tls-name", "http-name") {
+		walls = append(walls, p.serverTrials(ctx, host)...)
+	}
+	trials, err := chosen(append(p.limitTrials(req.Policy.Limits), walls...), only)
+	if err != nil {
+		return err
+	}
+	for _, trial := range trials {
+		if ctx.Err() != nil {
+			return &errs.Error{Op: "proving", Kind: errs.ErrInterrupted, Err: ctx.Err()}
+		}
+		each(p.try(ctx, trial))
+	}
+	return nil
+}
+
+// wanted: one of the names is among those to be tried, none of which are all.
+func wanted(only []string, names ...string) bool {
+	return len(only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(only, n) })
+}
+
+// chosen are the trials with these names, in their order.
+func chosen(all []trial, only []string) ([]trial, error) {
+	for _, name := range only {
+		if !slices.ContainsFunc(all, func(t trial) bool { return t.probe == name }) {
+			return nil, &errs.Error{Op: "proving", Path: name, Kind: errs.ErrNotFound, Err: errors.New("such a wall is not tried here"), Hints: []string{"snapfs doctor --prove"}}
+		}
+	}
+	return slices.DeleteFunc(all, func(t trial) bool { return len(only) > 0 && !slices.Contains(only, t.probe) }), nil
+}
+
+type prover struct {
+	e       *Tester
+	req     hostfs.Request
+	program []string
+
+	// own: no other limits are tried than those of the request.
+	own   bool
+	walls *engine.Session // in which the walls are tried, once it is there
+	other *engine.Session // that is not to be seen from there
+}
+
+// A trial is one probe, in a sandbox with these limits and no others.
+type trial struct {
+	probe  string
+	args   []string
+	limits catalog.Limits
+	// network is the sandbox's where it is another than the request's; note is added to
+	// what is said of the attempt.
+	network, note string
+	// small is tried in its place where a busy machine cannot tell.
+	small *trial
+	// about is what of the sandbox its arguments are, where that is known only when there
+	// is one.
+	about subject
+	// quick: it takes no time to speak of.
+	quick bool
+}
+
+// wallTrials are those of everything else.
+func (p *prover) wallTrials(host *probed) []trial {
+	self := strconv.Itoa(os.Getpid())
+	start, _ := prove.StartOf(os.Getpid()) // without it the probes say that they could not try
+	args := map[string][]string{
+		"see-process": {self, start}, "signal-process": {self, start}, "trace-process": {self, start},
+		"name": {"localhost:" + host.port}, "ipv4": {host.ipv4}, "ipv6": {host.ipv6},
+		"resolver": {host.resolver, noSuchName}, "loopback": {host.port}, "abstract-socket": {host.name},
+	}
+	none := map[string]bool{"tls-name": true, "http-name": true, "other-sandbox": true} // what they go for is not there yet
+	if rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); allowed {
+		args["name"] = []string{noSuchName + ":443"} // to be told its address is enough
+		_, none["name"] = rules.Name(noSuchName, 443)
+		for name, at := range map[string]string{"ipv4": host.ipv4, "ipv6": host.ipv6, "resolver": host.resolver, "metadata": "169.254.169.254:80"} {
+			if to, err := netip.ParseAddrPort(at); err == nil {
+				_, none[name] = rules.Addr(to) // what is allowed is no wall
+			}
+		}
+	}
+	for _, h := range tryableLimits() {
+		none[h.probe] = true // limits are tried by themselves
+	}
+	if p.req.Policy.Network == "host" {
+		for _, name := range []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"} {
+			none[name] = true
+		}
+	}
+	about := p.e.subjects()
+	var all []trial
+	for _, probe := range prove.List() {
+		if !none[probe.Name] {
+			all = append(all, trial{probe: probe.Name, args: args[probe.Name], about: about[probe.Name], quick: probe.Quick})
+		}
+	}
+	return all
+}
+
+// try runs one probe.
+func (p *prover) try(ctx context.Context, t trial) prove.Report {
+	try := p.tryWall
+	if t.limits != (catalog.Limits{}) || t.network != "" {
+		try = p.tryAlone
+	}
+	report, err := try(ctx, t)
+	if err != nil {
+		report = prove.Report{Probe: t.probe, Tried: strings.Join(append([]string{t.probe}, t.args...), " "), Happened: err.Error()}
+	}
+	if t.small != nil && err == nil && !report.Held && (report.Busy || strings.Contains(report.Happened, "the disk is slow")) {
+		return p.try(ctx, *t.small)
+	}
+	report.Tried += t.note
+	return report
+}
+
+// tryAlone runs one probe in a sandbox with its limits, or its network.
+func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
+	req := p.req
+	req.Policy.Limits = t.limits
+	if t.network != "" {
+		req.Policy.Network = t.network
+	}
+	var heldBack time.Duration
+	r, err := p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
+		s, err := p.e.engine.Run(ctx, req, c)
+		if err != nil {
+			return st, err
+		}
+		st, err = s.Proc.Wait(ctx)
+		if u, err := s.Supervisor.Allowed.Group.Usage(); err == nil {
+			heldBack = u.Throttled.Value
+		}
+		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+	})
+	if r.Busy && heldBack >= time.Second/2 { // nobody else does that to it
+		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was held back for %v", heldBack.Round(time.Millisecond))
+	}
+	return r, err
+}
+
+// tryWall runs one probe in the sandbox without limits that it shares with others,
+// which comes with the first.
+func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err error) {
+	if p.walls == nil {
+		s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
+		if err != nil {
+			return r, err
+		}
+		p.walls = s
+	}
+	if a := t.about; a.paths != nil {
+		if t.args = a.paths(ctx, p.walls.Record, p.walls.Supervisor); len(t.args) == 0 {
+			return prove.Report{Probe: t.probe, Tried: a.tried, Happened: a.none, Held: true}, nil
+		}
+	}
+	return p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
+		proc, err := p.walls.Supervisor.Start(ctx, c)
+		if err != nil {
+			return st, err
+		}
+		if st, err = proc.Wait(ctx); err != nil { // it goes on
+			err = errors.Join(err, p.close(ctx))
+		}
+		return st, errors.Join(err, proc.Close())
+	})
+}
+
+// hear has a probe run, and reads what it writes.
+func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
+	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
+		c.Args, c.Dir = slices.Concat(p.program, []string{t.probe}, t.args), p.req.Workspace
+		return run(c)
+	})
+	if err != nil {
+		return prove.Report{}, err
+	}
+	return prove.Read(t.probe, said, st.Signal != 0), nil
+}
+
+// listen has something run, and hears what it writes.
+func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status, text []byte, err error) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return st, nil, err
+	}
+	defer out.Close()
+	said := make(chan []byte, 1)
+	go func() {
+		text, _ := io.ReadAll(io.LimitReader(out, 1<<20)) // what is cut short is no report
+		said <- text
+	}()
+	st, err = run(engine.Command{Env: hostfs.Environ(os.Environ(), nil), Stdout: in})
+	in.Close()
+	return st, <-said, err
+}
+
+// close ends the sandboxes of the walls.
+func (p *prover) close(ctx context.Context) (err error) {
+	for _, s := range []*engine.Session{p.walls, p.other} {
+		if s != nil {
+			err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
+		}
+	}
+	p.walls, p.other = nil, nil
+	return err
+}
+
+// serverTrials ask a server that a sandbox may reach for another name than its own. It
+// is one of this process, which a sandbox of the request's network and that server may
+// reach.
+func (p *prover) serverTrials(ctx context.Context, host *probed) (all []trial) {
+	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
+		return nil
+	}
+	if host.serve(ctx); host.served == "" {
+		host.served = "localhost:" + host.port // which says that it could not be tried
+	}
+	for _, name := range []string{"tls-name", "http-name"} {
+		t := trial{probe: name, args: []string{host.served, noSuchName}, network: p.req.Policy.Network}
+		if host.rules != "" {
+			t.network += "," + host.rules
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// otherTrial starts another sandbox, and goes for it.
+func (p *prover) otherTrial(ctx context.Context) ([]trial, error) {
+	s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
+	if err != nil {
+		return nil, nil //nolint:nilerr // each of the others says why none can be started
+	}
+	p.other = s
+	start, err := prove.StartOf(s.Supervisor.Box.PID())
+	if err != nil {
+		return nil, errors.Join(err, p.close(ctx))
+	}
+	args := []string{strconv.Itoa(s.Supervisor.Box.PID()), start, p.e.cat.Path(s.Record.Name)}
+	for _, t := range s.Record.Trees {
+		if b, err := p.e.engine.Host.BackendOf(ctx, t); err == nil {
+			if f, err := b.LookupFork(ctx, t.Fork); err == nil && f.View.Path != "" {
+				args = append(args, f.View.Path)
+			}
+		}
+	}
+	return []trial{{probe: "other-sandbox", args: args}}, nil
+}

@@ -1,0 +1,18 @@
+package transfer
+
+import (
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// A Client sends states of sandboxes to other machines and receives them. It is a client of an engine.
+type Client struct {
+	engine *engine.Engine
+	cat    *catalog.Catalog
+	notice func(string)
+}
+
+// New returns a Client that works through e.
+func New(e *engine.Engine) *Client {
+	return &Client{engine: e, cat: e.Catalog(), notice: e.Notice}
+}

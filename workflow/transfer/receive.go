@@ -1,0 +1,278 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/parcel"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/sendstream"
+)
+
+// A ReceiveRequest says what is to be made of a parcel.
+type ReceiveRequest struct {
+	// Request is what sandbox is wanted, where a new one is made; without a Name or a
+	// Workspace it has the sender's. Nothing else of the sandbox comes with a parcel:
+	// what it may do is said here.
+	hostfs.Request
+	// State is the name that the state gets; "" is the sender's.
+	State string
+}
+
+// Received says what came.
+type Received struct {
+	Sandbox string `json:"sandbox"`
+	State   string `json:"state"`
+	ID      string `json:"id"`
+	// New: the sandbox was made of it.
+	New bool `json:"new"`
+}
+
+// Receive makes a named state of a parcel. One that is whole becomes a new sandbox
+// of the real machine as it is now, in which the workspace is what was sent; so its
+// base is what is here, and what can be compared and promoted is the difference. One
+// with a base becomes a further state of the sandbox that has the base; its files
+// stay what they are, until it is rolled back to the state.
+//
+// The parcel may be anybody's: nothing of it is a state before all of it is there
+// and is what was sent, and nothing is written but in a fork that no process has.
+// Atomic: after an error, or a crash, there is no such sandbox or state, and nothing
+// of it stays but what the next command takes away, and the stream as far as it came:
+// that is kept in the state directory while there is room, until the rest has come
+// ([Engine.Have] tells [SendRequest] of it), [Engine.Forget] or a week.
+//
+// Errors: errs.ErrCorrupt (cut off, damaged, no parcel), ErrExists (the name, or
+// the state is here), ErrNotFound (the base, the workspace), ErrInterrupted, and
+// those of [Engine.New].
+func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
+	in, l, err := parcel.Open(r)
+	if err != nil {
+		return Received{}, err
+	}
+	if l.Form != snapshot.FormCommands {
+		return Received{}, receiveError(l, errs.ErrNotSupported, "it is in the form "+string(l.Form)+", which this program does not read")
+	}
+	if req.State == "" {
+		req.State = l.State
+	}
+	x := &receiving{e: tr, in: in, label: l, state: req.State}
+	k, err := x.keep(in)
+	if err != nil {
+		return Received{}, err
+	}
+	var got Received
+	if l.Base == "" {
+		got, err = x.asNew(ctx, req.Request)
+	} else {
+		got, err = x.onBase(ctx, req.Name)
+	}
+	return got, k.end(err)
+}
+
+func receiveError(l parcel.Label, kind error, why string, hints ...string) error {
+	return &errs.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
+}
+
+// A receiving is a parcel being made a state.
+type receiving struct {
+	e     *Client
+	in    io.Reader
+	label parcel.Label
+	state string
+}
+
+func (x *receiving) asNew(ctx context.Context, req hostfs.Request) (Received, error) {
+	if req.Name == "" {
+		req.Name = x.label.Sandbox
+	}
+	if req.Workspace == "" {
+		req.Workspace = x.label.Workspace
+		if err := x.e.engine.Host.CheckWorkspace(req.Workspace); err != nil {
+			return Received{}, errors.Join(err, nameWorkspace("snapfs receive -C DIRECTORY"))
+		}
+	}
+	req.Fill = x.fill
+	rec, err := x.e.engine.New(ctx, req)
+	if err != nil {
+		return Received{}, err
+	}
+	return Received{Sandbox: rec.Name, State: x.state, ID: x.label.ID, New: true}, nil
+}
+
+// nameWorkspace tells who receives to name a directory of this machine.
+func nameWorkspace(command string) error {
+	return &errs.Error{Op: "receiving", Kind: errs.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
+}
+
+// fill makes the workspace of a new sandbox what was sent, and its first state of that.
+func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
+	t := rec.Trees[workIn(rec)]
+	places, err := x.write(ctx, rec, t, nil)
+	if err != nil {
+		return err
+	}
+	ids := sandbox.Number(rec)
+	for i, t := range rec.Trees {
+		if err := x.seal(ctx, t, ids[i]); err != nil {
+			return err
+		}
+	}
+	rec.Marks, rec.At = []catalog.Mark{{Name: x.state, Taken: time.Now(), IDs: ids, Sent: x.label.ID, Places: places}}, x.state
+	return nil
+}
+
+func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) error {
+	if err := fault.Point(ctx, "seal what was received"); err != nil {
+		return receiveError(x.label, errs.KindOf(err), err.Error())
+	}
+	b, err := x.e.engine.Host.BackendOf(ctx, t)
+	if err == nil {
+		_, err = b.Seal(ctx, t.Fork, id, snapshot.Idle)
+	}
+	return err
+}
+
+// write carries out the stream in a fork, of its base if there is one, and answers with the
+// [catalog.Mark.Places] of what that makes.
+func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.Mark) ([]string, error) {
+	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	defer fork.Close()
+	places, err := x.e.engine.Host.Places(rec, fork.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if base == nil {
+		if err := hostfs.ClearOut(fork.Dir, places); err != nil {
+			return nil, receiveError(x.label, errs.KindOfFile(err), err.Error())
+		}
+	}
+	left := 0
+	var unknown []string
+	how := sendstream.Options{OnBase: base != nil, Stays: func(path string) { unknown = append(unknown, path) }, LeftOut: func(path, attr string) {
+		if left++; left == 1 {
+			x.e.notice("left out, as only root can set it: " + pathlist.Printable(attr) + " of " + pathlist.Printable(path))
+		}
+	}}
+	for _, p := range places {
+		how.Places = append(how.Places, p.Path)
+	}
+	how.Unknown = how.Places
+	if base != nil {
+		how.Unknown = base.Places
+	}
+	if err := sendstream.Apply(ctx, fork.Dir, x.in, how); err != nil {
+		return nil, err
+	}
+	if left > 1 {
+		x.e.notice("left out as well: " + strconv.Itoa(left-1) + " more such attributes")
+	}
+	made, err := hostfs.PutBack(ctx, fork.Dir, places)
+	if err != nil {
+		return nil, err
+	}
+	unknown = append(unknown, made...)
+	slices.Sort(unknown)
+	return unknown, fork.Settle(ctx)
+}
+
+// onBase adds the state to the sandbox that has its base.
+func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
+	name, err := x.find(name)
+	if err != nil {
+		return Received{}, err
+	}
+	h, err := x.e.engine.Supervise.Hold(ctx, name, "receiving")
+	if err != nil {
+		return Received{}, err
+	}
+	defer h.Release()
+	base, err := x.fits(h.Record)
+	if err != nil {
+		return Received{}, err
+	}
+	i := workIn(h.Record)
+	t := h.Trees[i]
+	id := h.NewSnapshot()
+	t.Fork = h.NewFork()
+	m := catalog.Mark{
+		Name: x.state, Parent: base.Name, Taken: time.Now(), IDs: slices.Clone(base.IDs), Base: base.Base, Sent: x.label.ID,
+	}
+	m.IDs[i] = id
+	err = x.e.engine.Sandboxes.Changing(ctx, h, func() error {
+		trees, forks := []catalog.Tree{t}, []snapshot.ForkID{t.Fork}
+		if err := x.e.engine.Sandboxes.ForkAll(ctx, h.Record, trees, base.IDs[i:i+1], forks); err != nil {
+			return err
+		}
+		if m.Places, err = x.write(ctx, h.Record, t, &base); err != nil {
+			return err
+		}
+		if err := x.seal(ctx, t, id); err != nil {
+			return err
+		}
+		h.Marks = append(h.Marks, m)
+		if err := h.Save(); err != nil {
+			return err
+		}
+		return x.e.engine.Sandboxes.RemoveForks(ctx, trees, forks)
+	})
+	if err != nil {
+		return Received{}, err
+	}
+	h.Release()
+	return Received{Sandbox: name, State: x.state, ID: x.label.ID}, x.e.engine.Sandboxes.SweepLater(ctx)
+}
+
+// find finds the sandbox that has the base: the one that is named, else the one
+// that has the sender's name, else any.
+func (x *receiving) find(name string) (string, error) {
+	records, failures := x.e.cat.List()
+	var found []string
+	for _, r := range records {
+		if slices.ContainsFunc(r.Marks, x.isBase) && (name == "" || r.Name == name) {
+			found = append(found, r.Name)
+		}
+	}
+	switch {
+	case slices.Contains(found, x.label.Sandbox):
+		return x.label.Sandbox, nil
+	case len(found) > 0:
+		return found[0], nil
+	}
+	return "", errors.Join(append(failures, receiveError(x.label, errs.ErrNotFound, "no sandbox here has the state that it builds on",
+		"snapfs send "+x.label.Sandbox+"@"+x.label.State+"   # there, without --base"))...)
+}
+
+func (x *receiving) isBase(m catalog.Mark) bool { return m.Identity() == x.label.Base }
+
+// fits finds the base, and that the state is not here yet.
+func (x *receiving) fits(rec *catalog.Record) (catalog.Mark, error) {
+	if err := catalog.CheckName(x.state); err != nil {
+		return catalog.Mark{}, err
+	}
+	for _, m := range rec.Marks {
+		if m.Identity() == x.label.ID {
+			return m, receiveError(x.label, errs.ErrExists, rec.Name+" has it already, as "+m.Name, "snapfs rollback "+rec.Name+" "+m.Name)
+		}
+	}
+	if _, taken := rec.Mark(x.state); taken {
+		return catalog.Mark{}, receiveError(x.label, errs.ErrExists, rec.Name+" has another state of this name", "snapfs receive "+rec.Name+"@NAME")
+	}
+	i := slices.IndexFunc(rec.Marks, x.isBase)
+	if i < 0 { // it went since
+		return catalog.Mark{}, receiveError(x.label, errs.ErrNotFound, rec.Name+" has not the state that it builds on")
+	}
+	return rec.Marks[i], nil
+}
