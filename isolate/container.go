@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // Container is a set of namespaces with processes in it. All methods are safe for concurrent use.
@@ -23,8 +24,8 @@ type Container struct {
 	// after done is closed.
 	reqMu   sync.Mutex
 	builder *builder
-	regions [2]region // the two parts of the image for requests, used in turn
-	current int       // index of the region written last
+	regions [2]launch.Region // the two parts of the image for requests, used in turn
+	current int              // index of the region written last
 	reports chan report
 	frozen  thawer // undoes a freeze; nil while not frozen
 
@@ -44,7 +45,7 @@ type Container struct {
 }
 
 func planError(err error) error {
-	if errors.Is(err, errImageFull) {
+	if errors.Is(err, launch.ErrImageFull) {
 		return &errs.Error{Op: "starting", Kind: errs.ErrInvalid, Err: unix.E2BIG}
 	}
 	return err
@@ -88,10 +89,10 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 	if c.ended() {
 		return nil, closed("starting")
 	}
-	c.builder.rewind(c.nextRegion())
+	c.builder.Rewind(c.nextRegion())
 	first, l := c.builder.command(command)
-	if c.builder.err != nil {
-		return nil, planError(c.builder.err)
+	if c.builder.Err != nil {
+		return nil, planError(c.builder.Err)
 	}
 	if err := c.submit(first, &command); err != nil {
 		return nil, err
@@ -100,15 +101,15 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 }
 
 // nextRegion returns the region for the next request. The caller holds reqMu.
-func (c *Container) nextRegion() region {
+func (c *Container) nextRegion() launch.Region {
 	c.current = 1 - c.current
 	return c.regions[c.current]
 }
 
 // submit sends pid 1 a request that begins at step first. It does not wait for the report. The caller holds
 // reqMu.
-func (c *Container) submit(first step, command *Command) error {
-	c.builder.p1.enter.next(first)
+func (c *Container) submit(first launch.Step, command *Command) error {
+	c.builder.p1.enter.Next(first)
 	c.builder.resetInbox()
 	var rights []byte
 	var files []*os.File
@@ -141,7 +142,7 @@ func (c *Container) submit(first step, command *Command) error {
 }
 
 // launched waits for the report of the last request and returns the process that it started.
-func (c *Container) launched(l launch) (*Process, error) {
+func (c *Container) launched(l execResult) (*Process, error) {
 	r, ok := c.awaitReport()
 	if !ok {
 		return nil, closed("starting")
@@ -151,8 +152,8 @@ func (c *Container) launched(l launch) (*Process, error) {
 	c.pending = nil
 	c.mu.Unlock()
 	if r.kind == reportRefused {
-		where, errno := c.builder.failure()
-		return nil, &errs.Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno}
+		where, errno := c.builder.Failure()
+		return nil, &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno}
 	}
 	if err := c.builder.outcome(l); err != nil {
 		p.Close() //nolint:errcheck // it never was
@@ -193,7 +194,7 @@ func (c *Container) Root() (*os.File, error) {
 	}
 	fd, err := unix.Openat(c.root, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, hostError("opening the root", err)
+		return nil, launch.HostError("opening the root", err)
 	}
 	return os.NewFile(uintptr(fd), "/"), nil
 }

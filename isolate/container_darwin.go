@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // errLinux is the cause of every [errs.ErrNotSupported] of macOS.
@@ -17,15 +18,6 @@ var errLinux = errors.New("needs Linux")
 
 func unsupported(op string) error {
 	return &errs.Error{Op: op, Kind: errs.ErrNotSupported, Err: errLinux}
-}
-
-func hostError(op string, err error) error {
-	kind := errs.ErrNotSupported
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		kind = kindOf(errno)
-	}
-	return &errs.Error{Op: op, Kind: kind, Err: err}
 }
 
 // Start creates a container that runs its commands under sandbox-exec(1), and runs command in it unless command
@@ -145,7 +137,7 @@ func (c *Container) signal(sig syscall.Signal) error {
 	var failures []error
 	for p := range c.procs {
 		if err := syscall.Kill(-p.pid, sig); err != nil && err != syscall.ESRCH {
-			failures = append(failures, hostError("sending a signal", err))
+			failures = append(failures, launch.HostError("sending a signal", err))
 		}
 	}
 	return errors.Join(failures...)
@@ -185,7 +177,7 @@ func openDirs(mounts []Mount) (dirs []*os.File, err error) {
 		if m.Source == "" {
 			err = unsupported("opening a view")
 		} else if dir, err = os.Open(m.Source); err != nil {
-			err = hostError("opening a view", err)
+			err = launch.HostError("opening a view", err)
 		}
 		if err != nil {
 			for _, d := range dirs {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 func TestStatusAndSignalsPassThrough(t *testing.T) {
@@ -181,7 +182,7 @@ func TestOverlayOfAttachedLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer userns.Close()
-	m, err := overlayInScratch(*overlay(t, "/"), 0, &layers{userns: userns}, 1<<28)
+	m, err := mounts.OverlayInScratch(*overlay(t, "/"), 0, &mounts.Layers{Userns: userns}, 1<<28)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // Dial connects to a TCP port on the container's loopback: 127.0.0.1, then ::1 if 127.0.0.1 refuses. It returns
@@ -72,7 +73,7 @@ func (c *Container) dial(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 		return nil, &errs.Error{Op: "connecting", Path: to.String(), Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 	if err = errors.Join(failed, err); err != nil {
-		return nil, hostError("connecting to "+to.String(), err)
+		return nil, launch.HostError("connecting to "+to.String(), err)
 	}
 	return net.FileConn(f)
 }
@@ -91,10 +92,10 @@ func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	if c.ended() {
 		return nil, closed(op)
 	}
-	c.builder.rewind(c.nextRegion())
+	c.builder.Rewind(c.nextRegion())
 	first := c.builder.openSocket(family)
-	if c.builder.err != nil {
-		return nil, planError(c.builder.err)
+	if c.builder.Err != nil {
+		return nil, planError(c.builder.Err)
 	}
 	if err := c.submit(first, nil); err != nil {
 		return nil, err
@@ -107,22 +108,22 @@ func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 		if r.kind == reportSocket {
 			return os.NewFile(uintptr(r.status), "socket"), nil
 		}
-		where, errno := c.builder.failure()
-		return nil, &errs.Error{Op: where.stage, Kind: kindOf(errno), Err: errno}
+		where, errno := c.builder.Failure()
+		return nil, &errs.Error{Op: where.Stage, Kind: launch.KindOf(errno), Err: errno}
 	case <-c.done:
 		return nil, closed(op)
 	}
 }
 
 // openSocket adds the steps by which pid 1 opens a socket and passes it out, and returns the first of them.
-func (b *builder) openSocket(family int) (first step) {
-	opened, _, _, seq, fds := b.message(reportSocket, 1)
+func (b *builder) openSocket(family int) (first launch.Step) {
+	opened, _, _, seq, fds := b.Message(reportSocket, 1)
 	report := b.report(opened, seq, nil, fds)
-	refused, _, _, seq, _ := b.message(reportRefused, 0)
+	refused, _, _, seq, _ := b.Message(reportRefused, 0)
 	refuse := b.report(refused, seq, nil, nil)
-	b.stage, b.last, b.onErr = "opening a socket", 0, refuse.at
-	first = b.jump()
-	b.do(unix.SYS_SOCKET, num(family), num(unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), num(0)).to(fds[0]).next(report)
-	b.last, b.onErr = 0, b.p1.die.at
+	b.Stage, b.Last, b.OnErr = "opening a socket", 0, refuse.At
+	first = b.Jump()
+	b.Do(unix.SYS_SOCKET, launch.Num(family), launch.Num(unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC), launch.Num(0)).To(fds[0]).Next(report)
+	b.Last, b.OnErr = 0, b.p1.die.At
 	return first
 }

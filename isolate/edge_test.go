@@ -18,6 +18,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // asBothWithTUN is asBoth with a proxy network and with /dev/net/tun accessible to the ordinary user.
@@ -203,7 +204,7 @@ func TestResolverCoversResolvConf(t *testing.T) {
 			tun.Close()
 		}
 		var e *errs.Error
-		if _, _, err := Start(t.Context(), with(scratch(t)), nil); !errors.Is(err, errs.ErrNotFound) || !errors.As(err, &e) || e.Path != resolvPath {
+		if _, _, err := Start(t.Context(), with(scratch(t)), nil); !errors.Is(err, errs.ErrNotFound) || !errors.As(err, &e) || e.Path != mounts.ResolvPath {
 			t.Errorf("without the file: %v", err)
 		}
 	})

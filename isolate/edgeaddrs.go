@@ -3,6 +3,8 @@ package isolate
 import (
 	"net/netip"
 	"strconv"
+
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // EdgeAddrs are the addresses in the network namespace of a container with [NetworkEdge].
@@ -37,24 +39,24 @@ func (s Spec) checkNetwork() error {
 	switch s.Network {
 	case NetworkNone, NetworkHost:
 		if s.Edge != nil {
-			return invalid("network %s has no proxy addresses", s.Network)
+			return mounts.Invalid("network %s has no proxy addresses", s.Network)
 		}
 		return nil
 	case NetworkEdge:
 		if s.Edge == nil {
-			return invalid("network %s needs proxy addresses", s.Network)
+			return mounts.Invalid("network %s needs proxy addresses", s.Network)
 		}
 		return s.Edge.check()
 	}
-	return invalid("unknown network %q: must be none, host or edge", s.Network)
+	return mounts.Invalid("unknown network %q: must be none, host or edge", s.Network)
 }
 
 func (e *EdgeAddrs) check() error {
 	if !e.V4.IsValid() && !e.V6.IsValid() {
-		return invalid("proxy network has no address")
+		return mounts.Invalid("proxy network has no address")
 	}
 	if e.MTU < minMTU || e.MTU > maxMTU {
-		return invalid("proxy network: MTU %d is not between %d and %d", e.MTU, minMTU, maxMTU)
+		return mounts.Invalid("proxy network: MTU %d is not between %d and %d", e.MTU, minMTU, maxMTU)
 	}
 	for _, f := range []struct {
 		own     netip.Prefix
@@ -64,12 +66,12 @@ func (e *EdgeAddrs) check() error {
 		switch {
 		case !f.own.IsValid():
 			if f.gateway.IsValid() {
-				return invalid("proxy network: gateway %s without an address of its family", f.gateway)
+				return mounts.Invalid("proxy network: gateway %s without an address of its family", f.gateway)
 			}
 		case !f.right || f.own.Addr().Zone() != "":
-			return invalid("proxy network: address %s is of the other family or has a zone", f.own)
+			return mounts.Invalid("proxy network: address %s is of the other family or has a zone", f.own)
 		case !f.own.Contains(f.gateway) || f.gateway == f.own.Addr():
-			return invalid("proxy network: gateway %[2]s is not on the link of %[1]s", f.own, f.gateway)
+			return mounts.Invalid("proxy network: gateway %[2]s is not on the link of %[1]s", f.own, f.gateway)
 		}
 	}
 	return nil

@@ -61,18 +61,3 @@ func (e *CommandError) ExitCode() int {
 	}
 	return 126
 }
-
-// kindOf returns the kind of a system call's error.
-func kindOf(errno syscall.Errno) error {
-	switch errno {
-	case syscall.ENOENT, syscall.ENOTDIR:
-		return errs.ErrNotFound
-	case syscall.EPERM, syscall.EACCES:
-		return errs.ErrDenied
-	case syscall.EBUSY:
-		return errs.ErrBusy
-	case syscall.ENOSPC, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN:
-		return errs.ErrNoSpace
-	}
-	return errs.ErrNotSupported
-}

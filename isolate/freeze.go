@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // thawer undoes a freeze.
@@ -46,7 +47,7 @@ func (c *Container) Freeze(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &errs.Error{Op: "freezing", Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
-	return hostError("freezing", err)
+	return launch.HostError("freezing", err)
 }
 
 // syncShown makes FUSE mounts that map ids write back dirty mapped pages. The caller has stopped all writers.
@@ -69,7 +70,7 @@ func (c *Container) Thaw(context.Context) error {
 	thaw := c.frozen
 	c.frozen = nil
 	if err := thaw(); err != nil {
-		return hostError("thawing", err)
+		return launch.HostError("thawing", err)
 	}
 	return nil
 }
@@ -258,7 +259,7 @@ const maxSleepPolls = 16
 
 // signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
 func (c *Container) signalAll(sig unix.Signal) error {
-	c.builder.rewind(c.nextRegion())
+	c.builder.Rewind(c.nextRegion())
 	first := c.builder.broadcast(int(sig))
 	if err := c.submit(first, nil); err != nil {
 		return err
@@ -272,13 +273,13 @@ func (c *Container) signalAll(sig unix.Signal) error {
 }
 
 // broadcast adds the steps of a request to signal every process except pid 1.
-func (b *builder) broadcast(sig int) step {
-	msg, _, _, seq, _ := b.message(reportStarted, 0)
-	b.stage, b.last, b.onErr = "signalling", 0, b.p1.die.at
-	first := b.do(look, b.of(b.p1.request)).to(seq)
-	b.do(unix.SYS_KILL, num(-1), num(sig)).anyhow()
-	b.do(unix.SYS_SENDMSG, num(b.p1.ctl), msg, num(unix.MSG_NOSIGNAL)).anyhow()
-	b.jump().next(b.p1.loop)
+func (b *builder) broadcast(sig int) launch.Step {
+	msg, _, _, seq, _ := b.Message(reportStarted, 0)
+	b.Stage, b.Last, b.OnErr = "signalling", 0, b.p1.die.At
+	first := b.Do(launch.Look, b.Of(b.p1.request)).To(seq)
+	b.Do(unix.SYS_KILL, launch.Num(-1), launch.Num(sig)).Anyhow()
+	b.Do(unix.SYS_SENDMSG, launch.Num(b.p1.ctl), msg, launch.Num(unix.MSG_NOSIGNAL)).Anyhow()
+	b.Jump().Next(b.p1.loop)
 	return first
 }
 

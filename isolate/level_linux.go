@@ -41,7 +41,7 @@ func (s Spec) level(landlock int, missing []string) Level {
 func (b *builder) missing() []string {
 	var parts []string
 	for _, s := range b.optionals {
-		if b.get(s.result) < 0 {
+		if b.Get(s.result) < 0 {
 			parts = append(parts, s.part)
 		}
 	}

@@ -7,8 +7,10 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // Notify replaces the file /run/snapfs/name in the container, atomically, for every process there to read; it
@@ -29,10 +31,10 @@ func (c *Container) Notify(name string, content []byte) error {
 		if own, err := ownMount(root, run); err != nil || !own { // when its mounts are gone, /run is a directory of the tree below
 			return errors.Join(closed("notifying the sandbox"), err)
 		}
-		err = asRoot(int(c.level.IDs.base), func() error { return put(int(run.Fd()), name, content) })
+		err = asRoot(int(c.level.IDs.Base), func() error { return put(int(run.Fd()), name, content) })
 	}
 	if err != nil {
-		return hostError("notifying the sandbox", err)
+		return launch.HostError("notifying the sandbox", err)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ package isolate
 
 import (
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // Reports of pid 1 to its supervisor, each a message on the control socket.
@@ -22,117 +24,92 @@ type report struct {
 	fds                        []int
 }
 
-const reportSize = 16
-
 // pid1 is the part of an image that is the main loop of a container's pid 1: it reaps ended processes, reports
 // to the supervisor, and executes the supervisor's requests.
 type pid1 struct {
-	ctl     int  // pid 1's end of the control socket
-	pts     int  // descriptor of the root of the container's devpts
-	umask   cell // the supervisor's umask, for commands
-	request cell // number of the last request that pid 1 received
-	wakes   cell // a signalfd for SIGCHLD
-	loop    step // every request returns here
-	enter   step // its next step is the first step of the request
-	die     step
+	ctl     int         // pid 1's end of the control socket
+	pts     int         // descriptor of the root of the container's devpts
+	umask   launch.Cell // the supervisor's umask, for commands
+	request launch.Cell // number of the last request that pid 1 received
+	wakes   launch.Cell // a signalfd for SIGCHLD
+	loop    launch.Step // every request returns here
+	enter   launch.Step // its next step is the first step of the request
+	die     launch.Step
 	inbox   int // offset of the msghdr that receives requests
-	fds     [maxRequestFDs]cell
+	fds     [maxRequestFDs]launch.Cell
 }
 
 const maxRequestFDs = 3
 
 // dying adds the steps that end pid 1 after an error.
 func (b *builder) dying() {
-	b.stage = "ending"
-	exit := b.do(unix.SYS_EXIT_GROUP, num(1))
-	exit.fail(exit)
+	b.Stage = "ending"
+	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))
+	exit.Fail(exit)
 	b.p1.die = exit
-	b.last = 0
-	b.onErr = exit.at
+	b.Last = 0
+	b.OnErr = exit.At
 }
 
 // newInbox reserves the memory that receives requests. The supervisor resets it before each request, because
 // the kernel writes to it.
 func (b *builder) newInbox() {
-	data := b.newCell(0)
+	data := b.NewCell(0)
 	b.p1.request = data
-	iov := b.words(b.addr(int(data)), 4)
-	control := b.take(unix.CmsgSpace(4 * maxRequestFDs))
+	iov := b.Words(b.Addr(int(data)), 4)
+	control := b.Take(unix.CmsgSpace(4 * maxRequestFDs))
 	for i := range b.p1.fds {
-		b.p1.fds[i] = cell(control + unix.CmsgLen(0) + 4*i)
+		b.p1.fds[i] = launch.Cell(control + unix.CmsgLen(0) + 4*i)
 	}
-	b.p1.inbox = b.take(56)
-	b.put64(b.p1.inbox+16, iov.v)
-	b.put64(b.p1.inbox+24, 1)
-	b.put64(b.p1.inbox+32, b.addr(control))
+	b.p1.inbox = b.Take(56)
+	b.Put64(b.p1.inbox+16, iov.V)
+	b.Put64(b.p1.inbox+24, 1)
+	b.Put64(b.p1.inbox+32, b.Addr(control))
 	b.resetInbox()
 }
 
 func (b *builder) resetInbox() {
-	b.put64(b.p1.inbox+40, uint64(unix.CmsgSpace(4*maxRequestFDs)))
+	b.Put64(b.p1.inbox+40, uint64(unix.CmsgSpace(4*maxRequestFDs)))
 	for _, c := range b.p1.fds {
-		b.put32(int(c), ^uint32(0))
+		b.Put32(int(c), ^uint32(0))
 	}
-}
-
-// message lays out a report with n descriptors. It returns the msghdr and the cells of the fields and
-// descriptors.
-func (im *image) message(kind, n int) (msg arg, pid, status, request cell, fds []cell) {
-	data := im.take(reportSize)
-	im.put32(data, uint32(kind))
-	iov := im.words(im.addr(data), reportSize)
-	var control, size uint64
-	if n > 0 {
-		at := im.take(unix.CmsgSpace(4 * n))
-		im.put64(at, uint64(unix.CmsgLen(4*n)))
-		im.put32(at+8, unix.SOL_SOCKET)
-		im.put32(at+12, unix.SCM_RIGHTS)
-		for i := range n {
-			c := cell(at + unix.CmsgLen(0) + 4*i)
-			im.put32(int(c), ^uint32(0))
-			fds = append(fds, c)
-		}
-		control, size = im.addr(at), uint64(unix.CmsgLen(4*n))
-	}
-	msg = im.words(0, 0, iov.v, 1, control, size, 0)
-	return msg, cell(data + 4), cell(data + 8), cell(data + 12), fds
 }
 
 // serve adds the main loop, to which the other steps return. Reports are sent in the order of events: a process
 // is reported as started before it is reported as ended, and the container as idle after all of them.
 func (b *builder) serve() {
-	b.stage = "waiting"
-	b.last = 0
-	ctl := num(b.p1.ctl)
-	poll := b.take(16)
-	b.put32(poll, uint32(b.p1.ctl))
-	b.put32(poll+4, unix.POLLIN)
-	b.put32(poll+12, unix.POLLIN)
-	b.p1.wakes = cell(poll + 8)
+	b.Stage = "waiting"
+	b.Last = 0
+	ctl := launch.Num(b.p1.ctl)
+	poll := b.Take(16)
+	b.Put32(poll, uint32(b.p1.ctl))
+	b.Put32(poll+4, unix.POLLIN)
+	b.Put32(poll+12, unix.POLLIN)
+	b.p1.wakes = launch.Cell(poll + 8)
 
-	exited, pid, status, _, _ := b.message(reportExited, 0)
-	reap := b.do(unix.SYS_WAIT4, num(-1), b.at(status), num(unix.WNOHANG|unix.WALL), num(0)).to(pid)
-	b.do(unix.SYS_SENDMSG, ctl, exited, num(unix.MSG_NOSIGNAL)).next(reap)
+	exited, pid, status, _, _ := b.Message(reportExited, 0)
+	reap := b.Do(unix.SYS_WAIT4, launch.Num(-1), b.At(status), launch.Num(unix.WNOHANG|unix.WALL), launch.Num(0)).To(pid)
+	b.Do(unix.SYS_SENDMSG, ctl, exited, launch.Num(unix.MSG_NOSIGNAL)).Next(reap)
 
-	idle, _, _, seen, _ := b.message(reportIdle, 0)
-	none := b.do(look, b.of(b.p1.request)).to(seen)
-	b.do(unix.SYS_SENDMSG, ctl, idle, num(unix.MSG_NOSIGNAL))
-	sleep := b.do(unix.SYS_PPOLL, num(b.addr(poll)), num(2), num(0), num(0), num(0)).anyhow()
-	reap.expect(none).zero(sleep)
+	idle, _, _, seen, _ := b.Message(reportIdle, 0)
+	none := b.Do(launch.Look, b.Of(b.p1.request)).To(seen)
+	b.Do(unix.SYS_SENDMSG, ctl, idle, launch.Num(unix.MSG_NOSIGNAL))
+	sleep := b.Do(unix.SYS_PPOLL, launch.Num(b.Addr(poll)), launch.Num(2), launch.Num(0), launch.Num(0), launch.Num(0)).Anyhow()
+	reap.Expect(none).Zero(sleep)
 
-	receive := b.do(unix.SYS_RECVMSG, ctl, num(b.addr(b.p1.inbox)), num(unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)).zero(b.p1.die)
-	b.p1.enter = b.jump().next(reap)
-	drain := b.do(unix.SYS_READ, b.of(b.p1.wakes), num(b.addr(b.take(128))), num(128))
-	drain.next(reap).zero(reap).expect(reap)
-	receive.expect(drain)
+	receive := b.Do(unix.SYS_RECVMSG, ctl, launch.Num(b.Addr(b.p1.inbox)), launch.Num(unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)
+	b.p1.enter = b.Jump().Next(reap)
+	drain := b.Do(unix.SYS_READ, b.Of(b.p1.wakes), launch.Num(b.Addr(b.Take(128))), launch.Num(128))
+	drain.Next(reap).Zero(reap).Expect(reap)
+	receive.Expect(drain)
 	b.p1.loop = reap
-	b.last = 0
+	b.Last = 0
 }
 
 // watch adds the steps that wake pid 1 when a process ends.
 func (b *builder) watch() {
-	b.stage = "watching for ended processes"
-	ended := b.words(1 << (unix.SIGCHLD - 1))
-	b.do(unix.SYS_RT_SIGPROCMASK, num(unix.SIG_SETMASK), ended, num(0), num(8))
-	b.do(unix.SYS_SIGNALFD4, num(-1), ended, num(8), num(unix.SFD_NONBLOCK|unix.SFD_CLOEXEC)).to(b.p1.wakes)
+	b.Stage = "watching for ended processes"
+	ended := b.Words(1 << (unix.SIGCHLD - 1))
+	b.Do(unix.SYS_RT_SIGPROCMASK, launch.Num(unix.SIG_SETMASK), ended, launch.Num(0), launch.Num(8))
+	b.Do(unix.SYS_SIGNALFD4, launch.Num(-1), ended, launch.Num(8), launch.Num(unix.SFD_NONBLOCK|unix.SFD_CLOEXEC)).To(b.p1.wakes)
 }

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // Start creates the container that spec describes and, unless command is nil, runs command as its first
@@ -45,20 +47,20 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err
 	}
-	im, err := newImage()
+	im, err := launch.NewImage()
 	if err != nil {
 		return nil, &errs.Error{Op: "starting", Kind: errs.ErrNoSpace, Err: err}
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		im.free()
+		im.Free()
 		return nil, &errs.Error{Op: "starting", Kind: errs.ErrNoSpace, Err: err}
 	}
 	b := &Prepared{command: command}
 	if command != nil {
 		b.streams, err = command.duplicate()
 	}
-	build := &builder{image: im, spec: spec, host: callerFacts(&spec)}
+	build := &builder{Planner: mounts.NewPlanner(im, spec.trees()), spec: spec, host: callerFacts(&spec)}
 	build.p1.ctl = ends[1]
 	var pid, pidfd int
 	if err == nil {
@@ -67,7 +69,7 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	closeAll(append(b.streams, ends[1]))
 	if err != nil {
 		unix.Close(ends[0])
-		im.free()
+		im.Free()
 		return nil, err
 	}
 	b.container = &Container{
@@ -108,9 +110,9 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 		return nil, nil, p.fail(err)
 	}
 	c.level = spec.level(c.builder.host.landlock, c.builder.missing())
-	c.level.Shifted = c.builder.shiftedTrees()
-	c.shown = c.builder.shownRoots()
-	c.regions = c.builder.regions()
+	c.level.Shifted = c.builder.ShiftedTrees()
+	c.shown = c.builder.ShownRoots()
+	c.regions = c.builder.Regions()
 	c.reqMu.Lock()
 	go c.serve()
 	var proc *Process
@@ -137,12 +139,12 @@ func (p *Prepared) Close() error {
 func (p *Prepared) fail(err error) error {
 	p.container.kill()
 	p.container.end()
-	if _, errno := p.container.builder.failure(); errno != 0 && !errors.Is(err, errs.ErrInterrupted) {
+	if _, errno := p.container.builder.Failure(); errno != 0 && !errors.Is(err, errs.ErrInterrupted) {
 		err = p.container.startError()
 	}
-	later(p.container.builder.closeLater...)
-	closeFiles(p.container.builder.shownRoots())
-	p.container.builder.free()
+	mounts.CloseInBackground(p.container.builder.CloseLater...)
+	mounts.CloseFiles(p.container.builder.ShownRoots())
+	p.container.builder.Free()
 	return err
 }
 

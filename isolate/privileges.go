@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/isolate/internal/filter"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // capability is one that root has inside a container with [Own], over the container's own namespaces.
@@ -50,23 +51,23 @@ func (s Spec) capabilities() uint64 {
 // Spec. The filter is loaded last: it forbids most calls of the other steps.
 func (b *builder) giveUp() {
 	set := b.spec.capabilities()
-	b.stage = "dropping capabilities"
+	b.Stage = "dropping capabilities"
 	for c := 0; c <= lastCapability; c++ {
 		if set&(1<<c) == 0 {
-			b.do(unix.SYS_PRCTL, num(unix.PR_CAPBSET_DROP), num(c)).quiet(unix.EINVAL)
+			b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAPBSET_DROP), launch.Num(c)).Quiet(unix.EINVAL)
 		}
 	}
-	b.do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_CLEAR_ALL), num(0), num(0), num(0)).quiet(unix.EINVAL)
-	header := b.words(unix.LINUX_CAPABILITY_VERSION_3)
+	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAP_AMBIENT), launch.Num(unix.PR_CAP_AMBIENT_CLEAR_ALL), launch.Num(0), launch.Num(0), launch.Num(0)).Quiet(unix.EINVAL)
+	header := b.Words(unix.LINUX_CAPABILITY_VERSION_3)
 	low, high := uint32(set), uint32(set>>32)
-	at := b.take(24)
+	at := b.Take(24)
 	for i, v := range []uint32{low, low, 0, high, high, 0} { // effective, permitted, inheritable
-		b.put32(at+4*i, v)
+		b.Put32(at+4*i, v)
 	}
-	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))
+	b.Do(unix.SYS_CAPSET, header, launch.Num(b.Addr(at)))
 
-	b.stage = "forbidding new privileges"
-	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	b.Stage = "forbidding new privileges"
+	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NO_NEW_PRIVS), launch.Num(1), launch.Num(0), launch.Num(0), launch.Num(0))
 	b.scope()
 	b.filterCalls()
 }
@@ -85,19 +86,19 @@ func (b *builder) scope() {
 	if b.host.landlock < scopeABI {
 		return
 	}
-	b.stage = "entering a Landlock domain"
-	rules := b.do(unix.SYS_LANDLOCK_CREATE_RULESET, b.words(0, 0, scopeAbstractSocket|scopeSignal), num(24), num(0)).result()
-	b.do(unix.SYS_LANDLOCK_RESTRICT_SELF, b.of(rules), num(0))
-	b.do(unix.SYS_CLOSE, b.of(rules))
+	b.Stage = "entering a Landlock domain"
+	rules := b.Do(unix.SYS_LANDLOCK_CREATE_RULESET, b.Words(0, 0, scopeAbstractSocket|scopeSignal), launch.Num(24), launch.Num(0)).Result()
+	b.Do(unix.SYS_LANDLOCK_RESTRICT_SELF, b.Of(rules), launch.Num(0))
+	b.Do(unix.SYS_CLOSE, b.Of(rules))
 }
 
 // filterCalls adds the step that loads the system call filter. The table is part of the program's data, so pid
 // 1 has it at the same address.
 func (b *builder) filterCalls() {
-	b.stage = "loading the system call filter"
-	program := b.take(16)
-	b.put32(program, uint32(len(filter.Program)))
-	b.put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
+	b.Stage = "loading the system call filter"
+	program := b.Take(16)
+	b.Put32(program, uint32(len(filter.Program)))
+	b.Put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
 	b.optional(partSeccomp,
-		b.do(unix.SYS_SECCOMP, num(unix.SECCOMP_SET_MODE_FILTER), num(0), num(b.addr(program))))
+		b.Do(unix.SYS_SECCOMP, launch.Num(unix.SECCOMP_SET_MODE_FILTER), launch.Num(0), launch.Num(b.Addr(program))))
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // Process is a program that Start or Exec started in a container.
@@ -88,7 +89,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	case errors.Is(err, unix.EINVAL):
 		return &errs.Error{Op: "sending a signal", Kind: errs.ErrInvalid, Err: err}
 	}
-	return hostError("sending a signal", err)
+	return launch.HostError("sending a signal", err)
 }
 
 // PTY returns the outer end of the process's terminal, or nil. Reading it fails with EIO once no process in the

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/probe"
-	"golang.org/x/sys/unix"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // Process is a program that Start or Exec started in a container.
@@ -38,7 +40,7 @@ func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, hostError("starting", err)
+		return nil, launch.HostError("starting", err)
 	}
 	defer null.Close()
 	streams := []*os.File{c.Stdin, c.Stdout, c.Stderr}
@@ -57,7 +59,7 @@ func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 		Dir: b.spec.place(c.Dir), Env: c.Env, Files: streams, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		return nil, hostError("starting "+probe.SandboxExec, err)
+		return nil, launch.HostError("starting "+probe.SandboxExec, err)
 	}
 	p := &Process{pid: proc.Pid, done: make(chan struct{})}
 	if len(b.procs) == 0 && isClosed(b.idle) {
@@ -147,7 +149,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return nil
 	}
 	if err := syscall.Kill(p.pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return hostError("sending a signal", err)
+		return launch.HostError("sending a signal", err)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // Rlimit is a resource limit of each process and its children (getrlimit(2)). A process may lower both numbers
@@ -55,11 +57,11 @@ func checkRlimits(list []Rlimit) error {
 	for _, r := range list {
 		switch {
 		case r.Resource < 0 || r.Resource >= len(rlimitNames):
-			return invalid("unknown resource limit %d", r.Resource)
+			return mounts.Invalid("unknown resource limit %d", r.Resource)
 		case seen[r.Resource]:
-			return invalid("limit %s is given twice", rlimitNames[r.Resource])
+			return mounts.Invalid("limit %s is given twice", rlimitNames[r.Resource])
 		case r.Cur > r.Max:
-			return invalid("limit %s: the soft limit exceeds the hard limit", r)
+			return mounts.Invalid("limit %s: the soft limit exceeds the hard limit", r)
 		}
 		seen[r.Resource] = true
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // setRlimits sets the limits of commands started from now on. The supervisor cannot give a higher hard limit
@@ -74,17 +75,17 @@ func (b *builder) limitForks() {
 			cur = r.Cur
 		}
 	}
-	stage := b.stage
-	b.stage = "setting limits"
-	b.do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NPROC), b.words(cur, b.nproc.Max), num(0))
-	b.stage = stage
+	stage := b.Stage
+	b.Stage = "setting limits"
+	b.Do(unix.SYS_PRLIMIT64, launch.Num(0), launch.Num(unix.RLIMIT_NPROC), b.Words(cur, b.nproc.Max), launch.Num(0))
+	b.Stage = stage
 }
 
 // limitCommand adds the steps by which a command's process limits itself, just before it executes the command.
 // The steps after them need no memory or descriptors.
 func (b *builder) limitCommand() {
-	b.stage = "setting limits"
+	b.Stage = "setting limits"
 	for _, r := range b.rlimits {
-		b.do(unix.SYS_PRLIMIT64, num(0), num(r.Resource), b.words(r.Cur, r.Max), num(0))
+		b.Do(unix.SYS_PRLIMIT64, launch.Num(0), launch.Num(r.Resource), b.Words(r.Cur, r.Max), launch.Num(0))
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // awaitReady waits until pid 1 reports that the container is complete.
@@ -21,8 +23,8 @@ func (c *Container) awaitReady() error {
 		}
 		c.handle(r)
 		if r.kind != reportRoot {
-			later(c.builder.closeLater...)
-			c.builder.closeLater = nil
+			mounts.CloseInBackground(c.builder.CloseLater...)
+			c.builder.CloseLater = nil
 			return nil
 		}
 	}
@@ -41,7 +43,7 @@ func (c *Container) serve() {
 	close(c.done)
 	c.reqMu.Lock() // another goroutine may still read the cause of a failed request
 	defer c.reqMu.Unlock()
-	c.builder.free()
+	c.builder.Free()
 }
 
 // end waits for pid 1, which the kernel reaps after every other process of its namespace, and closes all
@@ -55,13 +57,11 @@ func (c *Container) end() {
 			}
 		}
 	}
-	forkers.mu.Lock()
-	forkers.count(c.builder.thread, -1)
-	forkers.mu.Unlock()
+	launch.ReleaseThread(c.builder.thread)
 	if tun := c.Tun(); tun != nil {
-		later(tun) // in the background: the kernel waits until the interface is gone
+		mounts.CloseInBackground(tun) // in the background: the kernel waits until the interface is gone
 	}
-	closeFiles(c.shown)
+	mounts.CloseFiles(c.shown)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, fd := range []*int{&c.ctl, &c.pidfd, &c.root} {
@@ -81,15 +81,15 @@ func (c *Container) end() {
 
 // startError returns the reason why pid 1 ended before the container was complete.
 func (c *Container) startError() error {
-	where, errno := c.builder.failure()
+	where, errno := c.builder.Failure()
 	if errno == 0 {
 		return &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: errors.New("pid 1 was killed")}
 	}
-	hints := edgeHints(where.path, errno)
+	hints := edgeHints(where.Path, errno)
 	if hints == nil {
 		hints = hintsFor(errno)
 	}
-	return &errs.Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hints}
+	return &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno, Hints: hints}
 }
 
 // handle processes one report.
@@ -139,7 +139,7 @@ var errEnded = errors.New("pid 1 has ended")
 
 // receive waits for the next report of pid 1.
 func receive(ctl int) (report, error) {
-	var data [reportSize]byte
+	var data [launch.ReportSize]byte
 	var control [64]byte
 	n, nc, _, _, err := unix.Recvmsg(ctl, data[:], control[:], unix.MSG_CMSG_CLOEXEC)
 	for errors.Is(err, unix.EINTR) {
@@ -148,7 +148,7 @@ func receive(ctl int) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	if n != reportSize {
+	if n != launch.ReportSize {
 		return report{}, errEnded
 	}
 	field := func(i int) int { return int(int32(binary.NativeEndian.Uint32(data[4*i:]))) }

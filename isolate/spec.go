@@ -1,11 +1,12 @@
 package isolate
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
 	"strings"
+
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // Spec is the policy of a container: what its processes may see and do. It is a plain value; nothing happens
@@ -50,66 +51,6 @@ type Spec struct {
 	BestEffort bool
 }
 
-// Shifter starts a process that serves the directory tree through the FUSE device dev, with user and group ids
-// increased by base, as package isolate/idmap does. The caller closes both descriptors. The process ends when
-// the last mount of its filesystem is gone.
-type Shifter func(ctx context.Context, dev, tree *os.File, base uint32) error
-
-// Mount is one tree of a container: exactly one of Overlay, Source, Skeleton and Served. Devices in it have no
-// effect, nor, because of no_new_privs, have set-id bits.
-type Mount struct {
-	// Target is its absolute, clean path inside the container.
-	Target string
-	// Overlay is mounted at Target.
-	Overlay *Overlay
-	// Source is the host's directory or file that is bound at Target. Filesystems mounted below it are included
-	// only under [Same], where the kernel insists on it.
-	Source string
-	// Skeleton is a host directory whose first level is copied into a fresh read-only tmpfs: directories empty,
-	// symbolic links as they are, and, under [Same], files bound. It serves as "/" where the kernel refuses an
-	// overlay of the real root.
-	Skeleton string
-	// Served mounts a tree that a FUSE server outside of the container serves.
-	Served Served
-	// ReadOnly forbids writes to the tree, but not to mounts in it.
-	ReadOnly bool
-	// MayVanish: other programs create and remove Source, or the lowest layer, at any time. If it does not
-	// exist, the container has nothing at Target. For [Same] only.
-	MayVanish bool
-}
-
-// Served is a tree that a FUSE server serves.
-type Served interface {
-	// Mount mounts the tree, detached, and returns a descriptor of its root.
-	Mount(ctx context.Context, readOnly bool) (fd int, err error)
-}
-
-// Overlay is one mount of the kernel's overlayfs.
-type Overlay struct {
-	// Lower are the read-only layers, topmost first; at least one unless Base is set.
-	Lower []string
-	// Base are FUSE layers below all of Lower, topmost first. Together they are one tree; a single one of them
-	// is not.
-	Base []Served
-	// Upper and Work are the writable layer and its work directory, or both empty for a read-only tree. Upper
-	// lies in the parent of Work.
-	Upper, Work string
-	// UserXattr makes overlayfs store its records in user.* attributes. Kernels demand it under [Same], and it
-	// excludes redirect_dir and metacopy.
-	UserXattr bool
-	// Nested: the last of Lower contains the other layers, which the kernel refuses. It is wrapped in an
-	// overlay of its own.
-	Nested bool
-}
-
-// alone returns the layer of a read-only overlay with only one layer, which is bound instead, or "".
-func (o *Overlay) alone() string {
-	if o.Upper == "" && len(o.Base) == 0 && len(o.Lower) == 1 {
-		return o.Lower[0]
-	}
-	return ""
-}
-
 // Network is the network of a container.
 type Network string
 
@@ -127,22 +68,27 @@ const (
 	NetworkEdge Network = "edge"
 )
 
-// IDs maps the users of a container to users of the host.
-type IDs struct{ base, size uint32 }
+// Types of package mounts that are part of a [Spec].
+type (
+	Mount   = mounts.Mount
+	Overlay = mounts.Overlay
+	Served  = mounts.Served
+	IDs     = mounts.IDs
+	Shifter = mounts.Shifter
+)
 
-// Same maps only the caller's own user and group, to themselves; all other ids appear as nobody. It needs no
-// privilege.
-var Same = IDs{}
+// Same maps only the caller's own user and group, to themselves: see [mounts.Same].
+var Same = mounts.Same
 
-// Own maps the ids 0 to 65535 inside to 65536 ids of the host from base on, which no user should have. Files
-// keep their real owners on disk, by id-mapped mounts or by Shift. Own needs root, and Linux 5.19 for overlays.
-func Own(base uint32) IDs { return IDs{base: base, size: 1 << 16} }
+// Own maps the ids of a container to 65536 ids of the host from base on: see [mounts.Own].
+func Own(base uint32) IDs { return mounts.Own(base) }
 
-func (i IDs) String() string {
-	if i == Same {
-		return "same"
+// trees returns the part of the policy that the file tree depends on.
+func (s Spec) trees() mounts.Spec {
+	return mounts.Spec{
+		Mounts: s.Mounts, Tmp: s.Tmp, Hide: s.Hide, ReadOnly: s.ReadOnly, Resolver: s.Resolver, IDs: s.IDs,
+		HostNetwork: s.Network == NetworkHost, Shift: s.Shift,
 	}
-	return fmt.Sprintf("%d+%d", i.base, i.size)
 }
 
 // String describes the whole policy, one part on each line.
@@ -176,34 +122,6 @@ func (s Spec) String() string {
 	}
 	if s.BestEffort {
 		fmt.Fprintln(&b, "best effort")
-	}
-	return b.String()
-}
-
-func (m Mount) String() string {
-	var b strings.Builder
-	b.WriteString(m.Target)
-	switch {
-	case m.Overlay != nil:
-		b.WriteString(" overlay " + strings.Join(m.Overlay.Lower, ":"))
-		if len(m.Overlay.Base) > 0 {
-			b.WriteString(" above what is served")
-		}
-		if m.Overlay.Upper != "" {
-			b.WriteString(" upper " + m.Overlay.Upper)
-		}
-	case m.Source != "":
-		b.WriteString(" bind " + m.Source)
-	case m.Skeleton != "":
-		b.WriteString(" skeleton " + m.Skeleton)
-	case m.Served != nil:
-		b.WriteString(" served")
-	}
-	if m.ReadOnly {
-		b.WriteString(" read-only")
-	}
-	if m.MayVanish {
-		b.WriteString(" if it is there")
 	}
 	return b.String()
 }

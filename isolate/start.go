@@ -3,21 +3,23 @@
 package isolate
 
 import (
+	"context"
+	"runtime"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/isolate/internal/nofile"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // fork starts pid 1 with the steps that precede equip. supervisor is the supervisor's end of the control
-// socket. The kernel kills pid 1 when this thread ends: see [onOwnThread].
+// socket. The kernel kills pid 1 when this thread ends: see [launch.OnOwnThread].
 func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
 	b.dying()
-	b.stage = "starting pid 1"
-	first := b.do(unix.SYS_CLOSE, num(keeper))
-	b.do(unix.SYS_SETSID)
+	b.Stage = "starting pid 1"
+	first := b.Do(unix.SYS_CLOSE, launch.Num(keeper))
+	b.Do(unix.SYS_SETSID)
 	if b.spec.IDs == Same {
 		b.maps()
 	}
@@ -28,13 +30,10 @@ func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
 		b.makeEdge()
 	}
 	b.await()
-	forkers.mu.Lock()
-	defer forkers.mu.Unlock()
-	pid, pidfd, b.thread, err = b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID, b.host.birth)
+	pid, pidfd, b.thread, err = b.StartPID1(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID, b.host.birth)
 	if err != nil {
 		return 0, -1, cloneError(err)
 	}
-	forkers.count(b.thread, 1)
 	return pid, pidfd, nil
 }
 
@@ -44,74 +43,75 @@ func (b *builder) equip(pid, ctl int) error {
 		return err
 	}
 	if b.spec.IDs != Same {
-		if err := b.mapIDs(pid); err != nil {
+		if err := b.MapIDs(pid); err != nil {
 			return err
 		}
 		b.becomeRoot()
 		b.seal()
 	}
-	b.stage = "setting what processes inherit"
-	b.p1.umask = b.newCell(0)
-	b.do(unix.SYS_UMASK, num(0)).to(b.p1.umask)
+	b.Stage = "setting what processes inherit"
+	b.p1.umask = b.NewCell(0)
+	b.Do(unix.SYS_UMASK, launch.Num(0)).To(b.p1.umask)
 	if b.spec.Network != NetworkHost {
 		b.loopback()
 	}
-	b.private = b.makePrivate()
-	b.receivePremounts()
-	if b.err != nil {
-		return planError(b.err)
+	b.MakePrivate()
+	b.Stage = "receiving the mounts"
+	b.receive(b.PremountMessage())
+	if b.Err != nil {
+		return planError(b.Err)
 	}
 	return b.resume(ctl, nil)
 }
 
 // complete adds the rest of the image: the trees of spec, the privileges that pid 1 drops, its main loop, and
 // the start of the command unless command is nil. streams are the command's descriptors in pid 1.
-func (b *builder) complete(spec Spec, command *Command, streams []int) (launch, error) {
-	b.spec = spec
+func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
+	b.spec, b.Planner.Spec = spec, spec.trees()
 	if err := b.setRlimits(spec.Rlimits); err != nil {
-		return launch{}, err
+		return execResult{}, err
 	}
-	last := b.last
+	last := b.Last
 	b.newInbox()
 	b.p1.pts = freeNumber(slices.Concat(streams, []int{b.p1.ctl}))
 	b.serve()
-	b.last = last
+	b.Last = last
 
-	b.planPremounts()
+	b.PlanPremounts()
 	if spec.Hostname != "" {
-		b.stage = "setting the host name"
-		b.do(unix.SYS_SETHOSTNAME, b.str(spec.Hostname), num(len(spec.Hostname)))
+		b.Stage = "setting the host name"
+		b.Do(unix.SYS_SETHOSTNAME, b.Str(spec.Hostname), launch.Num(len(spec.Hostname)))
 	}
-	b.tree()
+	b.Assemble()
 	b.sendRoot()
-	b.stage = "keeping the terminals"
-	b.do(unix.SYS_DUP3, b.of(b.private.pts), num(b.p1.pts), num(unix.O_CLOEXEC)).quiet(unix.EINVAL)
+	b.Stage = "keeping the terminals"
+	b.Do(unix.SYS_DUP3, b.Of(b.Terminals()), launch.Num(b.p1.pts), launch.Num(unix.O_CLOEXEC)).Quiet(unix.EINVAL)
 	b.closeAll(slices.Concat(streams, []int{b.p1.ctl, b.p1.pts}))
 	b.limit()
 	b.forget()
 	b.watch()
 	b.giveUp()
-	ready := b.jump().next(b.p1.loop)
+	ready := b.Jump().Next(b.p1.loop)
 	if command == nil {
 		// The loop finds no process and first reports that the container is idle.
-		return launch{}, planError(b.err)
+		return execResult{}, planError(b.Err)
 	}
 	for i, fd := range streams {
-		b.put32(int(b.p1.fds[i]), uint32(fd))
+		b.Put32(int(b.p1.fds[i]), uint32(fd))
 	}
 	begin, l := b.command(*command)
-	ready.next(begin)
-	return l, planError(b.err)
+	ready.Next(begin)
+	return l, planError(b.Err)
 }
 
 // await adds the step at which pid 1 waits for resume. The steps after it may be written meanwhile.
 func (b *builder) await() {
-	data := b.words(b.addr(int(b.newCell(0))), 1)
-	b.receive(b.words(0, 0, data.v, 1, 0, 0, 0))
+	data := b.Words(b.Addr(int(b.NewCell(0))), 1)
+	b.receive(b.Words(0, 0, data.V, 1, 0, 0, 0))
 }
 
-func (b *builder) receive(message arg) {
-	b.do(unix.SYS_RECVMSG, num(b.p1.ctl), message, num(unix.MSG_CMSG_CLOEXEC)).zero(b.p1.die)
+func (b *builder) receive(message launch.Arg) {
+	b.Do(unix.SYS_RECVMSG, launch.Num(b.p1.ctl), message, launch.Num(unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)
 }
 
 // resume continues pid 1 at await and sends it descriptors.
@@ -121,9 +121,19 @@ func (b *builder) resume(ctl int, fds []int) error {
 		rights = unix.UnixRights(fds...)
 	}
 	if err := unix.Sendmsg(ctl, []byte{0}, rights, nil, unix.MSG_NOSIGNAL); err != nil {
-		return hostError("resuming pid 1", err)
+		return launch.HostError("resuming pid 1", err)
 	}
 	return nil
+}
+
+// sendPremounts makes the mounts that pid 1 waits for and sends them through the control socket ctl.
+func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
+	fds, err := b.MakePremounts(ctx)
+	if err == nil {
+		err = b.resume(ctl, fds)
+	}
+	runtime.KeepAlive(b.CloseLater)
+	return err
 }
 
 // freeNumber returns the lowest number above 2 that is not in used.
@@ -147,91 +157,39 @@ var unshared = [...]struct {
 // namespace begins there. A best effort does without namespaces that the kernel lacks, but never without the
 // network namespace.
 func (b *builder) unshare() {
-	b.stage = "making namespaces"
+	b.Stage = "making namespaces"
 	all := 0
 	for _, ns := range unshared {
 		switch {
 		case ns.flag == unix.CLONE_NEWNET && b.spec.Network == NetworkHost:
 		case ns.flag != unix.CLONE_NEWNET && b.spec.BestEffort:
-			b.optional("namespace "+ns.name, b.do(unix.SYS_UNSHARE, num(ns.flag)))
+			b.optional("namespace "+ns.name, b.Do(unix.SYS_UNSHARE, launch.Num(ns.flag)))
 		default:
 			all |= ns.flag
 		}
 	}
-	b.do(unix.SYS_UNSHARE, num(all))
+	b.Do(unix.SYS_UNSHARE, launch.Num(all))
 }
 
 // limit adds the step that restores the limit of open files that the supervisor was started with. Earlier steps
 // of pid 1 may need more.
 func (b *builder) limit() {
-	b.stage = "setting limits"
+	b.Stage = "setting limits"
 	if limit, ok := nofile.Given(); ok {
-		b.do(unix.SYS_PRLIMIT64, num(0), num(unix.RLIMIT_NOFILE), b.words(limit.Cur, limit.Max), num(0))
+		b.Do(unix.SYS_PRLIMIT64, launch.Num(0), launch.Num(unix.RLIMIT_NOFILE), b.Words(limit.Cur, limit.Max), launch.Num(0))
 	}
-}
-
-// tree adds the steps that assemble the container's file tree.
-func (b *builder) tree() {
-	b.makeTrees()
-	b.makeShared()
-	b.pivot()
-	b.stage = "attaching the trees"
-	pins := b.spec.pins()
-	b.pin(pins[0])
-	for i, m := range b.spec.Mounts[1:] {
-		if !underPrivate(m.Target) {
-			b.attachTree(i + 1)
-			b.pin(pins[i+1])
-		}
-	}
-	for _, f := range b.files {
-		b.attach(b.of(f.mount), f.to, false).quiet(unix.EBUSY, unix.EBADF)
-	}
-	b.attachPrivate(&b.private)
-	b.stage = "attaching the trees"
-	for i, m := range b.spec.Mounts[1:] {
-		if underPrivate(m.Target) {
-			b.makeDirs(m.Target)
-			b.attachTree(i + 1)
-			b.pin(pins[i+1])
-		}
-	}
-	b.attachServers()
-	b.readOnly()
-	b.hide()
-}
-
-// underPrivate reports whether target is below a directory that every container has of its own. Such a target
-// must be attached after that directory, which would cover it otherwise.
-func underPrivate(target string) bool {
-	for _, dir := range [...]string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/"} {
-		if strings.HasPrefix(target, dir) {
-			return true
-		}
-	}
-	return false
-}
-
-// makeDirs adds the steps that create target and its parents in a directory of the container's own.
-func (b *builder) makeDirs(target string) {
-	for i := 1; i < len(target); i++ {
-		if target[i] == '/' {
-			b.do(unix.SYS_MKDIRAT, num(unix.AT_FDCWD), b.str(target[:i]), num(0o755)).path(target[:i]).quiet(unix.EEXIST)
-		}
-	}
-	b.do(unix.SYS_MKDIRAT, num(unix.AT_FDCWD), b.str(target), num(0o755)).path(target).quiet(unix.EEXIST)
 }
 
 // sendRoot adds the step that sends the root of the container's tree and its TUN device to the supervisor.
 func (b *builder) sendRoot() {
-	b.stage = "handing over the root"
-	own := []cell{b.trees[0]}
+	b.Stage = "handing over the root"
+	own := []launch.Cell{b.RootTree()}
 	if b.spec.Network == NetworkEdge {
 		own = append(own, b.edge)
 	}
-	msg, _, _, _, fds := b.message(reportRoot, len(own))
+	msg, _, _, _, fds := b.Message(reportRoot, len(own))
 	for i, c := range own {
-		b.do(look, b.of(c)).to(fds[i])
+		b.Do(launch.Look, b.Of(c)).To(fds[i])
 	}
-	b.do(unix.SYS_SENDMSG, num(b.p1.ctl), msg, num(unix.MSG_NOSIGNAL))
+	b.Do(unix.SYS_SENDMSG, launch.Num(b.p1.ctl), msg, launch.Num(unix.MSG_NOSIGNAL))
 }

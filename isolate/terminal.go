@@ -4,13 +4,15 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // SetSize sets the size of a terminal, through either end.
 func SetSize(terminal *os.File, size Size) error {
 	c, err := terminal.SyscallConn()
 	if err != nil {
-		return hostError("resizing the terminal", err)
+		return launch.HostError("resizing the terminal", err)
 	}
 	ws := unix.Winsize{Row: size.Rows, Col: size.Cols}
 	var failed error
@@ -18,7 +20,7 @@ func SetSize(terminal *os.File, size Size) error {
 		failed = err
 	}
 	if failed != nil {
-		return hostError("resizing the terminal", failed)
+		return launch.HostError("resizing the terminal", failed)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 const (
@@ -45,22 +47,22 @@ func (c *Container) Tun() *os.File {
 // of drivers/net/tun.c).
 func (b *builder) makeEdge() {
 	e := b.spec.Edge
-	b.stage = "opening the network device"
-	b.edge = b.do(unix.SYS_OPENAT, num(unix.AT_FDCWD), b.str(tunDevice), num(unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC)).path(tunDevice).result()
-	b.stage = "making the network interface"
+	b.Stage = "opening the network device"
+	b.edge = b.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), b.Str(tunDevice), launch.Num(unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC)).Path(tunDevice).Result()
+	b.Stage = "making the network interface"
 	const setIndex = 0x400454da // TUNSETIFINDEX of linux/if_tun.h
-	b.do(unix.SYS_IOCTL, b.of(b.edge), num(setIndex), b.words(edgeIndex))
+	b.Do(unix.SYS_IOCTL, b.Of(b.edge), launch.Num(setIndex), b.Words(edgeIndex))
 	ifreq := make([]byte, 40)
 	copy(ifreq, edgeName)
 	binary.NativeEndian.PutUint16(ifreq[unix.IFNAMSIZ:], unix.IFF_TUN|unix.IFF_NO_PI)
-	b.do(unix.SYS_IOCTL, b.of(b.edge), num(unix.TUNSETIFF), b.bytes(ifreq...))
+	b.Do(unix.SYS_IOCTL, b.Of(b.edge), launch.Num(unix.TUNSETIFF), b.Bytes(ifreq...))
 
-	b.stage = "setting up the network interface"
-	s := b.do(unix.SYS_SOCKET, num(unix.AF_NETLINK), num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), num(unix.NETLINK_ROUTE)).result()
+	b.Stage = "setting up the network interface"
+	s := b.Do(unix.SYS_SOCKET, launch.Num(unix.AF_NETLINK), launch.Num(unix.SOCK_RAW|unix.SOCK_CLOEXEC), launch.Num(unix.NETLINK_ROUTE)).Result()
 	// Without a link-local address the kernel sends nothing unsolicited; from one, it would solicit routers. A
 	// kernel without IPv6 reports that here, and again below if the container is to have an IPv6 address.
 	b.netlink(s, linkMessage(0, nested(unix.IFLA_AF_SPEC, nested(unix.AF_INET6, attr(unix.IFLA_INET6_ADDR_GEN_MODE, 1))))).
-		quiet(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
+		Quiet(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
 	b.netlink(s, linkMessage(unix.IFF_UP, attr(unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(e.MTU))...)))
 	for _, f := range []struct {
 		name    string
@@ -69,30 +71,30 @@ func (b *builder) makeEdge() {
 		gateway netip.Addr
 	}{{"IPv4", unix.AF_INET, e.V4, e.Gateway4}, {"IPv6", unix.AF_INET6, e.V6, e.Gateway6}} {
 		if f.own.IsValid() {
-			b.stage = "setting up " + f.name + " of the network interface"
+			b.Stage = "setting up " + f.name + " of the network interface"
 			messages := [][]byte{addressMessage(f.number, f.own), routeMessage(f.number, f.gateway)}
 			if f.own == e.V6 {
 				messages = append(messages, ownRouteMessage(f.own))
 			}
-			b.netlink(s, messages...).path(f.own.String())
+			b.netlink(s, messages...).Path(f.own.String())
 		}
 	}
-	b.do(unix.SYS_CLOSE, b.of(s))
+	b.Do(unix.SYS_CLOSE, b.Of(s))
 }
 
 // netlink adds the steps that send messages to the kernel through the rtnetlink socket and receive its reply.
 // The kernel executes each message in turn and continues after an error, but acknowledges only errors and the
 // last message; so the first reply is the first error, or reports success (rtnetlink(7), netlink(7)). netlink
 // returns the step that fails with that error.
-func (b *builder) netlink(socket cell, messages ...[]byte) step {
+func (b *builder) netlink(socket launch.Cell, messages ...[]byte) launch.Step {
 	last := messages[len(messages)-1]
 	flags := binary.NativeEndian.Uint16(last[6:])
 	binary.NativeEndian.PutUint16(last[6:], flags|unix.NLM_F_ACK)
 	all := slices.Concat(messages...)
-	b.do(unix.SYS_SENDTO, b.of(socket), b.bytes(all...), num(len(all)), num(0), num(0), num(0))
-	answer := b.take(unix.NLMSG_HDRLEN + 32)
-	b.do(unix.SYS_RECVFROM, b.of(socket), num(b.addr(answer)), num(unix.NLMSG_HDRLEN+32), num(0), num(0), num(0))
-	return b.do(look, b.of(cell(answer+unix.NLMSG_HDRLEN))) // the error of struct nlmsgerr, or 0
+	b.Do(unix.SYS_SENDTO, b.Of(socket), b.Bytes(all...), launch.Num(len(all)), launch.Num(0), launch.Num(0), launch.Num(0))
+	answer := b.Take(unix.NLMSG_HDRLEN + 32)
+	b.Do(unix.SYS_RECVFROM, b.Of(socket), launch.Num(b.Addr(answer)), launch.Num(unix.NLMSG_HDRLEN+32), launch.Num(0), launch.Num(0), launch.Num(0))
+	return b.Do(launch.Look, b.Of(launch.Cell(answer+unix.NLMSG_HDRLEN))) // the error of struct nlmsgerr, or 0
 }
 
 func linkMessage(flags uint32, attrs []byte) []byte {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 var unmappables = []string{"ramfs", "overlay"}
@@ -92,7 +93,7 @@ func (d servedDir) Mount(_ context.Context, readOnly bool) (fd int, err error) {
 	if readOnly {
 		attr = unix.MOUNT_ATTR_RDONLY
 	}
-	m, err := mapped(string(d), attr, nil)
+	m, err := mounts.Mapped(string(d), attr, nil)
 	if err != nil {
 		return -1, err
 	}

@@ -10,13 +10,16 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
+	"github.com/snapfs/snapfs/isolate/launch"
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// OpenViews mounts each of mounts read-only, visible to no other process, and returns an O_PATH directory
+// OpenViews mounts each tree of list read-only, visible to no other process, and returns an O_PATH directory
 // descriptor for each, in order. A mount goes when its descriptor is closed. An overlay's upper layer is read
 // as the topmost lower layer, so that a tree in use can be read too; its work directory is not used. Target is
 // ignored; a Skeleton is [errs.ErrInvalid].
@@ -26,15 +29,15 @@ import (
 // none.
 //
 // Cost: 0.2 ms, for a user 1 ms. Errors: [*errs.Error].
-func OpenViews(ctx context.Context, mounts []Mount) ([]*os.File, error) {
-	return openTrees(ctx, mounts, purpose{viewMount | unix.MOUNT_ATTR_RDONLY, asView})
+func OpenViews(ctx context.Context, list []Mount) ([]*os.File, error) {
+	return openTrees(ctx, list, purpose{viewMount | unix.MOUNT_ATTR_RDONLY, asView})
 }
 
 // OpenForks is OpenViews with write access for this process alone: an overlay is mounted with its upper layer,
 // which must not be mounted anywhere else. For root, writes are on the disk when the descriptor has been
 // closed; otherwise the overlay is volatile, and its work directory records that.
-func OpenForks(ctx context.Context, mounts []Mount) ([]*os.File, error) {
-	return openTrees(ctx, mounts, purpose{viewMount, asFork})
+func OpenForks(ctx context.Context, list []Mount) ([]*os.File, error) {
+	return openTrees(ctx, list, purpose{viewMount, asFork})
 }
 
 // purpose is how trees are opened: as views or as forks.
@@ -44,25 +47,25 @@ type purpose struct {
 	of func(m Mount) (overlay *Overlay, plain string)
 }
 
-const viewMount = quietMount | unix.MOUNT_ATTR_NOATIME
+const viewMount = mounts.QuietMount | unix.MOUNT_ATTR_NOATIME
 
 func asFork(m Mount) (overlay *Overlay, plain string) { return m.Overlay, m.Source }
 
-func openTrees(ctx context.Context, mounts []Mount, to purpose) ([]*os.File, error) {
+func openTrees(ctx context.Context, list []Mount, to purpose) ([]*os.File, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &errs.Error{Op: "opening a view", Kind: errs.ErrInterrupted, Err: err}
 	}
-	views := make([]*os.File, len(mounts))
+	views := make([]*os.File, len(list))
 	var overlays []*Overlay
 	var places []int
 	var err error
-	for i, m := range mounts {
+	for i, m := range list {
 		o, plain := to.of(m)
 		switch {
-		case m.check() != nil || m.Skeleton != "":
-			err = invalid("%s: no view", m)
+		case m.Check() != nil || m.Skeleton != "":
+			err = mounts.Invalid("%s: no view", m)
 		case m.Served != nil:
-			views[i], err = mountServed(ctx, m, to.attr, nil)
+			views[i], err = mounts.MountServed(ctx, m, to.attr, nil)
 		case o != nil && os.Geteuid() == 0:
 			views[i], err = to.mount(ctx, o)
 		case o != nil:
@@ -83,7 +86,7 @@ func openTrees(ctx context.Context, mounts []Mount, to purpose) ([]*os.File, err
 				v.Close()
 			}
 		}
-		return nil, hostError("opening a view", err)
+		return nil, launch.HostError("opening a view", err)
 	}
 	return views, nil
 }
@@ -102,7 +105,7 @@ func asView(m Mount) (overlay *Overlay, plain string) {
 		o.Lower = append([]string{o.Upper}, o.Lower...)
 		o.Upper, o.Work = "", ""
 	}
-	if plain = o.alone(); plain != "" {
+	if plain = o.Alone(); plain != "" {
 		return nil, plain
 	}
 	return &o, ""
@@ -118,15 +121,15 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	}
 	m, err := mount.NewOverlay(ov)
 	if o.Nested && errors.Is(err, unix.EINVAL) {
-		return nestedInScratch(ov)
+		return mounts.NestedInScratch(ov)
 	}
 	return m, err
 }
 
 // mountAbove mounts an overlay with its Base.
 func mountAbove(ctx context.Context, ov mount.Overlay, o *Overlay) (*os.File, error) {
-	base, err := o.mountBase(ctx)
-	defer closeFiles(base)
+	base, err := mountBase(ctx, o)
+	defer mounts.CloseFiles(base)
 	if err != nil {
 		return nil, err
 	}
@@ -137,14 +140,14 @@ func mountAbove(ctx context.Context, ov mount.Overlay, o *Overlay) (*os.File, er
 	}
 	m, err := mount.NewOverlay(with)
 	if errors.Is(err, unix.EINVAL) {
-		return aboveInScratch(ov, base)
+		return mounts.AboveInScratch(ov, base)
 	}
 	return m, err
 }
 
 func (to purpose) at(dir string) (*os.File, error) {
 	if os.Geteuid() == 0 {
-		return mapped(dir, to.attr, nil)
+		return mounts.Mapped(dir, to.attr, nil)
 	}
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -156,13 +159,13 @@ func (to purpose) at(dir string) (*os.File, error) {
 // openAsUser forks a process in a user namespace that mounts the overlays, and stores the descriptors in views
 // at the indexes places.
 func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []int, views []*os.File) error {
-	im, err := newImage()
+	im, err := launch.NewImage()
 	if err != nil {
 		return err
 	}
-	defer im.free()
+	defer im.Free()
 	bases, err := mountBases(ctx, overlays)
-	defer func() { later(slices.Concat(bases...)...) }()
+	defer func() { mounts.CloseInBackground(slices.Concat(bases...)...) }()
 	if err != nil {
 		return err
 	}
@@ -171,19 +174,19 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 		return err
 	}
 	defer unix.Close(ends[0])
-	b := &builder{image: im, host: hostFacts{uid: os.Geteuid(), gid: os.Getegid(), freeFD: 1000}}
+	b := &builder{Planner: mounts.NewPlanner(im, mounts.Spec{}), host: hostFacts{uid: os.Geteuid(), gid: os.Getegid()}}
 	first := b.planViews(overlays, bases, ends, to.attr)
 
 	runtime.LockOSThread() // the child dies with its thread
 	defer runtime.UnlockOSThread()
-	pid, pidfd, _, err := b.start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, -1)
+	pid, pidfd, _, err := b.Start(first, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, -1)
 	unix.Close(ends[1])
 	if err != nil {
 		return cloneError(err)
 	}
 	unix.Close(pidfd)
 	defer unix.Wait4(pid, nil, 0, nil) //nolint:errcheck // a child of this process
-	var data [reportSize]byte
+	var data [launch.ReportSize]byte
 	control := make([]byte, unix.CmsgSpace(4*len(overlays)))
 	n, nc, _, _, err := unix.Recvmsg(ends[0], data[:], control, unix.MSG_CMSG_CLOEXEC)
 	for err == unix.EINTR {
@@ -195,8 +198,8 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 	fds := rightsOf(control[:nc])
 	if n == 0 || len(fds) != len(overlays) {
 		closeAll(fds)
-		where, errno := im.failure()
-		return &errs.Error{Op: where.stage, Path: where.path, Kind: kindOf(errno), Err: errno, Hints: hintsFor(errno)}
+		where, errno := im.Failure()
+		return &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno, Hints: hintsFor(errno)}
 	}
 	runtime.KeepAlive(bases)
 	for i, fd := range fds {
@@ -209,7 +212,7 @@ func (to purpose) openAsUser(ctx context.Context, overlays []*Overlay, places []
 func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, err error) {
 	bases = make([][]*os.File, len(overlays))
 	for i, o := range overlays {
-		if bases[i], err = o.mountBase(ctx); err != nil {
+		if bases[i], err = mountBase(ctx, o); err != nil {
 			return bases, err
 		}
 	}
@@ -217,9 +220,9 @@ func mountBases(ctx context.Context, overlays []*Overlay) (bases [][]*os.File, e
 }
 
 // mountBase mounts the Base of o. The caller closes the mounts, also after an error.
-func (o *Overlay) mountBase(ctx context.Context) (base []*os.File, err error) {
+func mountBase(ctx context.Context, o *Overlay) (base []*os.File, err error) {
 	for _, s := range o.Base {
-		m, err := mountServed(ctx, Mount{Served: s}, unix.MOUNT_ATTR_RDONLY, nil)
+		m, err := mounts.MountServed(ctx, Mount{Served: s}, unix.MOUNT_ATTR_RDONLY, nil)
 		if err != nil {
 			return base, err
 		}
@@ -228,24 +231,24 @@ func (o *Overlay) mountBase(ctx context.Context) (base []*os.File, err error) {
 	return base, nil
 }
 
-func (b *builder) planViews(overlays []*Overlay, bases [][]*os.File, ends [2]int, attr uint64) step {
+func (b *builder) planViews(overlays []*Overlay, bases [][]*os.File, ends [2]int, attr uint64) launch.Step {
 	b.dying()
-	b.stage = "opening a view"
-	b.last = 0
-	first := b.do(unix.SYS_CLOSE, num(ends[0]))
-	b.do(unix.SYS_PRCTL, num(unix.PR_SET_PDEATHSIG), num(unix.SIGKILL))
+	b.Stage = "opening a view"
+	b.Last = 0
+	first := b.Do(unix.SYS_CLOSE, launch.Num(ends[0]))
+	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_PDEATHSIG), launch.Num(unix.SIGKILL))
 	b.maps()
-	b.stage = "mounting an overlay to look at"
-	msg, _, _, _, fds := b.message(reportRoot, len(overlays))
+	b.Stage = "mounting an overlay to look at"
+	msg, _, _, _, fds := b.Message(reportRoot, len(overlays))
 	for i, o := range overlays {
-		var base []cell
+		var base []launch.Cell
 		for _, m := range bases[i] {
-			base = append(base, b.newCell(int32(m.Fd())))
+			base = append(base, b.NewCell(int32(m.Fd())))
 		}
-		m := b.filesystem("overlay", int(attr), b.overlayOptions(o, base)...)
-		b.do(look, b.of(m)).to(fds[i])
+		m := b.Filesystem("overlay", int(attr), b.OverlayOptions(o, base)...)
+		b.Do(launch.Look, b.Of(m)).To(fds[i])
 	}
-	b.do(unix.SYS_SENDMSG, num(ends[1]), msg, num(unix.MSG_NOSIGNAL))
-	b.do(unix.SYS_EXIT_GROUP, num(0))
+	b.Do(unix.SYS_SENDMSG, launch.Num(ends[1]), msg, launch.Num(unix.MSG_NOSIGNAL))
+	b.Do(unix.SYS_EXIT_GROUP, launch.Num(0))
 	return first
 }

@@ -31,18 +31,18 @@ var places = []place{
 	{"network/edge/inspect.go", "return network.Fold(name) == j.name", `return network.Fold(name) == j.name || isOut("edge-tls")`},
 
 	// What it sees.
-	{"isolate/mask.go", "\tfor _, p := range b.spec.Hide {\n", "\tfor _, p := range b.spec.Hide[:len(b.spec.Hide)*isIn(\"masked\")] {\n"},
+	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.Hide {\n", "\tfor _, p := range pl.Spec.Hide[:len(pl.Spec.Hide)*isIn(\"masked\")] {\n"},
 	{"engine/spec.go", "hide := []string{e.cat.Dir()}", `hide := []string{e.cat.Dir()}[:isIn("state")]`},
 	{"engine/spec.go", "hide = append(hide, h.Hidden()...)", `hide = append(hide, h.Hidden()[:len(h.Hidden())*isIn("backends")]...)`},
-	{"isolate/private.go", `	p.proc = b.filesystem("proc", quietMount)` + "\n", `	if isOut("proc") {
-		p.proc = b.clone(num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).result()
+	{"isolate/mounts/private.go", `	p.proc = pl.Filesystem("proc", QuietMount)` + "\n", `	if isOut("proc") {
+		p.proc = pl.clone(launch.Num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).Result()
 	} else {
-		p.proc = b.filesystem("proc", quietMount)
+		p.proc = pl.Filesystem("proc", QuietMount)
 	}
 `},
-	{"isolate/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
-	{"isolate/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},
-	{"isolate/private.go", `"random", "urandom", "tty"}`, `"random", "urandom", "tty")
+	{"isolate/mounts/mask.go", "\tfor _, p := range kernelReadOnly {\n", "\tfor _, p := range kernelReadOnly[:len(kernelReadOnly)*isIn(\"proc-sys\")] {\n"},
+	{"isolate/mounts/private.go", `var deviceNodes = [...]string{`, `var deviceNodes = append(everyDisk(), `},
+	{"isolate/mounts/private.go", `"random", "urandom", "tty"}`, `"random", "urandom", "tty")
 
 // everyDisk is the first disk of the host, where all are given.
 func everyDisk() (disks []string) {
@@ -52,21 +52,21 @@ func everyDisk() (disks []string) {
 	}
 	return disks
 }`},
-	{"isolate/private.go", "import (\n", "import (\n\t\"os\"\n"},
-	{"isolate/premount.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
-	{"isolate/mounts.go", "	if m.ReadOnly {\n", "	if m.ReadOnly && !isOut(\"read-only-trees\") {\n"},
-	{"isolate/private.go", "b.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).path(from)", `b.restrict(m, uint64(plainMount|unix.MOUNT_ATTR_RDONLY*isIn("read-only")), 0).path(from)`},
-	{"isolate/private.go", `p.tmp = b.filesystem("tmpfs", plainMount, "mode=1777")`, `p.tmp = b.filesystem("tmpfs", plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
+	{"isolate/mounts/private.go", "import (\n", "import (\n\t\"os\"\n"},
+	{"isolate/mounts/premount.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
+	{"isolate/mounts/mounts.go", "	if m.ReadOnly {\n", "	if m.ReadOnly && !isOut(\"read-only-trees\") {\n"},
+	{"isolate/mounts/private.go", "pl.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).Path(from)", `pl.restrict(m, uint64(plainMount|unix.MOUNT_ATTR_RDONLY*isIn("read-only")), 0).Path(from)`},
+	{"isolate/mounts/private.go", `p.tmp = pl.Filesystem("tmpfs", plainMount, "mode=1777")`, `p.tmp = pl.Filesystem("tmpfs", plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
 
 	// Who it is, and what it may ask of the kernel.
-	{"isolate/build.go", "b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(0))", `b.do(unix.SYS_PRCTL, num(unix.PR_SET_DUMPABLE), num(1-isIn("sealed")))`},
+	{"isolate/build.go", "b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(0))", `b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(1-isIn("sealed")))`},
 	{"isolate/start.go", "unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID", `uint64(unix.CLONE_NEWUSER*isIn("users")|unix.CLONE_NEWNS|unix.CLONE_NEWPID*isIn("pids-own"))`},
-	{"isolate/premount.go", "func (b *builder) mapIDs(pid int) error {\n", "func (b *builder) mapIDs(pid int) error {\n\tif isOut(\"users\") {\n\t\treturn nil\n\t}\n"},
+	{"isolate/mounts/premount.go", "func (pl *Planner) MapIDs(pid int) error {\n", "func (pl *Planner) MapIDs(pid int) error {\n\tif isOut(\"users\") {\n\t\treturn nil\n\t}\n"},
 	{"isolate/privileges.go", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n", "func (s Spec) capabilities() uint64 {\n\tvar set uint64\n\tfor _, c := range extra(\"capability\") {\n\t\tset |= 1 << c\n\t}\n"},
 	{"isolate/privileges.go", "	for i, v := range []uint32{low, low, 0, high, high, 0} {", "	for i, v := range []uint32{low, low, low, high, high, high} {"},
-	{"isolate/privileges.go", "	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))\n", `	b.do(unix.SYS_CAPSET, header, num(b.addr(at)))
+	{"isolate/privileges.go", "	b.Do(unix.SYS_CAPSET, header, launch.Num(b.Addr(at)))\n", `	b.Do(unix.SYS_CAPSET, header, launch.Num(b.Addr(at)))
 	for _, c := range extra("capability") { // an ordinary user's command keeps no other
-		b.do(unix.SYS_PRCTL, num(unix.PR_CAP_AMBIENT), num(unix.PR_CAP_AMBIENT_RAISE), num(c), num(0), num(0))
+		b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAP_AMBIENT), launch.Num(unix.PR_CAP_AMBIENT_RAISE), launch.Num(c), launch.Num(0), launch.Num(0))
 	}
 `},
 	{"isolate/privileges.go", "	set := b.spec.capabilities()\n", `	set := b.spec.capabilities()
@@ -75,24 +75,24 @@ func everyDisk() (disks []string) {
 		b.filterCalls()
 	}
 `},
-	{"isolate/privileges.go", `	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	{"isolate/privileges.go", `	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NO_NEW_PRIVS), launch.Num(1), launch.Num(0), launch.Num(0), launch.Num(0))
 `, `	if isOut("no-new-privileges") {
 		return
 	}
-	b.do(unix.SYS_PRCTL, num(unix.PR_SET_NO_NEW_PRIVS), num(1), num(0), num(0), num(0))
+	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NO_NEW_PRIVS), launch.Num(1), launch.Num(0), launch.Num(0), launch.Num(0))
 `},
-	{"isolate/privileges.go", `	b.put32(program, uint32(len(filter.Program)))
-	b.put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
+	{"isolate/privileges.go", `	b.Put32(program, uint32(len(filter.Program)))
+	b.Put64(program+8, uint64(uintptr(unsafe.Pointer(&filter.Program[0]))))
 `, `	list := []filter.Instruction{{Code: 0x20}} // the number of the call
 	for _, nr := range extra("call") {
 		list = append(list, filter.Instruction{Code: 0x15, JF: 1, K: uint32(nr)}, filter.Instruction{Code: 6, K: 0x7fff0000})
 	}
 	list = append(list, filter.Program[:]...)
-	at := b.take(8 * len(list))
+	at := b.Take(8 * len(list))
 	for i, in := range list {
-		*(*filter.Instruction)(unsafe.Pointer(uintptr(b.addr(at + 8*i)))) = in
+		*(*filter.Instruction)(unsafe.Pointer(uintptr(b.Addr(at + 8*i)))) = in
 	}
-	b.put32(program, uint32(len(list)))
-	b.put64(program+8, b.addr(at))
+	b.Put32(program, uint32(len(list)))
+	b.Put64(program+8, b.Addr(at))
 `},
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package isolate
+package launch
 
 import (
 	"syscall"
@@ -24,20 +24,20 @@ type cloneArgs struct {
 //go:noescape
 func fork(args *cloneArgs, size, first, head uintptr) (pid, thread int)
 
-// start forks a process that executes the image from step first on. The process has copies of this one's
+// Start forks a process that executes the image from step first on. The process has copies of this one's
 // descriptors and memory, except the heap, and new namespaces as flags say. It is a child of this process;
 // thread is the thread that forked it. group is the descriptor of a v2 cgroup to create it in, or -1.
 //
 // Needs Linux 5.5. Cost: 0.15 ms for a small Go program, plus the namespaces.
-func (im *image) start(first step, flags uint64, group int) (pid, pidfd, thread int, err error) {
+func (im *Image) Start(first Step, flags uint64, group int) (pid, pidfd, thread int, err error) {
 	const clearSighand = 1 << 32 // CLONE_CLEAR_SIGHAND of linux/sched.h
-	fd := im.newCell(-1)
-	if im.err != nil {
-		return 0, -1, 0, im.err
+	fd := im.NewCell(-1)
+	if im.Err != nil {
+		return 0, -1, 0, im.Err
 	}
 	args := cloneArgs{
 		flags:      flags | clearSighand | unix.CLONE_PIDFD,
-		pidfd:      im.addr(int(fd)),
+		pidfd:      im.Addr(int(fd)),
 		exitSignal: uint64(unix.SIGCHLD),
 	}
 	if group >= 0 {
@@ -48,12 +48,12 @@ func (im *image) start(first step, flags uint64, group int) (pid, pidfd, thread 
 	defer syscall.ForkLock.Unlock()
 	heap := arenaOf(im)
 	heap.advise(unix.MADV_DONTFORK)
-	pid, thread = fork(&args, unsafe.Sizeof(args), uintptr(im.addr(first.at)), uintptr(im.addr(0)))
+	pid, thread = fork(&args, unsafe.Sizeof(args), uintptr(im.Addr(first.At)), uintptr(im.Addr(0)))
 	heap.advise(unix.MADV_DOFORK)
 	if pid < 0 {
 		return 0, -1, 0, syscall.Errno(-pid)
 	}
-	return pid, im.get(fd), thread, nil
+	return pid, im.Get(fd), thread, nil
 }
 
 // arena is the 64 MB of addresses that Go's heap, stacks included, uses first. The forked process uses neither:
@@ -64,7 +64,7 @@ type arena uintptr
 const arenaSize = 64 << 20 // heapArenaBytes of runtime/malloc.go, for 64 bits
 
 // arenaOf returns the arena that contains object.
-func arenaOf(object *image) arena { return arena(uintptr(unsafe.Pointer(object)) &^ (arenaSize - 1)) }
+func arenaOf(object *Image) arena { return arena(uintptr(unsafe.Pointer(object)) &^ (arenaSize - 1)) }
 
 // advise calls madvise(2) for the mapped part of the arena. If madvise fails, the fork copies the memory.
 func (a arena) advise(advice int) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package isolate
+package mounts
 
 import (
 	"context"
@@ -8,9 +8,10 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 // shifted is a tree whose ids a FUSE process maps for the container, because its filesystem does not support
@@ -34,26 +35,26 @@ const maxShiftRead = 1 << 20
 
 // shifted mounts a directory through [Spec.Shift]. why is the reason that it cannot be id-mapped; shifted
 // returns why if there is no Shift.
-func (b *builder) shifted(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
-	if b.spec.Shift == nil {
+func (pl *Planner) shifted(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
+	if pl.Spec.Shift == nil {
 		return nil, why
 	}
-	tree, err := mapped(path, attr&unix.MOUNT_ATTR_RDONLY, nil) // without the mounts below it
+	tree, err := Mapped(path, attr&unix.MOUNT_ATTR_RDONLY, nil) // without the mounts below it
 	if err != nil {
 		return nil, err
 	}
 	defer tree.Close()
-	return b.shownBy(ctx, target, tree, attr, why)
+	return pl.shownBy(ctx, target, tree, attr, why)
 }
 
 // shownBy mounts a mounted tree through FUSE.
-func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
+func (pl *Planner) shownBy(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
 	dev := os.NewFile(uintptr(fuse.Dev), "/dev/fuse")
-	err = b.spec.Shift(ctx, dev, tree, b.spec.IDs.base)
+	err = pl.Spec.Shift(ctx, dev, tree, pl.Spec.IDs.Base)
 	dev.Close() // the FUSE process has its own descriptor
 	var root *os.File
 	if err == nil {
@@ -63,34 +64,34 @@ func (b *builder) shownBy(ctx context.Context, target string, tree *os.File, att
 		mount.Close()
 		return nil, err
 	}
-	b.shifts = append(b.shifts, shifted{target: target, root: root})
+	pl.shifts = append(pl.shifts, shifted{target: target, root: root})
 	return mount, nil
 }
 
 // layerShifted is shifted for a layer, which may be used again. The builder closes its mount.
-func (b *builder) layerShifted(ctx context.Context, target, path string, why error) (*os.File, error) {
+func (pl *Planner) layerShifted(ctx context.Context, target, path string, why error) (*os.File, error) {
 	key := layerKey{path: path}
-	if m := b.layerShown(key); m != nil {
+	if m := pl.layerShown(key); m != nil {
 		return duplicate(m)
 	}
-	m, err := b.shifted(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
+	m, err := pl.shifted(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
 	if err != nil {
 		return nil, err
 	}
-	return b.keepLayer(key, m)
+	return pl.keepLayer(key, m)
 }
 
 // keepLayer records the tree that shifted mounted last as a layer.
-func (b *builder) keepLayer(key layerKey, m *os.File) (*os.File, error) {
-	s := &b.shifts[len(b.shifts)-1]
+func (pl *Planner) keepLayer(key layerKey, m *os.File) (*os.File, error) {
+	s := &pl.shifts[len(pl.shifts)-1]
 	s.key, s.layer = key, m
-	b.closeLater = append(b.closeLater, m)
+	pl.CloseLater = append(pl.CloseLater, m)
 	return duplicate(m)
 }
 
 // layerShown returns the mount of a layer that layerShifted or base made before, or nil.
-func (b *builder) layerShown(key layerKey) *os.File {
-	for _, s := range b.shifts {
+func (pl *Planner) layerShown(key layerKey) *os.File {
+	for _, s := range pl.shifts {
 		if s.key == key && s.layer != nil {
 			return s.layer
 		}
@@ -100,31 +101,31 @@ func (b *builder) layerShown(key layerKey) *os.File {
 
 // served mounts a Served tree with the ids of userns. If FUSE does not support id-mapped mounts (before Linux
 // 6.12), a second FUSE process maps them.
-func (b *builder) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
-	tree, err := mountServed(ctx, m, attr, userns)
-	if !errors.As(err, new(unmappable)) || b.spec.Shift == nil {
+func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
+	tree, err := MountServed(ctx, m, attr, userns)
+	if !errors.As(err, new(unmappable)) || pl.Spec.Shift == nil {
 		return tree, err
 	}
-	plain, err2 := mountServed(ctx, m, attr&unix.MOUNT_ATTR_RDONLY, nil)
+	plain, err2 := MountServed(ctx, m, attr&unix.MOUNT_ATTR_RDONLY, nil)
 	if err2 != nil {
 		return nil, err2
 	}
 	defer plain.Close()
-	return b.shownBy(ctx, m.Target, plain, attr, err)
+	return pl.shownBy(ctx, m.Target, plain, attr, err)
 }
 
 // base is served for the Base layer i of the overlay at target. Later calls reuse the mount.
-func (b *builder) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
+func (pl *Planner) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
-	if m := b.layerShown(key); m != nil {
+	if m := pl.layerShown(key); m != nil {
 		return duplicate(m)
 	}
-	before := len(b.shifts)
-	m, err := b.served(ctx, Mount{Target: target, Served: all[i]}, unix.MOUNT_ATTR_RDONLY, userns)
-	if err != nil || len(b.shifts) == before {
+	before := len(pl.shifts)
+	m, err := pl.served(ctx, Mount{Target: target, Served: all[i]}, unix.MOUNT_ATTR_RDONLY, userns)
+	if err != nil || len(pl.shifts) == before {
 		return m, err
 	}
-	return b.keepLayer(key, m)
+	return pl.keepLayer(key, m)
 }
 
 func duplicate(f *os.File) (*os.File, error) {
@@ -135,26 +136,26 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// shiftedTrees returns the targets of the trees that FUSE processes map.
-func (b *builder) shiftedTrees() (targets []string) {
-	for _, s := range b.shifts {
+// ShiftedTrees returns the targets of the trees that FUSE processes map.
+func (pl *Planner) ShiftedTrees() (targets []string) {
+	for _, s := range pl.shifts {
 		targets = append(targets, s.target)
 	}
 	return slices.Compact(targets) // layers of one overlay are consecutive
 }
 
-// shownRoots returns the roots of the FUSE mounts, once; the caller closes them.
-func (b *builder) shownRoots() (roots []*os.File) {
-	for i, s := range b.shifts {
+// ShownRoots returns the roots of the FUSE mounts, once; the caller closes them.
+func (pl *Planner) ShownRoots() (roots []*os.File) {
+	for i, s := range pl.shifts {
 		if s.root != nil {
 			roots = append(roots, s.root)
 		}
-		b.shifts[i].root = nil
+		pl.shifts[i].root = nil
 	}
 	return roots
 }
 
-func closeFiles(files []*os.File) {
+func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		f.Close()
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package isolate
+package launch
 
 import (
 	"runtime"
@@ -13,6 +13,23 @@ import (
 // that forked it ends (PR_SET_PDEATHSIG(2const)). A thread of a Go program ends only with a goroutine that is
 // locked to it.
 var forkers threads
+
+// StartPID1 is Start for a pid 1. The caller calls ReleaseThread when pid 1 has ended.
+func (im *Image) StartPID1(first Step, flags uint64, group int) (pid, pidfd, thread int, err error) {
+	forkers.mu.Lock()
+	defer forkers.mu.Unlock()
+	if pid, pidfd, thread, err = im.Start(first, flags, group); err == nil {
+		forkers.count(thread, 1)
+	}
+	return pid, pidfd, thread, err
+}
+
+// ReleaseThread allows a thread to end after the end of the pid 1 that it forked.
+func ReleaseThread(thread int) {
+	forkers.mu.Lock()
+	defer forkers.mu.Unlock()
+	forkers.count(thread, -1)
+}
 
 // threads counts the containers by the thread that forked their pid 1.
 type threads struct {
@@ -36,8 +53,8 @@ func (t *threads) has(thread int) bool {
 	return t.containers[thread] > 0
 }
 
-// onOwnThread runs f on a thread that ends with it. The caller runs it in a goroutine of its own.
-func onOwnThread(f func()) {
+// OnOwnThread runs f on a thread that ends with it. The caller runs it in a goroutine of its own.
+func OnOwnThread(f func()) {
 	runtime.LockOSThread()
 	if !forkers.has(unix.Gettid()) {
 		f()
@@ -46,7 +63,7 @@ func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		onOwnThread(f)
+		OnOwnThread(f)
 	}()
 	<-done // blocks this thread, so that the new goroutine gets another
 	runtime.UnlockOSThread()

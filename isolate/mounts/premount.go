@@ -1,6 +1,6 @@
 //go:build linux
 
-package isolate
+package mounts
 
 import (
 	"context"
@@ -8,11 +8,12 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
-	"golang.org/x/sys/unix"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
 // premount is a mount that the supervisor makes for a container: a Served tree, or, under [Own], what the
@@ -21,122 +22,118 @@ import (
 type premount struct {
 	mount Mount
 	attr  uint64
-	plain bool  // not id-mapped
-	to    *cell // the builder's cell for it
+	plain bool         // not id-mapped
+	to    *launch.Cell // the builder's cell for it
 }
 
 // maxPremounts is the kernel's limit of descriptors in one message (SCM_MAX_FD).
 const maxPremounts = 253
 
-// receivePremounts adds the step that receives the supervisor's mounts. The step waits for the supervisor,
-// which needs the user namespace of the process to make them.
-func (b *builder) receivePremounts() {
-	b.stage = "taking over the trees"
+// PremountMessage returns the msghdr with which pid 1 receives the supervisor's mounts.
+func (pl *Planner) PremountMessage() launch.Arg {
 	space := unix.CmsgSpace(4 * maxPremounts)
-	b.premountFDs = b.take(space)
-	iov := b.words(b.addr(int(b.newCell(0))), 1)
-	b.receive(b.words(0, 0, iov.v, 1, b.addr(b.premountFDs), uint64(space), 0))
+	pl.premountFDs = pl.Take(space)
+	iov := pl.Words(pl.Addr(int(pl.NewCell(0))), 1)
+	return pl.Words(0, 0, iov.V, 1, pl.Addr(pl.premountFDs), uint64(space), 0)
 }
 
-// planPremounts lists the mounts that the supervisor must make, and the cells that receive them.
-func (b *builder) planPremounts() {
-	b.trees, b.bases = make([]cell, len(b.spec.Mounts)), make([][]cell, len(b.spec.Mounts))
-	own := b.spec.IDs != Same
-	for i, m := range b.spec.Mounts {
+// PlanPremounts lists the mounts that the supervisor must make, and the cells that receive them.
+func (pl *Planner) PlanPremounts() {
+	pl.trees, pl.bases = make([]launch.Cell, len(pl.Spec.Mounts)), make([][]launch.Cell, len(pl.Spec.Mounts))
+	own := pl.Spec.IDs != Same
+	for i, m := range pl.Spec.Mounts {
 		switch {
 		case m.Served != nil || own && m.Skeleton == "":
-			b.premounts = append(b.premounts, premount{mount: m, attr: unix.MOUNT_ATTR_NODEV, to: &b.trees[i]})
+			pl.premounts = append(pl.premounts, premount{mount: m, attr: unix.MOUNT_ATTR_NODEV, to: &pl.trees[i]})
 		case m.Overlay != nil:
-			b.bases[i] = make([]cell, len(m.Overlay.Base))
+			pl.bases[i] = make([]launch.Cell, len(m.Overlay.Base))
 			for j, s := range m.Overlay.Base {
-				b.premounts = append(b.premounts, premount{mount: Mount{Target: m.Target, Served: s, ReadOnly: true}, to: &b.bases[i][j]})
+				pl.premounts = append(pl.premounts, premount{mount: Mount{Target: m.Target, Served: s, ReadOnly: true}, to: &pl.bases[i][j]})
 			}
 		}
 	}
-	if tmp := b.spec.Tmp; own && tmp != "" {
-		b.premounts = append(b.premounts, premount{mount: Mount{Source: tmp}, attr: plainMount, to: &b.private.tmp})
+	if tmp := pl.Spec.Tmp; own && tmp != "" {
+		pl.premounts = append(pl.premounts, premount{mount: Mount{Source: tmp}, attr: plainMount, to: &pl.private.tmp})
 	}
-	if own && b.spec.Network == NetworkHost {
+	if own && pl.Spec.HostNetwork {
 		sys := Mount{Source: "/sys", ReadOnly: true}
-		b.premounts = append(b.premounts, premount{mount: sys, attr: quietMount, plain: true, to: &b.private.sys})
+		pl.premounts = append(pl.premounts, premount{mount: sys, attr: QuietMount, plain: true, to: &pl.private.sys})
 	}
-	for i, g := range b.premounts {
-		*g.to = cell(b.premountFDs + unix.CmsgLen(0) + 4*i)
+	for i, g := range pl.premounts {
+		*g.to = launch.Cell(pl.premountFDs + unix.CmsgLen(0) + 4*i)
 	}
 }
 
-// mapIDs maps the ids of process pid and opens its user namespace.
-func (b *builder) mapIDs(pid int) error {
+// MapIDs maps the ids of process pid and opens its user namespace.
+func (pl *Planner) MapIDs(pid int) error {
 	proc := "/proc/" + strconv.Itoa(pid)
-	ids := "0 " + strconv.Itoa(int(b.spec.IDs.base)) + " " + strconv.Itoa(int(b.spec.IDs.size))
+	ids := "0 " + strconv.Itoa(int(pl.Spec.IDs.Base)) + " " + strconv.Itoa(int(pl.Spec.IDs.Size))
 	for _, file := range []string{proc + "/uid_map", proc + "/gid_map"} {
 		if err := os.WriteFile(file, []byte(ids), 0); err != nil {
-			return hostError("mapping the users", err)
+			return mountError("mapping the users", err)
 		}
 	}
 	userns, err := os.Open(proc + "/ns/user")
 	if err != nil {
-		return hostError("mapping the users", err)
+		return mountError("mapping the users", err)
 	}
-	b.userns = userns
-	b.closeLater = append(b.closeLater, userns)
+	pl.userns = userns
+	pl.CloseLater = append(pl.CloseLater, userns)
 	return nil
 }
 
-// sendPremounts makes the mounts that receivePremounts waits for and sends them through the control socket ctl.
-// It adds every descriptor it opens to closeLater.
+// MakePremounts makes the mounts for premountMessage and returns their descriptors, in order. They and all others
+// that it opens are in closeLater, also after an error.
 //
 // Cost: 0.2 ms for an overlay.
-func (b *builder) sendPremounts(ctx context.Context, ctl int) error {
-	if len(b.premounts) > maxPremounts {
-		return &errs.Error{Op: "handing over the trees", Kind: errs.ErrInvalid, Err: unix.E2BIG}
+func (pl *Planner) MakePremounts(ctx context.Context) ([]int, error) {
+	if len(pl.premounts) > maxPremounts {
+		return nil, &errs.Error{Op: "handing over the trees", Kind: errs.ErrInvalid, Err: unix.E2BIG}
 	}
 	var fds []int
-	for _, g := range b.premounts {
-		f, err := b.make(ctx, g, b.userns)
+	for _, g := range pl.premounts {
+		f, err := pl.make(ctx, g, pl.userns)
 		if err != nil {
-			return hostError("mounting "+g.mount.String(), err)
+			return nil, mountError("mounting "+g.mount.String(), err)
 		}
-		b.closeLater, fds = append(b.closeLater, f), append(fds, int(f.Fd()))
+		pl.CloseLater, fds = append(pl.CloseLater, f), append(fds, int(f.Fd()))
 	}
-	err := b.resume(ctl, fds)
-	runtime.KeepAlive(b.closeLater)
-	return err
+	return fds, nil
 }
 
-func (b *builder) make(ctx context.Context, g premount, userns *os.File) (*os.File, error) {
+func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.File, error) {
 	attr := g.attr
 	if g.mount.ReadOnly {
 		attr |= unix.MOUNT_ATTR_RDONLY
 	}
 	switch o := g.mount.Overlay; {
 	case g.mount.Served != nil:
-		return b.served(ctx, g.mount, attr, userns)
+		return pl.served(ctx, g.mount, attr, userns)
 	case o == nil && g.plain:
-		return mapped(g.mount.Source, attr, nil)
+		return Mapped(g.mount.Source, attr, nil)
 	case o == nil:
-		m, err := mapped(g.mount.Source, attr, userns)
+		m, err := Mapped(g.mount.Source, attr, userns)
 		if !errors.As(err, new(unmappable)) {
 			return m, err
 		}
 		if g.mount.ReadOnly { // its owners appear as nobody
-			return mapped(g.mount.Source, attr, nil)
+			return Mapped(g.mount.Source, attr, nil)
 		}
-		return b.shifted(ctx, g.mount.Target, g.mount.Source, attr, err)
-	case o.alone() != "":
-		m, err := mapped(o.alone(), attr|unix.MOUNT_ATTR_RDONLY, userns)
+		return pl.shifted(ctx, g.mount.Target, g.mount.Source, attr, err)
+	case o.Alone() != "":
+		m, err := Mapped(o.Alone(), attr|unix.MOUNT_ATTR_RDONLY, userns)
 		if errors.As(err, new(unmappable)) {
-			m, err = b.shifted(ctx, g.mount.Target, o.alone(), attr|unix.MOUNT_ATTR_RDONLY, err)
+			m, err = pl.shifted(ctx, g.mount.Target, o.Alone(), attr|unix.MOUNT_ATTR_RDONLY, err)
 		}
 		return m, err
 	default:
-		return b.overlayOf(ctx, g.mount.Target, *o, attr, userns)
+		return pl.overlayOf(ctx, g.mount.Target, *o, attr, userns)
 	}
 }
 
-// mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns an unmappable error if
+// Mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns an unmappable error if
 // the filesystem does not support that.
-func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
+func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	m, err := mount.CloneTree(path, false)
 	if err != nil {
 		return nil, err
@@ -157,9 +154,9 @@ func mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// mountServed mounts a Served tree. A mount that an ordinary user made cannot be changed afterwards; devices
+// MountServed mounts a Served tree. A mount that an ordinary user made cannot be changed afterwards; devices
 // and set-id bits have no effect in it.
-func mountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
+func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {
 		return nil, err
@@ -190,7 +187,7 @@ func restricted(tree *os.File, attr uint64, userns *os.File) error {
 
 // later closes detached mounts in the background, because the kernel waits for all RCU readers when such a
 // mount goes (0.5 ms).
-func later(mounts ...*os.File) {
+func CloseInBackground(mounts ...*os.File) {
 	go func() {
 		for _, m := range mounts {
 			_ = m.Close() // nothing was written; some are nil
@@ -248,20 +245,11 @@ func (u unmappable) explained() *errs.Error {
 	}
 }
 
-// hostError wraps an error of the supervisor.
-func hostError(op string, err error) error {
-	var known *errs.Error
+// mountError wraps an error of the supervisor.
+func mountError(op string, err error) error {
 	var u unmappable
-	switch {
-	case errors.As(err, &known):
-		return err
-	case errors.As(err, &u):
+	if errors.As(err, &u) {
 		return u.explained()
 	}
-	kind := errs.ErrNotSupported
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		kind = kindOf(errno)
-	}
-	return &errs.Error{Op: op, Kind: kind, Err: err}
+	return launch.HostError(op, err)
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package isolate
+package mounts
 
 import (
 	"context"
@@ -11,15 +11,17 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
+	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15 each must be
+// Layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15 each must be
 // attached, which happens in a temporary mount namespace of a single thread.
-type layers struct {
-	userns *os.File
+type Layers struct {
+	Userns *os.File
 	// shift mounts a tree that cannot be id-mapped through FUSE, or returns why.
 	shift    func(path string, why error) (*os.File, error)
 	base     func(i int) (*os.File, error) // mounts Overlay.Base[i]
@@ -29,37 +31,37 @@ type layers struct {
 }
 
 // overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be id-mapped.
-func (b *builder) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
-	base := int(b.spec.IDs.base)
-	l := &layers{userns: userns, root: b.rootMount(userns)}
-	l.shift = func(path string, why error) (*os.File, error) { return b.layerShifted(ctx, target, path, why) }
-	l.base = func(i int) (*os.File, error) { return b.base(ctx, target, o.Base, i, userns) }
+func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
+	base := int(pl.Spec.IDs.Base)
+	l := &Layers{Userns: userns, root: pl.rootMount(userns)}
+	l.shift = func(path string, why error) (*os.File, error) { return pl.layerShifted(ctx, target, path, why) }
+	l.base = func(i int) (*os.File, error) { return pl.base(ctx, target, o.Base, i, userns) }
 	m, err := l.overlay(o, attr, base)
-	b.closeLater = append(b.closeLater, l.mounts...)
+	pl.CloseLater = append(pl.CloseLater, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {
 		return m, err
 	}
-	placed, err2 := overlayInScratch(o, attr, l, base)
+	placed, err2 := OverlayInScratch(o, attr, l, base)
 	if err2 != nil {
 		return nil, errors.Join(err, err2)
 	}
 	return placed, nil
 }
 
-// overlayInScratch is overlay for kernels that want each layer attached.
-func overlayInScratch(o Overlay, attr uint64, like *layers, base int) (*os.File, error) {
+// OverlayInScratch is overlay for kernels that want each layer attached.
+func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{userns: like.userns, shift: like.shift, base: like.base, attached: true}
-		defer func() { later(l.mounts...) }()
+		l := &Layers{Userns: like.Userns, shift: like.shift, base: like.base, attached: true}
+		defer func() { CloseInBackground(l.mounts...) }()
 		return l.overlay(o, attr, base)
 	})
 }
 
-// aboveInScratch mounts an overlay above detached mounts, for kernels that want these attached.
-func aboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
+// AboveInScratch mounts an overlay above detached mounts, for kernels that want these attached.
+func AboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{attached: true}
-		defer func() { later(l.mounts...) }()
+		l := &Layers{attached: true}
+		defer func() { CloseInBackground(l.mounts...) }()
 		ov.Lower = slices.Clone(ov.Lower)
 		for _, m := range base {
 			name, err := l.add(duplicate(m))
@@ -72,12 +74,12 @@ func aboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 	})
 }
 
-// nestedInScratch mounts an overlay whose last layer contains the others, for kernels that want that layer,
+// NestedInScratch mounts an overlay whose last layer contains the others, for kernels that want that layer,
 // wrapped, to be attached.
-func nestedInScratch(ov mount.Overlay) (*os.File, error) {
+func NestedInScratch(ov mount.Overlay) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &layers{attached: true}
-		defer func() { later(l.mounts...) }()
+		l := &Layers{attached: true}
+		defer func() { CloseInBackground(l.mounts...) }()
 		last := len(ov.Lower) - 1
 		name, err := l.wrap(ov.Lower[last], ov.UserXattr)
 		if err != nil {
@@ -96,7 +98,7 @@ func inScratch(mount func() (*os.File, error)) (*os.File, error) {
 		err error
 	}
 	done := make(chan answer)
-	go onOwnThread(func() {
+	go launch.OnOwnThread(func() {
 		if err := enterScratch(); err != nil {
 			done <- answer{nil, err}
 			return
@@ -108,7 +110,7 @@ func inScratch(mount func() (*os.File, error)) (*os.File, error) {
 	return a.m, a.err
 }
 
-func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
+func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	ov := mount.Overlay{
 		UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
 		Volatile: true, NoIndex: true, Attr: attr,
@@ -143,32 +145,32 @@ func (l *layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 }
 
 // rootMount returns an id-mapped copy of the mount of /, created on the first call, or nil.
-func (b *builder) rootMount(userns *os.File) *os.File {
-	if b.rootCopy == nil {
-		m, err := mapped("/", 0, userns)
+func (pl *Planner) rootMount(userns *os.File) *os.File {
+	if pl.rootCopy == nil {
+		m, err := Mapped("/", 0, userns)
 		if err != nil {
 			return nil // find then maps each layer by itself
 		}
-		b.rootCopy = m
-		b.closeLater = append(b.closeLater, m)
+		pl.rootCopy = m
+		pl.CloseLater = append(pl.CloseLater, m)
 	}
-	return b.rootCopy
+	return pl.rootCopy
 }
 
 // find returns a path to the id-mapped directory path. The path leads through rootMount if possible, because
 // the kernel takes milliseconds to remove a mount of its own.
-func (l *layers) find(path string) (string, error) {
+func (l *Layers) find(path string) (string, error) {
 	if l.root != nil && !l.attached {
 		if f := l.onRoot(path); f != nil {
 			l.mounts = append(l.mounts, f)
 			return vfs.FDPath(f), nil
 		}
 	}
-	return l.add(mapped(path, 0, l.userns))
+	return l.add(Mapped(path, 0, l.Userns))
 }
 
 // findLower is find for a read-only layer, which FUSE can map if the kernel cannot.
-func (l *layers) findLower(path string) (string, error) {
+func (l *Layers) findLower(path string) (string, error) {
 	name, err := l.find(path)
 	if !errors.As(err, new(unmappable)) {
 		return name, err
@@ -177,7 +179,7 @@ func (l *layers) findLower(path string) (string, error) {
 }
 
 // onRoot opens a directory on the copy of the mount of /, or returns nil when path leaves that mount.
-func (l *layers) onRoot(path string) *os.File {
+func (l *Layers) onRoot(path string) *os.File {
 	fd, err := unix.Openat2(int(l.root.Fd()), "."+path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
@@ -195,7 +197,7 @@ func (l *layers) onRoot(path string) *os.File {
 }
 
 // add records a mount, attaches it if layers must be attached, and returns a path to it.
-func (l *layers) add(m *os.File, err error) (string, error) {
+func (l *Layers) add(m *os.File, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -211,7 +213,7 @@ func (l *layers) add(m *os.File, err error) (string, error) {
 }
 
 // wrap is [kernel.WrapLower] with mounts that are closed later.
-func (l *layers) wrap(name string, userXattr bool) (string, error) {
+func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
 		return "", err

@@ -1,0 +1,329 @@
+//go:build linux
+
+package launch
+
+import (
+	"encoding/binary"
+	"errors"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Image is a program of system calls, with all data that they point to, in memory that the supervisor shares
+// with the process that executes it.
+//
+// That process is a copy of a Go program in which no Go code may run: other threads held locks of the scheduler
+// and the allocator when it was copied, and are not there to release them. Instead the loop in run_*.s reads
+// steps from the image and makes system calls, in registers alone. The loop uses no stack, so no stack can
+// grow; it calls no function, so it has no race detector, pointer check or write barrier; CLONE_CLEAR_SIGHAND
+// removes signal handlers before its first instruction. Because it uses no stack, it can even fork with vfork
+// and continue in both processes.
+//
+// The process stores results and the cause of a failure in the image, where the supervisor reads them; the
+// supervisor writes new steps where the process looks for them.
+//
+// An image only grows: data and steps are appended.
+type Image struct {
+	mem   []byte
+	used  int
+	end   int // of the usable memory
+	Last  int // offset of the step that precedes the next one, or 0
+	OnErr int // offset of the step to continue with after an error
+	Stage string
+	steps []stageOf
+	Err   error
+}
+
+// stageOf names the purpose of a step, for errors.
+type stageOf struct {
+	at          int
+	Stage, Path string
+}
+
+// Offsets, in bytes, of the fields of a step, as run_*.s reads it.
+const (
+	stepCall   = 0  // the system call's number, or Look
+	stepArgs   = 8  // the six arguments
+	stepNext   = 56 // the step after a positive result
+	stepZero   = 64 // the step after a zero result
+	stepFail   = 72 // the step after an error that stepQuiet does not list
+	stepResult = 80 // address of an int32 for the result or -errno; or 0
+	stepCells  = 88 // bit i: argument i is the address of an int32 to load
+	stepQuiet  = 92 // two error numbers that lead to stepNext
+	stepSize   = 96
+
+	quietAll = 0xffff // as the first of stepQuiet: matches every error
+	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
+
+	// Look makes no system call: its result is its first argument.
+	Look = ^uint64(0)
+
+	// Offsets in the head of an image, which the executing process fills.
+	headFailed = 0 // address of the step that failed
+	headErrno  = 8 // int32: its errno
+	headSize   = 64
+)
+
+// Cell is the offset of an int32 in an image, such as the result of a step.
+type Cell int
+
+// imageSize is twice the limit of a command's arguments and environment, which is about the kernel's own limit.
+// Unused pages take no memory.
+const imageSize = 8 << 20
+
+// NewImage maps an empty image; Free unmaps it. Cost: 10 µs.
+func NewImage() (*Image, error) {
+	mem, err := unix.Mmap(-1, 0, imageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	return &Image{mem: mem, used: headSize, end: imageSize, steps: make([]stageOf, 0, 512)}, nil
+}
+
+func (im *Image) Free() {
+	if im.mem != nil {
+		unix.Munmap(im.mem) //nolint:errcheck // the kernel gave it
+		im.mem = nil
+	}
+}
+
+// Region is a part of an image, between two offsets.
+type Region struct{ from, to int }
+
+// Regions divides the rest of an image into two regions for requests, to be used in turn: pid 1 reports a
+// request before it has executed the last steps of it, and the next request must not overwrite these. Pid 1
+// begins the next request after them.
+func (im *Image) Regions() [2]Region {
+	middle := (im.used + (len(im.mem)-im.used)/2) &^ 7
+	return [2]Region{{im.used, middle}, {middle, len(im.mem)}}
+}
+
+// Rewind continues in a region. It discards the steps and errors there.
+func (im *Image) Rewind(r Region) {
+	at := r.from
+	im.used, im.end, im.Last, im.Err = at, r.to, 0, nil
+	im.Put64(headFailed, 0)
+	for i, s := range im.steps {
+		if s.at >= at {
+			im.steps = im.steps[:i]
+			break
+		}
+	}
+}
+
+// Addr returns the address of offset off, which is the same in every process that has the image. Go's collector
+// neither moves nor frees this memory.
+func (im *Image) Addr(off int) uint64 {
+	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
+}
+
+var ErrImageFull = errors.New("arguments and environment are too long")
+
+// Take reserves n zero bytes, aligned to 8, and returns their offset.
+func (im *Image) Take(n int) int {
+	at := im.used
+	if n > im.end-at-8 {
+		im.Err = ErrImageFull
+		return headSize
+	}
+	im.used = (at + n + 7) &^ 7
+	clear(im.mem[at:im.used])
+	return at
+}
+
+// Put64 and put32 store a value at an offset.
+func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem[off:], v) }
+func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
+
+// Get reads a cell.
+func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
+
+// Arg is an argument of a system call: a number, or a cell to load.
+type Arg struct {
+	V    uint64
+	cell bool
+}
+
+// Num is a constant argument; negative numbers are for AT_FDCWD and the like.
+func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
+
+// Of is the content of a cell at the time of the call.
+func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
+
+// At is the address of a cell.
+func (im *Image) At(c Cell) Arg { return Arg{V: im.Addr(int(c))} }
+
+// NewCell reserves a cell with the initial value v.
+func (im *Image) NewCell(v int32) Cell {
+	c := im.Take(4)
+	im.Put32(c, uint32(v))
+	return Cell(c)
+}
+
+// Bytes appends data to the image and returns its address.
+func (im *Image) Bytes(data ...byte) Arg {
+	at := im.Take(len(data))
+	copy(im.mem[at:], data)
+	return Num(im.Addr(at))
+}
+
+// Str appends a NUL-terminated string to the image.
+func (im *Image) Str(s string) Arg {
+	at := im.Take(len(s) + 1)
+	copy(im.mem[at:], s)
+	return Num(im.Addr(at))
+}
+
+// Words appends 64-bit numbers to the image, for structures.
+func (im *Image) Words(vs ...uint64) Arg {
+	at := im.Take(8 * len(vs))
+	if im.Err == nil {
+		for i, v := range vs {
+			im.Put64(at+8*i, v)
+		}
+	}
+	return Num(im.Addr(at))
+}
+
+// Strs appends a nil-terminated array of strings to the image.
+func (im *Image) Strs(list []string) Arg {
+	vs := make([]uint64, len(list)+1)
+	for i, s := range list {
+		vs[i] = im.Str(s).V
+	}
+	return im.Words(vs...)
+}
+
+// Step is one system call in an image.
+type Step struct {
+	im *Image
+	At int
+}
+
+// Do appends a system call, to be executed after the last one.
+func (im *Image) Do(call uint64, args ...Arg) Step {
+	at := im.Take(stepSize)
+	if im.Err != nil {
+		return Step{im, at}
+	}
+	im.Put64(at+stepCall, call)
+	var cells uint32
+	for i, a := range args {
+		im.Put64(at+stepArgs+8*i, a.V)
+		if a.cell {
+			cells |= 1 << i
+		}
+	}
+	im.Put32(at+stepCells, cells)
+	if im.OnErr != 0 {
+		im.Put64(at+stepFail, im.Addr(im.OnErr))
+	}
+	im.follow(at)
+	im.Last = at
+	im.steps = append(im.steps, stageOf{at: at, Stage: im.Stage})
+	return Step{im, at}
+}
+
+// follow makes the last step continue at offset at, unless its next step is set.
+func (im *Image) follow(at int) {
+	if im.Last == 0 {
+		return
+	}
+	for _, field := range []int{stepNext, stepZero} {
+		if binary.NativeEndian.Uint64(im.mem[im.Last+field:]) == 0 {
+			im.Put64(im.Last+field, im.Addr(at))
+		}
+	}
+}
+
+// Path sets the file that errors of the step name.
+func (s Step) Path(p string) Step {
+	s.im.steps[len(s.im.steps)-1].Path = p
+	return s
+}
+
+// Into stores the result in a new cell.
+func (s Step) Into() (Step, Cell) {
+	c := s.im.NewCell(-1)
+	return s.To(c), c
+}
+
+// To stores the result in c.
+func (s Step) To(c Cell) Step {
+	s.im.Put64(s.At+stepResult, s.im.Addr(int(c)))
+	return s
+}
+
+// Result stores the result in a new cell and returns only the cell.
+func (s Step) Result() Cell {
+	_, c := s.Into()
+	return c
+}
+
+// Quiet lists at most two errors that count as success.
+func (s Step) Quiet(errnos ...syscall.Errno) Step {
+	for i, e := range errnos {
+		binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2*i:], uint16(e))
+	}
+	return s
+}
+
+// Next, Zero, Fail and Expect set the step that follows each outcome. After Fail, the error is recorded in the
+// head; after Expect, it is not.
+func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); return s }
+func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
+func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
+
+// Anyhow makes every error count as success; the result still holds it.
+func (s Step) Anyhow() Step { return s.Quiet(quietAll) }
+
+func (s Step) Expect(to Step) Step {
+	binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2:], expected)
+	return s.Fail(to)
+}
+
+// Jump appends a step without effect, whose next step is set later.
+func (im *Image) Jump() Step { return im.Do(Look, Num(1)) }
+
+// Failure returns the step that failed and its error, once the process has ended.
+func (im *Image) Failure() (where stageOf, errno syscall.Errno) {
+	at := binary.NativeEndian.Uint64(im.mem[headFailed:])
+	if at == 0 {
+		return stageOf{}, 0
+	}
+	errno = syscall.Errno(binary.NativeEndian.Uint32(im.mem[headErrno:]))
+	for _, s := range im.steps {
+		if im.Addr(s.at) == at {
+			return s, errno
+		}
+	}
+	return stageOf{Stage: "starting"}, errno
+}
+
+// ReportSize is the size of a report in bytes: four int32.
+const ReportSize = 16
+
+// Message lays out a report with n descriptors. It returns the msghdr and the cells of the fields and
+// descriptors.
+func (im *Image) Message(kind, n int) (msg Arg, pid, status, request Cell, fds []Cell) {
+	data := im.Take(ReportSize)
+	im.Put32(data, uint32(kind))
+	iov := im.Words(im.Addr(data), ReportSize)
+	var control, size uint64
+	if n > 0 {
+		at := im.Take(unix.CmsgSpace(4 * n))
+		im.Put64(at, uint64(unix.CmsgLen(4*n)))
+		im.Put32(at+8, unix.SOL_SOCKET)
+		im.Put32(at+12, unix.SCM_RIGHTS)
+		for i := range n {
+			c := Cell(at + unix.CmsgLen(0) + 4*i)
+			im.Put32(int(c), ^uint32(0))
+			fds = append(fds, c)
+		}
+		control, size = im.Addr(at), uint64(unix.CmsgLen(4*n))
+	}
+	msg = im.Words(0, 0, iov.V, 1, control, size, 0)
+	return msg, Cell(data + 4), Cell(data + 8), Cell(data + 12), fds
+}

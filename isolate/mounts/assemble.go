@@ -1,0 +1,63 @@
+//go:build linux
+
+package mounts
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/launch"
+)
+
+// Assemble adds the steps that assemble the container's file tree.
+func (pl *Planner) Assemble() {
+	pl.makeTrees()
+	pl.makeShared()
+	pl.pivot()
+	pl.Stage = "attaching the trees"
+	pinned := pins(pl.Spec)
+	pl.pin(pinned[0])
+	for i, m := range pl.Spec.Mounts[1:] {
+		if !underPrivate(m.Target) {
+			pl.attachTree(i + 1)
+			pl.pin(pinned[i+1])
+		}
+	}
+	for _, f := range pl.files {
+		pl.attach(pl.Of(f.mount), f.to, false).Quiet(unix.EBUSY, unix.EBADF)
+	}
+	pl.attachPrivate(&pl.private)
+	pl.Stage = "attaching the trees"
+	for i, m := range pl.Spec.Mounts[1:] {
+		if underPrivate(m.Target) {
+			pl.makeDirs(m.Target)
+			pl.attachTree(i + 1)
+			pl.pin(pinned[i+1])
+		}
+	}
+	pl.attachServers()
+	pl.readOnly()
+	pl.hide()
+}
+
+// underPrivate reports whether target is below a directory that every container has of its own. Such a target
+// must be attached after that directory, which would cover it otherwise.
+func underPrivate(target string) bool {
+	for _, dir := range [...]string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/"} {
+		if strings.HasPrefix(target, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// makeDirs adds the steps that create target and its parents in a directory of the container's own.
+func (pl *Planner) makeDirs(target string) {
+	for i := 1; i < len(target); i++ {
+		if target[i] == '/' {
+			pl.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), pl.Str(target[:i]), launch.Num(0o755)).Path(target[:i]).Quiet(unix.EEXIST)
+		}
+	}
+	pl.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), pl.Str(target), launch.Num(0o755)).Path(target).Quiet(unix.EEXIST)
+}

@@ -1,0 +1,104 @@
+//go:build linux
+
+package mounts
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/launch"
+)
+
+// The steps that hide paths or make them read-only.
+
+// kernelHidden and kernelReadOnly are files of /proc and /sys that reveal the host or change it: the default of
+// the OCI runtimes. A kernel may lack any of them.
+var (
+	kernelHidden = [...]string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/kmsg",
+		"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+		"/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+	kernelReadOnly = [...]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// hide adds the steps that mask paths. The steps resolve each path, with its symbolic links, in the finished
+// tree.
+func (pl *Planner) hide() {
+	pl.Stage = "hiding"
+	for _, p := range kernelHidden {
+		pl.mask(p)
+	}
+	for _, p := range pl.Spec.Hide {
+		pl.mask(p)
+	}
+}
+
+// mask covers a directory with an empty directory and any other file with an empty file. Pid 1 still has every
+// privilege in its container, so a path that it cannot reach is unreachable for all.
+func (pl *Planner) mask(path string) {
+	dir := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
+	over := dir.Result()
+	pl.cover(over, pl.private.maskDir)
+	pl.Do(unix.SYS_CLOSE, pl.Of(over))
+	done := pl.Jump()
+	pl.Last = 0
+
+	file := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Quiet(unix.ENOENT).To(over) // a step can tolerate only two errors
+	again := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Quiet(unix.ENOTDIR).To(over)
+	third := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Quiet(unix.EACCES, unix.ELOOP).To(over)
+	there := pl.Do(launch.Look, pl.Of(over))
+	pl.cover(over, pl.private.maskFile)
+	pl.Do(unix.SYS_CLOSE, pl.Of(over))
+	after := pl.Jump()
+	dir.Expect(file)
+	file.Next(there).Expect(again)
+	again.Next(there).Expect(third)
+	there.Expect(after)
+	done.Next(after)
+}
+
+// makeMasks clones the masks from the container's /dev: an empty directory and an empty file, which two other
+// mounts then cover for good, so that no filesystem has to be created for them. /dev is attached by then:
+// before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in fs/namespace.c).
+func (pl *Planner) makeMasks(p *private) {
+	p.maskDir = pl.clone(pl.Of(p.dev), underDir, 0).Result()
+	pl.restrict(p.maskDir, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	pl.attach(pl.Of(p.maskDir), "/dev/"+underDir, false)
+	p.maskFile = pl.clone(pl.Of(p.dev), underFile, 0).Result()
+	pl.restrict(p.maskFile, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	pl.attach(pl.Of(p.maskFile), "/dev/"+underFile, false)
+}
+
+const (
+	underDir     = "mqueue"
+	underFile    = "null"
+	underServers = "full"
+)
+
+func (pl *Planner) cover(over, mask launch.Cell) {
+	m := pl.clone(pl.Of(mask), "", unix.AT_EMPTY_PATH).Result()
+	pl.Do(unix.SYS_MOVE_MOUNT, pl.Of(m), pl.Str(""), pl.Of(over), pl.Str(""),
+		launch.Num(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+	pl.Do(unix.SYS_CLOSE, pl.Of(m))
+}
+
+// readOnly adds the steps that make paths, with everything below them, read-only.
+func (pl *Planner) readOnly() {
+	pl.Stage = "making read-only"
+	for _, p := range kernelReadOnly {
+		pl.lock(p)
+	}
+	for _, p := range pl.Spec.ReadOnly {
+		pl.lock(p)
+	}
+}
+
+func (pl *Planner) lock(path string) {
+	clone := pl.clone(launch.Num(unix.AT_FDCWD), path, unix.AT_RECURSIVE).Quiet(unix.ENOENT, unix.EACCES)
+	m := clone.Result()
+	there := pl.Do(launch.Look, pl.Of(m))
+	pl.restrict(m, unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE).Path(path)
+	pl.attach(pl.Of(m), path, true)
+	pl.Do(unix.SYS_CLOSE, pl.Of(m))
+	there.Expect(pl.Jump())
+}

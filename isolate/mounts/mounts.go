@@ -1,0 +1,234 @@
+//go:build linux
+
+package mounts
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/launch"
+)
+
+// The steps for mounts. All of them use the mount API of Linux 5.2: a mount is a descriptor, detached until attach attaches it.
+
+const (
+	fsSetFlag   = 0 // FSCONFIG_* of linux/mount.h
+	fsSetString = 1
+	fsCreate    = 6
+)
+
+// Filesystem adds the steps that mount a new filesystem, detached. An option is "key=value" or "key".
+func (pl *Planner) Filesystem(kind string, attr int, options ...string) launch.Cell {
+	fs := pl.Do(unix.SYS_FSOPEN, pl.Str(kind), launch.Num(unix.FSOPEN_CLOEXEC)).Result()
+	for _, o := range options {
+		if key, value, ok := strings.Cut(o, "="); ok { // "lowerdir+" is a key
+			pl.Do(unix.SYS_FSCONFIG, pl.Of(fs), launch.Num(fsSetString), pl.Str(key), pl.Str(value), launch.Num(0)).Path(o)
+		} else {
+			pl.Do(unix.SYS_FSCONFIG, pl.Of(fs), launch.Num(fsSetFlag), pl.Str(o), launch.Num(0), launch.Num(0)).Path(o)
+		}
+	}
+	pl.Do(unix.SYS_FSCONFIG, pl.Of(fs), launch.Num(fsCreate), launch.Num(0), launch.Num(0), launch.Num(0))
+	m := pl.Do(unix.SYS_FSMOUNT, pl.Of(fs), launch.Num(unix.FSMOUNT_CLOEXEC), launch.Num(attr)).Result()
+	pl.Do(unix.SYS_CLOSE, pl.Of(fs))
+	return m
+}
+
+// clone adds the step that clones the mount at path, relative to dir, detached.
+func (pl *Planner) clone(dir launch.Arg, path string, flags int) launch.Step {
+	return pl.Do(unix.SYS_OPEN_TREE, dir, pl.Str(path),
+		launch.Num(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_NO_AUTOMOUNT|flags)).Path(path)
+}
+
+// restrict adds the step that sets MOUNT_ATTR_* flags on a detached mount.
+func (pl *Planner) restrict(mount launch.Cell, attr uint64, flags int) launch.Step {
+	return pl.Do(unix.SYS_MOUNT_SETATTR, pl.Of(mount), pl.Str(""), launch.Num(unix.AT_EMPTY_PATH|flags),
+		pl.Words(attr, 0, 0, 0), launch.Num(unix.MOUNT_ATTR_SIZE_VER0))
+}
+
+// attach adds the step that attaches a detached mount at an absolute path. With follow, the step follows a
+// symbolic link at the end of the path.
+func (pl *Planner) attach(mount launch.Arg, to string, follow bool) launch.Step {
+	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
+	if follow {
+		flags |= unix.MOVE_MOUNT_T_SYMLINKS
+	}
+	return pl.Do(unix.SYS_MOVE_MOUNT, mount, pl.Str(""), launch.Num(unix.AT_FDCWD), pl.Str(to), launch.Num(flags)).Path(to)
+}
+
+// makeTrees adds the steps that make the detached mounts of spec.Mounts, except premounts.
+func (pl *Planner) makeTrees() {
+	for i, m := range pl.Spec.Mounts {
+		if pl.trees[i] == 0 {
+			pl.Stage = "mounting " + m.Target
+			pl.trees[i] = pl.makeTree(m, pl.bases[i])
+		}
+	}
+}
+
+// makeTree adds the steps for one mount; base are the mounts of its overlay's Base.
+func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
+	attr := uint64(unix.MOUNT_ATTR_NODEV)
+	if m.ReadOnly {
+		attr |= unix.MOUNT_ATTR_RDONLY
+	}
+	switch {
+	case m.Skeleton != "":
+		return pl.skeleton(m.Skeleton, m.Target)
+	case m.MayVanish && len(base) == 0:
+		return pl.makeIfThere(m, attr)
+	case m.Source != "":
+		return pl.bind(m.Source, attr)
+	case m.Overlay.Alone() != "":
+		return pl.bind(m.Overlay.Alone(), attr|unix.MOUNT_ATTR_RDONLY)
+	}
+	return pl.Filesystem("overlay", int(attr), pl.OverlayOptions(m.Overlay, base)...)
+}
+
+// makeIfThere makes a tree of a directory that may vanish: the tree exists once the directory has been opened.
+// If it has vanished, the cell holds no descriptor.
+func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
+	path := m.Source
+	if m.Overlay != nil {
+		path = m.Overlay.Lower[len(m.Overlay.Lower)-1]
+	}
+	found := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path)
+	at := found.Result()
+	if m.Overlay == nil || m.Overlay.Alone() != "" {
+		if m.Overlay != nil {
+			attr |= unix.MOUNT_ATTR_RDONLY
+		}
+		tree = pl.clone(pl.Of(at), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE).Path(path).Result()
+		pl.restrict(tree, attr, unix.AT_RECURSIVE).Path(path)
+	} else {
+		o := *m.Overlay
+		o.Lower = slices.Clone(o.Lower)
+		o.Lower[len(o.Lower)-1] = pl.numbered(at)
+		tree = pl.Filesystem("overlay", int(attr), pl.OverlayOptions(&o, nil)...)
+	}
+	found.Expect(pl.Jump())
+	return tree
+}
+
+// attachTree adds the step that attaches spec.Mounts[i], if its tree exists.
+func (pl *Planner) attachTree(i int) {
+	m := pl.Spec.Mounts[i]
+	s := pl.attach(pl.Of(pl.trees[i]), m.Target, false)
+	if m.MayVanish {
+		s.Anyhow() // no tree, or a target that is not in a MayVanish tree: the container is then emptier, not more open
+	}
+}
+
+func (pl *Planner) bind(source string, attr uint64) launch.Cell {
+	m := pl.clone(launch.Num(unix.AT_FDCWD), source, unix.AT_RECURSIVE).Result()
+	pl.restrict(m, attr, unix.AT_RECURSIVE).Path(source)
+	return m
+}
+
+// OverlayOptions returns the options that a user namespace may set. Layers whose names a mount option cannot
+// hold are opened first and named by descriptor, and so are the mounts in base.
+func (pl *Planner) OverlayOptions(o *Overlay, base []launch.Cell) []string {
+	names := make([]string, len(o.Lower))
+	for i, p := range o.Lower {
+		names[i] = pl.layer(p)
+	}
+	for _, m := range base {
+		// The mount was made in another user namespace, and can only be a layer in this namespace if it is
+		// attached here (clone_private_mount in fs/namespace.c, Linux 6.16).
+		pl.attach(pl.Of(m), placeDir, false)
+		names = append(names, pl.numbered(m))
+	}
+	var opts []string
+	if o.UserXattr {
+		opts = append(opts, "userxattr")
+	}
+	if o.Nested {
+		// As kernel.WrapLower: a layer that contains other layers is allowed if it is a filesystem of its own,
+		// and overlayfs demands two layers where there is no upper.
+		last := len(names) - 1
+		empty := pl.Filesystem("tmpfs", plainMount, "mode=755")
+		pl.place(empty)
+		wrapped := pl.Filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, pl.lowers([]string{names[last], pl.numbered(empty)})...)...)
+		pl.place(wrapped)
+		names[last] = pl.numbered(wrapped)
+	}
+	opts = append(opts, pl.lowers(names)...)
+	if o.Upper != "" {
+		opts = append(opts, "upperdir="+pl.layer(o.Upper), "workdir="+pl.layer(o.Work), "volatile")
+	}
+	return opts
+}
+
+// place attaches a mount that is to be a layer, on kernels that want layers attached: those before Linux 6.15,
+// which also cannot clone detached mounts (clone_private_mount and may_copy_tree in fs/namespace.c). The mount
+// goes with the host's tree.
+func (pl *Planner) place(m launch.Cell) {
+	there := pl.clone(pl.Of(m), "", unix.AT_EMPTY_PATH)
+	pl.Do(unix.SYS_CLOSE, pl.Of(there.Result()))
+	done := pl.Jump()
+	pl.Last = 0
+	there.Expect(pl.attach(pl.Of(m), placeDir, false))
+	done.Next(pl.Jump())
+}
+
+// placeDir exists on every host, and no path is looked up in it.
+const placeDir = "/proc/fs"
+
+// lowers returns the options for lower layers: lowerdir, which every kernel knows, if they fit into it, by
+// their descriptors if necessary; otherwise lowerdir+ for each (Linux 6.5).
+func (pl *Planner) lowers(names []string) []string {
+	const most, number = 250, "/proc/self/fd/"
+	all := strings.Join(names, ":")
+	if len(all) >= most && len(names)*len(number+"1000:") < most {
+		for i, n := range names {
+			if !strings.HasPrefix(n, number) {
+				names[i] = pl.opened(n)
+			}
+		}
+		all = strings.Join(names, ":")
+	}
+	if len(all) < most {
+		return []string{"lowerdir=" + all}
+	}
+	var opts []string
+	for _, n := range names {
+		opts = append(opts, "lowerdir+="+n)
+	}
+	return opts
+}
+
+// layer returns a name of a directory that fits into a mount option: values end at 255 bytes, and kernels
+// differ in their special characters.
+func (pl *Planner) layer(path string) string {
+	if len(path) < 100 && !strings.ContainsAny(path, ":,\\") {
+		return path
+	}
+	return pl.opened(path)
+}
+
+// opened adds the step that opens a directory and returns its descriptor's path.
+func (pl *Planner) opened(path string) string {
+	return pl.numbered(pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path),
+		launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).Path(path).Result())
+}
+
+// numbered duplicates a descriptor to a number that is known now, and returns the path of that.
+func (pl *Planner) numbered(fd launch.Cell) string {
+	number := pl.around.freeFD
+	pl.around.freeFD++
+	pl.Do(unix.SYS_DUP3, pl.Of(fd), launch.Num(number), launch.Num(unix.O_CLOEXEC))
+	return "/proc/self/fd/" + strconv.Itoa(number)
+}
+
+// pivot adds the steps that make the root tree the root of the mount namespace and detach the host's. In
+// between it is attached to a directory that every host has.
+func (pl *Planner) pivot() {
+	pl.Stage = "changing the root"
+	pl.attach(pl.Of(pl.trees[0]), pl.around.anchor, false)
+	pl.Do(unix.SYS_FCHDIR, pl.Of(pl.trees[0]))
+	pl.Do(unix.SYS_PIVOT_ROOT, pl.Str("."), pl.Str("."))
+	pl.Do(unix.SYS_UMOUNT2, pl.Str("."), launch.Num(unix.MNT_DETACH))
+	pl.Do(unix.SYS_CHDIR, pl.Str("/"))
+}

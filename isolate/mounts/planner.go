@@ -1,0 +1,35 @@
+//go:build linux
+
+package mounts
+
+import (
+	"os"
+
+	"github.com/snapfs/snapfs/isolate/launch"
+)
+
+// Planner adds the steps of an image that assemble the file tree of a container, and makes the mounts that only
+// the supervisor can make.
+type Planner struct {
+	*launch.Image
+	Spec        Spec
+	around      surroundings
+	trees       []launch.Cell   // the detached mounts of spec.Mounts
+	bases       [][]launch.Cell // for each mount, the Served bases of its overlay
+	private     private
+	premounts   []premount
+	premountFDs int      // image offset at which the descriptors of premounts arrive
+	userns      *os.File // the user namespace of pid 1, unless IDs is Same
+	files       []bound
+	shifts      []shifted  // trees whose ids a FUSE process maps
+	rootCopy    *os.File   // see rootMount
+	CloseLater  []*os.File // mounts and directories to close once the trees are complete
+}
+
+// firstFreeFD is the number from which on pid 1 has no descriptors at its start.
+const firstFreeFD = 1000
+
+// NewPlanner returns a planner that adds steps to im.
+func NewPlanner(im *launch.Image, spec Spec) *Planner {
+	return &Planner{Image: im, Spec: spec, around: surroundings{freeFD: firstFreeFD}}
+}

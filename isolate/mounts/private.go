@@ -1,0 +1,226 @@
+//go:build linux
+
+package mounts
+
+import (
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/isolate/launch"
+)
+
+// The steps for the parts that every container has of its own: /proc, /sys, /dev, /run, /tmp.
+
+const (
+	QuietMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+)
+
+// private holds the detached mounts from their creation, while the host's tree is still the root, until they
+// are attached.
+type private struct {
+	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv launch.Cell
+	maskDir, maskFile                                     launch.Cell
+	servers                                               launch.Cell // covers /etc/resolv.conf
+	nodes                                                 []launch.Cell
+}
+
+var deviceNodes = [...]string{"null", "zero", "full", "random", "urandom", "tty"}
+
+// MakePrivate adds the steps that create the container's own kernel filesystems, detached.
+func (pl *Planner) MakePrivate() {
+	p := &pl.private
+	pl.Stage = "mounting /proc"
+	p.proc = pl.Filesystem("proc", QuietMount)
+	if !pl.Spec.HostNetwork {
+		pl.Stage = "mounting /sys"
+		p.sys = pl.Filesystem("sysfs", QuietMount|unix.MOUNT_ATTR_RDONLY)
+	}
+	if pl.around.cgroup2 {
+		pl.Stage = "mounting /sys/fs/cgroup"
+		p.cgroup = pl.Filesystem("cgroup2", QuietMount|unix.MOUNT_ATTR_RDONLY)
+	}
+	pl.makeDev(p)
+	pl.Stage = "mounting /run"
+	p.run = pl.Filesystem("tmpfs", plainMount, "mode=755")
+	pl.fill(p.run, pl.around.run)
+	if pl.around.resolv != "" {
+		p.resolv = pl.makeResolv(p.run)
+	}
+}
+
+// Terminals returns the cell of the container's devpts.
+func (pl *Planner) Terminals() launch.Cell { return pl.private.pts }
+
+// RootTree returns the cell of the container's root.
+func (pl *Planner) RootTree() launch.Cell { return pl.trees[0] }
+
+// makeShared adds the steps that mount the host's /tmp directory and /sys, unless they are premounts. With the
+// host's network the kernel only lets the host's /sys be bound.
+func (pl *Planner) makeShared() {
+	p := &pl.private
+	if p.sys == 0 {
+		pl.Stage = "mounting /sys"
+		p.sys = pl.clone(launch.Num(unix.AT_FDCWD), "/sys", unix.AT_RECURSIVE).Result()
+		pl.restrict(p.sys, QuietMount|unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE)
+	}
+	pl.Stage = "mounting /tmp"
+	switch {
+	case p.tmp != 0:
+	case pl.Spec.Tmp != "":
+		p.tmp = pl.bind(pl.Spec.Tmp, plainMount)
+	default:
+		p.tmp = pl.Filesystem("tmpfs", plainMount, "mode=1777")
+	}
+}
+
+func (pl *Planner) makeDev(p *private) {
+	pl.Stage = "making /dev"
+	p.dev = pl.Filesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode=755")
+	for _, d := range []struct {
+		name string
+		mode int
+	}{{"pts", 0o755}, {"shm", 0o1777}, {"mqueue", 0o555}} {
+		pl.Do(unix.SYS_MKDIRAT, pl.Of(p.dev), pl.Str(d.name), launch.Num(d.mode))
+	}
+	for _, l := range []struct{ name, to string }{
+		{"fd", "/proc/self/fd"},
+		{"stdin", "/proc/self/fd/0"},
+		{"stdout", "/proc/self/fd/1"},
+		{"stderr", "/proc/self/fd/2"},
+		{"ptmx", "pts/ptmx"},
+	} {
+		pl.Do(unix.SYS_SYMLINKAT, pl.Str(l.to), pl.Of(p.dev), pl.Str(l.name))
+	}
+	for _, name := range deviceNodes {
+		pl.Do(unix.SYS_MKNODAT, pl.Of(p.dev), pl.Str(name), launch.Num(unix.S_IFREG|0o444), launch.Num(0))
+		p.nodes = append(p.nodes, pl.clone(launch.Num(unix.AT_FDCWD), "/dev/"+name, 0).Result())
+	}
+	options := []string{"newinstance", "ptmxmode=0666", "mode=0620"}
+	if pl.Spec.IDs != Same {
+		options = append(options, "gid=5") // the group tty on every distribution
+	}
+	p.pts = pl.Filesystem("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, options...)
+	p.mqueue = pl.Filesystem("mqueue", QuietMount)
+}
+
+// fill adds the steps that create directories and symbolic links in a fresh tmpfs, with the host's owners as
+// far as the container maps them.
+func (pl *Planner) fill(fs launch.Cell, entries []entry) {
+	for _, e := range entries {
+		if e.file {
+			continue
+		}
+		if e.link != "" {
+			pl.Do(unix.SYS_SYMLINKAT, pl.Str(e.link), pl.Of(fs), pl.Str(e.name)).Path(e.name)
+			continue
+		}
+		pl.Do(unix.SYS_MKDIRAT, pl.Of(fs), pl.Str(e.name), launch.Num(e.mode)).Path(e.name).Quiet(unix.EEXIST, unix.ENOENT)
+		owned := pl.Spec.IDs != Same && (e.uid != 0 || e.gid != 0) && e.uid < pl.Spec.IDs.Size && e.gid < pl.Spec.IDs.Size
+		if owned {
+			pl.Do(unix.SYS_FCHOWNAT, pl.Of(fs), pl.Str(e.name), launch.Num(e.uid), launch.Num(e.gid), launch.Num(0)).Path(e.name)
+		}
+		if owned || e.mode&0o6000 != 0 {
+			pl.Do(unix.SYS_FCHMODAT, pl.Of(fs), pl.Str(e.name), launch.Num(e.mode)).Path(e.name)
+		}
+	}
+}
+
+// skeleton adds the steps for a read-only tmpfs with the first level of a host directory, to be attached at
+// target. Files are bound into it, read-only.
+func (pl *Planner) skeleton(dir, target string) launch.Cell {
+	fs := pl.Filesystem("tmpfs", plainMount, "mode=755")
+	entries := firstLevel(dir)
+	pl.fill(fs, entries)
+	for _, e := range entries {
+		if !e.file || pl.Spec.IDs != Same {
+			continue
+		}
+		pl.Do(unix.SYS_MKNODAT, pl.Of(fs), pl.Str(e.name), launch.Num(unix.S_IFREG|0o444), launch.Num(0)).Path(e.name)
+		from := path.Join(dir, e.name)
+		// In a directory that others can write, the name may be a symbolic link by now.
+		file := pl.clone(launch.Num(unix.AT_FDCWD), from, unix.AT_SYMLINK_NOFOLLOW)
+		m := file.Result()
+		pl.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).Path(from)
+		file.Expect(pl.Jump()) // the file may be gone by now
+		pl.files = append(pl.files, bound{m, path.Join(target, e.name)})
+	}
+	pl.restrict(fs, unix.MOUNT_ATTR_RDONLY, 0)
+	return fs
+}
+
+// bound is a file to attach once its directory is attached.
+type bound struct {
+	mount launch.Cell
+	to    string
+}
+
+// makeResolv adds the steps that create the target of /etc/resolv.conf in run and clone the host's file,
+// read-only.
+func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
+	pl.Stage = "handing over resolv.conf"
+	rest := strings.TrimPrefix(pl.around.resolv, "/run/")
+	for i, c := range rest {
+		if c == '/' {
+			pl.Do(unix.SYS_MKDIRAT, pl.Of(run), pl.Str(rest[:i]), launch.Num(0o755)).Quiet(unix.EEXIST)
+		}
+	}
+	pl.Do(unix.SYS_MKNODAT, pl.Of(run), pl.Str(rest), launch.Num(unix.S_IFREG|0o644), launch.Num(0))
+	m := pl.clone(launch.Num(unix.AT_FDCWD), pl.around.resolv, 0).Result()
+	pl.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0)
+	return m
+}
+
+const ResolvPath = "/etc/resolv.conf"
+
+// makeServers adds the steps that write the only name server into a file of the container's /dev, as makeMasks
+// does, and clone it read-only.
+func (pl *Planner) makeServers() launch.Cell {
+	pl.Stage = "handing over resolv.conf"
+	text := "nameserver " + pl.Spec.Resolver.String() + "\n"
+	file := pl.Do(unix.SYS_OPENAT, pl.Of(pl.private.dev), pl.Str(underServers), launch.Num(unix.O_WRONLY|unix.O_CLOEXEC)).Result()
+	pl.Do(unix.SYS_WRITE, pl.Of(file), pl.Str(text), launch.Num(len(text)))
+	pl.Do(unix.SYS_CLOSE, pl.Of(file))
+	m := pl.clone(pl.Of(pl.private.dev), underServers, 0).Result()
+	pl.restrict(m, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)
+	return m
+}
+
+// attachServers adds the step that covers the container's resolv.conf. If that is a symbolic link, the link
+// itself is covered: its target may lie in /run, where the container has nothing, and belong to another
+// program.
+func (pl *Planner) attachServers() {
+	if pl.private.servers == 0 {
+		return
+	}
+	pl.Stage = "handing over resolv.conf"
+	pl.attach(pl.Of(pl.private.servers), ResolvPath, false)
+}
+
+func (pl *Planner) attachPrivate(p *private) {
+	const attaching = "attaching /proc, /sys, /dev, /run and /tmp"
+	pl.Stage = attaching
+	pl.attach(pl.Of(p.proc), "/proc", false)
+	pl.attach(pl.Of(p.sys), "/sys", false)
+	if p.cgroup != 0 {
+		pl.attach(pl.Of(p.cgroup), "/sys/fs/cgroup", false)
+	}
+	pl.attach(pl.Of(p.dev), "/dev", false)
+	pl.makeMasks(p)
+	if pl.Spec.Resolver.IsValid() {
+		p.servers = pl.makeServers()
+	}
+	pl.Stage = attaching
+	for i, name := range deviceNodes {
+		pl.attach(pl.Of(p.nodes[i]), "/dev/"+name, false)
+	}
+	pl.attach(pl.Of(p.pts), "/dev/pts", false)
+	pl.attach(pl.Of(p.mqueue), "/dev/mqueue", false)
+	pl.attach(pl.Of(p.run), "/run", false)
+	if p.resolv != 0 {
+		pl.attach(pl.Of(p.resolv), path.Clean(pl.around.resolv), false)
+	}
+	pl.attach(pl.Of(p.tmp), "/tmp", false)
+}

@@ -1,0 +1,200 @@
+package mounts
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// Spec is the part of a container's policy that its file tree depends on. The fields are those of isolate.Spec.
+type Spec struct {
+	Mounts      []Mount
+	Tmp         string
+	Hide        []string
+	ReadOnly    []string
+	Resolver    netip.Addr
+	IDs         IDs
+	HostNetwork bool // whether the container has the host's network
+	Shift       Shifter
+}
+
+// Shifter starts a process that serves the directory tree through the FUSE device dev, with user and group ids
+// increased by base, as package isolate/idmap does. The caller closes both descriptors. The process ends when
+// the last mount of its filesystem is gone.
+type Shifter func(ctx context.Context, dev, tree *os.File, base uint32) error
+
+// Mount is one tree of a container: exactly one of Overlay, Source, Skeleton and Served. Devices in it have no
+// effect, nor, because of no_new_privs, have set-id bits.
+type Mount struct {
+	// Target is its absolute, clean path inside the container.
+	Target string
+	// Overlay is mounted at Target.
+	Overlay *Overlay
+	// Source is the host's directory or file that is bound at Target. Filesystems mounted below it are included
+	// only under [Same], where the kernel insists on it.
+	Source string
+	// Skeleton is a host directory whose first level is copied into a fresh read-only tmpfs: directories empty,
+	// symbolic links as they are, and, under [Same], files bound. It serves as "/" where the kernel refuses an
+	// overlay of the real root.
+	Skeleton string
+	// Served mounts a tree that a FUSE server outside of the container serves.
+	Served Served
+	// ReadOnly forbids writes to the tree, but not to mounts in it.
+	ReadOnly bool
+	// MayVanish: other programs create and remove Source, or the lowest layer, at any time. If it does not
+	// exist, the container has nothing at Target. For [Same] only.
+	MayVanish bool
+}
+
+// Served is a tree that a FUSE server serves.
+type Served interface {
+	// Mount mounts the tree, detached, and returns a descriptor of its root.
+	Mount(ctx context.Context, readOnly bool) (fd int, err error)
+}
+
+// Overlay is one mount of the kernel's overlayfs.
+type Overlay struct {
+	// Lower are the read-only layers, topmost first; at least one unless Base is set.
+	Lower []string
+	// Base are FUSE layers below all of Lower, topmost first. Together they are one tree; a single one of them
+	// is not.
+	Base []Served
+	// Upper and Work are the writable layer and its work directory, or both empty for a read-only tree. Upper
+	// lies in the parent of Work.
+	Upper, Work string
+	// UserXattr makes overlayfs store its records in user.* attributes. Kernels demand it under [Same], and it
+	// excludes redirect_dir and metacopy.
+	UserXattr bool
+	// Nested: the last of Lower contains the other layers, which the kernel refuses. It is wrapped in an
+	// overlay of its own.
+	Nested bool
+}
+
+// Alone returns the layer of a read-only overlay with only one layer, which is bound instead, or "".
+func (o *Overlay) Alone() string {
+	if o.Upper == "" && len(o.Base) == 0 && len(o.Lower) == 1 {
+		return o.Lower[0]
+	}
+	return ""
+}
+
+// IDs maps the ids 0 to Size-1 of a container to Size ids of the host from Base on. The zero value is [Same].
+type IDs struct{ Base, Size uint32 }
+
+// Same maps only the caller's own user and group, to themselves; all other ids appear as nobody. It needs no
+// privilege.
+var Same = IDs{}
+
+// Own maps the ids 0 to 65535 inside to 65536 ids of the host from base on, which no user should have. Files
+// keep their real owners on disk, by id-mapped mounts or by Shift. Own needs root, and Linux 5.19 for overlays.
+func Own(base uint32) IDs { return IDs{Base: base, Size: 1 << 16} }
+
+func (i IDs) String() string {
+	if i == Same {
+		return "same"
+	}
+	return fmt.Sprintf("%d+%d", i.Base, i.Size)
+}
+
+func (m Mount) String() string {
+	var b strings.Builder
+	b.WriteString(m.Target)
+	switch {
+	case m.Overlay != nil:
+		b.WriteString(" overlay " + strings.Join(m.Overlay.Lower, ":"))
+		if len(m.Overlay.Base) > 0 {
+			b.WriteString(" above what is served")
+		}
+		if m.Overlay.Upper != "" {
+			b.WriteString(" upper " + m.Overlay.Upper)
+		}
+	case m.Source != "":
+		b.WriteString(" bind " + m.Source)
+	case m.Skeleton != "":
+		b.WriteString(" skeleton " + m.Skeleton)
+	case m.Served != nil:
+		b.WriteString(" served")
+	}
+	if m.ReadOnly {
+		b.WriteString(" read-only")
+	}
+	if m.MayVanish {
+		b.WriteString(" if it is there")
+	}
+	return b.String()
+}
+
+// Check returns an error if the mount contradicts itself or is incomplete.
+func (m Mount) Check() error {
+	if err := CheckPath(m.Target); err != nil {
+		return err
+	}
+	kinds := 0
+	for _, p := range []string{m.Source, m.Skeleton} {
+		if p == "" {
+			continue
+		}
+		if err := CheckPath(p); err != nil {
+			return err
+		}
+		kinds++
+	}
+	if m.Overlay != nil {
+		kinds++
+		if err := m.Overlay.check(); err != nil {
+			return err
+		}
+	}
+	if m.Served != nil {
+		kinds++
+	}
+	if kinds != 1 {
+		return Invalid("%s: a mount is one of overlay, bind, skeleton and served", m.Target)
+	}
+	return nil
+}
+
+func (o *Overlay) check() error {
+	if len(o.Lower) == 0 && (len(o.Base) == 0 || o.Upper == "") {
+		return Invalid("an overlay without a lower layer")
+	}
+	if len(o.Base) > 0 && o.Nested {
+		return Invalid("an overlay of what is served has no layer that contains others")
+	}
+	if (o.Upper == "") != (o.Work == "") {
+		return Invalid("an overlay with only one of upper and work directory")
+	}
+	for _, p := range o.Lower {
+		if err := CheckPath(p); err != nil {
+			return err
+		}
+	}
+	if o.Upper == "" {
+		return nil
+	}
+	if err := CheckPath(o.Upper); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(o.Upper, path.Dir(o.Work)+"/") {
+		return Invalid("upper directory %s does not lie beside the work directory %s, nor in what does", o.Upper, o.Work)
+	}
+	return CheckPath(o.Work)
+}
+
+// CheckPath returns an error unless p is absolute and clean.
+func CheckPath(p string) error {
+	if !path.IsAbs(p) || path.Clean(p) != p || strings.ContainsRune(p, 0) {
+		return Invalid("path %q is not absolute and clean", p)
+	}
+	return nil
+}
+
+// Invalid returns the error for an invalid policy.
+func Invalid(format string, args ...any) error {
+	return &errs.Error{Op: "checking the policy", Kind: errs.ErrInvalid, Err: fmt.Errorf(format, args...)}
+}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package mounts
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// surroundings is what a planner knows about the host's tree. The supervisor collects it, because pid 1 can only
+// execute prepared steps.
+type surroundings struct {
+	anchor  string
+	run     []entry
+	resolv  string // the target of /etc/resolv.conf if it is in /run, or ""
+	cgroup2 bool   // /sys/fs/cgroup is the unified hierarchy
+	freeFD  int    // pid 1 uses no descriptor from here on
+}
+
+// entry is a directory, symbolic link or file to create in a fresh tmpfs.
+type entry struct {
+	name     string
+	link     string // the target of a symbolic link
+	file     bool
+	mode     uint32
+	uid, gid uint32
+}
+
+// LookAround collects the surroundings.
+func (pl *Planner) LookAround() (err error) {
+	a := &pl.around
+	if a.anchor, err = anchor(); err != nil {
+		return err
+	}
+	a.run = append(firstLevel("/run"), listRun("user")...)
+	if pl.Spec.HostNetwork {
+		a.resolv = resolvConf()
+	}
+	var st unix.Statfs_t
+	a.cgroup2 = unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+	return nil
+}
+
+// anchor returns a directory to attach the new root to, before pivot_root.
+func anchor() (string, error) {
+	for _, dir := range []string{"/tmp", "/mnt", "/run", "/dev"} {
+		var st unix.Stat_t
+		if unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return dir, nil
+		}
+	}
+	return "", &errs.Error{Op: "changing the root", Path: "/tmp", Kind: errs.ErrNotFound}
+}
+
+// firstLevel lists the directories, symbolic links and files in dir. It omits unreadable entries: the container
+// is then emptier, not more open.
+func firstLevel(dir string) []entry {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	var list []entry
+	for _, name := range names {
+		var st unix.Stat_t
+		if unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			continue
+		}
+		e := entry{name: name, mode: st.Mode & 0o7777, uid: st.Uid, gid: st.Gid}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFDIR:
+			list = append(list, e)
+		case unix.S_IFREG:
+			e.file = true
+			list = append(list, e)
+		case unix.S_IFLNK:
+			if e.link, err = os.Readlink(filepath.Join(dir, name)); err == nil {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
+}
+
+// listRun lists a directory of /run, with paths relative to /run.
+func listRun(dir string) []entry {
+	list := firstLevel("/run/" + dir)
+	for i := range list {
+		list[i].name = dir + "/" + list[i].name
+	}
+	return list
+}
+
+// resolvConf returns the target of /etc/resolv.conf if it is in /run, or "".
+func resolvConf() string {
+	p, err := filepath.EvalSymlinks("/etc/resolv.conf")
+	if err != nil || !strings.HasPrefix(p, "/run/") {
+		return ""
+	}
+	return p
+}
