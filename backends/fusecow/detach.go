@@ -39,14 +39,14 @@ func (b *backend) borrowed(ctx context.Context, fork snapshot.ForkID) ([]layer.B
 
 // Raise copies up what [layer.FS.Detach] finds, by opening the layers itself. It needs no mount.
 func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, _ func(do func(root int) error) error) error {
-	places := map[string]bool{}
+	paths := map[string]bool{}
 	for _, one := range what {
-		places[one.From] = true
+		paths[one.From] = true
 	}
-	return fail("copying up renamed files of", string(fork), b.detach(ctx, fork, places))
+	return fail("copying up renamed files of", string(fork), b.detach(ctx, fork, paths))
 }
 
-func (b *backend) detach(ctx context.Context, fork snapshot.ForkID, places map[string]bool) error {
+func (b *backend) detach(ctx context.Context, fork snapshot.ForkID, paths map[string]bool) error {
 	unlockFork, err := b.lockFork(ctx, fork)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (b *backend) detach(ctx context.Context, fork snapshot.ForkID, places map[s
 		err = fault.Point(ctx, "copy up")
 	}
 	if err == nil {
-		err = f.Detach(ctx, places)
+		err = f.Detach(ctx, paths)
 	}
 	if err == nil {
 		err = fault.Point(ctx, "commit the log")

@@ -157,17 +157,17 @@ func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
 }
 
 // unchargeLayers removes from the quota of left the layers that kept does not have.
-func (b *backend) unchargeLayers(left, kept *record) {
-	if left.Limit == nil {
+func (b *backend) unchargeLayers(dropped, current *record) {
+	if dropped.Limit == nil {
 		return
 	}
-	q, err := b.quota(left)
+	q, err := b.quota(dropped)
 	if err != nil { // a sweep does it later
 		return
 	}
 	defer q.Close()
-	for _, l := range left.Layers[left.Own:] {
-		if !slices.Contains(kept.Layers[kept.Own:], l) {
+	for _, l := range dropped.Layers[dropped.Own:] {
+		if !slices.Contains(current.Layers[current.Own:], l) {
 			_ = q.SetUsage(b.layerPath(l), quota.Usage{})
 		}
 	}

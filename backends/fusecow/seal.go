@@ -144,12 +144,12 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 	if rerr != nil {
 		return errors.Join(err, rerr)
 	}
-	left, kept := r, next
+	dropped, current := r, next
 	if now.upper() != own { // nothing has changed
-		left, kept = next, r
+		dropped, current = next, r
 	}
-	b.discard(b.layerPath(left.upper()))
-	b.unchargeLayers(&left, &kept)
+	b.discard(b.layerPath(dropped.upper()))
+	b.unchargeLayers(&dropped, &current)
 	return err
 }
 

@@ -85,7 +85,7 @@ type server struct {
 }
 
 // start mounts the tree at lower with the layers of r.
-func (s *server) start(lower string, r *record, side layer.View) (*os.File, error) {
+func (s *server) start(lower string, r *record, view layer.View) (*os.File, error) {
 	s.mu.Lock() // requests wait
 	defer s.mu.Unlock()
 	o := s.b.optionsOn(lower, r)
@@ -103,7 +103,7 @@ func (s *server) start(lower string, r *record, side layer.View) (*os.File, erro
 	}
 	var root *os.File
 	if err == nil {
-		root, err = s.mountView(side, false)
+		root, err = s.mountView(view, false)
 	}
 	if err != nil {
 		s.stopListening()
@@ -137,34 +137,34 @@ func (s *server) claimFork(r *record) error {
 // mountView mounts a view, for the first time or again. The caller holds mu. EBUSY or ENOTCONN means that the
 // view has lost its last mount and the other view is about to: it cannot be mounted again before, because the
 // kernel's knowledge of it is not forgotten.
-func (s *server) mountView(side layer.View, readOnly bool) (*os.File, error) {
+func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
 	if readOnly || s.fork == "" {
 		attr = unix.MOUNT_ATTR_RDONLY
 	}
-	if m, was := s.views[side]; m != nil {
+	if m, was := s.views[view]; m != nil {
 		return m.MountAgain(attr)
 	} else if was {
 		return nil, unix.EBUSY
 	}
-	m, root, err := s.mount(s.fs, side, attr)
+	m, root, err := s.mount(s.fs, view, attr)
 	if err != nil {
 		return nil, err
 	}
-	s.views[side] = m
+	s.views[view] = m
 	go func() {
 		m.Wait()
-		s.viewEnded(side)
+		s.viewEnded(view)
 	}()
 	return root, nil
 }
 
 // viewEnded closes a view whose last mount is gone.
-func (s *server) viewEnded(side layer.View) {
+func (s *server) viewEnded(view layer.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.views[side].Close()
-	s.views[side] = nil
+	s.views[view].Close()
+	s.views[view] = nil
 	for _, m := range s.views {
 		if m != nil {
 			return

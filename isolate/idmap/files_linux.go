@@ -10,8 +10,8 @@ import (
 // openFlags returns the flags with which the server opens a file for a caller. Writes carry their offset, and
 // caching is up to the kernel, so other flags are dropped.
 func openFlags(flags uint32) int {
-	const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
-	return int(flags) & kept
+	const allowed = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
+	return int(flags) & allowed
 }
 
 func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {

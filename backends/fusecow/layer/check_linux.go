@@ -140,12 +140,12 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 		return true, nil // it was just created
 	}
 	at := int64(len(logfile.Magic))
-	origins := map[string]*lowerRef{".": c.f.root.lower}
+	refs := map[string]*lowerRef{".": c.f.root.lower}
 	nonsense := false
 	err = d.Frames(func(records []byte) error {
 		clean = bytes.Equal(records, []byte{logfile.KindClean})
 		for r := logfile.NewReader(records); r.More(); {
-			if !c.f.replayRecord(r, origins) {
+			if !c.f.replayRecord(r, refs) {
 				nonsense = true
 				return logfile.ErrDamaged
 			}
@@ -182,12 +182,12 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 // recovers the rest.
 func (c *checker) checkContents(d *stackedLayer, clean, top bool) error {
 	there := map[uint64]bool{}
-	var atlas *pathIndex
+	var index *pathIndex
 	name := func(n *inode) string {
-		if atlas == nil {
-			atlas = newPathIndex(c.f)
+		if index == nil {
+			index = newPathIndex(c.f)
 		}
-		if all := atlas.paths(n); len(all) > 0 {
+		if all := index.paths(n); len(all) > 0 {
 			return slices.Min(all) // the same one at each call
 		}
 		return fmt.Sprintf("node %d", n.id)

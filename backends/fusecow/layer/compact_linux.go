@@ -54,11 +54,11 @@ func (f *FS) digestLog(d *stackedLayer) (logfile.Writer, error) {
 		return nil, err
 	}
 	needed := logfile.NewDigest()
-	err := f.eachLayer(func(below *stackedLayer, _ logfile.Index) error {
-		if below == d {
+	err := f.eachLayer(func(other *stackedLayer, _ logfile.Index) error {
+		if other == d {
 			return nil
 		}
-		return below.Records(func(kind byte, r *logfile.Reader) { g.Need(needed, kind, r) })
+		return other.Records(func(kind byte, r *logfile.Reader) { g.Need(needed, kind, r) })
 	})
 	return g.Records(needed), err
 }

@@ -9,29 +9,29 @@ import (
 // Compare calls report with each path at which two stacks of layers over one lower may differ; tree means that
 // everything below the path may differ. It misses no difference. Of the layers that both stacks share it reads
 // only the logs. Cost: in proportion to the changes in all layers. Errors are those of [Open], and of report.
-func Compare(a, b Options, tell func(path string, tree bool) error) error {
-	common := 0
-	for common < min(len(a.Layers), len(b.Layers)) && a.Layers[common] == b.Layers[common] {
-		common++
+func Compare(a, b Options, report func(path string, tree bool) error) error {
+	shared := 0
+	for shared < min(len(a.Layers), len(b.Layers)) && a.Layers[shared] == b.Layers[shared] {
+		shared++
 	}
-	t := comparison{nodes: map[uint64]struct{}{}, names: map[binding]struct{}{}, report: tell}
-	for _, stack := range [][]string{a.Layers[common:], b.Layers[common:]} {
+	t := comparison{inodes: map[uint64]struct{}{}, names: map[binding]struct{}{}, report: report}
+	for _, stack := range [][]string{a.Layers[shared:], b.Layers[shared:]} {
 		for _, l := range stack {
 			if err := t.collect(l); err != nil {
 				return err
 			}
 		}
 	}
-	var sides [2]*pathIndex
+	var stacks [2]*pathIndex
 	for i, stack := range []Options{a, b} {
 		f, err := openTables(stack)
 		if err != nil {
 			return err
 		}
 		defer f.release()
-		sides[i] = newPathIndex(f)
+		stacks[i] = newPathIndex(f)
 	}
-	return t.reportPaths(sides)
+	return t.reportPaths(stacks)
 }
 
 // openTables opens the layers read-only, for their inode table.
@@ -45,7 +45,7 @@ func openTables(o Options) (*FS, error) {
 
 // A comparison collects the inodes and names that some logs record.
 type comparison struct {
-	nodes  map[uint64]struct{}
+	inodes map[uint64]struct{}
 	names  map[binding]struct{}
 	report func(path string, tree bool) error
 }
@@ -64,7 +64,7 @@ func (t *comparison) collect(layer string) error {
 	return d.Records(func(kind byte, r *logfile.Reader) {
 		switch kind {
 		case logfile.KindInode:
-			t.nodes[r.Inode().ID] = struct{}{}
+			t.inodes[r.Inode().ID] = struct{}{}
 		case logfile.KindName:
 			dir, name, _ := r.Name()
 			t.names[binding{dir, name}] = struct{}{}
@@ -78,28 +78,28 @@ func (t *comparison) collect(layer string) error {
 }
 
 // reportPaths reports the collected inodes and names at all paths that they have in either stack.
-func (t *comparison) reportPaths(sides [2]*pathIndex) error {
+func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 	for b := range t.names {
-		x, y := sides[0].f.inodes[b.dir], sides[1].f.inodes[b.dir]
+		x, y := stacks[0].f.inodes[b.dir], stacks[1].f.inodes[b.dir]
 		same := sameEntry(x, y, b.name)
 		for i, dir := range []*inode{x, y} {
 			if dir == nil {
 				continue
 			}
-			if at, ok := sides[i].dirPath(dir); ok {
+			if at, ok := stacks[i].dirPath(dir); ok {
 				if err := t.report(path.Join(at, b.name), !same); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	for id := range t.nodes {
-		for _, side := range sides {
-			n := side.f.inodes[id]
+	for id := range t.inodes {
+		for _, view := range stacks {
+			n := view.f.inodes[id]
 			if n == nil {
 				continue
 			}
-			paths := side.paths(n)
+			paths := view.paths(n)
 			if !n.isDir() && n.lower != nil && int(n.nlink) > len(paths) {
 				paths = append(paths, "") // it has further names in the lower, which are unknown
 			}

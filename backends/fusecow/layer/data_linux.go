@@ -81,22 +81,22 @@ func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
 	return readAll(d.n, buf, off)
 }
 
-// withUpper calls do with a descriptor of n's content in the top layer. It copies up the first keep bytes
+// withUpper calls do with a descriptor of n's content in the top layer. It copies up the first limit bytes
 // beforehand. If do fails with ENOSPC or EDQUOT, withUpper calls it again after deleted content is gone; do
 // must then have nothing reserved and captured variables unchanged.
-func (f *FS) withUpper(n *inode, keep int64, do func(fd int) error) (err error) {
+func (f *FS) withUpper(n *inode, limit int64, do func(fd int) error) (err error) {
 	if f.readOnly {
 		return unix.EROFS
 	}
 	f.retryAfterDelete(func() bool {
-		err = f.withUpperOnce(n, keep, do)
+		err = f.withUpperOnce(n, limit, do)
 		return !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT)
 	})
 	return err
 }
 
 // withUpperOnce is withUpper without the repetition.
-func (f *FS) withUpperOnce(n *inode, keep int64, do func(fd int) error) error {
+func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
 	f.mu.RLock()
@@ -105,7 +105,7 @@ func (f *FS) withUpperOnce(n *inode, keep int64, do func(fd int) error) error {
 	n.lock().RLock()
 	if was := n.layer; was != top {
 		n.lock().RUnlock()
-		if err := f.copyUp(n, top, keep); err != nil {
+		if err := f.copyUp(n, top, limit); err != nil {
 			return err
 		}
 		if was != logfile.NoContent { // without a commit, a kill within a second would undo the whole write
@@ -122,8 +122,8 @@ func (f *FS) withUpperOnce(n *inode, keep int64, do func(fd int) error) error {
 	return do(d.n)
 }
 
-// copyUp moves the content of n to the top layer, as [FS.fillCopiedUp] describes, up to keep bytes.
-func (f *FS) copyUp(n *inode, top logfile.Index, keep int64) (err error) {
+// copyUp moves the content of n to the top layer, as [FS.fillCopiedUp] describes, up to limit bytes.
+func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 	n.lock().Lock()
 	defer n.lock().Unlock()
 	if n.layer == top {
@@ -159,12 +159,12 @@ func (f *FS) copyUp(n *inode, top logfile.Index, keep int64) (err error) {
 		}()
 	}
 	var made *sparseUpper
-	if n.layer != logfile.NoContent && keep > 0 {
-		if made, reserved, err = f.fillCopiedUp(num, n, keep); err != nil {
+	if n.layer != logfile.NoContent && limit > 0 {
+		if made, reserved, err = f.fillCopiedUp(num, n, limit); err != nil {
 			return err
 		}
 	}
-	if size = min(size, keep); size > 0 || n.layer != logfile.NoContent { // a lower file may have grown after its size was cached
+	if size = min(size, limit); size > 0 || n.layer != logfile.NoContent { // a lower file may have grown after its size was cached
 		if err := unix.Ftruncate(num, size); err != nil {
 			return err
 		}

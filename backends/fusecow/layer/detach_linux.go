@@ -65,13 +65,13 @@ func (n *inode) readsLower() bool {
 // Detach copies up everything that the dirty inodes at the given lower paths still read from the lower: content
 // of files, and directories with all that is in them. It leaves out what the lower no longer has. The
 // filesystem must not be mounted. An error does not undo what was copied so far; that changes nothing visible.
-func (f *FS) Detach(ctx context.Context, places map[string]bool) error {
+func (f *FS) Detach(ctx context.Context, paths map[string]bool) error {
 	f.copyUpLimit = wholeFile
 	f.detaching = true
 	f.mu.RLock()
 	var all []*inode
 	for _, n := range f.inodes {
-		if n.changed && n.nlink > 0 && n.lower != nil && n != f.root && places[n.lower.path()] {
+		if n.changed && n.nlink > 0 && n.lower != nil && n != f.root && paths[n.lower.path()] {
 			all = append(all, n)
 		}
 	}

@@ -37,7 +37,7 @@ func (f *FS) ChangedNames(next *FS) (all []Name) {
 			continue
 		}
 		for name := range y.entries {
-			if _, told := x.entries[name]; !told && !f.sameTarget(x, y, name) {
+			if _, named := x.entries[name]; !named && !f.sameTarget(x, y, name) {
 				all = append(all, Name{id, name})
 			}
 		}
@@ -48,13 +48,13 @@ func (f *FS) ChangedNames(next *FS) (all []Name) {
 // sameTarget reports whether name leads to the same inode, or to none, in two states of a directory. y is nil
 // if the directory is clean or gone in the second state.
 func (f *FS) sameTarget(x, y *inode, name string) bool {
-	a, told := x.entries[name]
+	a, named := x.entries[name]
 	var b *inode
 	other := false
 	if y != nil {
 		b, other = y.entries[name]
 	}
-	if told && other {
+	if named && other {
 		return a == b || a != nil && b != nil && a.id == b.id
 	}
 	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name) && f.isLower(x.lower, name, cmp.Or(a, b))

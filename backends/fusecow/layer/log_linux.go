@@ -203,11 +203,11 @@ func (f *FS) markDirty(n *inode) {
 
 // replay applies the log of a layer, and reports whether the layer is clean.
 func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
-	origins := map[string]*lowerRef{".": f.root.lower}
+	refs := map[string]*lowerRef{".": f.root.lower}
 	err = d.Frames(func(records []byte) error {
 		clean = len(records) == 1 && records[0] == logfile.KindClean
 		for r := logfile.NewReader(records); r.More(); {
-			if !f.replayRecord(r, origins) {
+			if !f.replayRecord(r, refs) {
 				return logfile.ErrDamaged
 			}
 		}
@@ -217,7 +217,7 @@ func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 }
 
 // replayRecord applies the next record, and reports whether it was valid.
-func (f *FS) replayRecord(r *logfile.Reader, origins map[string]*lowerRef) bool {
+func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lowerRef) bool {
 	switch kind := r.Kind(); kind {
 	case logfile.KindClean, logfile.KindOriginal:
 		r.Skip(kind)
@@ -226,7 +226,7 @@ func (f *FS) replayRecord(r *logfile.Reader, origins map[string]*lowerRef) bool 
 		if r.Bad {
 			return false
 		}
-		f.replayInode(&n, origins)
+		f.replayInode(&n, refs)
 	case logfile.KindSparse:
 		id, p := r.Sparse()
 		return !r.Bad && f.replaySparse(id, p)
@@ -257,13 +257,13 @@ func (f *FS) replayRecord(r *logfile.Reader, origins map[string]*lowerRef) bool 
 }
 
 // replayInode applies the recorded state of an inode.
-func (f *FS) replayInode(r *logfile.Inode, origins map[string]*lowerRef) {
+func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lowerRef) {
 	n := f.inodes[r.ID]
 	if n == nil {
 		n = &inode{id: r.ID, dirtyState: cleanState, layer: logfile.NoContent}
 		n.ino = n.id
 		if r.LowerPath != "" {
-			n.lower = lowerRefAt(origins, r.LowerPath)
+			n.lower = lowerRefAt(refs, r.LowerPath)
 			if r.Mode&unix.S_IFMT != unix.S_IFDIR { // several files may have had this name in the lower, one after the other
 				n.lower = &lowerRef{dir: n.lower.dir, name: n.lower.name}
 			}
@@ -287,16 +287,16 @@ func (f *FS) replayInode(r *logfile.Inode, origins map[string]*lowerRef) {
 
 // lowerRefAt returns the lowerRef of path. Its parents get names only and no identity, which avoids a stat(2)
 // of each.
-func lowerRefAt(origins map[string]*lowerRef, path string) *lowerRef {
-	if o := origins[path]; o != nil {
+func lowerRefAt(refs map[string]*lowerRef, path string) *lowerRef {
+	if o := refs[path]; o != nil {
 		return o
 	}
 	dir, name := ".", path
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, name = path[:i], path[i+1:]
 	}
-	o := &lowerRef{dir: lowerRefAt(origins, dir), name: name}
-	origins[path] = o
+	o := &lowerRef{dir: lowerRefAt(refs, dir), name: name}
+	refs[path] = o
 	return o
 }
 

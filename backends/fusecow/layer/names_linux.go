@@ -57,9 +57,9 @@ func (f *FS) addName(dir *inode, name string, n *inode) {
 }
 
 // removeName removes name from a dirty directory, leaving a whiteout if whiteout is set.
-func (f *FS) removeName(dir *inode, name string, hide bool) {
+func (f *FS) removeName(dir *inode, name string, whiteout bool) {
 	f.snapshotListings(dir)
-	if hide {
+	if whiteout {
 		dir.setName(name, nil)
 	} else {
 		delete(dir.entries, name)
@@ -223,14 +223,14 @@ func (f *FS) unlink(dir *inode, name string, rmdir bool) error {
 	if err := f.checkRemove(n); err != nil {
 		return err
 	}
-	hide, err := f.needsWhiteout(dir, name, n)
+	whiteout, err := f.needsWhiteout(dir, name, n)
 	if err != nil {
 		return err
 	}
 	if err := f.makeDirtyUnchecked(dir); err != nil {
 		return err
 	}
-	f.removeName(dir, name, hide)
+	f.removeName(dir, name, whiteout)
 	if rmdir {
 		addSubdirs(dir, -1)
 	}
@@ -307,7 +307,7 @@ func (f *FS) rename(from *inode, name string, to *inode, toName string, flags ui
 			return err
 		}
 	}
-	hide, err := f.needsWhiteout(from, name, n)
+	whiteout, err := f.needsWhiteout(from, name, n)
 	if err != nil {
 		return err
 	}
@@ -321,7 +321,7 @@ func (f *FS) rename(from *inode, name string, to *inode, toName string, flags ui
 		f.addName(from, name, old)
 		old.ctime = now()
 	} else {
-		f.removeName(from, name, hide)
+		f.removeName(from, name, whiteout)
 	}
 	f.addName(to, toName, n)
 	updateSubdirs(from, to, n, old, exchange)

@@ -267,10 +267,10 @@ func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
 
 // OnStale registers notify, which is called in its own goroutine for each name that the kernel knows and whose
 // lower file was replaced by another one.
-func (f *FS) OnStale(tell func(dir uint64, name string)) {
+func (f *FS) OnStale(notify func(dir uint64, name string)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.onStale = append(f.onStale, tell)
+	f.onStale = append(f.onStale, notify)
 }
 
 // notifyStale returns err. If err is ESTALE, it first notifies the kernel that the names of n are stale, so
@@ -283,8 +283,8 @@ func (f *FS) notifyStale(n *inode, err error) error {
 	defer f.mu.Unlock()
 	for _, o := range append([]*lowerRef{n.lower}, f.aliases[n]...) {
 		if dir, wrong := f.dirInode(o.dir); wrong == nil {
-			for _, tell := range f.onStale {
-				go tell(dir.id, o.name)
+			for _, notify := range f.onStale {
+				go notify(dir.id, o.name)
 			}
 		}
 	}

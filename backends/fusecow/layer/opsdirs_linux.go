@@ -174,7 +174,7 @@ func (n *inode) mergeListing(own []vfs.Entry) []vfs.Entry {
 	all := make([]vfs.Entry, 2, 2+len(own)+len(n.entries))
 	all[0] = vfs.Entry{Name: ".", Ino: n.ino, Type: unix.DT_DIR}
 	all[1] = vfs.Entry{Name: "..", Ino: n.ino, Type: unix.DT_DIR}
-	placed := map[string]bool{}
+	listed := map[string]bool{}
 	for _, e := range own {
 		to, changed := n.entries[e.Name]
 		switch {
@@ -182,12 +182,12 @@ func (n *inode) mergeListing(own []vfs.Entry) []vfs.Entry {
 			all = append(all, e)
 		case to != nil:
 			all = append(all, to.entry(e.Name))
-			placed[e.Name] = true
+			listed[e.Name] = true
 		}
 	}
 	above := len(all)
 	for name, to := range n.entries {
-		if to != nil && !placed[name] {
+		if to != nil && !listed[name] {
 			all = append(all, to.entry(name))
 		}
 	}

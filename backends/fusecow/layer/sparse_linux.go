@@ -74,10 +74,10 @@ func (p *sparseUpper) inFile(fd int) (*sparseUpper, error) {
 // shown returns the offset up to which a source may show through.
 func (p *sparseUpper) shown() int64 { return p.Sources[0].Until }
 
-// fillCopiedUp gives dst, a new file in the top layer, the first keep bytes of n's content: as a clone, as a
+// fillCopiedUp gives dst, a new file in the top layer, the first limit bytes of n's content: as a clone, as a
 // copy if that is within the limit, or else as a sparse upper. It returns the bytes it reserved. The caller
 // holds the content lock for writing.
-func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserved int64, err error) {
+func (f *FS) fillCopiedUp(dst int, n *inode, limit int64) (p *sparseUpper, reserved int64, err error) {
 	d, err := f.openContent(n)
 	if err != nil {
 		return nil, 0, err
@@ -93,18 +93,18 @@ func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserv
 	}
 	need := min(f.alignUp(st.Blocks*512), f.alignUp(st.Size))
 	p = n.sparse
-	few := min(need, keep) <= most || !reportsHoles(dst)
+	few := min(need, limit) <= most || !reportsHoles(dst)
 	if err := f.copyTo(dst, d.n, need, !few); err == nil {
-		p, err = p.cut(keep).inFile(dst)
+		p, err = p.cut(limit).inFile(dst)
 		return p, need, err
 	} else if few {
 		return nil, 0, err
 	}
 	if p != nil && len(p.Sources) == MaxSources {
-		reserved, err = f.copySparseReserving(dst, n, p, min(n.size, keep))
+		reserved, err = f.copySparseReserving(dst, n, p, min(n.size, limit))
 		return nil, reserved, err
 	}
-	s := logfile.Source{Layer: n.layer, Until: min(n.size, keep), Size: st.Size, Mtime: logfile.At(st.MTime.Sec, st.MTime.Nsec), Blocks: st.Blocks}
+	s := logfile.Source{Layer: n.layer, Until: min(n.size, limit), Size: st.Size, Mtime: logfile.At(st.MTime.Sec, st.MTime.Nsec), Blocks: st.Blocks}
 	next := &sparseUpper{writeMu: new(sync.Mutex)}
 	if p != nil {
 		s.File = p.Own
@@ -116,7 +116,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, keep int64) (p *sparseUpper, reserv
 	next.Own = logfile.FileIdentity(&st)
 	next.Sources = append(next.Sources, s)
 	if p != nil {
-		next.Sources = append(next.Sources, p.cut(keep).Sources...)
+		next.Sources = append(next.Sources, p.cut(limit).Sources...)
 	}
 	return next, 0, err
 }

@@ -178,13 +178,13 @@ func (f *FS) holeBytes(n *inode, fd int, from, end int64) (sum int64) {
 // recharge updates the charge of n to what its file occupies, and releases a reservation. The caller holds
 // freezing and mu.
 func (f *FS) recharge(n *inode, fd int, reserved int64) {
-	held := n.charged
+	charged := n.charged
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil {
-		held = f.chargeOf(n, st.Blocks)
+		charged = f.chargeOf(n, st.Blocks)
 	}
-	f.topSlot().Bytes.Add(held - n.charged - reserved)
-	n.charged = held
+	f.topSlot().Bytes.Add(charged - n.charged - reserved)
+	n.charged = charged
 }
 
 // chargeOf returns the charge for a number of blocks of 512 bytes.
@@ -200,7 +200,7 @@ func (f *FS) alignUp(n int64) int64   { return f.alignDown(n + f.block - 1) }
 
 // checkLogSpace returns EDQUOT unless the log may grow by some bytes and some new inodes. Space that deletions
 // are about to free counts as free. The caller holds mu.
-func (f *FS) checkLogSpace(bytes, nodes int64) error {
+func (f *FS) checkLogSpace(bytes, inodes int64) error {
 	if f.quota == nil {
 		return nil
 	}
@@ -211,10 +211,10 @@ func (f *FS) checkLogSpace(bytes, nodes int64) error {
 		left.Bytes += g.charged
 	}
 	bytes += f.pendingLog.Load()
-	if left.Bytes >= bytes && left.Inodes >= nodes {
+	if left.Bytes >= bytes && left.Inodes >= inodes {
 		return nil
 	}
-	if soon := f.unlinkedUsage(); left.Bytes+soon.Bytes < bytes || left.Inodes+soon.Inodes < nodes {
+	if soon := f.unlinkedUsage(); left.Bytes+soon.Bytes < bytes || left.Inodes+soon.Inodes < inodes {
 		return unix.EDQUOT
 	}
 	return nil
@@ -289,25 +289,25 @@ func LogUsage(path string, at int) (u quota.Usage, err error) {
 	if f.block, err = blockOf(d.FD); err != nil {
 		return u, err
 	}
-	held := map[uint64]int64{}
+	charged := map[uint64]int64{}
 	err = d.Records(func(kind byte, r *logfile.Reader) {
 		switch kind {
 		case logfile.KindInode:
 			n := r.Inode()
-			if held[n.ID] = n.Blocks * 512; n.Layer != logfile.Index(at) {
-				held[n.ID] = 0
+			if charged[n.ID] = n.Blocks * 512; n.Layer != logfile.Index(at) {
+				charged[n.ID] = 0
 			}
 		case logfile.KindGone:
-			delete(held, r.Gone())
+			delete(charged, r.Gone())
 		default:
 			r.Skip(kind)
 		}
 	})
-	for _, bytes := range held {
+	for _, bytes := range charged {
 		u.Bytes += bytes
 	}
 	u.Bytes += f.alignUp(d.Size)
-	u.Inodes = int64(len(held))
+	u.Inodes = int64(len(charged))
 	return u, err
 }
 

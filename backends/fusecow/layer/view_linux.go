@@ -27,20 +27,20 @@ func (f *FS) View(id uint64) View {
 		f.mu.RUnlock()
 		return Uncached // a lookup in that view returns the error
 	}
-	side := n.view
-	apart := !n.isDir() && n.nlink > 1 || n.regular() && n.size > maxCached
+	view := n.view
+	uncached := !n.isDir() && n.nlink > 1 || n.regular() && n.size > maxCached
 	f.mu.RUnlock()
-	if side != Whole {
-		return side
+	if view != Whole {
+		return view
 	}
-	if !apart {
+	if !uncached {
 		names, err := f.xattrNames(n)
-		apart = len(names) > 0 || err != nil
+		uncached = len(names) > 0 || err != nil
 	}
-	if side = Cached; apart {
-		side = Uncached
+	if view = Cached; uncached {
+		view = Uncached
 	}
-	return f.setView(n, side)
+	return f.setView(n, view)
 }
 
 // PinUncached records that the kernel looked up the inode in Uncached, so that the inode stays in that view.
@@ -54,11 +54,11 @@ func (f *FS) PinUncached(id uint64) {
 }
 
 // setView sets the view of n unless it is already decided, and returns the view.
-func (f *FS) setView(n *inode, side View) View {
+func (f *FS) setView(n *inode, view View) View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n.view == Whole {
-		n.view = side
+		n.view = view
 	}
 	return n.view
 }

@@ -31,7 +31,7 @@ const maxWrite = 1 << 20
 // New mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags, and starts serving it. It needs
 // /dev/fuse, and a user namespace if this process may not mount. Other users may use the mount if this process
 // is root.
-func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
+func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	k, root, err := mount.NewFUSE(mount.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
 	}, attr)
@@ -56,7 +56,7 @@ func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
 		DisableSplice:     true, // the data is in memory already
 		ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
 	}
-	spare.Loop(func() { s.server, err = fuse.NewServer(viewOf(all, side), "/dev/fd/"+strconv.Itoa(dev), options) })
+	spare.Loop(func() { s.server, err = fuse.NewServer(viewOf(all, view), "/dev/fd/"+strconv.Itoa(dev), options) })
 	if err != nil {
 		k.Close()
 		root.Close()
@@ -72,8 +72,8 @@ func New(f *layer.FS, side layer.View, attr uint64) (*Server, *os.File, error) {
 }
 
 // Mount is [New] for [fusecow.Serve].
-func Mount(f *layer.FS, side layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
-	return New(f, side, attr)
+func Mount(f *layer.FS, view layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
+	return New(f, view, attr)
 }
 
 // disablePoll makes the kernel remember that files of this filesystem cannot be polled. Otherwise the Go

@@ -57,17 +57,17 @@ func newPassthrough(f *layer.FS) *passthrough {
 }
 
 // open opens an inode, and returns its backing id, or 0 if the kernel has to read by requests.
-func (p *passthrough) open(node uint64) (id int32) {
+func (p *passthrough) open(inode uint64) (id int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o := p.backings[node]
-	if o != nil && o.users == 0 && !o.content.Current(node) {
+	o := p.backings[inode]
+	if o != nil && o.users == 0 && !o.content.Current(inode) {
 		p.drop(o)
 		o = nil
 	}
 	if o == nil {
-		o = p.register(node)
-		p.backings[node] = o
+		o = p.register(inode)
+		p.backings[inode] = o
 	}
 	if o.element != nil {
 		p.idle.Remove(o.element)
@@ -77,9 +77,9 @@ func (p *passthrough) open(node uint64) (id int32) {
 	return o.id
 }
 
-func (p *passthrough) register(node uint64) *backing {
-	o := &backing{inode: node}
-	c, err := p.f.Content(node)
+func (p *passthrough) register(inode uint64) *backing {
+	o := &backing{inode: inode}
+	c, err := p.f.Content(inode)
 	if err != nil {
 		return o
 	}
@@ -92,10 +92,10 @@ func (p *passthrough) register(node uint64) *backing {
 	return o
 }
 
-func (p *passthrough) close(node uint64) {
+func (p *passthrough) close(inode uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	o := p.backings[node]
+	o := p.backings[inode]
 	if o == nil {
 		return
 	}
@@ -103,7 +103,7 @@ func (p *passthrough) close(node uint64) {
 		return
 	}
 	if o.content == nil {
-		delete(p.backings, node)
+		delete(p.backings, inode)
 		return
 	}
 	o.element, o.round = p.idle.PushFront(o), p.round

@@ -289,8 +289,8 @@ func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer
 			return to != nil, nil
 		}
 		// The kernel looks up again a name that fails here, if it needs it.
-		if node, err := d.Lookup(e.Name); err == nil && node.ID != 0 && shown(&node) {
-			r.entry(to, node, nil)
+		if found, err := d.Lookup(e.Name); err == nil && found.ID != 0 && shown(&found) {
+			r.entry(to, found, nil)
 		}
 		return true, nil
 	}))

@@ -71,8 +71,8 @@ func (s *Server) waitForget() {
 
 // forgetPages drops cached attributes, pages and listings of inodes. The kernel silently keeps a page that was
 // written to since the last flush.
-func (s *Server) forgetPages(nodes []uint64) {
-	for _, id := range nodes {
+func (s *Server) forgetPages(inodes []uint64) {
+	for _, id := range inodes {
 		s.server.InodeNotify(id, 0, 0)
 	}
 }

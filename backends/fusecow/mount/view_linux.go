@@ -15,8 +15,8 @@ import (
 // directories of the cached view as empty ones.
 
 // viewOf returns the server of a view.
-func viewOf(all raw, side layer.View) fuse.RawFileSystem {
-	switch side {
+func viewOf(all raw, view layer.View) fuse.RawFileSystem {
+	switch view {
 	case layer.Cached:
 		return cachedView{all}
 	case layer.Uncached:

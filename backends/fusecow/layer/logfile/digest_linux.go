@@ -106,12 +106,12 @@ func (g *Digest) Records(needed *Digest) (w Writer) {
 	for id := range needed.gone {
 		w.Gone(id)
 	}
-	nodes := make([]lastInode, 0, len(g.inodes))
+	inodes := make([]lastInode, 0, len(g.inodes))
 	for _, n := range g.inodes {
-		nodes = append(nodes, n)
+		inodes = append(inodes, n)
 	}
-	slices.SortFunc(nodes, func(a, b lastInode) int { return a.at - b.at })
-	for _, n := range nodes {
+	slices.SortFunc(inodes, func(a, b lastInode) int { return a.at - b.at })
+	for _, n := range inodes {
 		w.raw(KindInode, n.record)
 		if n.sparse != nil {
 			w.raw(KindSparse, n.sparse)
@@ -122,11 +122,11 @@ func (g *Digest) Records(needed *Digest) (w Writer) {
 	}
 	for dir, names := range g.names {
 		for name, last := range names {
-			_, tell := needed.names[dir][name]
+			_, stays := needed.names[dir][name]
 			switch _, there := g.inodes[last.to]; {
 			case g.gone[last.to] && !there: // no log that was written in order has this case
 				w.Name(dir, name, 0)
-			case tell || last.kind == KindName:
+			case stays || last.kind == KindName:
 				w.raw(last.kind, last.record)
 			}
 		}

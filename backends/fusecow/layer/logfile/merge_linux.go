@@ -161,7 +161,7 @@ func (m *merger) linkUnlogged() error {
 			return err
 		}
 		err = d.Contents(func(id uint64, _ *vfs.Stat) error {
-			if _, told := m.inodes[id]; told || m.gone[id] {
+			if _, recorded := m.inodes[id]; recorded || m.gone[id] {
 				return nil
 			}
 			err := m.link(path, ContentPath(id))
