@@ -156,7 +156,7 @@ func (b *backend) unchargeFork(id snapshot.ForkID, r *record) {
 	b.dropQuota(id, r.Limit)
 }
 
-// unchargeLayers removes from the quota of left the layers that kept does not have.
+// unchargeLayers removes from the quota of dropped the layers that current does not have.
 func (b *backend) unchargeLayers(dropped, current *record) {
 	if dropped.Limit == nil {
 		return

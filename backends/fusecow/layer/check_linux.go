@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"io/fs"
 	"slices"
 	"strings"
@@ -140,7 +141,7 @@ func (c *checker) log(d *stackedLayer, top bool) (clean bool, err error) {
 		return true, nil // it was just created
 	}
 	at := int64(len(logfile.Magic))
-	refs := map[string]*lowerRef{".": c.f.root.lower}
+	refs := map[string]*lower.Ref{".": c.f.root.lower}
 	nonsense := false
 	err = d.Frames(func(records []byte) error {
 		clean = bytes.Equal(records, []byte{logfile.KindClean})

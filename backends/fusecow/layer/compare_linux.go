@@ -1,6 +1,7 @@
 package layer
 
 import (
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"path"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -136,7 +137,7 @@ func (n *inode) nameUnchanged(other *inode, name string) bool {
 	case !known:
 		return true
 	}
-	return to.lower != nil && to.lower.name == name && to.lower.dir != nil && to.lower.dir.path() == n.lower.path()
+	return to.lower != nil && to.lower.Name == name && to.lower.Dir != nil && to.lower.Dir.Path() == n.lower.Path()
 }
 
 // A pathIndex finds the paths of the inodes in a table.
@@ -159,7 +160,7 @@ func newPathIndex(f *FS) *pathIndex {
 			}
 		}
 		if dir.lower != nil {
-			a.byLower[dir.lower.path()] = dir
+			a.byLower[dir.lower.Path()] = dir
 		}
 	}
 	return a
@@ -198,18 +199,18 @@ func (a *pathIndex) dirPath(n *inode) (string, bool) {
 }
 
 // lowerPath returns the path of a clean lower inode, if it is visible.
-func (a *pathIndex) lowerPath(o *lowerRef) (string, bool) {
-	if o.dir == nil {
+func (a *pathIndex) lowerPath(o *lower.Ref) (string, bool) {
+	if o.Dir == nil {
 		return ".", true
 	}
-	parent := a.byLower[o.dir.path()]
+	parent := a.byLower[o.Dir.Path()]
 	if parent == nil { // the parent is clean
-		at, ok := a.lowerPath(o.dir)
-		return path.Join(at, o.name), ok
+		at, ok := a.lowerPath(o.Dir)
+		return path.Join(at, o.Name), ok
 	}
-	if _, other := parent.entries[o.name]; other {
+	if _, other := parent.entries[o.Name]; other {
 		return "", false
 	}
 	at, ok := a.dirPath(parent)
-	return path.Join(at, o.name), ok
+	return path.Join(at, o.Name), ok
 }

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,14 +26,14 @@ func (f *FS) Copy(from uint64, off int64, to uint64, at, size int64, lose Privil
 	if err != nil || left <= 0 {
 		return 0, f.notifyStale(src, err)
 	}
-	defer f.fds.put(d)
-	done, err := f.copyFrom(d.n, off, dst, at, min(size, left, maxCopy), lose)
+	defer f.fds.Put(d)
+	done, err := f.copyFrom(d.Num, off, dst, at, min(size, left, maxCopy), lose)
 	return done, f.notifyStale(dst, err)
 }
 
 // singleFile returns a descriptor of n's content, and how many bytes follow off. EOPNOTSUPP means that the
 // content is not a single file. Concurrent changes are copied or not.
-func (f *FS) singleFile(n *inode, off int64) (*fd, int64, error) {
+func (f *FS) singleFile(n *inode, off int64) (*lower.FD, int64, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"os"
 	"sync"
 
@@ -12,7 +13,7 @@ import (
 
 // openContent returns a descriptor for reading the content of n, which must have some. The caller holds the
 // content lock.
-func (f *FS) openContent(n *inode) (*fd, error) {
+func (f *FS) openContent(n *inode) (*lower.FD, error) {
 	var file logfile.Identity
 	if p := f.sparseOf(n); p != nil {
 		file = p.Own
@@ -22,10 +23,10 @@ func (f *FS) openContent(n *inode) (*fd, error) {
 
 // openContentIn opens the content of n in the layer at, or in the lower. If file is set and the content is
 // another file, it returns EIO.
-func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*fd, error) {
-	return f.fds.get(fdKey{layer: at, id: n.id}, func() (int, error) {
+func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*lower.FD, error) {
+	return f.fds.Get(lower.Key{Layer: at, ID: n.id}, func() (int, error) {
 		if at == logfile.InLower {
-			return f.openLower(n.lower, unix.O_RDONLY)
+			return f.lower.Open(n.lower, unix.O_RDONLY)
 		}
 		flags := unix.O_RDONLY
 		f.mu.RLock()
@@ -77,8 +78,8 @@ func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.fds.put(d)
-	return readAll(d.n, buf, off)
+	defer f.fds.Put(d)
+	return readAll(d.Num, buf, off)
 }
 
 // withUpper calls do with a descriptor of n's content in the top layer. It copies up the first limit bytes
@@ -118,8 +119,8 @@ func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 	if err != nil {
 		return err
 	}
-	defer f.fds.put(d)
-	return do(d.n)
+	defer f.fds.Put(d)
+	return do(d.Num)
 }
 
 // copyUp moves the content of n to the top layer, as [FS.fillCopiedUp] describes, up to limit bytes.
@@ -175,10 +176,10 @@ func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 		return err
 	}
 	f.addOriginal(was)
-	f.fds.drop(fdKey{layer: n.layer, id: n.id})
+	f.fds.Drop(lower.Key{Layer: n.layer, ID: n.id})
 	n.layer, n.size, n.charged, n.preallocated, n.frame, n.sparse = top, size, 0, false, 0, made
 	f.recharge(n, num, reserved)
-	f.fds.add(fdKey{layer: top, id: n.id}, num)
+	f.fds.Add(lower.Key{Layer: top, ID: n.id}, num)
 	return nil
 }
 
@@ -401,8 +402,8 @@ func (f *FS) seek(n *inode, off int64, whence int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.fds.put(d)
-	return unix.Seek(d.n, off, whence)
+	defer f.fds.Put(d)
+	return unix.Seek(d.Num, off, whence)
 }
 
 // fsync puts the content of n and all metadata on stable storage. With data it works as fdatasync(2): it syncs
@@ -435,6 +436,6 @@ func (f *FS) syncContent(n *inode, sync func(fd int) error) error {
 	if err != nil {
 		return err
 	}
-	defer f.fds.put(d)
-	return sync(d.n)
+	defer f.fds.Put(d)
+	return sync(d.Num)
 }

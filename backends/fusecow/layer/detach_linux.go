@@ -3,6 +3,7 @@ package layer
 import (
 	"context"
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"path"
 	"slices"
 
@@ -32,7 +33,7 @@ func FindBorrowed(o Options) (list []Borrowed, err error) {
 		if n == f.root || n.lower == nil || !n.changed || n.nlink == 0 {
 			continue
 		}
-		from, names := n.lower.path(), a.paths(n)
+		from, names := n.lower.Path(), a.paths(n)
 		switch {
 		case n.isDir():
 			if len(names) > 0 && !a.atLowerName(n) {
@@ -50,7 +51,7 @@ func FindBorrowed(o Options) (list []Borrowed, err error) {
 // atLowerName reports whether a directory still has its lower name in its lower parent.
 func (a *pathIndex) atLowerName(n *inode) bool {
 	for _, k := range a.names[n] {
-		if k.dir.lower == nil || path.Join(k.dir.lower.path(), k.name) != n.lower.path() {
+		if k.dir.lower == nil || path.Join(k.dir.lower.Path(), k.name) != n.lower.Path() {
 			return false
 		}
 	}
@@ -71,7 +72,7 @@ func (f *FS) Detach(ctx context.Context, paths map[string]bool) error {
 	f.mu.RLock()
 	var all []*inode
 	for _, n := range f.inodes {
-		if n.changed && n.nlink > 0 && n.lower != nil && n != f.root && paths[n.lower.path()] {
+		if n.changed && n.nlink > 0 && n.lower != nil && n != f.root && paths[n.lower.Path()] {
 			all = append(all, n)
 		}
 	}
@@ -168,7 +169,7 @@ func (f *detacher) detachDir(n *inode) (whole bool, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.fds.drop(dirKey(n.lower))
+	f.fds.Drop(lower.DirKey(n.lower))
 	n.lower = nil
 	return true, f.makeDirty(n)
 }
@@ -190,7 +191,7 @@ func (f *detacher) detachName(dir *inode, name string) (whole bool, err error) {
 	if errors.Is(err, unix.ESTALE) {
 		return false, nil
 	}
-	if err != nil || n == nil || n.lower == nil || n.isDir() && n.lower.dir != dir.lower && n.lower.dir.path() != dir.lower.path() {
+	if err != nil || n == nil || n.lower == nil || n.isDir() && n.lower.Dir != dir.lower && n.lower.Dir.Path() != dir.lower.Path() {
 		return err == nil, err // a whiteout, an inode created here, or one that was renamed to this name
 	}
 	return f.detach(n)

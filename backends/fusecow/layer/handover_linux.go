@@ -3,6 +3,7 @@ package layer
 import (
 	"cmp"
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"maps"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -61,13 +62,13 @@ func (f *FS) sameTarget(x, y *inode, name string) bool {
 }
 
 // isLower reports whether the lower entry called name is n.
-func (f *FS) isLower(dir *lowerRef, name string, n *inode) bool {
-	st, err := f.statLower(dir, name)
+func (f *FS) isLower(dir *lower.Ref, name string, n *inode) bool {
+	st, err := f.lower.Stat(dir, name)
 	if err != nil {
 		return false
 	}
-	id := f.identityOf(&st)
-	return n.lower.Identity == id && n.id == f.inoOf(&id)
+	id := f.lower.IdentityOf(&st)
+	return n.lower.Identity == id && n.id == f.lower.InoOf(&id)
 }
 
 // ErrOtherFile means that an inode number known to the kernel stands for different files in two filesystems.
@@ -96,7 +97,7 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	if err := then(); err != nil {
 		return nil, err
 	}
-	h := handover{from: f, to: next, index: newPathIndex(next), shownDirs: map[*lowerRef]shownDir{}}
+	h := handover{from: f, to: next, index: newPathIndex(next), shownDirs: map[*lower.Ref]shownDir{}}
 	for id, n := range f.inodes {
 		if n.lookups == 0 {
 			continue
@@ -120,7 +121,7 @@ func (f *FS) HandOver(next *FS, then func() error) (stale []uint64, err error) {
 	f.listings.mu.Lock()
 	defer f.listings.mu.Unlock()
 	next.listings.next, next.listings.all, next.listings.unread = f.listings.next, f.listings.all, f.listings.unread
-	next.lateReads.paths, next.lateReads.bytes = f.lateReads.paths, f.lateReads.bytes
+	next.lower.TakeLateReads(f.lower)
 	next.onStale, next.removedDirs, next.generations = f.onStale, f.removedDirs, f.generations
 	f.removedDirs = nil // so that Close drops all unlinked inodes
 	return stale, nil
@@ -139,14 +140,14 @@ func sameFile(n, m *inode) bool {
 	if n.kind() != m.kind() || (n.lower == nil) != (m.lower == nil) {
 		return false
 	}
-	return n.lower == nil || n.lower.dir == nil || n.lower.Identity == m.lower.Identity
+	return n.lower == nil || n.lower.Dir == nil || n.lower.Identity == m.lower.Identity
 }
 
 // A handover is the state of a running HandOver.
 type handover struct {
 	from, to  *FS
 	index     *pathIndex // of to, before the handover
-	shownDirs map[*lowerRef]shownDir
+	shownDirs map[*lower.Ref]shownDir
 }
 
 // A shownDir says how the new filesystem shows a lower directory: as which dirty inode, if any, and whether at
@@ -157,20 +158,20 @@ type shownDir struct {
 }
 
 // shows reports whether the new filesystem shows the clean lower inode o under its lower name.
-func (h *handover) shows(o *lowerRef) bool {
-	at, known := h.shownDirs[o.dir]
+func (h *handover) shows(o *lower.Ref) bool {
+	at, known := h.shownDirs[o.Dir]
 	if !known {
-		if at.dir = h.index.byLower[o.dir.path()]; at.dir != nil {
+		if at.dir = h.index.byLower[o.Dir.Path()]; at.dir != nil {
 			_, at.ok = h.index.dirPath(at.dir)
 		} else {
-			_, at.ok = h.index.lowerPath(o.dir)
+			_, at.ok = h.index.lowerPath(o.Dir)
 		}
-		h.shownDirs[o.dir] = at
+		h.shownDirs[o.Dir] = at
 	}
 	if at.dir == nil || !at.ok {
 		return at.ok
 	}
-	_, other := at.dir.entries[o.name]
+	_, other := at.dir.entries[o.Name]
 	return !other
 }
 
@@ -181,8 +182,8 @@ func (h *handover) counterpart(n *inode) *inode {
 	}
 	m := &inode{id: n.id, lower: n.lower, attr: n.attr, layer: logfile.NoContent, dirtyState: cleanState}
 	if n.changed || n.nlink == 0 {
-		st, err := h.to.statLower(n.lower.dir, n.lower.name)
-		if err != nil || h.to.identityOf(&st) != n.lower.Identity {
+		st, err := h.to.lower.Stat(n.lower.Dir, n.lower.Name)
+		if err != nil || h.to.lower.IdentityOf(&st) != n.lower.Identity {
 			return h.orphan(n)
 		}
 		m.attr = attrOf(&st)
@@ -206,7 +207,7 @@ func (h *handover) orphan(n *inode) *inode {
 	}
 	if n.layer >= 0 {
 		if err := h.copyContent(n, m); err != nil { // its content is lost: it refers to a lower file that cannot exist, and keeps its number in use
-			m.lower, m.layer = &lowerRef{dir: h.to.root.lower}, logfile.InLower
+			m.lower, m.layer = &lower.Ref{Dir: h.to.root.lower}, logfile.InLower
 		}
 	}
 	h.to.mu.Lock()
@@ -231,7 +232,7 @@ func (h *handover) copyContent(n, m *inode) error {
 	m.ownState()
 	m.layer = top
 	h.to.recharge(m, dst, reserved)
-	h.to.fds.add(fdKey{layer: top, id: m.id}, dst)
+	h.to.fds.Add(lower.Key{Layer: top, ID: m.id}, dst)
 	return nil
 }
 
@@ -251,13 +252,13 @@ func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer h.from.fds.put(src)
+	defer h.from.fds.Put(src)
 	var st unix.Stat_t
-	if err := unix.Fstat(src.n, &st); err != nil {
+	if err := unix.Fstat(src.Num, &st); err != nil {
 		return 0, err
 	}
 	reserved = min(h.to.alignUp(st.Blocks*512), h.to.alignUp(n.size))
-	return reserved, h.to.copyTo(dst, src.n, reserved, false)
+	return reserved, h.to.copyTo(dst, src.Num, reserved, false)
 }
 
 // sameState reports whether n and m have the same attributes and content, so that the kernel may keep what it

@@ -1,7 +1,7 @@
 package layer
 
 import (
-	"strings"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +19,7 @@ type inode struct {
 	id uint64
 	// lower is the lower inode that this one shows; nil for one that was created here or detached from the
 	// lower. It never changes while the filesystem is mounted.
-	lower *lowerRef
+	lower *lower.Ref
 	attr
 	// lookups is the kernel's reference count: lookups answered, minus those forgotten.
 	lookups uint64
@@ -93,50 +93,6 @@ func now() logfile.Time {
 	return logfile.At(t.Unix(), uint32(t.Nanosecond()))
 }
 
-// A lowerRef refers to a lower inode by its name. It never changes.
-type lowerRef struct {
-	dir  *lowerRef // nil for the root
-	name string
-	logfile.Identity
-}
-
-func (f *FS) identityOf(st *vfs.Stat) logfile.Identity {
-	return f.omitRootDev(logfile.Identity{Ino: st.Ino, Dev: uint32(st.Dev), Born: logfile.At(st.BTime.Sec, st.BTime.Nsec)})
-}
-
-// omitRootDev sets Dev to 0 if it is the device of the lower's root. The kernel assigns device numbers of
-// btrfs, ZFS and tmpfs anew at each mount, and logs must stay valid.
-func (f *FS) omitRootDev(id logfile.Identity) logfile.Identity {
-	if id.Dev == f.dev {
-		id.Dev = 0
-	}
-	return id
-}
-
-// isEntry reports whether o is the entry called name in dir.
-func (o *lowerRef) isEntry(dir *lowerRef, name string) bool {
-	return o.dir != nil && o.name == name && (o.dir == dir || o.dir.path() == dir.path())
-}
-
-// path returns the path relative to the lower's root; "." is the root itself.
-func (o *lowerRef) path() string {
-	if o.dir == nil {
-		return "."
-	}
-	var names []string
-	for ; o.dir != nil; o = o.dir {
-		names = append(names, o.name)
-	}
-	var b strings.Builder
-	for i := len(names) - 1; i >= 0; i-- {
-		b.WriteString(names[i])
-		if i > 0 {
-			b.WriteByte('/')
-		}
-	}
-	return b.String()
-}
-
 // record returns the state of n for the log.
 func (n *inode) record() logfile.Inode {
 	r := logfile.Inode{
@@ -148,7 +104,7 @@ func (n *inode) record() logfile.Inode {
 		r.Blocks = n.charged / 512
 	}
 	if n.lower != nil {
-		r.LowerPath, r.Lower = n.lower.path(), n.lower.Identity
+		r.LowerPath, r.Lower = n.lower.Path(), n.lower.Identity
 	}
 	return r
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
-	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -54,63 +53,65 @@ type Options struct {
 }
 
 // An FS is the filesystem behind one FUSE connection, which may have many mounts. It holds the lock of its top
-// layer until Close.
+// layer until Close. Its locks are taken in this order: freezing, the content lock of an inode, logMu, mu.
 type FS struct {
-	fds   *fdCache
-	lower int // descriptor of the lower's root
-	// These never change: dev is the device of the lower's root, block the allocation unit. For the others see
-	// Options.
-	dev         uint32
+	lower *lower.Tree
+	fds   *lower.FDCache
+	// These options never change.
 	readOnly    bool
 	frozen      bool
-	firstOwn    logfile.Index // index of the first layer that counts for a quota
-	block       int64
-	copyUpLimit int64 // see Options.CopyUpLimit
-	detaching   bool  // Detach is running: no originals need be saved
-	root        *inode
-	onStale     []func(dir uint64, name string) // see OnStale
-	lateReads   lateReads
+	copyUpLimit int64
+	detaching   bool // Detach is running: no originals need be saved
 
-	// freezing is held for reading by writers of content, for writing by Freeze. It is taken before all other
-	// locks.
+	// freezing is held for reading by writers of content, for writing by Freeze.
 	freezing sync.RWMutex
+	layers   []*stackedLayer // by index; a merged layer occupies several. Guarded as in usage.
+	namespace
+	journal
+	usage
 
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// namespace is the inode table.
+type namespace struct {
 	mu     sync.RWMutex
+	root   *inode
 	inodes map[uint64]*inode // inodes that the kernel has looked up, and dirty ones
 	// renumbered holds lower inodes whose number here differs from their number in the lower, by lower
 	// identity. Of several with one identity it holds the latest.
 	renumbered map[logfile.Identity]*inode
 	// aliases are the further lower names by which an inode was looked up.
-	aliases map[*inode][]*lowerRef
-	nextIno uint64          // number of the next new inode
-	layers  []*stackedLayer // by index; a merged layer occupies several
-	slots   []*quota.Slot   // usage of each layer, at its highest index
-	quota   *quota.Quota    // limits the layers from firstOwn on; may be nil
-	// pendingLog estimates the bytes by which the next commit grows the log.
-	pendingLog atomic.Int64
-	// frames counts the frames written since Open, plus one for all that were there before. durableFrame is the
-	// last one on stable storage.
-	frames, durableFrame atomic.Int64
-	// dirty and dirtyNames have changed since the last commit.
-	dirty      map[*inode]struct{}
-	dirtyNames map[nameKey]struct{}
+	aliases map[*inode][]*lower.Ref
+	nextIno uint64 // number of the next new inode
 	// unlinked are inodes in use that have no name: removed ones, and ones made by O_TMPFILE.
 	unlinked map[*inode]struct{}
 	// removedDirs are directories that the kernel removed and still holds. The kernel never looks into such an
 	// inode again, so one that comes back needs another generation: generations counts them.
 	removedDirs map[uint64]struct{}
 	generations map[uint64]uint64
+	onStale     []func(dir uint64, name string) // see OnStale
+	listings    listings
+}
+
+// journal is what the log does not record yet. namespace.mu guards it.
+type journal struct {
+	logMu sync.Mutex // held while the log is written
+	// pendingLog estimates the bytes by which the next commit grows the log.
+	pendingLog atomic.Int64
+	// frames counts the frames written since Open, plus one for all that were there before. durableFrame is
+	// the last one on stable storage.
+	frames, durableFrame atomic.Int64
+	// dirty and dirtyNames have changed since the last commit.
+	dirty      map[*inode]struct{}
+	dirtyNames map[nameKey]struct{}
 	// garbage is the content of inodes that are gone, which the log does not yet record as gone.
 	garbage []deadContent
 	// removing is the number of bytes that the running commit is deleting. They stay charged until then.
 	removing atomic.Int64
 	// originals are saved originals that the log does not record yet.
 	originals []*logfile.Original
-
-	logMu    sync.Mutex // held while the log is written; taken before mu
-	listings listings
-	stop     chan struct{}
-	stopped  sync.WaitGroup
 }
 
 // A stackedLayer is an open layer of a filesystem.
@@ -173,48 +174,35 @@ func randomIno() uint64 { return logfile.FirstOwnIno + rand.Uint64N(1<<60) }
 
 // Lower returns a path to the lower's root that works in this process while f is open, whatever is mounted at
 // the original path by then.
-func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower) }
+func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower.RootFD()) }
 
 // ReadOnly reports whether no change is possible.
 func (f *FS) ReadOnly() bool { return f.readOnly }
 
 // openRoot opens the lower without any layer.
-func openRoot(o Options) (_ *FS, err error) {
+func openRoot(o Options) (*FS, error) {
+	fds := lower.NewFDCache(maxFDs)
+	tree, st, err := lower.Open(o.Lower, fds, o.Since)
+	if err != nil {
+		return nil, err
+	}
 	f := &FS{
-		fds: newFDs(maxFDs), lower: -1, readOnly: o.ReadOnly, frozen: o.Frozen, inodes: map[uint64]*inode{}, renumbered: map[logfile.Identity]*inode{}, aliases: map[*inode][]*lowerRef{}, nextIno: logfile.FirstOwnIno,
-		dirty: map[*inode]struct{}{}, dirtyNames: map[nameKey]struct{}{}, unlinked: map[*inode]struct{}{}, stop: make(chan struct{}),
-		removedDirs: map[uint64]struct{}{}, generations: map[uint64]uint64{},
-		lateReads: lateReads{since: o.Since},
-		block:     blockSize, firstOwn: o.stack().Above(o.Base), copyUpLimit: cmp.Or(o.CopyUpLimit, defaultCopyUpLimit),
+		lower: tree, fds: fds, readOnly: o.ReadOnly, frozen: o.Frozen,
+		copyUpLimit: cmp.Or(o.CopyUpLimit, defaultCopyUpLimit), stop: make(chan struct{}),
+		namespace: namespace{
+			inodes: map[uint64]*inode{}, renumbered: map[logfile.Identity]*inode{}, aliases: map[*inode][]*lower.Ref{},
+			nextIno: logfile.FirstOwnIno, unlinked: map[*inode]struct{}{},
+			removedDirs: map[uint64]struct{}{}, generations: map[uint64]uint64{},
+		},
+		journal: journal{dirty: map[*inode]struct{}{}, dirtyNames: map[nameKey]struct{}{}},
+		usage:   usage{block: blockSize, firstOwn: o.stack().Above(o.Base)},
 	}
 	f.frames.Store(1)
-	if f.lower, err = openLowerRoot(o.Lower); err != nil {
-		return nil, err
-	}
-	st, err := vfs.Lstat(f.lower, "")
-	if err != nil {
-		f.release()
-		return nil, err
-	}
-	f.dev = uint32(st.Dev)
-	f.root = &inode{id: rootID, lower: &lowerRef{Identity: f.identityOf(&st)}, attr: attrOf(&st), lookups: 1, dirtyState: cleanState}
+	ref := &lower.Ref{Identity: tree.IdentityOf(&st)}
+	f.root = &inode{id: RootID, lower: ref, attr: attrOf(&st), lookups: 1, dirtyState: cleanState}
 	f.root.ino, f.root.layer = st.Ino, logfile.NoContent
-	f.inodes[rootID] = f.root
+	f.inodes[RootID] = f.root
 	return f, nil
-}
-
-// openLowerRoot opens the lower without its submounts, through a detached copy of its mount. For an ordinary
-// user it opens the path itself, submounts included.
-func openLowerRoot(path string) (int, error) {
-	if m, err := mount.CloneTree(path, false); err == nil {
-		defer m.Close()
-		path = vfs.FDPath(m) + "/."
-	}
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return fd, nil
 }
 
 func (o *Options) stack() *logfile.Stack { return &logfile.Stack{Layers: o.Layers, Indexes: o.Indexes} }
@@ -377,7 +365,7 @@ func (f *FS) Freeze(path string, then func() error) (err error) {
 		}
 	}
 	f.garbage = nil // the log of the old layer, which is final, still records these inodes
-	f.fds.dropAll()
+	f.fds.DropAll()
 	return nil
 }
 
@@ -408,14 +396,12 @@ func (f *FS) Close() error {
 }
 
 func (f *FS) release() {
-	f.fds.dropAll()
+	f.fds.DropAll()
 	if f.quota != nil {
 		f.quota.Close()
 	}
 	_ = f.eachLayer(func(d *stackedLayer, _ logfile.Index) error { d.Close(); return nil })
-	if f.lower >= 0 {
-		unix.Close(f.lower)
-	}
+	f.lower.Close()
 }
 
 // Recover repairs the last layer of o after its server was killed, as Open would. Errors are those of [Open].

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"strings"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -203,7 +204,7 @@ func (f *FS) markDirty(n *inode) {
 
 // replay applies the log of a layer, and reports whether the layer is clean.
 func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
-	refs := map[string]*lowerRef{".": f.root.lower}
+	refs := map[string]*lower.Ref{".": f.root.lower}
 	err = d.Frames(func(records []byte) error {
 		clean = len(records) == 1 && records[0] == logfile.KindClean
 		for r := logfile.NewReader(records); r.More(); {
@@ -217,7 +218,7 @@ func (f *FS) replay(d *stackedLayer) (clean bool, err error) {
 }
 
 // replayRecord applies the next record, and reports whether it was valid.
-func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lowerRef) bool {
+func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lower.Ref) bool {
 	switch kind := r.Kind(); kind {
 	case logfile.KindClean, logfile.KindOriginal:
 		r.Skip(kind)
@@ -257,7 +258,7 @@ func (f *FS) replayRecord(r *logfile.Reader, refs map[string]*lowerRef) bool {
 }
 
 // replayInode applies the recorded state of an inode.
-func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lowerRef) {
+func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lower.Ref) {
 	n := f.inodes[r.ID]
 	if n == nil {
 		n = &inode{id: r.ID, dirtyState: cleanState, layer: logfile.NoContent}
@@ -265,9 +266,9 @@ func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lowerRef) {
 		if r.LowerPath != "" {
 			n.lower = lowerRefAt(refs, r.LowerPath)
 			if r.Mode&unix.S_IFMT != unix.S_IFDIR { // several files may have had this name in the lower, one after the other
-				n.lower = &lowerRef{dir: n.lower.dir, name: n.lower.name}
+				n.lower = &lower.Ref{Dir: n.lower.Dir, Name: n.lower.Name}
 			}
-			n.lower.Identity = f.omitRootDev(r.Lower)
+			n.lower.Identity = f.lower.OmitRootDev(r.Lower)
 		}
 		f.insert(n)
 	} else if r.LowerPath == "" {
@@ -285,9 +286,9 @@ func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lowerRef) {
 	}
 }
 
-// lowerRefAt returns the lowerRef of path. Its parents get names only and no identity, which avoids a stat(2)
+// lowerRefAt returns the lower.Ref of path. Its parents get names only and no identity, which avoids a stat(2)
 // of each.
-func lowerRefAt(refs map[string]*lowerRef, path string) *lowerRef {
+func lowerRefAt(refs map[string]*lower.Ref, path string) *lower.Ref {
 	if o := refs[path]; o != nil {
 		return o
 	}
@@ -295,7 +296,7 @@ func lowerRefAt(refs map[string]*lowerRef, path string) *lowerRef {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir, name = path[:i], path[i+1:]
 	}
-	o := &lowerRef{dir: lowerRefAt(refs, dir), name: name}
+	o := &lower.Ref{Dir: lowerRefAt(refs, dir), Name: name}
 	refs[path] = o
 	return o
 }

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"io/fs"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -16,12 +17,12 @@ func (f *FS) LowerOnly() bool { return f.readOnly && len(f.layers) == 0 }
 // filesystem, which stay valid when the directory is opened anew. No state between two reads is needed, and so
 // no requests to open or close a directory.
 func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e vfs.Entry, next uint64) (room bool, err error)) error {
-	d, err := f.lowerDirFD(n.lower)
+	d, err := f.lower.DirFD(n.lower)
 	if err != nil {
 		return err
 	}
-	defer f.fds.put(d)
-	own, err := openForListing(d)
+	defer f.fds.Put(d)
+	own, err := lower.OpenForListing(d)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func (f *FS) Content(id uint64) (*Content, error) {
 	case n.layer == logfile.NoContent || f.sparseOf(n) != nil:
 		return nil, errNotOneFile
 	case n.layer == logfile.InLower: // a descriptor of its own, so that Close releases the file
-		if c.FD, err = f.openLower(n.lower, unix.O_RDONLY); err != nil {
+		if c.FD, err = f.lower.Open(n.lower, unix.O_RDONLY); err != nil {
 			return nil, err
 		}
 		c.close = func() { unix.Close(c.FD) }
@@ -68,7 +69,7 @@ func (f *FS) Content(id uint64) (*Content, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.FD, c.close = d.n, func() { f.fds.put(d) }
+		c.FD, c.close = d.Num, func() { f.fds.Put(d) }
 	}
 	if !c.Current(id) {
 		c.Close()

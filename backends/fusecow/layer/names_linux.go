@@ -5,7 +5,6 @@ import (
 	"io/fs"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
-	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,7 +26,7 @@ func (f *FS) lookup(dir *inode, name string) (*inode, error) {
 	if !dir.showsLower() {
 		return nil, nil
 	}
-	st, err := f.statLower(dir.lower, name)
+	st, err := f.lower.Stat(dir.lower, name)
 	if errors.Is(err, fs.ErrNotExist) || f.lowerGone(dir, err) {
 		return nil, nil
 	}
@@ -73,10 +72,10 @@ func (f *FS) needsWhiteout(dir *inode, name string, n *inode) (bool, error) {
 	if dir.lower == nil {
 		return false, nil
 	}
-	if n.isDir() && n.lower != nil && n.lower.isEntry(dir.lower, name) { // without a whiteout, a later lookup could find a new lower directory of that name
+	if n.isDir() && n.lower != nil && n.lower.IsEntry(dir.lower, name) { // without a whiteout, a later lookup could find a new lower directory of that name
 		return true, nil
 	}
-	has, err := f.lowerHas(dir.lower, name)
+	has, err := f.lower.Has(dir.lower, name)
 	if f.lowerGone(dir, err) {
 		return false, nil
 	}
@@ -93,7 +92,7 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 	if dir.lower == nil {
 		return true, nil
 	}
-	own, err := f.readLowerDir(dir.lower)
+	own, err := f.lower.List(dir.lower)
 	if f.lowerGone(dir, err) {
 		return true, nil
 	}
@@ -106,25 +105,6 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// readLowerDir lists a lower directory through a descriptor of its own, because the read position belongs to
-// the descriptor.
-func (f *FS) readLowerDir(o *lowerRef) ([]vfs.Entry, error) {
-	d, err := f.lowerDirFD(o)
-	if err != nil {
-		return nil, err
-	}
-	defer f.fds.put(d)
-	own, err := openForListing(d)
-	if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
-		err = f.lowerStale(o)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer own.Close()
-	return vfs.Entries(int(own.Fd()))
 }
 
 // create adds an inode with a mode to dir. With an empty name the inode has no name yet.

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"io/fs"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -13,7 +14,7 @@ import (
 // Lookup and releases with Forget. Their errors always contain a unix.Errno, see [Errno].
 
 // RootID is the id of the root, which the kernel knows without a Lookup.
-const RootID = rootID
+const RootID = 1
 
 // Errno returns the number to send to the kernel for err, 0 for nil.
 func Errno(err error) unix.Errno {
@@ -102,7 +103,7 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	if !known && dir.showsLower() {
 		f.mu.Unlock()
 		var st vfs.Stat
-		st, err = f.statLower(dir.lower, name)
+		st, err = f.lower.Stat(dir.lower, name)
 		f.mu.Lock()
 		// The kernel keeps this name locked meanwhile.
 		if err == nil {
@@ -248,7 +249,7 @@ func (f *FS) Readlink(id uint64) (target string, err error) {
 	if changed {
 		return target, nil
 	}
-	err = f.withLower(n.lower, func(dirfd int, name string) (err error) {
+	err = f.lower.With(n.lower, func(dirfd int, name string) (err error) {
 		target, err = readlink(dirfd, name)
 		return err
 	})
@@ -276,15 +277,15 @@ func (f *FS) OnStale(notify func(dir uint64, name string)) {
 // notifyStale returns err. If err is ESTALE, it first notifies the kernel that the names of n are stale, so
 // that the next open looks them up again.
 func (f *FS) notifyStale(n *inode, err error) error {
-	if !errors.Is(err, unix.ESTALE) || n.lower == nil || n.lower.dir == nil {
+	if !errors.Is(err, unix.ESTALE) || n.lower == nil || n.lower.Dir == nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, o := range append([]*lowerRef{n.lower}, f.aliases[n]...) {
-		if dir, wrong := f.dirInode(o.dir); wrong == nil {
+	for _, o := range append([]*lower.Ref{n.lower}, f.aliases[n]...) {
+		if dir, wrong := f.dirInode(o.Dir); wrong == nil {
 			for _, notify := range f.onStale {
-				go notify(dir.id, o.name)
+				go notify(dir.id, o.Name)
 			}
 		}
 	}
@@ -335,7 +336,7 @@ func (f *FS) Commit(sync bool) error { return f.commit(sync) }
 func (f *FS) Statfs() (st unix.Statfs_t, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	dir := f.lower
+	dir := f.lower.RootFD()
 	if len(f.layers) > 0 {
 		dir = f.layers[f.top()].FD
 	}

@@ -161,7 +161,7 @@ func (f *FS) listLower(n *inode) ([]vfs.Entry, error) {
 	if !n.showsLower() {
 		return nil, nil
 	}
-	own, err := f.readLowerDir(n.lower)
+	own, err := f.lower.List(n.lower)
 	if f.lowerGone(n, err) {
 		return nil, nil
 	}

@@ -15,12 +15,12 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	if err != nil {
 		return nil
 	}
-	defer f.fds.put(src)
-	o := &logfile.Original{Path: n.lower.path(), ID: n.id}
-	if o.Stat, err = vfs.Lstat(src.n, ""); err != nil {
+	defer f.fds.Put(src)
+	o := &logfile.Original{Path: n.lower.Path(), ID: n.id}
+	if o.Stat, err = vfs.Lstat(src.Num, ""); err != nil {
 		return nil
 	}
-	err = f.withLower(n.lower, func(dirfd int, name string) (err error) {
+	err = f.lower.With(n.lower, func(dirfd int, name string) (err error) {
 		o.Xattrs, err = vfs.Xattrs(dirfd, name)
 		return err
 	})
@@ -28,12 +28,12 @@ func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 		return nil
 	}
 	if o.Stat.Size <= logfile.MaxOriginal {
-		if file, err := dupFile(src.n); err == nil {
+		if file, err := dupFile(src.Num); err == nil {
 			o.Copy = d.SaveOriginal(n.id, file)
 			file.Close()
 		}
 	}
-	if again, err := vfs.Lstat(src.n, ""); err != nil || again.CTime != o.Stat.CTime {
+	if again, err := vfs.Lstat(src.Num, ""); err != nil || again.CTime != o.Stat.CTime {
 		d.RemoveOriginal(o) // somebody is writing to it
 		return nil
 	}

@@ -82,8 +82,8 @@ func (f *FS) fillCopiedUp(dst int, n *inode, limit int64) (p *sparseUpper, reser
 	if err != nil {
 		return nil, 0, err
 	}
-	defer f.fds.put(d)
-	st, err := vfs.Lstat(d.n, "")
+	defer f.fds.Put(d)
+	st, err := vfs.Lstat(d.Num, "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -94,7 +94,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, limit int64) (p *sparseUpper, reser
 	need := min(f.alignUp(st.Blocks*512), f.alignUp(st.Size))
 	p = n.sparse
 	few := min(need, limit) <= most || !reportsHoles(dst)
-	if err := f.copyTo(dst, d.n, need, !few); err == nil {
+	if err := f.copyTo(dst, d.Num, need, !few); err == nil {
 		p, err = p.cut(limit).inFile(dst)
 		return p, need, err
 	} else if few {

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,7 @@ func extent(fd int, from, end int64) (data, hole int64, err error) {
 
 // openLevel returns a descriptor of level 0, the upper file, or of the source level-1, and the offset up to
 // which it is visible.
-func (f *FS) openLevel(n *inode, p *sparseUpper, level int) (d *fd, until int64, err error) {
+func (f *FS) openLevel(n *inode, p *sparseUpper, level int) (d *lower.FD, until int64, err error) {
 	if level == 0 {
 		d, err = f.openContent(n)
 		return d, wholeFile, err
@@ -54,24 +55,24 @@ func (f *FS) readLevel(n *inode, p *sparseUpper, level int, buf []byte, off int6
 	if err != nil {
 		return err
 	}
-	defer f.fds.put(d)
+	defer f.fds.Put(d)
 	if rest := max(until-off, 0); rest < int64(len(buf)) {
 		clear(buf[rest:])
 		buf = buf[:rest]
 	}
 	if level == len(p.Sources) {
-		if _, err = readAll(d.n, buf, off); err == nil && level > 0 {
-			err = checkSource(&p.Sources[level-1], d.n)
+		if _, err = readAll(d.Num, buf, off); err == nil && level > 0 {
+			err = checkSource(&p.Sources[level-1], d.Num)
 		}
 		return err
 	}
 	for len(buf) > 0 {
-		data, hole, err := extent(d.n, off, off+int64(len(buf)))
+		data, hole, err := extent(d.Num, off, off+int64(len(buf)))
 		if err == nil && data > off {
 			err = f.readLevel(n, p, level+1, buf[:data-off], off)
 		}
 		if err == nil {
-			_, err = readAll(d.n, buf[data-off:hole-off], data)
+			_, err = readAll(d.Num, buf[data-off:hole-off], data)
 		}
 		if err != nil {
 			return err
@@ -99,10 +100,10 @@ func (f *FS) nextData(n *inode, p *sparseUpper, level int, off, end int64) (int6
 	if err != nil {
 		return 0, err
 	}
-	defer f.fds.put(d)
-	next, _, err := extent(d.n, off, max(min(end, until), off))
+	defer f.fds.Put(d)
+	next, _, err := extent(d.Num, off, max(min(end, until), off))
 	if err == nil && level > 0 {
-		err = checkSource(&p.Sources[level-1], d.n)
+		err = checkSource(&p.Sources[level-1], d.Num)
 	}
 	if next == max(min(end, until), off) {
 		next = end
@@ -123,11 +124,11 @@ func (f *FS) nextHole(n *inode, p *sparseUpper, off, end int64) (int64, error) {
 			if err != nil {
 				return 0, err
 			}
-			data, hole, err := extent(d.n, off, max(min(end, until), off))
+			data, hole, err := extent(d.Num, off, max(min(end, until), off))
 			if err == nil && level > 0 {
-				err = checkSource(&p.Sources[level-1], d.n)
+				err = checkSource(&p.Sources[level-1], d.Num)
 			}
-			f.fds.put(d)
+			f.fds.Put(d)
 			if err != nil {
 				return 0, err
 			}

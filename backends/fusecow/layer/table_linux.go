@@ -2,6 +2,7 @@ package layer
 
 import (
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"io/fs"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
@@ -13,9 +14,9 @@ import (
 
 // lowerInode returns the inode that shows a lower inode with attributes st, found as name in dir. All names of
 // a lower inode yield the same inode, so that hard links stay together when it is changed.
-func (f *FS) lowerInode(dir *lowerRef, name string, st *vfs.Stat) *inode {
-	id := f.identityOf(st)
-	no := f.inoOf(&id)
+func (f *FS) lowerInode(dir *lower.Ref, name string, st *vfs.Stat) *inode {
+	id := f.lower.IdentityOf(st)
+	no := f.lower.InoOf(&id)
 	for _, n := range [...]*inode{f.inodes[no], f.renumbered[id]} {
 		if n != nil && n.nlink > 0 && n.lower != nil && n.lower.Identity == id && n.kind() == st.Mode&unix.S_IFMT && f.isSameInode(n, dir, name, st) {
 			f.addAlias(n, dir, name)
@@ -26,7 +27,7 @@ func (f *FS) lowerInode(dir *lowerRef, name string, st *vfs.Stat) *inode {
 		no = f.nextIno // the number was reused in the lower, or the lower inode was renamed there
 		f.nextIno++
 	}
-	n := &inode{id: no, lower: &lowerRef{dir: dir, name: name, Identity: id}, attr: attrOf(st), layer: logfile.NoContent, dirtyState: cleanState}
+	n := &inode{id: no, lower: &lower.Ref{Dir: dir, Name: name, Identity: id}, attr: attrOf(st), layer: logfile.NoContent, dirtyState: cleanState}
 	if n.ino = no; n.regular() {
 		n.layer = logfile.InLower
 	}
@@ -37,14 +38,14 @@ func (f *FS) lowerInode(dir *lowerRef, name string, st *vfs.Stat) *inode {
 // isSameInode reports whether the lower entry name in dir, which now has the identity of n.lower, is a hard
 // link of n. It is not if the lower file was renamed to it, because n still belongs to the name by which it was
 // found first.
-func (f *FS) isSameInode(n *inode, dir *lowerRef, name string, st *vfs.Stat) bool {
-	if n.lower.isEntry(dir, name) {
+func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bool {
+	if n.lower.IsEntry(dir, name) {
 		return true
 	}
 	if n.isDir() && f.LowerOnly() { // either view may have found it, by different names
 		return false
 	}
-	return n.changed && !n.isDir() && st.Nlink > 1 || f.stillLeads(n.lower)
+	return n.changed && !n.isDir() && st.Nlink > 1 || f.lower.StillLeads(n.lower)
 }
 
 // maxAliases bounds the aliases of one inode, each of which takes memory.
@@ -52,34 +53,22 @@ const maxAliases = 8
 
 // addAlias records a further lower name of n, which the kernel has to look up again when the first name is gone
 // from the lower.
-func (f *FS) addAlias(n *inode, dir *lowerRef, name string) {
-	if n.isDir() || n.lower.isEntry(dir, name) || len(f.aliases[n]) == maxAliases {
+func (f *FS) addAlias(n *inode, dir *lower.Ref, name string) {
+	if n.isDir() || n.lower.IsEntry(dir, name) || len(f.aliases[n]) == maxAliases {
 		return
 	}
 	for _, a := range f.aliases[n] {
-		if a.isEntry(dir, name) {
+		if a.IsEntry(dir, name) {
 			return
 		}
 	}
-	f.aliases[n] = append(f.aliases[n], &lowerRef{dir: dir, name: name})
-}
-
-// stillLeads reports whether the path of o still leads to the same lower inode. Cost: three system calls,
-// needed only for inodes with a second name.
-func (f *FS) stillLeads(o *lowerRef) bool {
-	fd, err := vfs.OpenBeneathFD(f.lower, o.path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP)
-	}
-	defer unix.Close(fd)
-	st, err := vfs.Lstat(fd, "")
-	return err != nil || f.identityOf(&st) == o.Identity
+	f.aliases[n] = append(f.aliases[n], &lower.Ref{Dir: dir, Name: name})
 }
 
 // insert adds n to the table.
 func (f *FS) insert(n *inode) {
 	f.inodes[n.id] = n
-	if n.lower != nil && n.lower.Ino != 0 && n != f.root && n.id != f.inoOf(&n.lower.Identity) {
+	if n.lower != nil && n.lower.Ino != 0 && n != f.root && n.id != f.lower.InoOf(&n.lower.Identity) {
 		f.renumbered[n.lower.Identity] = n
 	}
 }
@@ -110,8 +99,8 @@ func (f *FS) dropUnused(n *inode) {
 		f.destroy(n)
 	case !n.changed:
 		f.evict(n)
-		f.fds.drop(fdKey{layer: n.layer, id: n.id})
-		f.fds.drop(dirKey(n.lower))
+		f.fds.Drop(lower.Key{Layer: n.layer, ID: n.id})
+		f.fds.Drop(lower.DirKey(n.lower))
 	}
 }
 
@@ -121,11 +110,11 @@ func (f *FS) destroy(n *inode) {
 	f.evict(n)
 	delete(f.unlinked, n)
 	delete(f.removedDirs, n.id)
-	f.fds.drop(fdKey{layer: n.layer, id: n.id})
-	f.fds.drop(dirKey(n.lower))
+	f.fds.Drop(lower.Key{Layer: n.layer, ID: n.id})
+	f.fds.Drop(lower.DirKey(n.lower))
 	if n.sparse != nil {
 		for _, s := range n.sparse.Sources {
-			f.fds.drop(fdKey{layer: s.Layer, id: n.id})
+			f.fds.Drop(lower.Key{Layer: s.Layer, ID: n.id})
 		}
 	}
 	f.unchargeInode(n)
@@ -176,7 +165,7 @@ func (f *FS) makeDirtyUnchecked(n *inode) error {
 		}
 		n.changed = true
 		if dir != nil {
-			f.addName(dir, n.lower.name, n)
+			f.addName(dir, n.lower.Name, n)
 		}
 	}
 	f.markDirty(n)
@@ -188,35 +177,35 @@ func (f *FS) makeDirtyUnchecked(n *inode) error {
 // inode needs an explicit name because the lower may get another file under that name: editors save a file by
 // renaming a new one over it.
 func (f *FS) lowerParent(n *inode, change func(*inode) error) (*inode, error) {
-	if n.lower == nil || n.lower.dir == nil || n.nlink == 0 {
+	if n.lower == nil || n.lower.Dir == nil || n.nlink == 0 {
 		return nil, nil //nolint:nilnil // as it says
 	}
-	dir, err := f.dirInode(n.lower.dir)
+	dir, err := f.dirInode(n.lower.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if _, named := dir.entries[n.lower.name]; named || dir.nlink == 0 {
+	if _, named := dir.entries[n.lower.Name]; named || dir.nlink == 0 {
 		return nil, nil //nolint:nilnil // as it says
 	}
 	return dir, change(dir)
 }
 
 // dirInode returns the inode of the lower directory o.
-func (f *FS) dirInode(o *lowerRef) (*inode, error) {
-	if o.dir == nil {
+func (f *FS) dirInode(o *lower.Ref) (*inode, error) {
+	if o.Dir == nil {
 		return f.root, nil
 	}
-	for _, n := range [...]*inode{f.inodes[f.inoOf(&o.Identity)], f.renumbered[o.Identity]} {
-		if n != nil && n.lower != nil && n.lower.Identity == o.Identity && (n.lower == o || n.lower.isEntry(o.dir, o.name)) {
+	for _, n := range [...]*inode{f.inodes[f.lower.InoOf(&o.Identity)], f.renumbered[o.Identity]} {
+		if n != nil && n.lower != nil && n.lower.Identity == o.Identity && (n.lower == o || n.lower.IsEntry(o.Dir, o.Name)) {
 			return n, nil
 		}
 	}
-	st, err := f.statLower(o.dir, o.name)
+	st, err := f.lower.Stat(o.Dir, o.Name)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = unix.ESTALE
 	}
 	if err != nil {
 		return nil, err
 	}
-	return f.lowerInode(o.dir, o.name, &st), nil
+	return f.lowerInode(o.Dir, o.Name, &st), nil
 }

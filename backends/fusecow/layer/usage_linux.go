@@ -9,12 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is counted as it changes. Each layer has a slot, of its own or of a quota. Content is charged by the
+// usage counts what layers hold, as it changes. Each layer has a slot, of its own or of a quota. Content is charged by the
 // blocks that the filesystem has allocated, up to the end of the file, because filesystems give back what they
 // allocated beyond it. Space for a write is reserved beforehand by an upper bound, so that concurrent writers
 // together never exceed the quota.
 //
 // The slots and the quota change under both freezing and mu, so holding either is enough to read them.
+type usage struct {
+	slots    []*quota.Slot // of each layer, at its highest index
+	quota    *quota.Quota  // limits the layers from firstOwn on; may be nil
+	firstOwn logfile.Index // index of the first layer that counts for a quota; never changes
+	block    int64         // allocation unit; never changes after Open
+}
 
 // SetQuota charges the layers at paths to q from now on and limits them by it; nil means no quota. Layers that
 // are not in paths, because they were merged since, are charged elsewhere. f owns q afterwards, and closes it

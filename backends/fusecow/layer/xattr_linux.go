@@ -23,7 +23,7 @@ func (f *FS) xattr(n *inode, name string) (string, error) {
 	if changed || f.LowerOnly() && vfs.OverlayXattr(name) {
 		return "", unix.ENODATA
 	}
-	err := f.withLower(n.lower, func(dirfd int, file string) error {
+	err := f.lower.With(n.lower, func(dirfd int, file string) error {
 		b, err := vfs.GetXattr(dirfd, file, name)
 		value = string(b)
 		if errors.Is(err, unix.EOPNOTSUPP) && (name == aclAccess || name == aclDefault) {
@@ -45,7 +45,7 @@ func (f *FS) xattrNames(n *inode) (names []string, err error) {
 	if changed {
 		return names, nil
 	}
-	err = f.withLower(n.lower, func(dirfd int, file string) (err error) {
+	err = f.lower.With(n.lower, func(dirfd int, file string) (err error) {
 		names, err = vfs.ListXattrs(dirfd, file)
 		return err
 	})

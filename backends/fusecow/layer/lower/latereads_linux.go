@@ -1,4 +1,4 @@
-package layer
+package lower
 
 import (
 	"maps"
@@ -20,11 +20,11 @@ type lateReads struct {
 // These bounds make the list fit into one message.
 const maxLate, maxLateBytes = 500, 64 << 10
 
-func (l *lateReads) add(o *lowerRef, changed vfs.Timestamp) {
+func (l *lateReads) add(o *Ref, changed vfs.Timestamp) {
 	if l.since == (vfs.Timestamp{}) || l.since.After(changed) {
 		return
 	}
-	path := o.path()
+	path := o.Path()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, known := l.paths[path]; known || len(l.paths) == maxLate || l.bytes+len(path) > maxLateBytes {
@@ -38,8 +38,13 @@ func (l *lateReads) add(o *lowerRef, changed vfs.Timestamp) {
 }
 
 // LateReads returns the sorted paths of the recorded files: at most 500 paths and 64 KiB.
-func (f *FS) LateReads() []string {
-	f.lateReads.mu.Lock()
-	defer f.lateReads.mu.Unlock()
-	return slices.Sorted(maps.Keys(f.lateReads.paths))
+func (t *Tree) LateReads() []string {
+	t.late.mu.Lock()
+	defer t.late.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.late.paths))
+}
+
+// TakeLateReads makes t continue the records of another tree.
+func (t *Tree) TakeLateReads(from *Tree) {
+	t.late.paths, t.late.bytes = from.late.paths, from.late.bytes
 }

@@ -1,0 +1,126 @@
+package lower
+
+import (
+	"container/list"
+	"sync"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"golang.org/x/sys/unix"
+)
+
+// An FDCache caches open descriptors by inode. The kernel sends no open requests for this filesystem, so each
+// operation has to find its file itself.
+type FDCache struct {
+	mu    sync.Mutex
+	limit int
+	all   map[Key]*list.Element // of *FD
+	used  list.List             // most recently used first
+}
+
+// A Key names the content of an inode in a layer or in the lower, or, with Dir, a directory of the lower.
+type Key struct {
+	Layer logfile.Index
+	Dir   *Ref
+	ID    uint64
+}
+
+// DirKey returns the key of a lower directory, by name: any directory of that name will do.
+func DirKey(o *Ref) Key { return Key{Layer: logfile.InLower, Dir: o} }
+
+// An FD is a descriptor that stays open until its last user has released it and the cache has dropped it.
+type FD struct {
+	key    Key
+	Num    int
+	users  int
+	cached bool
+}
+
+// NewFDCache returns a cache of at most that many descriptors.
+func NewFDCache(most int) *FDCache { return &FDCache{limit: most, all: map[Key]*list.Element{}} }
+
+// Get returns the descriptor for key, and calls open if none is cached. The caller must pass it to Put.
+func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
+	if d := c.find(key); d != nil {
+		return d, nil
+	}
+	n, err := open()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.all[key]; e != nil { // another goroutine was faster
+		unix.Close(n)
+		return c.use(e), nil
+	}
+	d := &FD{key: key, Num: n, cached: true}
+	c.all[key] = c.used.PushFront(d)
+	c.use(c.all[key])
+	for c.used.Len() > c.limit {
+		c.forget(c.used.Back())
+	}
+	return d, nil
+}
+
+// Add caches an open descriptor for a key that has none.
+func (c *FDCache) Add(key Key, n int) {
+	d, err := c.Get(key, func() (int, error) { return n, nil })
+	if err == nil {
+		c.Put(d)
+	}
+}
+
+func (c *FDCache) find(key Key) *FD {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.all[key]; e != nil {
+		return c.use(e)
+	}
+	return nil
+}
+
+func (c *FDCache) use(e *list.Element) *FD {
+	c.used.MoveToFront(e)
+	d := e.Value.(*FD) //nolint:errcheck // nothing else is in the list
+	d.users++
+	return d
+}
+
+func (c *FDCache) Put(d *FD) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d.users--
+	d.closeUnused()
+}
+
+// Drop removes the descriptor of key from the cache.
+func (c *FDCache) Drop(key Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.all[key]; e != nil {
+		c.forget(e)
+	}
+}
+
+// DropAll empties the cache.
+func (c *FDCache) DropAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.used.Len() > 0 {
+		c.forget(c.used.Back())
+	}
+}
+
+func (c *FDCache) forget(e *list.Element) {
+	d := e.Value.(*FD) //nolint:errcheck // nothing else is in the list
+	c.used.Remove(e)
+	delete(c.all, d.key)
+	d.cached = false
+	d.closeUnused()
+}
+
+func (d *FD) closeUnused() {
+	if d.users == 0 && !d.cached {
+		unix.Close(d.Num)
+	}
+}

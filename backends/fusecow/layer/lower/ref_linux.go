@@ -1,0 +1,53 @@
+package lower
+
+import (
+	"strings"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Ref refers to a lower inode by its name. It never changes.
+type Ref struct {
+	Dir  *Ref // nil for the root
+	Name string
+	logfile.Identity
+}
+
+// IsEntry reports whether o is the entry called name in dir.
+func (o *Ref) IsEntry(dir *Ref, name string) bool {
+	return o.Dir != nil && o.Name == name && (o.Dir == dir || o.Dir.Path() == dir.Path())
+}
+
+// Path returns the path relative to the lower's root; "." is the root itself.
+func (o *Ref) Path() string {
+	if o.Dir == nil {
+		return "."
+	}
+	var names []string
+	for ; o.Dir != nil; o = o.Dir {
+		names = append(names, o.Name)
+	}
+	var b strings.Builder
+	for i := len(names) - 1; i >= 0; i-- {
+		b.WriteString(names[i])
+		if i > 0 {
+			b.WriteByte('/')
+		}
+	}
+	return b.String()
+}
+
+// IdentityOf returns the identity of a lower inode.
+func (t *Tree) IdentityOf(st *vfs.Stat) logfile.Identity {
+	return t.OmitRootDev(logfile.Identity{Ino: st.Ino, Dev: uint32(st.Dev), Born: logfile.At(st.BTime.Sec, st.BTime.Nsec)})
+}
+
+// OmitRootDev sets Dev to 0 if it is the device of the lower's root. The kernel assigns device numbers of
+// btrfs, ZFS and tmpfs anew at each mount, and logs must stay valid.
+func (t *Tree) OmitRootDev(id logfile.Identity) logfile.Identity {
+	if id.Dev == t.dev {
+		id.Dev = 0
+	}
+	return id
+}

@@ -1,0 +1,199 @@
+package lower
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// A Tree is an open lower.
+type Tree struct {
+	root int    // descriptor of the root
+	dev  uint32 // device of the root
+	fds  *FDCache
+	late lateReads
+}
+
+// rootIno is the number of the root, FUSE_ROOT_ID.
+const rootIno = 1
+
+// Open opens the lower at path, which keeps the descriptors of its directories in fds, and returns the attributes
+// of its root. Since is as in [Tree.LateReads].
+func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, error) {
+	root, err := openRoot(path)
+	if err != nil {
+		return nil, vfs.Stat{}, err
+	}
+	t := &Tree{root: root, fds: fds, late: lateReads{since: since}}
+	st, err := vfs.Lstat(root, "")
+	if err != nil {
+		t.Close()
+		return nil, st, err
+	}
+	t.dev = uint32(st.Dev)
+	return t, st, nil
+}
+
+// Close closes the root. The owner of the cache closes the rest.
+func (t *Tree) Close() { unix.Close(t.root) }
+
+// RootFD returns a descriptor (O_PATH) of the root.
+func (t *Tree) RootFD() int { return t.root }
+
+// openRoot opens the lower without its submounts, through a detached copy of its mount. For an ordinary
+// user it opens the path itself, submounts included.
+func openRoot(path string) (int, error) {
+	if m, err := mount.CloneTree(path, false); err == nil {
+		defer m.Close()
+		path = vfs.FDPath(m) + "/."
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// DirFD returns a descriptor of the lower directory o.
+func (t *Tree) DirFD(o *Ref) (*FD, error) {
+	return t.fds.Get(DirKey(o), func() (int, error) {
+		return t.Open(o, unix.O_PATH|unix.O_DIRECTORY)
+	})
+}
+
+// OpenForListing opens a lower directory for reading. It works also where the caller lacks search permission.
+func OpenForListing(d *FD) (*os.File, error) {
+	own, err := vfs.OpenDir(d.Num, ".") // a fresh descriptor has its own read position
+	if errors.Is(err, unix.EACCES) {
+		own, err = os.OpenFile("/proc/self/fd/"+strconv.Itoa(d.Num), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	}
+	return own, err
+}
+
+// Stale returns ESTALE after the lower inode of o turned out to be gone. It drops the descriptors of the
+// directories on the path, which may be gone as well, so that they are opened again.
+func (t *Tree) Stale(o *Ref) error {
+	for ; o != nil; o = o.Dir {
+		t.fds.Drop(DirKey(o))
+	}
+	return unix.ESTALE
+}
+
+// Open opens a lower inode. ESTALE means that its name now belongs to another inode. For a directory any
+// directory of that name will do, because changes in it are recorded by name.
+func (t *Tree) Open(o *Ref, flags int) (int, error) {
+	if flags&unix.O_PATH == 0 {
+		flags |= unix.O_NONBLOCK
+	}
+	n, err := vfs.OpenBeneathFD(t.root, o.Path(), flags|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		for _, other := range []error{fs.ErrNotExist, unix.ENOTDIR, unix.ELOOP} {
+			if errors.Is(err, other) {
+				return -1, t.Stale(o)
+			}
+		}
+		return -1, err
+	}
+	if flags&unix.O_DIRECTORY != 0 {
+		return n, nil
+	}
+	st, err := vfs.Lstat(n, "")
+	if err == nil && t.IdentityOf(&st) != o.Identity {
+		err = t.Stale(o)
+	}
+	if err != nil {
+		unix.Close(n)
+		return -1, err
+	}
+	if st.IsRegular() {
+		t.late.add(o, st.CTime)
+	}
+	return n, nil
+}
+
+// Stat looks up name in a lower directory.
+func (t *Tree) Stat(dir *Ref, name string) (vfs.Stat, error) {
+	d, err := t.DirFD(dir)
+	if err != nil {
+		return vfs.Stat{}, err
+	}
+	defer t.fds.Put(d)
+	return vfs.Lstat(d.Num, name)
+}
+
+// Has reports whether a lower directory has an entry called name.
+func (t *Tree) Has(dir *Ref, name string) (bool, error) {
+	_, err := t.Stat(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// With calls do with a descriptor of o's lower directory and its name there.
+func (t *Tree) With(o *Ref, do func(dirfd int, name string) error) error {
+	dir, name := o.Dir, o.Name
+	if dir == nil {
+		dir, name = o, ""
+	}
+	d, err := t.DirFD(dir)
+	if err != nil {
+		return err
+	}
+	defer t.fds.Put(d)
+	return do(d.Num, name)
+}
+
+// InoOf returns the inode number that a lower inode gets here. That is its own number if it is on the
+// filesystem of the lower's root, which is the usual case.
+func (t *Tree) InoOf(id *logfile.Identity) uint64 {
+	if id.Dev == 0 && id.Ino > rootIno && id.Ino < hashedInos {
+		return id.Ino
+	}
+	// The 64-bit finaliser of MurmurHash3 over both numbers.
+	h := id.Ino ^ uint64(id.Dev)*0x9e3779b97f4a7c15
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	return hashedInos | h&(hashedInos-1)
+}
+
+// hashedInos is the first number for inodes that cannot keep theirs.
+const hashedInos = 1 << 60
+
+// StillLeads reports whether the path of o still leads to the same lower inode. Cost: three system calls,
+// needed only for inodes with a second name.
+func (t *Tree) StillLeads(o *Ref) bool {
+	fd, err := vfs.OpenBeneathFD(t.root, o.Path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP)
+	}
+	defer unix.Close(fd)
+	st, err := vfs.Lstat(fd, "")
+	return err != nil || t.IdentityOf(&st) == o.Identity
+}
+
+// List lists a lower directory through a descriptor of its own, because the read position belongs to
+// the descriptor.
+func (t *Tree) List(o *Ref) ([]vfs.Entry, error) {
+	d, err := t.DirFD(o)
+	if err != nil {
+		return nil, err
+	}
+	defer t.fds.Put(d)
+	own, err := OpenForListing(d)
+	if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
+		err = t.Stale(o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	return vfs.Entries(int(own.Fd()))
+}
