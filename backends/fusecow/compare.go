@@ -138,7 +138,7 @@ func (b *backend) logUsage(r *record) (quota.Usage, error) {
 	if err != nil && !errors.Is(err, unix.EBUSY) { // it is served
 		return quota.Usage{}, err
 	}
-	return layer.LogUsage(b.layerPath(r.upper()), r.index(len(r.Layers)-1))
+	return quota.OfLayer(b.layerPath(r.upper()), r.index(len(r.Layers)-1))
 }
 
 // Settle waits until the fork is no longer served, recovers a layer whose server was killed, and syncs the

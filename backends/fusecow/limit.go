@@ -240,7 +240,7 @@ func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error
 		if !unserved(b.layerPath(l)) {
 			continue
 		}
-		u, err := layer.LogUsage(b.layerPath(l), r.index(r.Own+i))
+		u, err := quota.OfLayer(b.layerPath(l), r.index(r.Own+i))
 		if err == nil {
 			err = q.SetUsage(b.layerPath(l), u)
 		}

@@ -3,6 +3,7 @@ package layer
 import (
 	"errors"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
 	"os"
 	"sync"
 
@@ -69,7 +70,7 @@ func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
 		clear(buf)
 		return len(buf), nil
 	case parts != nil:
-		if err := f.readLevel(n, parts, 0, buf, off); err != nil {
+		if err := f.sparseContent(n, parts).Read(buf, off); err != nil {
 			return 0, err
 		}
 		return len(buf), nil
@@ -79,7 +80,7 @@ func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
 		return 0, err
 	}
 	defer f.fds.Put(d)
-	return readAll(d.Num, buf, off)
+	return sparse.ReadAll(d.Num, buf, off)
 }
 
 // withUpper calls do with a descriptor of n's content in the top layer. It copies up the first limit bytes
@@ -159,7 +160,7 @@ func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 			}
 		}()
 	}
-	var made *sparseUpper
+	var made *sparse.Upper
 	if n.layer != logfile.NoContent && limit > 0 {
 		if made, reserved, err = f.fillCopiedUp(num, n, limit); err != nil {
 			return err
@@ -210,8 +211,8 @@ const wholeFile = 1<<63 - 1
 func (f *FS) write(n *inode, data []byte, off int64, lose Privileges) (done int, err error) {
 	err = f.withUpper(n, wholeFile, func(fd int) error {
 		if p := f.sparseOf(n); p != nil {
-			p.writeMu.Lock()
-			defer p.writeMu.Unlock()
+			p.WriteMu.Lock()
+			defer p.WriteMu.Unlock()
 			if err := f.copyUpEdges(n, p, fd, off, off+int64(len(data))); err != nil {
 				return err
 			}
@@ -298,7 +299,7 @@ func (f *FS) truncate(n *inode, size int64) error {
 		defer f.mu.Unlock()
 		n.size, n.preallocated = size, n.preallocated && size >= n.size // when extended, it keeps its preallocation
 		f.recharge(n, fd, 0)
-		p := n.sparse.cut(size)
+		p := n.sparse.Cut(size)
 		if cut = p != n.sparse; cut {
 			n.sparse, n.frame = p, 0 // makes fdatasync(2) wait for a log with the new sources
 		}
@@ -332,8 +333,8 @@ func (f *FS) fallocate(n *inode, mode uint32, off, size int64, lose Privileges) 
 	return f.withUpper(n, wholeFile, func(fd int) error {
 		off, size := off, size // withUpper may call this function twice
 		if p := f.sparseOf(n); p != nil {
-			p.writeMu.Lock()
-			defer p.writeMu.Unlock()
+			p.WriteMu.Lock()
+			defer p.WriteMu.Unlock()
 			above := f.skipShown
 			if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) != 0 {
 				above = f.zeroShown
@@ -390,9 +391,9 @@ func (f *FS) seek(n *inode, off int64, whence int) (int64, error) {
 	case at == logfile.NoContent:
 		return off, nil
 	case parts != nil && whence == unix.SEEK_HOLE:
-		return f.nextHole(n, parts, off, size)
+		return f.sparseContent(n, parts).NextHole(off, size)
 	case parts != nil:
-		next, err := f.nextData(n, parts, 0, off, size)
+		next, err := f.sparseContent(n, parts).NextData(off, size)
 		if err == nil && next == size {
 			err = unix.ENXIO
 		}

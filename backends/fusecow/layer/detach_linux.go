@@ -128,7 +128,7 @@ func (f *detacher) copyContent(n *inode) error {
 		return nil
 	}
 	return f.withUpper(n, wholeFile, func(fd int) error {
-		reserved, err := f.copySparseReserving(fd, n, p, min(n.size, p.shown()))
+		reserved, err := f.copySparseReserving(fd, n, p, min(n.size, p.Shown()))
 		if err != nil {
 			return err
 		}

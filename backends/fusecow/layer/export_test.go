@@ -25,9 +25,6 @@ func Rewrite(o Options) error {
 	return f.Close()
 }
 
-// ReportsHoles exports reportsHoles.
-var ReportsHoles = reportsHoles
-
 // Paths returns the paths of all layers.
 func (f *FS) Paths() (all []string) {
 	_ = f.eachLayer(func(d *stackedLayer, _ logfile.Index) error { all = append(all, d.Path); return nil })

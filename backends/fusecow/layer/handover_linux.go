@@ -242,7 +242,7 @@ func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 		if reserved = h.to.alignUp(n.size); !h.to.reserveWait(reserved) {
 			return 0, unix.EDQUOT
 		}
-		err = errors.Join(h.from.copySparse(dst, n, n.sparse, n.size), unix.Ftruncate(dst, n.size))
+		err = errors.Join(h.from.sparseContent(n, n.sparse).Copy(dst, n.size), unix.Ftruncate(dst, n.size))
 		if err != nil {
 			h.to.reserve(-reserved)
 		}

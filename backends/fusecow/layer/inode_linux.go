@@ -2,6 +2,7 @@ package layer
 
 import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,7 +54,7 @@ type dirtyState struct {
 	charged      int64
 	preallocated bool
 	// sparse is nil if the content is one whole file.
-	sparse *sparseUpper
+	sparse *sparse.Upper
 }
 
 // cleanState is the state of all clean inodes. Nobody may write to it.

@@ -195,7 +195,7 @@ func openRoot(o Options) (*FS, error) {
 			removedDirs: map[uint64]struct{}{}, generations: map[uint64]uint64{},
 		},
 		journal: journal{dirty: map[*inode]struct{}{}, dirtyNames: map[nameKey]struct{}{}},
-		usage:   usage{block: blockSize, firstOwn: o.stack().Above(o.Base)},
+		usage:   usage{block: quota.DefaultBlock, firstOwn: o.stack().Above(o.Base)},
 	}
 	f.frames.Store(1)
 	ref := &lower.Ref{Identity: tree.IdentityOf(&st)}
@@ -253,7 +253,7 @@ func (f *FS) openLayer(i int, o *Options) error {
 		d.ReadLimit = o.cut
 	}
 	f.push(d, o.stack().Index(i))
-	if f.block, err = blockOf(d.FD); err != nil {
+	if f.block, err = quota.BlockSize(d.FD); err != nil {
 		return err
 	}
 	clean, err := f.replay(d)

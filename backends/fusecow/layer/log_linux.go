@@ -324,7 +324,7 @@ func (f *FS) recover(careful bool) error {
 		found[id] = true
 		f.unchargeContent(n)
 		n.layer, n.size, n.charged = top, st.Size, st.Blocks*512
-		if n.sparse != nil && n.size < n.sparse.shown() { // its size did not reach the disk
+		if n.sparse != nil && n.size < n.sparse.Shown() { // its size did not reach the disk
 			if err := f.extendSparse(d, n); err != nil {
 				return err
 			}
@@ -354,7 +354,7 @@ func (f *FS) recover(careful bool) error {
 
 // extendSparse extends the content of n to the end of its first source.
 func (f *FS) extendSparse(d *stackedLayer, n *inode) error {
-	n.size = n.sparse.shown()
+	n.size = n.sparse.Shown()
 	if f.readOnly {
 		return nil
 	}

@@ -5,6 +5,7 @@ package layer_test
 import (
 	"errors"
 	"fmt"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"maps"
 	"os"
 	"slices"
@@ -101,7 +102,7 @@ func TestMergedLayersHoldWhatIsNeeded(t *testing.T) {
 	for _, p := range b.check(false) {
 		t.Error(p)
 	}
-	u, err := layer.LogUsage(b.layers[0], b.place(0))
+	u, err := quota.OfLayer(b.layers[0], b.place(0))
 	b.must(err)
 	if want := int64(4); u.Inodes != want { // the root, a, b, moved
 		t.Errorf("it tells of %d nodes, want %d", u.Inodes, want)

@@ -5,6 +5,7 @@ package layer_test
 import (
 	"encoding/binary"
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,7 +99,7 @@ func TestALogThatIsDamagedInItsMiddleIsLeftAlone(t *testing.T) {
 				t.Fatalf("opening it gives %v, want %v", err, logfile.ErrDamaged)
 			}
 		}
-		if _, err := layer.LogUsage(b.layers[0], 0); !errors.Is(err, logfile.ErrDamaged) {
+		if _, err := quota.OfLayer(b.layers[0], 0); !errors.Is(err, logfile.ErrDamaged) {
 			t.Errorf("counting what it holds gives %v, want %v", err, logfile.ErrDamaged)
 		}
 		if !slices.Equal(b.log(), spoilt) || b.contents() != 2 || len(b.found()) != round {

@@ -5,6 +5,7 @@ package layer_test
 import (
 	"errors"
 	"fmt"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -89,7 +90,7 @@ func TestALogStaysShort(t *testing.T) {
 	if longest < 200<<10 || longest > 1100<<10 {
 		t.Errorf("the log was %d bytes long", longest)
 	}
-	if again, err := layer.LogUsage(b.layers[1], 1); err != nil || again.Inodes != top.Inodes || again.Inodes != 4 {
+	if again, err := quota.OfLayer(b.layers[1], 1); err != nil || again.Inodes != top.Inodes || again.Inodes != 4 {
 		t.Errorf("it tells of %d nodes, %v; counted are %d, there are 4: the root, a, first and second", again.Inodes, err, top.Inodes)
 	}
 	b.counted()
@@ -168,7 +169,7 @@ func TestARewritingThatIsKilledLeavesOneWholeLog(t *testing.T) {
 	b := rewritten(t)
 	before, want := b.log(), b.tree()
 	whole := len(before)
-	tally, err := layer.LogUsage(b.layers[1], 1)
+	tally, err := quota.OfLayer(b.layers[1], 1)
 	b.must(err)
 	b.setLog(before)
 	b.must(layer.Rewrite(b.options()))
@@ -200,7 +201,7 @@ func TestARewritingThatIsKilledLeavesOneWholeLog(t *testing.T) {
 			t.Errorf("%s: %v", c.name, p)
 		}
 		b.counted()
-		if u, err := layer.LogUsage(b.layers[1], 1); err != nil || u.Inodes != tally.Inodes {
+		if u, err := quota.OfLayer(b.layers[1], 1); err != nil || u.Inodes != tally.Inodes {
 			t.Errorf("%s: it holds %+v, %v; it held %+v", c.name, u, err, tally)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -351,7 +352,7 @@ func TestHugePagesTellNoHoles(t *testing.T) {
 		must(mnt.Close())
 		f, err := os.Create(dir + "/file")
 		must(err)
-		if got := layer.ReportsHoles(int(f.Fd())); got != want {
+		if got := sparse.ReportsHoles(int(f.Fd())); got != want {
 			t.Errorf("huge=%s: %v", huge, got)
 		}
 		must(errors.Join(f.Close(), mount.Unmount(dir)))

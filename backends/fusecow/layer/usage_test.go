@@ -22,7 +22,7 @@ import (
 func (b *bench) counted() {
 	b.Helper()
 	for i, path := range b.layers {
-		got, err := layer.LogUsage(path, b.place(i))
+		got, err := quota.OfLayer(path, b.place(i))
 		b.must(err)
 		var want, maps int64
 		b.must(filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
@@ -127,7 +127,7 @@ func TestQuotaIsExact(t *testing.T) {
 	}
 	b.sync() // else it may be there again
 	b.again(true)
-	top, err := layer.LogUsage(b.layers[0], 0)
+	top, err := quota.OfLayer(b.layers[0], 0)
 	b.must(err)
 	if top.Bytes > 64<<10 {
 		t.Errorf("when all was removed, %d bytes are held", top.Bytes)
@@ -225,7 +225,7 @@ func TestQuotaCountsNodes(t *testing.T) {
 	}
 	b.again(false)
 	b.down()
-	if u, err := layer.LogUsage(b.layers[0], 0); err != nil || u.Inodes != 3 {
+	if u, err := quota.OfLayer(b.layers[0], 0); err != nil || u.Inodes != 3 {
 		t.Errorf("the log tells of %d nodes, %v; want the root, a file and a directory", u.Inodes, err)
 	}
 }

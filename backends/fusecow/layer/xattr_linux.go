@@ -2,6 +2,7 @@ package layer
 
 import (
 	"errors"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/acl"
 	"maps"
 	"slices"
 
@@ -26,7 +27,7 @@ func (f *FS) xattr(n *inode, name string) (string, error) {
 	err := f.lower.With(n.lower, func(dirfd int, file string) error {
 		b, err := vfs.GetXattr(dirfd, file, name)
 		value = string(b)
-		if errors.Is(err, unix.EOPNOTSUPP) && (name == aclAccess || name == aclDefault) {
+		if errors.Is(err, unix.EOPNOTSUPP) && (name == acl.Access || name == acl.Default) {
 			err = unix.ENODATA // with EOPNOTSUPP the kernel would grant access to the owner only
 		}
 		return err
@@ -73,8 +74,8 @@ func (f *FS) setXattr(n *inode, name, value string, flags uint32, dropSetGID boo
 		return err
 	}
 	n.ctime = now()
-	if name == aclAccess {
-		mode, whole, ok := aclMode(value)
+	if name == acl.Access {
+		mode, whole, ok := acl.Mode(value)
 		if !ok {
 			return unix.EINVAL
 		}
@@ -110,3 +111,34 @@ func (f *FS) removeXattr(n *inode, name string) error {
 }
 
 func (n *inode) delXattr(name string) { delete(n.xattrs, name) }
+
+// inherit applies the default ACL of dir to a new inode, or else the umask.
+func (f *FS) inherit(dir, n *inode, umask uint32) {
+	list, ok := dir.xattrs[acl.Default]
+	if !ok || n.mode&unix.S_IFMT == unix.S_IFLNK {
+		if n.mode&unix.S_IFMT != unix.S_IFLNK {
+			n.mode &^= umask & 0o777
+		}
+		return
+	}
+	mode, _, _ := acl.Mode(list)
+	n.mode = n.mode&^0o777 | n.mode&mode&0o777
+	list = acl.WithMode(list, n.mode)
+	if n.isDir() {
+		n.xattrs = map[string]string{acl.Default: dir.xattrs[acl.Default]}
+	}
+	if _, whole, _ := acl.Mode(list); !whole {
+		if n.xattrs == nil {
+			n.xattrs = map[string]string{}
+		}
+		n.xattrs[acl.Access] = list
+	}
+}
+
+// chmod sets the permissions of a dirty inode, and of its ACL.
+func (n *inode) chmod(mode uint32) {
+	n.mode = n.mode&unix.S_IFMT | mode&0o7777
+	if list, ok := n.xattrs[acl.Access]; ok {
+		n.xattrs[acl.Access] = acl.WithMode(list, mode)
+	}
+}

@@ -1,4 +1,5 @@
-// Package quota counts what layers hold, and limits it, across processes. It knows neither layers nor their logs.
+// Package quota counts what layers hold, and limits it, across processes. It must not
+// know mounted filesystems.
 package quota
 
 import (

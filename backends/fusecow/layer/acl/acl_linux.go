@@ -1,0 +1,80 @@
+// Package acl reads and changes POSIX access control lists in the form of extended attributes.
+package acl
+
+import "encoding/binary"
+
+// Access control lists are stored as extended attributes: a version, then entries of a tag, permissions and an
+// id (linux/posix_acl_xattr.h). The kernel checks them, but the filesystem has to keep list and mode
+// consistent.
+const (
+	Access  = "system.posix_acl_access"
+	Default = "system.posix_acl_default"
+
+	userObj  = 0x01
+	groupObj = 0x04
+	maskTag  = 0x10
+	other    = 0x20
+)
+
+// each calls do with the tag and the permissions of each entry, sets the permissions to the result, and
+// reports whether the list was valid.
+func each(list []byte, do func(tag, perm uint16) uint16) bool {
+	if len(list) < 4 || (len(list)-4)%8 != 0 || binary.LittleEndian.Uint32(list) != 2 {
+		return false
+	}
+	for e := list[4:]; len(e) > 0; e = e[8:] {
+		perm := do(binary.LittleEndian.Uint16(e), binary.LittleEndian.Uint16(e[2:]))
+		binary.LittleEndian.PutUint16(e[2:], perm)
+	}
+	return true
+}
+
+// Mode returns the permission bits that a list stands for, and whether they express the whole list.
+func Mode(list string) (mode uint32, whole, ok bool) {
+	whole = true
+	var group, mask uint32
+	masked := false
+	ok = each([]byte(list), func(tag, perm uint16) uint16 {
+		switch tag {
+		case userObj:
+			mode |= uint32(perm) << 6
+		case groupObj:
+			group = uint32(perm)
+		case maskTag:
+			mask, masked, whole = uint32(perm), true, false
+		case other:
+			mode |= uint32(perm)
+		default:
+			whole = false
+		}
+		return perm
+	})
+	if masked {
+		group = mask
+	}
+	return mode | group<<3, whole, ok
+}
+
+// WithMode returns list with the permissions of mode.
+func WithMode(list string, mode uint32) string {
+	group := uint16(groupObj)
+	b := []byte(list)
+	each(b, func(tag, perm uint16) uint16 {
+		if tag == maskTag {
+			group = maskTag
+		}
+		return perm
+	})
+	each(b, func(tag, perm uint16) uint16 {
+		switch tag {
+		case userObj:
+			return uint16(mode >> 6 & 7)
+		case group:
+			return uint16(mode >> 3 & 7)
+		case other:
+			return uint16(mode & 7)
+		}
+		return perm
+	})
+	return string(b)
+}

@@ -1,0 +1,89 @@
+package sparse
+
+import (
+	"strings"
+
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/projquota"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// ReadAll fills buf from off. Bytes beyond the end of the file are zeros.
+func ReadAll(fd int, buf []byte, off int64) (int, error) {
+	done := 0
+	for done < len(buf) {
+		k, err := unix.Pread(fd, buf[done:], off+int64(done))
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return done, err
+		case k == 0:
+			clear(buf[done:])
+			return len(buf), nil
+		}
+		done += max(k, 0)
+	}
+	return done, nil
+}
+
+// WriteAll writes buf at off.
+func WriteAll(fd int, buf []byte, off int64) error {
+	for len(buf) > 0 {
+		k, err := unix.Pwrite(fd, buf, off)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		k = max(k, 0)
+		buf, off = buf[k:], off+int64(k)
+	}
+	return nil
+}
+
+// Extent returns the first range of data in [from, end), or end, end if there is none.
+func Extent(fd int, from, end int64) (data, hole int64, err error) {
+	data, err = unix.Seek(fd, from, unix.SEEK_DATA)
+	if err == unix.ENXIO || err == nil && data >= end {
+		return end, end, nil
+	}
+	if err == nil {
+		hole, err = unix.Seek(fd, data, unix.SEEK_HOLE)
+	}
+	return data, min(hole, end), err
+}
+
+// ReportsHoles reports whether the filesystem of fd reports the holes of a file immediately and correctly. ZFS
+// waits for the disk, and ZFS 2.1 reported data that was being written as a hole (openzfs/zfs#15526). XFS may
+// be configured to allocate more than is written, and reports that as data. Unknown filesystems count as wrong.
+func ReportsHoles(fd int) bool {
+	var st unix.Statfs_t
+	if unix.Fstatfs(fd, &st) != nil {
+		return false
+	}
+	switch st.Type {
+	case unix.XFS_SUPER_MAGIC:
+		ahead, err := projquota.AllocatesAhead(fd)
+		return err == nil && !ahead
+	case unix.EXT4_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC:
+		return true
+	case unix.TMPFS_MAGIC:
+		return !hasHugePages(fd)
+	}
+	return false
+}
+
+// hasHugePages reports whether a tmpfs may use huge pages (huge= in tmpfs(5)), which are data as a whole once
+// one byte is. It also returns true if it cannot find out.
+func hasHugePages(fd int) bool {
+	st, err := vfs.Lstat(fd, "")
+	if err != nil {
+		return true
+	}
+	mounts, _ := mount.List() // none if unknown
+	for _, m := range mounts {
+		if m.Dev == st.Dev && m.Type == "tmpfs" {
+			return strings.Contains(m.SuperOptions, "huge=")
+		}
+	}
+	return true
+}

@@ -1,0 +1,49 @@
+// Package sparse reads files that are sparse uppers: whose holes show the content of lower extent sources. It
+// handles open files and must not know the inode table or the quota.
+package sparse
+
+import (
+	"sync"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Upper says which files show through the holes of an inode's content. It is never modified, only
+// replaced.
+type Upper struct {
+	logfile.Sparse
+	// WriteMu is held by writers of the content.
+	WriteMu *sync.Mutex
+}
+
+// New returns the upper that a log records.
+func New(p logfile.Sparse) *Upper { return &Upper{Sparse: p, WriteMu: new(sync.Mutex)} }
+
+// Cut limits all sources to offset at. It returns nil if nothing shows through any more.
+func (p *Upper) Cut(at int64) *Upper {
+	if p == nil || p.Shown() <= at {
+		return p
+	}
+	if at == 0 {
+		return nil
+	}
+	next := &Upper{Sparse: logfile.Sparse{Own: p.Own}, WriteMu: p.WriteMu}
+	for _, s := range p.Sources {
+		s.Until = min(s.Until, at)
+		next.Sources = append(next.Sources, s)
+	}
+	return next
+}
+
+// In returns p for a copy of its upper file.
+func (p *Upper) In(fd int) (*Upper, error) {
+	if p == nil {
+		return nil, nil
+	}
+	st, err := vfs.Lstat(fd, "")
+	return New(logfile.Sparse{Own: logfile.FileIdentity(&st), Sources: p.Sources}), err
+}
+
+// Shown returns the offset up to which a source may show through.
+func (p *Upper) Shown() int64 { return p.Sources[0].Until }
