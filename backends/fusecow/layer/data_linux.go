@@ -328,8 +328,12 @@ func (f *FS) resize(n *inode, size int64) error {
 	return f.truncate(n, size)
 }
 
-// fallocate is fallocate(2).
-func (f *FS) fallocate(n *inode, mode uint32, off, size int64, lose Privileges) error {
+// Fallocate is fallocate(2).
+func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return err
+	}
 	return f.withUpper(n, wholeFile, func(fd int) error {
 		off, size := off, size // withUpper may call this function twice
 		if p := f.sparseOf(n); p != nil {
@@ -377,8 +381,12 @@ func (f *FS) fallocate(n *inode, mode uint32, off, size int64, lose Privileges) 
 	})
 }
 
-// seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
-func (f *FS) seek(n *inode, off int64, whence int) (int64, error) {
+// Seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
+func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return 0, err
+	}
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()
@@ -407,9 +415,12 @@ func (f *FS) seek(n *inode, off int64, whence int) (int64, error) {
 	return unix.Seek(d.Num, off, whence)
 }
 
-// fsync puts the content of n and all metadata on stable storage. With data it works as fdatasync(2): it syncs
-// only what reading the content needs.
-func (f *FS) fsync(n *inode, data bool) error {
+// Fsync puts the content of an inode and all metadata on stable storage. With data it works as fdatasync(2).
+func (f *FS) Fsync(id uint64, data bool) error {
+	n, err := f.inodeByID(id)
+	if err != nil || f.readOnly {
+		return err
+	}
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
 	if !n.regular() {
@@ -422,7 +433,7 @@ func (f *FS) fsync(n *inode, data bool) error {
 	var log error
 	var logging sync.WaitGroup
 	logging.Go(func() { log = f.commit(true) })
-	err := f.syncContent(n, unix.Fsync)
+	err = f.syncContent(n, unix.Fsync)
 	logging.Wait()
 	return errors.Join(err, log)
 }

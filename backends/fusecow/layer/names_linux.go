@@ -107,52 +107,72 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 	return true, nil
 }
 
-// create adds an inode with a mode to dir. With an empty name the inode has no name yet.
-func (f *FS) create(dir *inode, name string, mode, uid, gid, umask uint32) (*inode, error) {
-	if name != "" {
-		old, err := f.lookup(dir, name)
+// New describes an inode to create.
+type New struct {
+	Name string // in its directory; empty for an inode without a name, see [FS.Link]
+	// Mode includes the file type. Umask is ignored if the directory has a default ACL.
+	Mode, Umask, UID, GID uint32
+	Rdev                  uint32
+	Target                string // of a symbolic link
+}
+
+// Make creates an inode in a directory.
+func (f *FS) Make(id uint64, what New) (Entry, error) {
+	dir, err := f.inodeByID(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if what.Name != "" {
+		old, err := f.lookup(dir, what.Name)
 		if err != nil {
-			return nil, err
+			return Entry{}, err
 		}
 		if old != nil {
-			return nil, unix.EEXIST
+			return Entry{}, unix.EEXIST
 		}
 	}
 	if dir.nlink == 0 {
-		return nil, unix.ENOENT
+		return Entry{}, unix.ENOENT
 	}
-	err := f.checkLogSpace(int64(inodeRecordSize+nameRecordSize+len(name)), 1)
+	err = f.checkLogSpace(int64(inodeRecordSize+nameRecordSize+len(what.Name)), 1)
 	if err == nil {
 		err = f.makeDirty(dir)
 	}
 	if err != nil {
-		return nil, err
+		return Entry{}, err
 	}
 	t := now()
-	n := &inode{id: f.nextIno, changed: true, layer: logfile.NoContent, dirtyState: &dirtyState{recordedIn: logfile.NoContent}, attr: attr{
-		ino: f.nextIno, mode: mode, uid: uid, gid: gid, nlink: 1, atime: t, mtime: t, ctime: t,
-	}}
+	n := &inode{
+		id: f.nextIno, changed: true, layer: logfile.NoContent,
+		dirtyState: &dirtyState{recordedIn: logfile.NoContent, target: what.Target},
+		attr: attr{
+			ino: f.nextIno, mode: what.Mode, uid: what.UID, gid: what.GID, rdev: what.Rdev, nlink: 1,
+			atime: t, mtime: t, ctime: t,
+		},
+	}
 	f.nextIno++
 	if dir.mode&unix.S_ISGID != 0 {
 		if n.gid = dir.gid; n.isDir() {
 			n.mode |= unix.S_ISGID
 		}
 	}
-	f.inherit(dir, n, umask)
+	f.inherit(dir, n, what.Umask)
 	f.inodes[n.id] = n
 	f.markDirty(n)
-	if name == "" {
+	if what.Name == "" {
 		n.nlink = 0
 		f.unlinked[n] = struct{}{}
-		return n, nil
+		return f.entry(n), nil
 	}
 	if n.isDir() {
 		n.nlink = 2
 		addSubdirs(dir, 1)
 	}
-	f.addName(dir, name, n)
+	f.addName(dir, what.Name, n)
 	dir.mtime, dir.ctime = t, t
-	return n, nil
+	return f.entry(n), nil
 }
 
 // addSubdirs adjusts the link count of dir by a number of subdirectories, unless the lower filesystem does not
@@ -163,31 +183,47 @@ func addSubdirs(dir *inode, by int) {
 	}
 }
 
-// link adds a name to n.
-func (f *FS) link(n, dir *inode, name string) error {
+// Link is link(2).
+func (f *FS) Link(id, dirID uint64, name string) (Entry, error) {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	dir, err := f.inodeByID(dirID)
+	if err != nil {
+		return Entry{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	old, err := f.lookup(dir, name)
 	if err != nil {
-		return err
+		return Entry{}, err
 	}
 	if old != nil {
-		return unix.EEXIST
+		return Entry{}, unix.EEXIST
 	}
 	if dir.nlink == 0 {
-		return unix.ENOENT
+		return Entry{}, unix.ENOENT
 	}
 	if err := errors.Join(f.checkLogSpace(int64(nameRecordSize+len(name)), 0), f.makeDirty(n), f.makeDirty(dir)); err != nil {
-		return err
+		return Entry{}, err
 	}
 	f.addName(dir, name, n)
 	n.nlink++
 	delete(f.unlinked, n)
 	n.ctime = now()
 	dir.mtime, dir.ctime = n.ctime, n.ctime
-	return nil
+	return f.entry(n), nil
 }
 
-// unlink removes a name; with rmdir, that of an empty directory.
-func (f *FS) unlink(dir *inode, name string, rmdir bool) error {
+// Remove is unlink(2), or rmdir(2).
+func (f *FS) Remove(id uint64, name string, rmdir bool) error {
+	dir, err := f.inodeByID(id)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	n, err := f.lookup(dir, name)
 	if err != nil {
 		return err
@@ -255,8 +291,19 @@ func (f *FS) dropLink(n *inode) {
 	f.markDirty(n)
 }
 
-// rename renames an entry. The inode keeps its lower reference, so the entries of a directory do not move.
-func (f *FS) rename(from *inode, name string, to *inode, toName string, flags uint32) error {
+// Rename is renameat2(2), without RENAME_WHITEOUT. An inode keeps its lower reference, so the entries of a
+// renamed directory do not move.
+func (f *FS) Rename(fromID uint64, name string, toID uint64, toName string, flags uint32) error {
+	from, err := f.inodeByID(fromID)
+	if err != nil {
+		return err
+	}
+	to, err := f.inodeByID(toID)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	n, err := f.lookup(from, name)
 	if err != nil {
 		return err
@@ -265,27 +312,8 @@ func (f *FS) rename(from *inode, name string, to *inode, toName string, flags ui
 	if err != nil {
 		return err
 	}
-	exchange := flags&unix.RENAME_EXCHANGE != 0
-	switch {
-	case flags&^(unix.RENAME_EXCHANGE|unix.RENAME_NOREPLACE) != 0:
-		return unix.EINVAL
-	case n == nil || exchange && old == nil || to.nlink == 0:
-		return unix.ENOENT
-	case old != nil && flags&unix.RENAME_NOREPLACE != 0:
-		return unix.EEXIST
-	case n == old:
-		return nil
-	}
-	if old != nil && !exchange {
-		switch {
-		case old.isDir() && !n.isDir():
-			return unix.EISDIR
-		case !old.isDir() && n.isDir():
-			return unix.ENOTDIR
-		}
-		if err := f.checkRemove(old); err != nil {
-			return err
-		}
+	if err := f.checkRename(n, to, old, flags); err != nil || n == old {
+		return err
 	}
 	whiteout, err := f.needsWhiteout(from, name, n)
 	if err != nil {
@@ -294,6 +322,7 @@ func (f *FS) rename(from *inode, name string, to *inode, toName string, flags ui
 	if err := errors.Join(f.makeDirty(n), f.makeDirty(from), f.makeDirty(to)); err != nil {
 		return err
 	}
+	exchange := flags&unix.RENAME_EXCHANGE != 0
 	if exchange {
 		if err := f.makeDirty(old); err != nil {
 			return err
@@ -316,6 +345,26 @@ func (f *FS) rename(from *inode, name string, to *inode, toName string, flags ui
 		f.dropLink(old)
 	}
 	return nil
+}
+
+// checkRename reports why n cannot be renamed to an entry of to, which is now old, or nil if there is none.
+func (f *FS) checkRename(n, to, old *inode, flags uint32) error {
+	exchange := flags&unix.RENAME_EXCHANGE != 0
+	switch {
+	case flags&^(unix.RENAME_EXCHANGE|unix.RENAME_NOREPLACE) != 0:
+		return unix.EINVAL
+	case n == nil || exchange && old == nil || to.nlink == 0:
+		return unix.ENOENT
+	case old != nil && flags&unix.RENAME_NOREPLACE != 0:
+		return unix.EEXIST
+	case n == old || old == nil || exchange:
+		return nil
+	case old.isDir() && !n.isDir():
+		return unix.EISDIR
+	case !old.isDir() && n.isDir():
+		return unix.ENOTDIR
+	}
+	return f.checkRemove(old)
 }
 
 // updateSubdirs adjusts the link counts of both directories after a rename.

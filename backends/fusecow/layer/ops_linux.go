@@ -302,33 +302,6 @@ func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (int, err
 	return done, f.notifyStale(n, err)
 }
 
-// Seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
-func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
-	n, err := f.inodeByID(id)
-	if err != nil {
-		return 0, err
-	}
-	return f.seek(n, off, whence)
-}
-
-// Fallocate is fallocate(2).
-func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
-	n, err := f.inodeByID(id)
-	if err != nil {
-		return err
-	}
-	return f.fallocate(n, mode, off, size, lose)
-}
-
-// Fsync puts the content of an inode and all metadata on stable storage. With data it works as fdatasync(2).
-func (f *FS) Fsync(id uint64, data bool) error {
-	n, err := f.inodeByID(id)
-	if err != nil || f.readOnly {
-		return err
-	}
-	return f.fsync(n, data)
-}
-
 // Commit writes all metadata changes to the log; with sync, to stable storage.
 func (f *FS) Commit(sync bool) error { return f.commit(sync) }
 

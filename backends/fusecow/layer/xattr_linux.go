@@ -10,10 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// xattr returns the value of an extended attribute, or unix.ENODATA. A filesystem that is the lower alone hides
+// Xattr returns the value of an extended attribute, or unix.ENODATA. A filesystem that is the lower alone hides
 // overlayfs's own attributes: it is no overlay upper, and an overlay above it checks each file for them
 // (ovl_check_metacopy_xattr).
-func (f *FS) xattr(n *inode, name string) (string, error) {
+func (f *FS) Xattr(id uint64, name string) (string, error) {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return "", err
+	}
 	f.mu.RLock()
 	value, ok := n.xattrs[name]
 	changed := n.changed
@@ -24,7 +28,7 @@ func (f *FS) xattr(n *inode, name string) (string, error) {
 	if changed || f.LowerOnly() && vfs.OverlayXattr(name) {
 		return "", unix.ENODATA
 	}
-	err := f.lower.With(n.lower, func(dirfd int, file string) error {
+	err = f.lower.With(n.lower, func(dirfd int, file string) error {
 		b, err := vfs.GetXattr(dirfd, file, name)
 		value = string(b)
 		if errors.Is(err, unix.EOPNOTSUPP) && (name == acl.Access || name == acl.Default) {
@@ -56,8 +60,13 @@ func (f *FS) xattrNames(n *inode) (names []string, err error) {
 	return names, err
 }
 
-// setXattr sets an extended attribute; flags are those of setxattr(2).
-func (f *FS) setXattr(n *inode, name, value string, flags uint32, dropSetGID bool) error {
+// SetXattr sets an extended attribute; flags are those of setxattr(2). With dropSetGID, setting an ACL also clears
+// the set-gid bit.
+func (f *FS) SetXattr(id uint64, name, value string, flags uint32, dropSetGID bool) error {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.makeDirty(n); err != nil {
@@ -95,8 +104,12 @@ func (f *FS) setXattr(n *inode, name, value string, flags uint32, dropSetGID boo
 	return nil
 }
 
-// removeXattr removes an extended attribute, or returns unix.ENODATA.
-func (f *FS) removeXattr(n *inode, name string) error {
+// RemoveXattr removes an extended attribute, or returns unix.ENODATA.
+func (f *FS) RemoveXattr(id uint64, name string) error {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.makeDirty(n); err != nil {
@@ -141,4 +154,13 @@ func (n *inode) chmod(mode uint32) {
 	if list, ok := n.xattrs[acl.Access]; ok {
 		n.xattrs[acl.Access] = acl.WithMode(list, mode)
 	}
+}
+
+// Xattrs returns the names of all extended attributes.
+func (f *FS) Xattrs(id uint64) ([]string, error) {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return nil, err
+	}
+	return f.xattrNames(n)
 }
