@@ -1,10 +1,10 @@
 package layer
 
 import (
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"path"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 )
 
 // Compare calls report with each path at which two stacks of layers over one lower may differ; tree means that
@@ -15,10 +15,10 @@ func Compare(a, b Options, report func(path string, tree bool) error) error {
 	for shared < min(len(a.Layers), len(b.Layers)) && a.Layers[shared] == b.Layers[shared] {
 		shared++
 	}
-	t := comparison{inodes: map[uint64]struct{}{}, names: map[binding]struct{}{}, report: report}
+	t := comparison{logfile.NewMentions(), report}
 	for _, stack := range [][]string{a.Layers[shared:], b.Layers[shared:]} {
 		for _, l := range stack {
-			if err := t.collect(l); err != nil {
+			if err := t.Add(l); err != nil {
 				return err
 			}
 		}
@@ -44,57 +44,29 @@ func openTables(o Options) (*FS, error) {
 	return openRoot(o)
 }
 
-// A comparison collects the inodes and names that some logs record.
+// A comparison reports the inodes and names that some logs record.
 type comparison struct {
-	inodes map[uint64]struct{}
-	names  map[binding]struct{}
+	logfile.Mentions
 	report func(path string, tree bool) error
-}
-
-type binding struct {
-	dir  uint64
-	name string
-}
-
-func (t *comparison) collect(layer string) error {
-	d, err := logfile.Open(layer, false)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Records(func(kind byte, r *logfile.Reader) {
-		switch kind {
-		case logfile.KindInode:
-			t.inodes[r.Inode().ID] = struct{}{}
-		case logfile.KindName:
-			dir, name, _ := r.Name()
-			t.names[binding{dir, name}] = struct{}{}
-		case logfile.KindUnname:
-			dir, name := r.Unname()
-			t.names[binding{dir, name}] = struct{}{}
-		default:
-			r.Skip(kind) // a gone inode has also lost its names, which are recorded
-		}
-	})
 }
 
 // reportPaths reports the collected inodes and names at all paths that they have in either stack.
 func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
-	for b := range t.names {
-		x, y := stacks[0].f.inodes[b.dir], stacks[1].f.inodes[b.dir]
-		same := sameEntry(x, y, b.name)
+	for b := range t.Names {
+		x, y := stacks[0].f.inodes[b.Dir], stacks[1].f.inodes[b.Dir]
+		same := sameEntry(x, y, b.Name)
 		for i, dir := range []*inode{x, y} {
 			if dir == nil {
 				continue
 			}
 			if at, ok := stacks[i].dirPath(dir); ok {
-				if err := t.report(path.Join(at, b.name), !same); err != nil {
+				if err := t.report(path.Join(at, b.Name), !same); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	for id := range t.inodes {
+	for id := range t.Inodes {
 		for _, view := range stacks {
 			n := view.f.inodes[id]
 			if n == nil {

@@ -2,12 +2,11 @@ package layer
 
 import (
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
-	"os"
 	"sync"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -54,8 +53,12 @@ func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*
 // errNotOneFile means that no single file is exactly the content of an inode.
 var errNotOneFile = errors.New("the content is not a single file")
 
-// read fills buf from off, up to the end of the file.
-func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
+// Read fills buf from off, up to the end of the file.
+func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return 0, err
+	}
 	n.lock().RLock()
 	defer n.lock().RUnlock()
 	f.mu.RLock()
@@ -71,16 +74,17 @@ func (f *FS) read(n *inode, buf []byte, off int64) (int, error) {
 		return len(buf), nil
 	case parts != nil:
 		if err := f.sparseContent(n, parts).Read(buf, off); err != nil {
-			return 0, err
+			return 0, f.notifyStale(n, err)
 		}
 		return len(buf), nil
 	}
 	d, err := f.openContent(n)
 	if err != nil {
-		return 0, err
+		return 0, f.notifyStale(n, err)
 	}
 	defer f.fds.Put(d)
-	return sparse.ReadAll(d.Num, buf, off)
+	done, err := sparse.ReadAll(d.Num, buf, off)
+	return done, f.notifyStale(n, err)
 }
 
 // withUpper calls do with a descriptor of n's content in the top layer. It copies up the first limit bytes
@@ -200,15 +204,14 @@ func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 	return d.OpenContent(id, unix.O_RDWR|unix.O_EXCL, true)
 }
 
-func dupFile(fd int) (*os.File, error) {
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	return os.NewFile(uintptr(dup), "content"), err
-}
-
 const wholeFile = 1<<63 - 1
 
-// write writes data at off.
-func (f *FS) write(n *inode, data []byte, off int64, lose Privileges) (done int, err error) {
+// Write writes data at off. It may write less than all of it without an error.
+func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (done int, err error) {
+	n, err := f.inodeByID(id)
+	if err != nil {
+		return 0, err
+	}
 	err = f.withUpper(n, wholeFile, func(fd int) error {
 		if p := f.sparseOf(n); p != nil {
 			p.WriteMu.Lock()
@@ -235,7 +238,7 @@ func (f *FS) write(n *inode, data []byte, off int64, lose Privileges) (done int,
 		}
 		return f.noteWrite(n, fd, off+int64(done), reserved, lose)
 	})
-	return done, err
+	return done, f.notifyStale(n, err)
 }
 
 // noteWrite updates size, times and charge of n after a write that ended at end, and replaces a reservation by

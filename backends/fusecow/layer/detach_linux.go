@@ -3,11 +3,11 @@ package layer
 import (
 	"context"
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"path"
 	"slices"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"golang.org/x/sys/unix"
 )
 

@@ -3,23 +3,17 @@ package layer
 import (
 	"cmp"
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"maps"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"golang.org/x/sys/unix"
 )
-
-// A Name is a name in a directory that the kernel looked up, found or not.
-type Name struct {
-	Dir  uint64
-	Name string
-}
 
 // ChangedNames returns the names that the kernel may have looked up in f and that may lead elsewhere in next,
 // which has other layers over the same lower. Cost: in proportion to the changes in both, and a stat(2) in the
 // lower for each name that only one of them has changed.
-func (f *FS) ChangedNames(next *FS) (all []Name) {
+func (f *FS) ChangedNames(next *FS) (all []logfile.Name) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	next.mu.RLock()
@@ -31,7 +25,7 @@ func (f *FS) ChangedNames(next *FS) (all []Name) {
 		y := next.inodes[id]
 		for name := range x.entries {
 			if !f.sameTarget(x, y, name) {
-				all = append(all, Name{id, name})
+				all = append(all, logfile.Name{Dir: id, Name: name})
 			}
 		}
 		if y == nil {
@@ -39,7 +33,7 @@ func (f *FS) ChangedNames(next *FS) (all []Name) {
 		}
 		for name := range y.entries {
 			if _, named := x.entries[name]; !named && !f.sameTarget(x, y, name) {
-				all = append(all, Name{id, name})
+				all = append(all, logfile.Name{Dir: id, Name: name})
 			}
 		}
 	}

@@ -1,13 +1,13 @@
 package layer
 
 import (
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )

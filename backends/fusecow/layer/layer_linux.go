@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"golang.org/x/sys/unix"
 )
 
 // TestWhatIsOpenHasTheLengthOfAState for who appends to it, and for who has it mapped.

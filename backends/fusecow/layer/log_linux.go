@@ -2,10 +2,9 @@ package layer
 
 import (
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
-	"strings"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -264,7 +263,7 @@ func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lower.Ref) {
 		n = &inode{id: r.ID, dirtyState: cleanState, layer: logfile.NoContent}
 		n.ino = n.id
 		if r.LowerPath != "" {
-			n.lower = lowerRefAt(refs, r.LowerPath)
+			n.lower = lower.RefAt(refs, r.LowerPath)
 			if r.Mode&unix.S_IFMT != unix.S_IFDIR { // several files may have had this name in the lower, one after the other
 				n.lower = &lower.Ref{Dir: n.lower.Dir, Name: n.lower.Name}
 			}
@@ -284,21 +283,6 @@ func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lower.Ref) {
 	if n.id >= logfile.FirstOwnIno {
 		f.nextIno = max(f.nextIno, n.id+1)
 	}
-}
-
-// lowerRefAt returns the lower.Ref of path. Its parents get names only and no identity, which avoids a stat(2)
-// of each.
-func lowerRefAt(refs map[string]*lower.Ref, path string) *lower.Ref {
-	if o := refs[path]; o != nil {
-		return o
-	}
-	dir, name := ".", path
-	if i := strings.LastIndexByte(path, '/'); i >= 0 {
-		dir, name = path[:i], path[i+1:]
-	}
-	o := &lower.Ref{Dir: lowerRefAt(refs, dir), Name: name}
-	refs[path] = o
-	return o
 }
 
 // recover brings a layer that was not closed cleanly into order. It takes sizes and charges of content from the

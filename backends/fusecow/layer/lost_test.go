@@ -8,10 +8,9 @@ import (
 	"os"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"golang.org/x/sys/unix"
 )
 
 // TestWhatWasMadeInADirectoryIsThereWhenItIsGoneBelow: people remove what they have built, while a sandbox

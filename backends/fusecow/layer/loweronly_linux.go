@@ -2,10 +2,10 @@ package layer
 
 import (
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"io/fs"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )

@@ -5,7 +5,6 @@ package layer_test
 import (
 	"errors"
 	"fmt"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"maps"
 	"os"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"golang.org/x/sys/unix"
 )

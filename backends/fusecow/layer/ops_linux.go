@@ -2,10 +2,10 @@ package layer
 
 import (
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"io/fs"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -137,7 +137,12 @@ func (f *FS) Relookup(id uint64) (Entry, error) {
 func (f *FS) Forget(id, times uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.forget(id, times)
+	n := f.inodes[id]
+	if n == nil || n == f.root {
+		return
+	}
+	n.lookups -= min(times, n.lookups)
+	f.dropUnused(n)
 }
 
 // Attr returns the attributes of an inode.
@@ -249,21 +254,7 @@ func (f *FS) Readlink(id uint64) (target string, err error) {
 	if changed {
 		return target, nil
 	}
-	err = f.lower.With(n.lower, func(dirfd int, name string) (err error) {
-		target, err = readlink(dirfd, name)
-		return err
-	})
-	return target, err
-}
-
-// Read fills buf from off, up to the end of the file.
-func (f *FS) Read(id uint64, buf []byte, off int64) (int, error) {
-	n, err := f.inodeByID(id)
-	if err != nil {
-		return 0, err
-	}
-	done, err := f.read(n, buf, off)
-	return done, f.notifyStale(n, err)
+	return f.lower.Readlink(n.lower)
 }
 
 // OnStale registers notify, which is called in its own goroutine for each name that the kernel knows and whose
@@ -290,16 +281,6 @@ func (f *FS) notifyStale(n *inode, err error) error {
 		}
 	}
 	return err
-}
-
-// Write writes data at off. It may write less than all of it without an error.
-func (f *FS) Write(id uint64, data []byte, off int64, lose Privileges) (int, error) {
-	n, err := f.inodeByID(id)
-	if err != nil {
-		return 0, err
-	}
-	done, err := f.write(n, data, off, lose)
-	return done, f.notifyStale(n, err)
 }
 
 // Commit writes all metadata changes to the log; with sync, to stable storage.

@@ -5,7 +5,6 @@ package layer_test
 import (
 	"encoding/binary"
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 )
 
 // sync tells the log of everything.

@@ -1,12 +1,11 @@
 package layer
 
 import (
-	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
-	"os"
 	"sync"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -90,20 +89,7 @@ func (f *FS) copyTo(dst, src int, need int64, clone bool) error {
 	if !f.reserveWait(need) {
 		return unix.EDQUOT
 	}
-	// Other goroutines use both descriptors, so each File gets a duplicate.
-	copying := func(to, from *os.File) error { _, err := vfs.CopyFile(to, from); return err }
-	if clone {
-		copying = vfs.CloneFile
-	}
-	to, err := dupFile(dst)
-	if err == nil {
-		defer to.Close()
-		var from *os.File
-		if from, err = dupFile(src); err == nil {
-			defer from.Close()
-			err = copying(to, from)
-		}
-	}
+	err := sparse.CopyFile(dst, src, clone)
 	if err != nil {
 		f.reserve(-need)
 	}

@@ -2,10 +2,10 @@ package layer
 
 import (
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"io/fs"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -79,16 +79,6 @@ func (f *FS) evict(n *inode) {
 	if n.lower != nil && f.renumbered[n.lower.Identity] == n {
 		delete(f.renumbered, n.lower.Identity)
 	}
-}
-
-// forget drops times kernel references of an inode.
-func (f *FS) forget(id, times uint64) {
-	n := f.inodes[id]
-	if n == nil || n == f.root {
-		return
-	}
-	n.lookups -= min(times, n.lookups)
-	f.dropUnused(n)
 }
 
 // dropUnused evicts n if neither the kernel nor a name refers to it.

@@ -2,10 +2,10 @@ package layer
 
 import (
 	"errors"
-	"github.com/snapfs/snapfs/backends/fusecow/layer/acl"
 	"maps"
 	"slices"
 
+	"github.com/snapfs/snapfs/backends/fusecow/layer/acl"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 )
 
 // Switch replaces the served filesystem by next, which has other layers over the same lower, and closes the old
@@ -39,7 +40,7 @@ func (s *Server) Switch(next *layer.FS, then func() error) error {
 
 // handOver replaces the filesystem, and returns the names and inodes that the kernel has to drop from its
 // caches.
-func (s *Server) handOver(next *layer.FS, then func() error) (names []layer.Name, stale []uint64, err error) {
+func (s *Server) handOver(next *layer.FS, then func() error) (names []logfile.Name, stale []uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names = s.f.ChangedNames(next) // readers may have looked up more meanwhile
@@ -53,7 +54,7 @@ func (s *Server) handOver(next *layer.FS, then func() error) (names []layer.Name
 const forgetWait = 100 * time.Millisecond
 
 // forgetNames drops names from the kernel's cache. Dropping an unknown name does nothing.
-func (s *Server) forgetNames(names []layer.Name) {
+func (s *Server) forgetNames(names []logfile.Name) {
 	for _, n := range names {
 		s.server.EntryNotify(n.Dir, n.Name)
 	}

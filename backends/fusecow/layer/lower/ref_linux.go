@@ -5,6 +5,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A Ref refers to a lower inode by its name. It never changes.
@@ -50,4 +51,30 @@ func (t *Tree) OmitRootDev(id logfile.Identity) logfile.Identity {
 		id.Dev = 0
 	}
 	return id
+}
+
+// RefAt returns the Ref of path. Its parents get names only and no identity, which avoids a stat(2) of each. refs
+// holds the Refs made so far.
+func RefAt(refs map[string]*Ref, path string) *Ref {
+	if o := refs[path]; o != nil {
+		return o
+	}
+	dir, name := ".", path
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		dir, name = path[:i], path[i+1:]
+	}
+	o := &Ref{Dir: RefAt(refs, dir), Name: name}
+	refs[path] = o
+	return o
+}
+
+// Readlink returns the target of the symbolic link o.
+func (t *Tree) Readlink(o *Ref) (target string, err error) {
+	err = t.With(o, func(dir int, name string) error {
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, buf)
+		target = string(buf[:max(n, 0)])
+		return err
+	})
+	return target, err
 }

@@ -1,3 +1,5 @@
+// Package lower reads the lower of a copy-on-write filesystem: inodes by the path at which they were found, and
+// open descriptors of its directories. It must not know layers nor the inode table above the lower.
 package lower
 
 import (

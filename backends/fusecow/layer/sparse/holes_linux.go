@@ -1,6 +1,7 @@
 package sparse
 
 import (
+	"os"
 	"strings"
 
 	"github.com/snapfs/snapfs/internal/mount"
@@ -86,4 +87,30 @@ func hasHugePages(fd int) bool {
 		}
 	}
 	return true
+}
+
+// CopyFile copies content with its holes; with clone it only shares blocks. Other goroutines may use both
+// descriptors, so it duplicates them.
+func CopyFile(dst, src int, clone bool) error {
+	to, err := Dup(dst)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	from, err := Dup(src)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if clone {
+		return vfs.CloneFile(to, from)
+	}
+	_, err = vfs.CopyFile(to, from)
+	return err
+}
+
+// Dup returns a file with a duplicate of a descriptor.
+func Dup(fd int) (*os.File, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return os.NewFile(uintptr(dup), "content"), err
 }
