@@ -204,8 +204,8 @@ func (l *lineage) used() snapshot.Bytes {
 	return u.Bytes
 }
 
-// TestLayersThatNobodyNeedsApartAreMerged under who works in them, and the room that states took is free.
-func TestLayersThatNobodyNeedsApartAreMerged(t *testing.T) {
+// TestSweepMergesLayersWithoutSnapshotsBetween under who works in them, and the room that states took is free.
+func TestSweepMergesLayersWithoutSnapshotsBetween(t *testing.T) {
 	l := newLineage(t, func(l *lineage, dir string) {
 		open, err := os.Open(dir + "/passing")
 		l.must(err)
@@ -246,8 +246,8 @@ func TestLayersThatNobodyNeedsApartAreMerged(t *testing.T) {
 	l.isWhole("swept")
 }
 
-// TestAMergeThatEndsAtAnyStepLosesNothing, and the next sweep goes on with it.
-func TestAMergeThatEndsAtAnyStepLosesNothing(t *testing.T) {
+// TestInterruptedMergeLosesNothing, and the next sweep goes on with it.
+func TestInterruptedMergeLosesNothing(t *testing.T) {
 	var steps []string
 	count := fault.With(t.Context(), func(step string) error {
 		steps = append(steps, step)
@@ -282,8 +282,8 @@ func TestAMergeThatEndsAtAnyStepLosesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeMergedKeepsNothingFromBeingDeleted: on a full disk above all, where merging needs room.
-func TestWhatCannotBeMergedKeepsNothingFromBeingDeleted(t *testing.T) {
+// TestSweepDeletesDespiteUnmergeableLayers: on a full disk above all, where merging needs room.
+func TestSweepDeletesDespiteUnmergeableLayers(t *testing.T) {
 	l := newLineage(t, func(*lineage, string) {})
 	l.must(l.RemoveFork(t.Context(), "other"))
 	broken := errors.New("broken")
@@ -301,8 +301,8 @@ func TestWhatCannotBeMergedKeepsNothingFromBeingDeleted(t *testing.T) {
 	}
 }
 
-// TestLayersThatStayApartAreNotTriedAgain until there are others, and all is as it was.
-func TestLayersThatStayApartAreNotTriedAgain(t *testing.T) {
+// TestSweepSkipsKnownUnmergeableLayers until there are others, and all is as it was.
+func TestSweepSkipsKnownUnmergeableLayers(t *testing.T) {
 	for why, part := range map[string]func(l *lineage, layer string){
 		"as a repair leaves it":             func(l *lineage, layer string) { l.must(os.Mkdir(layer+"/found", 0o700)) },
 		"as without hard links: link EPERM": (*lineage).unlinkable,

@@ -40,8 +40,8 @@ func openReturning(t *testing.T, place snapshot.Place) returning {
 	return r
 }
 
-// TestAForkIsNotToldToHaveStayedWhileItIsTakenBack: who asked for that was killed, before who serves it came to it.
-func TestAForkIsNotToldToHaveStayedWhileItIsTakenBack(t *testing.T) {
+// TestBaseWaitsForARunningReturn: who asked for that was killed, before who serves it came to it.
+func TestBaseWaitsForARunningReturn(t *testing.T) {
 	if tree := os.Getenv(treeEnv); tree != "" { // who is killed
 		b := openReturning(t, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: os.Getenv(dirEnv)})
 		t.Fatal(b.Return(t.Context(), "f", "base", snapshot.InUse))
@@ -101,8 +101,8 @@ func TestAForkIsNotToldToHaveStayedWhileItIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestWhatIsTakenBackCountsNoMore: of a limit as much is left as of a new fork of that state.
-func TestWhatIsTakenBackCountsNoMore(t *testing.T) {
+// TestReturnedLayerLeavesTheQuota: of a limit as much is left as of a new fork of that state.
+func TestReturnedLayerLeavesTheQuota(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	place := snapshottest.OnDisk(t)

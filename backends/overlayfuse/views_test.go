@@ -58,8 +58,8 @@ func above(t *testing.T, place snapshot.Place) (top string, v snapshot.View) {
 	return vfs.FDPath(root), f.View
 }
 
-// TestTwoSidesAreOneTree to who looks through the overlay.
-func TestTwoSidesAreOneTree(t *testing.T) {
+// TestTwoViewsAreOneTree to who looks through the overlay.
+func TestTwoViewsAreOneTree(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	for what, attr := range map[string]bool{"the root has no attribute": false, "the root has one": true} {
@@ -97,8 +97,8 @@ func TestTwoSidesAreOneTree(t *testing.T) {
 	}
 }
 
-// TestANameThatIsNotThereLeavesNothing when it was made and removed.
-func TestANameThatIsNotThereLeavesNothing(t *testing.T) {
+// TestMissingNameLeavesNoInode when it was made and removed.
+func TestMissingNameLeavesNoInode(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	place := snapshottest.OnDisk(t)
@@ -116,8 +116,8 @@ func TestANameThatIsNotThereLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatIsKnownCostsNoRequest of the common side: it is listed, opened and read when nobody serves it any more.
-func TestWhatIsKnownCostsNoRequest(t *testing.T) {
+// TestKnownFilesCostNoRequests of the common side: it is listed, opened and read when nobody serves it any more.
+func TestKnownFilesCostNoRequests(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	place := snapshottest.OnDisk(t)
@@ -150,8 +150,8 @@ func TestWhatIsKnownCostsNoRequest(t *testing.T) {
 	}
 }
 
-// TestASideHasWhatTheOtherHasNot and says so by what an overlay takes for it.
-func TestASideHasWhatTheOtherHasNot(t *testing.T) {
+// TestViewsHaveDisjointFiles and says so by what an overlay takes for it.
+func TestViewsHaveDisjointFiles(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	tree := snapshottest.OnDisk(t).Tree.Path

@@ -135,9 +135,9 @@ func each(t *testing.T, test func(t *testing.T, below string)) {
 	}
 }
 
-// TestAScriptMakesTheSameTreeAsOnADisk plays random changes on a plain directory and
+// TestScriptMakesTheSameTreeAsOnDisk plays random changes on a plain directory and
 // on what is shown: both are equal, and so is the tree below, at once.
-func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
+func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
 		const same = 0 // ids, so that those of the scripts have numbers below
 		mount, down := shown(t, below, same)
@@ -166,8 +166,8 @@ func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
 	})
 }
 
-// TestOwnersAreOthersAboveAndTheirOwnBelow.
-func TestOwnersAreOthersAboveAndTheirOwnBelow(t *testing.T) {
+// TestOwnersAreMapped.
+func TestOwnersAreMapped(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
 		const base = 1 << 28
 		must(t, os.WriteFile(below+"/theirs", []byte("x"), 0o644))
@@ -220,8 +220,8 @@ func as(uid, gid int, do func() error, want error) error {
 	return <-done
 }
 
-// TestWhatHasNoNameAnyMoreStaysAsLongAsItIsOpen.
-func TestWhatHasNoNameAnyMoreStaysAsLongAsItIsOpen(t *testing.T) {
+// TestUnlinkedFileStaysWhileOpen.
+func TestUnlinkedFileStaysWhileOpen(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
 		must(t, os.WriteFile(below+"/a", []byte("old"), 0o644))
 		must(t, os.WriteFile(below+"/b", []byte("other"), 0o644))
@@ -247,8 +247,8 @@ func TestWhatHasNoNameAnyMoreStaysAsLongAsItIsOpen(t *testing.T) {
 	})
 }
 
-// TestMappedPagesAreWrittenWhenItEnds.
-func TestMappedPagesAreWrittenWhenItEnds(t *testing.T) {
+// TestMappedPagesAreWrittenAtTheEnd.
+func TestMappedPagesAreWrittenAtTheEnd(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
 		must(t, os.WriteFile(below+"/a", []byte("old"), 0o644))
 		mount, down := shown(t, below, 0)

@@ -13,7 +13,7 @@ import (
 
 const by = idMap(1 << 28)
 
-func TestAnIDHasOneAboveAndOneBelow(t *testing.T) {
+func TestEachIDMapsToOneID(t *testing.T) {
 	for _, id := range []uint32{0, 1, 1000, Size - 1} {
 		if got, err := by.toDisk(by.toShown(id)); got != id || err != nil {
 			t.Errorf("%d comes back as %d, %v", id, got, err)
@@ -45,7 +45,7 @@ func list(user, group uint32) []byte {
 	return l
 }
 
-func TestAnACLNamesTheSameUsersAboveAndBelow(t *testing.T) {
+func TestACLIsMapped(t *testing.T) {
 	up, err := mapXattr(aclAccess, list(7, 8), by.toShownStrict)
 	if err != nil || !bytes.Equal(up, list(1<<28+7, 1<<28+8)) {
 		t.Errorf("%x, %v", up, err)

@@ -11,7 +11,7 @@ import (
 )
 
 // A directory has all its names for who reads it, though memory is short meanwhile.
-func TestAListIsWhole(t *testing.T) {
+func TestListingIsWhole(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	below := treetest.Dir(t)

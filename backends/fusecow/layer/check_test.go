@@ -63,7 +63,7 @@ func (b *bench) frame(path string, records []byte) {
 	b.must(log.Close())
 }
 
-func TestCheckFindsNothingInWhatIsRight(t *testing.T) {
+func TestCheckFindsNoProblemInGoodLayers(t *testing.T) {
 	b := checked(t)
 	for range 2 {
 		for _, p := range b.check(true) {
@@ -75,8 +75,8 @@ func TestCheckFindsNothingInWhatIsRight(t *testing.T) {
 	}
 }
 
-// TestCheckFindsWhatDoesNotFitAndMendsTheTop spoils one thing at a time.
-func TestCheckFindsWhatDoesNotFitAndMendsTheTop(t *testing.T) {
+// TestCheckFindsDamageAndRepairsTheTopLayer spoils one thing at a time.
+func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		mended     bool

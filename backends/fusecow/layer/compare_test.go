@@ -11,7 +11,7 @@ import (
 
 // A file changed deep in the tree below is one place, and nobody has to look at all that
 // lies beside the directories above it.
-func TestAChangeDeepDownTouchesNoWholeTree(t *testing.T) {
+func TestCompareReportsADeepChangeAlone(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	b.write(b.lower+"/dir/sub/file", "base")

@@ -43,8 +43,8 @@ func copyOf(t *testing.T, from, to string) int {
 	}
 }
 
-// TestACopySharesBlocks: of a file of the tree below, of one that was made above, and of a copy.
-func TestACopySharesBlocks(t *testing.T) {
+// TestCopySharesBlocks: of a file of the tree below, of one that was made above, and of a copy.
+func TestCopySharesBlocks(t *testing.T) {
 	b := newBenchIn(t, treetest.Btrfs(t))
 	want := make([]byte, copiedSize)
 	_, err := rand.Read(want)
@@ -86,8 +86,8 @@ func free(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// TestACopyEndsAtAQuota: at the block, as a write does, and what was copied before is there.
-func TestACopyEndsAtAQuota(t *testing.T) {
+// TestCopyStopsAtTheQuota: at the block, as a write does, and what was copied before is there.
+func TestCopyStopsAtTheQuota(t *testing.T) {
 	b := newBench(t)
 	b.must(os.WriteFile(b.lower+"/below", make([]byte, copiedSize), 0o644))
 	b.up()
@@ -115,8 +115,8 @@ func TestACopyEndsAtAQuota(t *testing.T) {
 	}
 }
 
-// TestACopyOfWhatLiesInPartsIsRead: the kernel does it by reading and writing, and it is whole.
-func TestACopyOfWhatLiesInPartsIsRead(t *testing.T) {
+// TestCopyReadsASparseUpper: the kernel does it by reading and writing, and it is whole.
+func TestCopyReadsASparseUpper(t *testing.T) {
 	l := newLarge(t)
 	l.put("some bytes", 300_000)
 	copyOf(t, l.path, l.mount+"/copy")

@@ -42,7 +42,7 @@ func (b *bench) raise() (list []layer.Borrowed) {
 }
 
 // What layers have renamed at random is there after it was raised, and needs the tree below no more.
-func TestWhatIsRaisedNeedsTheTreeBelowNoMore(t *testing.T) {
+func TestDetachedFilesNeedNoLower(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	seen := 0
@@ -106,7 +106,7 @@ func TestWhatIsRaisedNeedsTheTreeBelowNoMore(t *testing.T) {
 }
 
 // A file that was changed in part is whole after it was raised, even where it has kept its name.
-func TestAFileChangedInPartIsRaisedWhole(t *testing.T) {
+func TestDetachCopiesUpASparseUpper(t *testing.T) {
 	l := newLarge(t)
 	l.put("changed", 5000)
 	l.freeze()
@@ -122,7 +122,7 @@ func TestAFileChangedInPartIsRaisedWhole(t *testing.T) {
 }
 
 // Names of a file that are raised together stay those of one file, and others are a file of their own then.
-func TestRaisedNamesOfAFile(t *testing.T) {
+func TestDetachSplitsUnknownLinks(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	b.write(b.lower+"/dir/one", "text")

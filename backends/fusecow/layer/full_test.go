@@ -80,8 +80,8 @@ func (s *small) fill() {
 	}
 }
 
-// TestWhatFoundNoRoomIsToldLater: the log hears of all that a frame had told that was not written.
-func TestWhatFoundNoRoomIsToldLater(t *testing.T) {
+// TestWritebackReportsFullDisk: the log hears of all that a frame had told that was not written.
+func TestWritebackReportsFullDisk(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	d, e := s.make(layer.RootID, "D", unix.S_IFDIR|0o755), s.make(layer.RootID, "E", unix.S_IFDIR|0o755)
 	c := s.make(d, "c", unix.S_IFREG|0o644)
@@ -114,8 +114,8 @@ func TestWhatFoundNoRoomIsToldLater(t *testing.T) {
 	}
 }
 
-// TestAFullDiskIsEmptiedFromInside, though what was removed takes more of the log than there is room for.
-func TestAFullDiskIsEmptiedFromInside(t *testing.T) {
+// TestFullDiskCanBeEmptiedFromInside, though what was removed takes more of the log than there is room for.
+func TestFullDiskCanBeEmptiedFromInside(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	const files = 2000
 	var all [files]uint64
@@ -143,8 +143,8 @@ func TestAFullDiskIsEmptiedFromInside(t *testing.T) {
 	s.must(s.Close())
 }
 
-// TestWhatWasRemovedIsWrittenAgainAtOnce, on a disk that has no room for both.
-func TestWhatWasRemovedIsWrittenAgainAtOnce(t *testing.T) {
+// TestSpaceOfRemovedFilesIsReusable, on a disk that has no room for both.
+func TestSpaceOfRemovedFilesIsReusable(t *testing.T) {
 	for _, fs := range []string{"tmpfs", "ext4"} {
 		s := newSmall(t, fs)
 		for i := range 5 {
@@ -163,9 +163,9 @@ func TestWhatWasRemovedIsWrittenAgainAtOnce(t *testing.T) {
 	}
 }
 
-// TestAFailedAllocationLeavesWhatWasThere: what a full disk gave of it is free again, and the log tells of the length that
+// TestFailedFallocateChangesNothing: what a full disk gave of it is free again, and the log tells of the length that
 // the file has.
-func TestAFailedAllocationLeavesWhatWasThere(t *testing.T) {
+func TestFailedFallocateChangesNothing(t *testing.T) {
 	s := newSmall(t, "ext4")
 	id := s.make(layer.RootID, "large", unix.S_IFREG|0o644)
 	_, err := s.Write(id, []byte("text"), 0, layer.LoseNothing)
@@ -182,9 +182,9 @@ func TestAFailedAllocationLeavesWhatWasThere(t *testing.T) {
 	}
 }
 
-// TestContentIsThereUntilTheLogIsOnTheDisk: after a power cut what was synced, before something synced took its
+// TestContentOutlivesItsRecordOnDisk: after a power cut what was synced, before something synced took its
 // place, is there, as one or the other.
-func TestContentIsThereUntilTheLogIsOnTheDisk(t *testing.T) {
+func TestContentOutlivesItsRecordOnDisk(t *testing.T) {
 	disk := treetest.NewDisk(t, "ext4")
 	s := &small{T: t, o: layer.Options{Lower: t.TempDir(), Layers: []string{disk.Dir + "/layer"}}}
 	s.open()

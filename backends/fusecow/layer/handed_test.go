@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhatIsOpenHasTheNamesOfAState: one that was deleted has its name again, and one that is not
+// TestSwitchUpdatesNamesInOpenDirectories: one that was deleted has its name again, and one that is not
 // in the state has none.
-func TestWhatIsOpenHasTheNamesOfAState(t *testing.T) {
+func TestSwitchUpdatesNamesInOpenDirectories(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/deleted", "below\n")
 	b.write(b.lower+"/there", "below\n")
@@ -63,8 +63,8 @@ func TestWhatIsOpenHasTheNamesOfAState(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotInAStateAndLiesInPartsLivesOn with all of its content.
-func TestWhatIsNotInAStateAndLiesInPartsLivesOn(t *testing.T) {
+// TestSwitchKeepsOpenSparseUppers with all of its content.
+func TestSwitchKeepsOpenSparseUppers(t *testing.T) {
 	l := newLarge(t)
 	l.must(os.Remove(l.path))
 	l.freeze()
@@ -93,8 +93,8 @@ func TestWhatIsNotInAStateAndLiesInPartsLivesOn(t *testing.T) {
 	}
 }
 
-// TestWhoLooksWhileLayersAreSwitchedFindsTheState: names that he asks for just before are forgotten, too.
-func TestWhoLooksWhileLayersAreSwitchedFindsTheState(t *testing.T) {
+// TestReadersDuringASwitchSeeTheNewState: names that he asks for just before are forgotten, too.
+func TestReadersDuringASwitchSeeTheNewState(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	var files []string
@@ -130,8 +130,8 @@ func TestWhoLooksWhileLayersAreSwitchedFindsTheState(t *testing.T) {
 	b.down()
 }
 
-// TestAStateHasWhatTookTheTreesPlaceBelow: what was changed here, and replaced there, is what is there now.
-func TestAStateHasWhatTookTheTreesPlaceBelow(t *testing.T) {
+// TestSwitchShowsALowerFileThatWasReplaced: what was changed here, and replaced there, is what is there now.
+func TestSwitchShowsALowerFileThatWasReplaced(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"written", "open", "mode", "dir/f"} {
 		b.must(os.MkdirAll(filepath.Dir(b.lower+"/"+name), 0o755))
@@ -180,8 +180,8 @@ func TestAStateHasWhatTookTheTreesPlaceBelow(t *testing.T) {
 	b.down()
 }
 
-// TestWhatIsNotInAStateAndCannotBeHadIsStale: part of it was below, and was written to there.
-func TestWhatIsNotInAStateAndCannotBeHadIsStale(t *testing.T) {
+// TestSwitchMakesLostContentStale: part of it was below, and was written to there.
+func TestSwitchMakesLostContentStale(t *testing.T) {
 	l := newLarge(t)
 	l.must(os.Remove(l.path))
 	l.freeze()
@@ -204,8 +204,8 @@ func TestWhatIsNotInAStateAndCannotBeHadIsStale(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatIsInUseComesBack in a state that has it, after one that has not.
-func TestADirectoryThatIsInUseComesBack(t *testing.T) {
+// TestSwitchBringsBackADirectoryInUse in a state that has it, after one that has not.
+func TestSwitchBringsBackADirectoryInUse(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	b.write(b.lower+"/dir/f", "below\n")
@@ -269,8 +269,8 @@ func TestADirectoryThatIsInUseComesBack(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatWasRemovedInUseComesBack: the kernel looks no more into one that it has removed itself.
-func TestADirectoryThatWasRemovedInUseComesBack(t *testing.T) {
+// TestSwitchBringsBackARemovedDirectory: the kernel looks no more into one that it has removed itself.
+func TestSwitchBringsBackARemovedDirectory(t *testing.T) {
 	b := newBench(t)
 	dirs := []string{"dir", "dir/sub", "over", "made"}
 	for _, d := range dirs[:3] {
@@ -312,8 +312,8 @@ func TestADirectoryThatWasRemovedInUseComesBack(t *testing.T) {
 	b.down()
 }
 
-// TestANameThatAStateHasIsFound where somebody has looked for it while its directory was not there.
-func TestANameThatAStateHasIsFound(t *testing.T) {
+// TestSwitchFindsAddedNames where somebody has looked for it while its directory was not there.
+func TestSwitchFindsAddedNames(t *testing.T) {
 	b := newBench(t)
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))
 	b.write(b.lower+"/dir/f", "below\n")

@@ -37,9 +37,9 @@ func (b *bench) goTo(layers []string) {
 	b.tell("switch " + strings.Join(b.layers, " "))
 }
 
-// TestSwitchingShowsWhatAStateHeld goes to any of the states of a mount, again and again,
+// TestSwitchShowsTheState goes to any of the states of a mount, again and again,
 // with all that the kernel keeps of the one before, and changes things there.
-func TestSwitchingShowsWhatAStateHeld(t *testing.T) {
+func TestSwitchShowsTheState(t *testing.T) {
 	rounds := 25
 	if testing.Short() {
 		rounds = 8
@@ -93,9 +93,9 @@ func TestSwitchingShowsWhatAStateHeld(t *testing.T) {
 	}
 }
 
-// TestWhatIsOpenWhenLayersAreSwitched: a file that both states have is one file, and holds what it
+// TestSwitchOfOpenFiles: a file that both states have is one file, and holds what it
 // held; one that is no more lives on as an unlinked one.
-func TestWhatIsOpenWhenLayersAreSwitched(t *testing.T) {
+func TestSwitchOfOpenFiles(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"below", "gone", "cut", "dir/child"} {
 		b.must(os.MkdirAll(filepath.Dir(b.lower+"/"+name), 0o755))

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhatIsOpenHasTheLengthOfAState for who appends to it, and for who has it mapped.
-func TestWhatIsOpenHasTheLengthOfAState(t *testing.T) {
+// TestSwitchUpdatesSizesOfOpenFiles for who appends to it, and for who has it mapped.
+func TestSwitchUpdatesSizesOfOpenFiles(t *testing.T) {
 	b := newBench(t)
 	long := strings.Repeat("long\n", 4000)
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))
@@ -63,8 +63,8 @@ func TestWhatIsOpenHasTheLengthOfAState(t *testing.T) {
 	}
 }
 
-// TestACutFileIsFrozenAsItIs, whatever of the request is still to come.
-func TestACutFileIsFrozenAsItIs(t *testing.T) {
+// TestFreezeSeesATruncatedFile, whatever of the request is still to come.
+func TestFreezeSeesATruncatedFile(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	id := s.make(layer.RootID, "cut", unix.S_IFREG|0o644)
 	_, err := s.Write(id, []byte("content"), 0, layer.LoseNothing)
@@ -81,8 +81,8 @@ func TestACutFileIsFrozenAsItIs(t *testing.T) {
 	s.must(errors.Join(f.Close(), s.Close()))
 }
 
-// TestWhatAFileBelowGotSinceIsNotMixedIn: the kernel writes to the one that it was told of.
-func TestWhatAFileBelowGotSinceIsNotMixedIn(t *testing.T) {
+// TestCopyUpIgnoresLowerGrowth: the kernel writes to the one that it was told of.
+func TestCopyUpIgnoresLowerGrowth(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	s.must(os.WriteFile(s.o.Lower+"/grown", nil, 0o644))
 	e, err := s.Lookup(layer.RootID, "grown")

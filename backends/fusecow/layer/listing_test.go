@@ -12,7 +12,7 @@ import (
 
 // A directory has all its names for who reads it, even where the kernel has kept the
 // first part of the list and asks for the rest alone, and whatever changed meanwhile.
-func TestAListIsWholeWhereTheKernelKeptAPart(t *testing.T) {
+func TestListingIsWholeWithACachedPart(t *testing.T) {
 	const files = 500
 	base := func(i int) string { return fmt.Sprintf("file-with-a-name-%03d", i) }
 	for what, meanwhile := range map[string]func(path string) error{

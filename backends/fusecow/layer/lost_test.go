@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhatWasMadeInADirectoryIsThereWhenItIsGoneBelow: people remove what they have built, while a sandbox
+// TestNewFilesSurviveLossOfTheirLowerDirectory: people remove what they have built, while a sandbox
 // works there.
-func TestWhatWasMadeInADirectoryIsThereWhenItIsGoneBelow(t *testing.T) {
+func TestNewFilesSurviveLossOfTheirLowerDirectory(t *testing.T) {
 	for what, instead := range map[string]func(b *bench){
 		"nothing is there": func(*bench) {},
 		"a file is there":  func(b *bench) { b.write(b.lower+"/build", "theirs") },
@@ -50,8 +50,8 @@ func TestWhatWasMadeInADirectoryIsThereWhenItIsGoneBelow(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatIsRemovedBelowWhileItIsMountedShowsWhatIsAbove, whatever was open of it.
-func TestADirectoryThatIsRemovedBelowWhileItIsMountedShowsWhatIsAbove(t *testing.T) {
+// TestLowerDirectoryRemovedWhileMountedShowsTheLayers, whatever was open of it.
+func TestLowerDirectoryRemovedWhileMountedShowsTheLayers(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/build/sub", 0o755))
 	b.up()
@@ -69,8 +69,8 @@ func TestADirectoryThatIsRemovedBelowWhileItIsMountedShowsWhatIsAbove(t *testing
 	b.down()
 }
 
-// TestRaisingLeavesADirectoryThatIsGoneBelow: it may come back.
-func TestRaisingLeavesADirectoryThatIsGoneBelow(t *testing.T) {
+// TestDetachSkipsADirectoryMissingInTheLower: it may come back.
+func TestDetachSkipsADirectoryMissingInTheLower(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/build", 0o755))
 	b.write(b.lower+"/build/a", "a")
@@ -91,8 +91,8 @@ func TestRaisingLeavesADirectoryThatIsGoneBelow(t *testing.T) {
 	b.down()
 }
 
-// TestNamesMakeNoRing where a directory was renamed into one that lay in it, and is gone below.
-func TestNamesMakeNoRing(t *testing.T) {
+// TestRenamesMakeNoCycle where a directory was renamed into one that lay in it, and is gone below.
+func TestRenamesMakeNoCycle(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/x/y", 0o755))
 	b.up()
@@ -109,8 +109,8 @@ func TestNamesMakeNoRing(t *testing.T) {
 	}
 }
 
-// TestWhereThereAreNoListsOfAccessTheModeCounts, for others than the owner too.
-func TestWhereThereAreNoListsOfAccessTheModeCounts(t *testing.T) {
+// TestModeCountsWithoutACLs, for others than the owner too.
+func TestModeCountsWithoutACLs(t *testing.T) {
 	b := newBench(t)
 	b.must(unix.Mount("none", b.lower, "ramfs", 0, ""))
 	defer treetest.UnmountSoon(t, b.lower)

@@ -24,9 +24,9 @@ func newBare(t *testing.T) *bench {
 	return b
 }
 
-// TestAListOfATreeAloneIsWhole whatever comes and goes below while it is read, where the kernel
+// TestLowerOnlyListingIsWhole whatever comes and goes below while it is read, where the kernel
 // has kept a part of it too.
-func TestAListOfATreeAloneIsWhole(t *testing.T) {
+func TestLowerOnlyListingIsWhole(t *testing.T) {
 	const files = 500
 	name := func(i int) string { return fmt.Sprintf("/dir/file-with-a-name-%03d", i) }
 	for what, meanwhile := range map[string]func(path string) error{
@@ -60,8 +60,8 @@ func TestAListOfATreeAloneIsWhole(t *testing.T) {
 	}
 }
 
-// TestReadingAListAgainAsksNobody: the process that serves it does nothing meanwhile.
-func TestReadingAListAgainAsksNobody(t *testing.T) {
+// TestCachedListingSendsNoRequests: the process that serves it does nothing meanwhile.
+func TestCachedListingSendsNoRequests(t *testing.T) {
 	b := newBare(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	b.write(b.lower+"/dir/file", "text")
@@ -90,8 +90,8 @@ func TestReadingAListAgainAsksNobody(t *testing.T) {
 	b.down()
 }
 
-// TestATreeAloneIsNoLayerOfAnOverlay: what overlayfs has kept there of its own shows to nobody above.
-func TestATreeAloneIsNoLayerOfAnOverlay(t *testing.T) {
+// TestLowerOnlyHidesOverlayAttributes: what overlayfs has kept there of its own shows to nobody above.
+func TestLowerOnlyHidesOverlayAttributes(t *testing.T) {
 	b := newBare(t)
 	b.write(b.lower+"/file", "text")
 	for _, name := range []string{"trusted.overlay.metacopy", "user.overlay.redirect", "user.mine"} {
@@ -110,8 +110,8 @@ func TestATreeAloneIsNoLayerOfAnOverlay(t *testing.T) {
 	b.down()
 }
 
-// TestWhatIsOpenedAgainIsWhatIsBelow, though what was closed stays registered with the kernel.
-func TestWhatIsOpenedAgainIsWhatIsBelow(t *testing.T) {
+// TestReopenedFileIsThePresentLowerFile, though what was closed stays registered with the kernel.
+func TestReopenedFileIsThePresentLowerFile(t *testing.T) {
 	b := newBare(t)
 	for _, name := range []string{"/replaced", "/removed", "/kept"} {
 		b.write(b.lower+name, "old")
@@ -154,9 +154,9 @@ func (b *bench) holdsRemoved() bool {
 	return false
 }
 
-// TestASideIsDecidedOnce while the kernel knows the file, whatever becomes of it below: an overlay above
+// TestViewOfAnInodeNeverChanges while the kernel knows the file, whatever becomes of it below: an overlay above
 // would have it twice, or not at all.
-func TestASideIsDecidedOnce(t *testing.T) {
+func TestViewOfAnInodeNeverChanges(t *testing.T) {
 	b := newBare(t)
 	for _, name := range []string{"common", "apart", "grows", "told"} {
 		b.write(b.lower+"/"+name, "small")
@@ -195,9 +195,9 @@ func TestASideIsDecidedOnce(t *testing.T) {
 	look("grows", layer.Uncached)
 }
 
-// TestADirectoryMountedTwiceIsTwo of a tree alone: it may be on one side here, and on the other there. An ordinary
+// TestDirectoryMountedTwiceHasTwoInodes of a tree alone: it may be on one side here, and on the other there. An ordinary
 // user's tree has what is mounted in it.
-func TestADirectoryMountedTwiceIsTwo(t *testing.T) {
+func TestDirectoryMountedTwiceHasTwoInodes(t *testing.T) {
 	const env = "SNAPFS_TEST_TWICE"
 	lower := os.Getenv(env)
 	if lower == "" {

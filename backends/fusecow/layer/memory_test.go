@@ -14,7 +14,7 @@ import (
 
 // A million nodes that the kernel has looked up take less than 300 MB of the process
 // that serves them: of its heap 240 each, and it lets a third as much be garbage.
-func TestANodeThatWasLookedAtTakesLittleMemory(t *testing.T) {
+func TestCleanInodeTakesLittleMemory(t *testing.T) {
 	dir := treetest.Dir(t)
 	lower := dir + "/lower"
 	if err := os.Mkdir(lower, 0o755); err != nil {

@@ -57,9 +57,9 @@ func (b *bench) touched() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// TestMergedLayersHoldWhatIsNeeded and nothing that a later one of them has changed
+// TestMergedLayersHoldTheSameTree and nothing that a later one of them has changed
 // again; nor is what they tell of the tree below lost.
-func TestMergedLayersHoldWhatIsNeeded(t *testing.T) {
+func TestMergedLayersHoldTheSameTree(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"a", "b", "c"} {
 		b.write(b.lower+"/"+name, "below "+name)
@@ -112,9 +112,9 @@ func TestMergedLayersHoldWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestLayersThatMustStayApartDo: whose content is one file's in parts, or of which something
+// TestMergeRefusesUnmergeableLayers: whose content is one file's in parts, or of which something
 // was put aside.
-func TestLayersThatMustStayApartDo(t *testing.T) {
+func TestMergeRefusesUnmergeableLayers(t *testing.T) {
 	l := newLarge(t)
 	l.put("first", 0)
 	l.freeze()

@@ -15,7 +15,7 @@ import (
 
 // Whatever way a file of the tree below is changed, what it was is kept, and stays
 // when the tree below changes too.
-func TestOriginalsAreKeptAtTheFirstChange(t *testing.T) {
+func TestFirstChangeSavesTheOriginal(t *testing.T) {
 	b := newBench(t)
 	large := strings.Repeat("x", logfile.MaxOriginal+1)
 	below := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": large, "chmod": "5", "read": "6"}
@@ -68,8 +68,8 @@ func TestOriginalsAreKeptAtTheFirstChange(t *testing.T) {
 	}
 }
 
-// TestTwoOriginalsWithOneNumberKeepTheirContent: the tree below gives a number again when its file has gone.
-func TestTwoOriginalsWithOneNumberKeepTheirContent(t *testing.T) {
+// TestOriginalsWithAReusedNumberKeepTheirContent: the tree below gives a number again when its file has gone.
+func TestOriginalsWithAReusedNumberKeepTheirContent(t *testing.T) {
 	b := newBench(t)
 	b.lower = treetest.Ext4(t, 64<<20)
 	b.write(b.lower+"/f", "content of f")

@@ -72,9 +72,9 @@ func (b *bench) setLog(log []byte) {
 	b.must(os.WriteFile(b.layers[len(b.layers)-1]+"/log", log, 0o600))
 }
 
-// TestALogThatIsDamagedInItsMiddleIsLeftAlone, until it is to be repaired, and then kept:
+// TestOpenLeavesADamagedLogAlone, until it is to be repaired, and then kept:
 // what its lost frames told of is put aside. All of that twice.
-func TestALogThatIsDamagedInItsMiddleIsLeftAlone(t *testing.T) {
+func TestOpenLeavesADamagedLogAlone(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.write(b.mount+"/first", "of the first frame")
@@ -124,9 +124,9 @@ func TestALogThatIsDamagedInItsMiddleIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestATornFrameLosesNoContent: what it told of is put aside, and what is known to have
+// TestTornFrameLosesNoContent: what it told of is put aside, and what is known to have
 // gone is not.
-func TestATornFrameLosesNoContent(t *testing.T) {
+func TestTornFrameLosesNoContent(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/below", "below")
 	b.up()
@@ -157,8 +157,8 @@ func TestATornFrameLosesNoContent(t *testing.T) {
 	b.puts("changed", "new")
 }
 
-// TestALastFrameThatIsSpoiltIsKept: a kill would have left it shorter.
-func TestALastFrameThatIsSpoiltIsKept(t *testing.T) {
+// TestCorruptLastFrameIsBackedUp: a kill would have left it shorter.
+func TestCorruptLastFrameIsBackedUp(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.write(b.mount+"/file", "content")
@@ -174,8 +174,8 @@ func TestALastFrameThatIsSpoiltIsKept(t *testing.T) {
 	b.puts("content")
 }
 
-// TestALogThatWasEmptiedLosesNoContent: one that was never opened has none.
-func TestALogThatWasEmptiedLosesNoContent(t *testing.T) {
+// TestEmptiedLogLosesNoContent: one that was never opened has none.
+func TestEmptiedLogLosesNoContent(t *testing.T) {
 	for _, size := range []int{0, 3, 8} {
 		b := newBench(t)
 		b.up()
@@ -187,8 +187,8 @@ func TestALogThatWasEmptiedLosesNoContent(t *testing.T) {
 	}
 }
 
-// TestAKillLeavesNothingToPutAside: the log is whole, and had not heard of the last file.
-func TestAKillLeavesNothingToPutAside(t *testing.T) {
+// TestKillLeavesNothingSetAside: the log is whole, and had not heard of the last file.
+func TestKillLeavesNothingSetAside(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.write(b.mount+"/file", "content")

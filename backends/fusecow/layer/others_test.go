@@ -14,9 +14,9 @@ import (
 
 const othersEnv = "SNAPFS_TEST_OTHERS"
 
-// TestDirectoriesOfOthersAreAsTheyAre: an ordinary user passes those that he may enter and not list, and lists
+// TestForeignDirectoriesKeepTheirPermissions: an ordinary user passes those that he may enter and not list, and lists
 // those that he may list and not enter.
-func TestDirectoriesOfOthersAreAsTheyAre(t *testing.T) {
+func TestForeignDirectoriesKeepTheirPermissions(t *testing.T) {
 	if lower := os.Getenv(othersEnv); lower != "" {
 		passesAndLists(t, lower)
 		return

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCountersOutliveAFullBtrfs: a page of a mapped file that finds no room kills who writes to it.
-func TestCountersOutliveAFullBtrfs(t *testing.T) {
+// TestQuotaCountersSurviveAFullBtrfs: a page of a mapped file that finds no room kills who writes to it.
+func TestQuotaCountersSurviveAFullBtrfs(t *testing.T) {
 	s := &small{T: t}
 	dir := treetest.Small(t, "btrfs", 300<<20)
 	s.filler = dir + "/filler"
@@ -28,8 +28,8 @@ func TestCountersOutliveAFullBtrfs(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenOutlivesAKill, synced or not, of a file that the tree below has.
-func TestWhatIsWrittenOutlivesAKill(t *testing.T) {
+// TestWrittenDataSurvivesAKill, synced or not, of a file that the tree below has.
+func TestWrittenDataSurvivesAKill(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/file", "below")
 	b.up()
@@ -41,8 +41,8 @@ func TestWhatIsWrittenOutlivesAKill(t *testing.T) {
 	b.has(b.mount+"/file", "below and above")
 }
 
-// TestWhatWasCutBelowIsNoHole: of a file that lies in parts, what is shown from below of it is not zeros when it was written to there.
-func TestWhatWasCutBelowIsNoHole(t *testing.T) {
+// TestTruncatedSourceIsNoHole: of a file that lies in parts, what is shown from below of it is not zeros when it was written to there.
+func TestTruncatedSourceIsNoHole(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", len(l.want))
 	l.must(os.Truncate(l.lower+"/large", 0))

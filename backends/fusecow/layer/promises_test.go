@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestNamesOfAFileStayTogetherAndKeepTheirNumber(t *testing.T) {
+func TestHardLinksStayTogetherWithTheirNumber(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/a", "old")
 	b.must(os.Link(b.lower+"/a", b.lower+"/b"))
@@ -43,7 +43,7 @@ func TestNamesOfAFileStayTogetherAndKeepTheirNumber(t *testing.T) {
 	b.has(b.lower+"/b", "old")
 }
 
-func TestRenamingADirectoryCopiesNothing(t *testing.T) {
+func TestRenameOfADirectoryCopiesNothing(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	b.write(b.lower+"/dir/sub/file", "text")
@@ -94,7 +94,7 @@ func (b *bench) contents() (n int) {
 	return n
 }
 
-func TestUnlinkedOpenFilesLiveOnAndLeaveNothing(t *testing.T) {
+func TestUnlinkedOpenFilesLiveUntilClosed(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/below", "from below")
 	b.up()
@@ -124,9 +124,9 @@ func TestUnlinkedOpenFilesLiveOnAndLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestAKilledServerLosesNothingThatWasSynced: content is as long as it was, what
+// TestKilledServerLosesNothingSynced: content is as long as it was, what
 // was renamed is renamed, and the layer takes changes again.
-func TestAKilledServerLosesNothingThatWasSynced(t *testing.T) {
+func TestKilledServerLosesNothingSynced(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/old", "of the tree below")
 	b.up()
@@ -150,9 +150,9 @@ func TestAKilledServerLosesNothingThatWasSynced(t *testing.T) {
 	b.down()
 }
 
-// TestALayerThatWasKilledBeforeItsFirstFrameKeepsNoContent: a file made later has the
+// TestKillBeforeTheFirstFrameLeavesNoContent: a file made later has the
 // number of one that was lost, and not its content.
-func TestALayerThatWasKilledBeforeItsFirstFrameKeepsNoContent(t *testing.T) {
+func TestKillBeforeTheFirstFrameLeavesNoContent(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.freeze()
@@ -168,9 +168,9 @@ func TestALayerThatWasKilledBeforeItsFirstFrameKeepsNoContent(t *testing.T) {
 	}
 }
 
-// TestALogThatWasTornIsReadUpToThere cuts the log at every length, and spoils every byte
+// TestTornLogIsReadUpToTheTear cuts the log at every length, and spoils every byte
 // of it: of the first frame, which another follows, that is damage.
-func TestALogThatWasTornIsReadUpToThere(t *testing.T) {
+func TestTornLogIsReadUpToTheTear(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/a", "1")
 	b.up()
@@ -202,9 +202,9 @@ func TestALogThatWasTornIsReadUpToThere(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadIsNotAskedAgain: opening a file a second time reaches nobody,
+// TestCachedReadsSendNoRequests: opening a file a second time reaches nobody,
 // so that what somebody else wrote to the tree below is not seen.
-func TestWhatWasReadIsNotAskedAgain(t *testing.T) {
+func TestCachedReadsSendNoRequests(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/file", "first")
 	b.up()
@@ -214,7 +214,7 @@ func TestWhatWasReadIsNotAskedAgain(t *testing.T) {
 	b.down()
 }
 
-func TestALayerHasOneOwner(t *testing.T) {
+func TestTopLayerHasOneOwner(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	_, err := layer.Open(layer.Options{Lower: b.lower, Layers: b.layers})

@@ -28,9 +28,9 @@ func (b *bench) comes(path, want string) {
 	b.Errorf("%s holds %q, %v; want %q", path, got, err, want)
 }
 
-// TestWhatIsRenamedBelowIsThereByItsNewName, whatever of it was looked at before; and what was changed
+// TestLowerRenameShowsTheNewName, whatever of it was looked at before; and what was changed
 // here stays where it was changed.
-func TestWhatIsRenamedBelowIsThereByItsNewName(t *testing.T) {
+func TestLowerRenameShowsTheNewName(t *testing.T) {
 	for _, bare := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alone %t", bare), func(t *testing.T) {
 			b := newBench(t)
@@ -92,8 +92,8 @@ func TestWhatIsRenamedBelowIsThereByItsNewName(t *testing.T) {
 	}
 }
 
-// TestADirectoryWithAGivenNumberIsOne: what is made in it is in it when it is mounted again.
-func TestADirectoryWithAGivenNumberIsOne(t *testing.T) {
+// TestLowerDirectoryWithAReusedNumberIsANewInode: what is made in it is in it when it is mounted again.
+func TestLowerDirectoryWithAReusedNumberIsANewInode(t *testing.T) {
 	b := newBench(t)
 	b.lower = treetest.Ext4(t, 64<<20)
 	b.must(os.Mkdir(b.lower+"/a", 0o755))

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWhatWasChangedStaysWhateverComesBelow: people save files by renaming new ones into
+// TestChangesSurviveAReplacedLowerFile: people save files by renaming new ones into
 // their place, and make directories afresh, while a sandbox works on what was there.
-func TestWhatWasChangedStaysWhateverComesBelow(t *testing.T) {
+func TestChangesSurviveAReplacedLowerFile(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	for _, name := range []string{"/edited", "/read", "/dir/sub/edited", "/dir/sub/other", "/dir/sub/chmod"} {
@@ -64,9 +64,9 @@ func TestWhatWasChangedStaysWhateverComesBelow(t *testing.T) {
 	b.down()
 }
 
-// TestWhatWasChangedStaysOnAnotherDevice: many a filesystem has another number each time it is
+// TestChangesSurviveAnotherDevice: many a filesystem has another number each time it is
 // mounted, and a log tells of what it had then. A snapshot of btrfs is as the subvolume but for that.
-func TestWhatWasChangedStaysOnAnotherDevice(t *testing.T) {
+func TestChangesSurviveAnotherDevice(t *testing.T) {
 	b := newBench(t)
 	top := treetest.Btrfs(t)
 	dir := treetest.Open(t, top)
@@ -96,9 +96,9 @@ func TestWhatWasChangedStaysOnAnotherDevice(t *testing.T) {
 	b.down()
 }
 
-// TestAFileWithANameBelowIsNotTheOneThatWasRemoved: the user gives another name to what was removed here, and is
+// TestNewLowerFileIsNotTheRemovedOne: the user gives another name to what was removed here, and is
 // still open.
-func TestAFileWithANameBelowIsNotTheOneThatWasRemoved(t *testing.T) {
+func TestNewLowerFileIsNotTheRemovedOne(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/old", "below\n")
 	b.up()
@@ -114,8 +114,8 @@ func TestAFileWithANameBelowIsNotTheOneThatWasRemoved(t *testing.T) {
 	b.down()
 }
 
-// TestANumberThatIsAnothersBeforeTheLogHearsOfIt goes on with the other.
-func TestANumberThatIsAnothersBeforeTheLogHearsOfIt(t *testing.T) {
+// TestInodeNumberReusedBeforeCommit goes on with the other.
+func TestInodeNumberReusedBeforeCommit(t *testing.T) {
 	b := newBench(t)
 	const files = 20
 	name := func(dir, kind string, i int) string { return fmt.Sprintf("%s/%s%d", dir, kind, i) }
@@ -146,8 +146,8 @@ func TestANumberThatIsAnothersBeforeTheLogHearsOfIt(t *testing.T) {
 	b.down()
 }
 
-// TestWhatIsGoneBelowIsNotWhatHasItsNameThere, after the layer was opened again either.
-func TestWhatIsGoneBelowIsNotWhatHasItsNameThere(t *testing.T) {
+// TestLowerReplacementIsAnotherInode, after the layer was opened again either.
+func TestLowerReplacementIsAnotherInode(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/file", "below\n")
 	b.up()

@@ -35,9 +35,9 @@ func (b *bench) tree() string {
 	return text.String()
 }
 
-// TestALogStaysShort whatever is done to few files how often: each change is a frame of
+// TestLogStaysShort whatever is done to few files how often: each change is a frame of
 // its own, as where each is synced.
-func TestALogStaysShort(t *testing.T) {
+func TestLogStaysShort(t *testing.T) {
 	rounds := 40_000 // of five frames
 	if testing.Short() {
 		rounds = 10_000
@@ -110,8 +110,8 @@ func TestALogStaysShort(t *testing.T) {
 	b.down()
 }
 
-// TestALongLogIsRewrittenWhenItIsOpened: one of an earlier version, say.
-func TestALongLogIsRewrittenWhenItIsOpened(t *testing.T) {
+// TestOpenCompactsALongLog: one of an earlier version, say.
+func TestOpenCompactsALongLog(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.write(b.mount+"/file", "content")
@@ -164,8 +164,8 @@ func rewritten(t *testing.T) *bench {
 	return b
 }
 
-// TestARewritingThatIsKilledLeavesOneWholeLog: at each of its steps.
-func TestARewritingThatIsKilledLeavesOneWholeLog(t *testing.T) {
+// TestKilledCompactionLeavesOneWholeLog: at each of its steps.
+func TestKilledCompactionLeavesOneWholeLog(t *testing.T) {
 	b := rewritten(t)
 	before, want := b.log(), b.tree()
 	whole := len(before)
@@ -210,8 +210,8 @@ func TestARewritingThatIsKilledLeavesOneWholeLog(t *testing.T) {
 	}
 }
 
-// TestARewritingThatFindsNoRoomChangesNothing.
-func TestARewritingThatFindsNoRoomChangesNothing(t *testing.T) {
+// TestCompactionOnAFullDiskChangesNothing.
+func TestCompactionOnAFullDiskChangesNothing(t *testing.T) {
 	b := rewritten(t)
 	b.must(os.Mkdir(b.layers[1]+"/log.new", 0o700)) // what cannot be removed, or written
 	b.write(b.layers[1]+"/log.new/x", "")
@@ -226,8 +226,8 @@ func TestARewritingThatFindsNoRoomChangesNothing(t *testing.T) {
 	b.tree()
 }
 
-// TestALogThatIsRewrittenHasOneOwner, by whichever of its names he came.
-func TestALogThatIsRewrittenHasOneOwner(t *testing.T) {
+// TestCompactedLogHasOneOwner, by whichever of its names he came.
+func TestCompactedLogHasOneOwner(t *testing.T) {
 	dir := treetest.Dir(t)
 	o := layer.Options{Lower: filepath.Join(dir, "lower"), Layers: []string{filepath.Join(dir, "layer")}}
 	if err := os.Mkdir(o.Lower, 0o755); err != nil {
@@ -266,8 +266,8 @@ func TestALogThatIsRewrittenHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestALogIsRewrittenWhileItIsMounted and written to, and then the server is killed.
-func TestALogIsRewrittenWhileItIsMounted(t *testing.T) {
+// TestLogIsCompactedWhileMounted and written to, and then the server is killed.
+func TestLogIsCompactedWhileMounted(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.write(b.mount+"/file", "content")

@@ -54,9 +54,9 @@ func refusal(t testing.TB, f *layer.FS) time.Duration {
 	return slices.Min(took)
 }
 
-// TestNoRoomIsSaidAtOnce, however many files are known: who has a program that tries again
+// TestFullQuotaFailsAtOnce, however many files are known: who has a program that tries again
 // and again would keep all others waiting.
-func TestNoRoomIsSaidAtOnce(t *testing.T) {
+func TestFullQuotaFailsAtOnce(t *testing.T) {
 	few, many := refusal(t, full(t, 100)), refusal(t, full(t, 50_000))
 	t.Logf("with 100 files %v, with 50000 %v", few, many)
 	if many > 10*few+100*time.Microsecond {
@@ -64,7 +64,7 @@ func TestNoRoomIsSaidAtOnce(t *testing.T) {
 	}
 }
 
-func BenchmarkNoRoomWithAMillionFiles(b *testing.B) {
+func BenchmarkFullQuotaWithAMillionFiles(b *testing.B) {
 	f := full(b, 1_000_000)
 	for b.Loop() {
 		_, _ = f.Make(layer.RootID, layer.New{Name: "more", Mode: unix.S_IFREG})

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAScriptMakesTheSameTreeAsOnADisk plays random changes on a plain
+// TestScriptMakesTheSameTreeAsOnDisk plays random changes on a plain
 // directory and on the layer, with a freeze in the middle, an orderly end and a
 // crash after an fsync: each time both trees are equal, and the tree below is as
 // it was.
-func TestAScriptMakesTheSameTreeAsOnADisk(t *testing.T) {
+func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
 	seeds, steps := uint64(2), 150
 	if testing.Short() {
 		seeds, steps = 1, 60

@@ -96,9 +96,9 @@ func (l *large) holds() (sum int64) {
 	return sum
 }
 
-// TestAChangedByteCostsABlock: whatever was written where, in how many layers, after
+// TestChangedByteCostsOneBlock: whatever was written where, in how many layers, after
 // a crash too; what was cut off does not come back.
-func TestAChangedByteCostsABlock(t *testing.T) {
+func TestChangedByteCostsOneBlock(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", 123_456)
 	l.check("after a byte")
@@ -134,9 +134,9 @@ func TestAChangedByteCostsABlock(t *testing.T) {
 	l.sound()
 }
 
-// TestWhatWasCutOffDoesNotComeBack: a crash forgets what was not synced, but a file
+// TestTruncatedContentDoesNotComeBack: a crash forgets what was not synced, but a file
 // that was cut and made longer again does not show what it held.
-func TestWhatWasCutOffDoesNotComeBack(t *testing.T) {
+func TestTruncatedContentDoesNotComeBack(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", 1)
 	l.sync()
@@ -146,8 +146,8 @@ func TestWhatWasCutOffDoesNotComeBack(t *testing.T) {
 	l.check("after a crash")
 }
 
-// TestAHoleInAPartIsZeros: none of what is below is seen through it.
-func TestAHoleInAPartIsZeros(t *testing.T) {
+// TestPunchedHoleReadsAsZeros: none of what is below is seen through it.
+func TestPunchedHoleReadsAsZeros(t *testing.T) {
 	l := newLarge(t)
 	punch := func(mode uint32, off, size int) {
 		t.Helper()
@@ -175,8 +175,8 @@ func TestAHoleInAPartIsZeros(t *testing.T) {
 	l.check("after a crash")
 }
 
-// TestPartsTellWhereTheyHaveData: as a file that is whole does.
-func TestPartsTellWhereTheyHaveData(t *testing.T) {
+// TestSparseUpperReportsDataAndHoles: as a file that is whole does.
+func TestSparseUpperReportsDataAndHoles(t *testing.T) {
 	l := newLarge(t)
 	l.cut(3 << 20)
 	l.put("x", 2<<20)
@@ -216,9 +216,9 @@ func (l *large) copies() {
 	}
 }
 
-// TestPartsOfAFileThatWasWrittenToAreNotMixed: what the user made of it since is
+// TestSparseUpperOfAChangedLowerIsStale: what the user made of it since is
 // nobody's to mix with what was changed here.
-func TestPartsOfAFileThatWasWrittenToAreNotMixed(t *testing.T) {
+func TestSparseUpperOfAChangedLowerIsStale(t *testing.T) {
 	l := newLarge(t)
 	l.put("mine", 8192)
 	below, err := os.OpenFile(l.lower+"/large", os.O_WRONLY, 0)
@@ -240,8 +240,8 @@ func TestPartsOfAFileThatWasWrittenToAreNotMixed(t *testing.T) {
 	l.must(os.Chmod(l.path, 0o600))
 }
 
-// TestACopyOfPartsIsRefused: a backup that fills holes would hide what is below.
-func TestACopyOfPartsIsRefused(t *testing.T) {
+// TestCopiedSparseUpperIsRefused: a backup that fills holes would hide what is below.
+func TestCopiedSparseUpperIsRefused(t *testing.T) {
 	l := newLarge(t)
 	l.put("mine", 8192)
 	l.down()
@@ -267,9 +267,9 @@ func TestACopyOfPartsIsRefused(t *testing.T) {
 	}
 }
 
-// TestPartsWhoseFileIsNotThere: the power went before it was on the disk, so that it is as
+// TestSparseUpperWithoutItsFile: the power went before it was on the disk, so that it is as
 // it was below.
-func TestPartsWhoseFileIsNotThere(t *testing.T) {
+func TestSparseUpperWithoutItsFile(t *testing.T) {
 	l := newLarge(t)
 	before := bytes.Clone(l.want)
 	l.put("mine", 8192)
@@ -284,8 +284,8 @@ func TestPartsWhoseFileIsNotThere(t *testing.T) {
 	l.check("written to again")
 }
 
-// TestPartsSurviveARewrittenLog: it tells of them too.
-func TestPartsSurviveARewrittenLog(t *testing.T) {
+// TestSparseUpperSurvivesCompaction: it tells of them too.
+func TestSparseUpperSurvivesCompaction(t *testing.T) {
 	l := newLarge(t)
 	l.put("mine", 8192)
 	l.down()
@@ -304,9 +304,9 @@ func (b *bench) sound() {
 	}
 }
 
-// TestWhatIsAllocatedHidesNothing of what is below, when the kernel has read it too: ahead of what has
+// TestAllocationHidesNoSource of what is below, when the kernel has read it too: ahead of what has
 // been written, or for a backup of the layers.
-func TestWhatIsAllocatedHidesNothing(t *testing.T) {
+func TestAllocationHidesNoSource(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", 100)
 	allocate := func(mode uint32, off, size int64) {
@@ -331,8 +331,8 @@ func TestWhatIsAllocatedHidesNothing(t *testing.T) {
 	l.check("made longer")
 }
 
-// TestHugePagesTellNoHoles: what is written to a byte of one is data up to its end.
-func TestHugePagesTellNoHoles(t *testing.T) {
+// TestHugePagesReportNoHoles: what is written to a byte of one is data up to its end.
+func TestHugePagesReportNoHoles(t *testing.T) {
 	treetest.NeedRoot(t)
 	for huge, want := range map[string]bool{"never": true, "always": false} {
 		dir := treetest.Dir(t)

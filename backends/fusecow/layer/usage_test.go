@@ -137,7 +137,7 @@ func TestQuotaIsExact(t *testing.T) {
 }
 
 // What is promised with fallocate(2) can be written when all is full.
-func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
+func TestQuotaCountsPreallocation(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.quota(quota.Usage{Bytes: 4 << 20})
@@ -157,7 +157,7 @@ func TestQuotaKeepsWhatWasAllocated(t *testing.T) {
 }
 
 // Of pages that are written back the kernel takes one answer for all: where some find no room, it says so.
-func TestQuotaRefusesPagesThatFindNoRoom(t *testing.T) {
+func TestQuotaRefusesMappedPages(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.quota(quota.Usage{Bytes: 1 << 20})
@@ -183,7 +183,7 @@ func TestQuotaRefusesPagesThatFindNoRoom(t *testing.T) {
 }
 
 // What was allocated beyond the end of a file counts for as long as the file is not cut.
-func TestQuotaCountsWhatIsBeyondTheEnd(t *testing.T) {
+func TestQuotaCountsSpaceBeyondTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	q := b.quota(quota.Usage{Bytes: 16 << 20})
@@ -199,7 +199,7 @@ func TestQuotaCountsWhatIsBeyondTheEnd(t *testing.T) {
 
 // Nodes are new ones, and those of the tree below that were changed; a name goes however
 // full it is.
-func TestQuotaCountsNodes(t *testing.T) {
+func TestQuotaCountsInodes(t *testing.T) {
 	b := newBench(t)
 	for i := range 3 {
 		b.write(fmt.Sprintf("%s/%d", b.lower, i), "below")
@@ -231,7 +231,7 @@ func TestQuotaCountsNodes(t *testing.T) {
 }
 
 // Where nodes alone are limited, what was removed and its content make no difference.
-func TestQuotaOfNodesCountsNoBytes(t *testing.T) {
+func TestInodeQuotaCountsNoBytes(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.quota(quota.Usage{Inodes: 3})

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAKillAtAnyMomentLosesNothingSynced kills the server, again and again, while
+// TestKillAtAnyMomentLosesNothingSynced kills the server, again and again, while
 // files are made, lengthened, renamed and removed, and layers frozen: what is left has
 // nothing wrong with it and can be mounted, and each fsync that returned is in it.
-func TestAKillAtAnyMomentLosesNothingSynced(t *testing.T) {
+func TestKillAtAnyMomentLosesNothingSynced(t *testing.T) {
 	rounds, seed := 25, uint64(time.Now().UnixNano())
 	if testing.Short() {
 		rounds = 6

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFilesAreWhatAModelSays does random operations on files of the mount and on
+// TestFilesMatchAModel does random operations on files of the mount and on
 // those of a plain directory, two models at once, and compares both with what the
 // files must hold after each of them. Meanwhile layers are frozen; between rounds
 // the tree is saved, rolled back, mounted anew, and its server killed.
@@ -26,7 +26,7 @@ import (
 // difference prints both, and the operations that had to do with it. What runs at
 // once, runs as it likes: a seed gives the same operations, not the same moments.
 // `make fsx` does a million of each of some seeds.
-func TestFilesAreWhatAModelSays(t *testing.T) {
+func TestFilesMatchAModel(t *testing.T) {
 	usual := uint64(10_000)
 	if testing.Short() {
 		usual = 3000
