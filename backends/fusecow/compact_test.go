@@ -21,14 +21,14 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A lineage is a fork that was sealed so often that its layers are worth merging.
+// A lineage is a fork with so many seals that its layers are worth merging.
 type lineage struct {
 	testing.TB
 	place snapshot.Place
 	powers
 }
 
-// powers are those that a lineage needs.
+// powers are the optional interfaces that a lineage needs.
 type powers interface {
 	snapshot.Backend
 	snapshot.Sweeper
@@ -41,8 +41,9 @@ type powers interface {
 
 const seals = 24
 
-// newLineage has the snapshots s1 to s24 of the fork f, each with a file more and with one that each has changed;
-// of all but s9 and s20 the names are gone. other is a fork of s9. With use the fork is mounted, and so seen by that.
+// newLineage returns a fork f with snapshots s1 to s24, each with one more file and one changed file. All but
+// s9 and s20 are removed. other is a fork of s9. With use the fork stays mounted and is seen through that
+// mount.
 func newLineage(t *testing.T, use func(l *lineage, dir string)) *lineage {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
@@ -50,7 +51,7 @@ func newLineage(t *testing.T, use func(l *lineage, dir string)) *lineage {
 	for _, name := range []string{"each", "once"} {
 		l.write(l.place.Tree.Path+"/"+name, "below")
 	}
-	time.Sleep(20 * time.Millisecond) // what is older than the capture
+	time.Sleep(20 * time.Millisecond) // older than the capture
 	b, err := driver().Open(t.Context(), l.place)
 	l.must(err)
 	var ok bool
@@ -98,7 +99,7 @@ func (l *lineage) write(path, text string) {
 	l.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-// in calls do with a fork, mounted.
+// in mounts a fork and calls do.
 func (l *lineage) in(fork snapshot.ForkID, do func(dir string)) {
 	l.Helper()
 	f, err := l.LookupFork(l.Context(), fork)
@@ -115,7 +116,7 @@ func (l *lineage) seen(v snapshot.View, do func(dir string)) {
 	do(fmt.Sprintf("/proc/self/fd/%d/.", fd))
 }
 
-// sweep sweeps, as if all that was replaced were older than it is.
+// sweep sweeps as if all replaced layers were older than the grace period.
 func (l *lineage) sweep() {
 	l.Helper()
 	l.must(l.Sweep(l.Context()))
@@ -135,7 +136,7 @@ func (l *lineage) aged() {
 	}
 }
 
-// layers are how many there are, and how many a fork has.
+// layers returns the number of all layers, and of a fork's.
 func (l *lineage) layers(fork string) (all, own int) {
 	l.Helper()
 	list, err := os.ReadDir(l.place.Dir + "/layers")
@@ -147,7 +148,7 @@ func (l *lineage) layers(fork string) (all, own int) {
 	return len(list), len(r.Layers)
 }
 
-// isWhole checks all that the lineage has to show.
+// isWhole checks everything that the lineage must show.
 func (l *lineage) isWhole(when string) {
 	l.Helper()
 	check := func(what string, dir string, upTo int, each string) {
@@ -196,7 +197,7 @@ func (l *lineage) isWhole(when string) {
 	}
 }
 
-// used is what the fork's quota says that it holds.
+// used returns the usage in the fork's quota.
 func (l *lineage) used() snapshot.Bytes {
 	l.Helper()
 	u, err := l.Gauge(l.Context(), "f")
@@ -204,7 +205,7 @@ func (l *lineage) used() snapshot.Bytes {
 	return u.Bytes
 }
 
-// TestSweepMergesLayersWithoutSnapshotsBetween under who works in them, and the room that states took is free.
+// TestSweepMergesLayersWithoutSnapshotsBetween while the fork is used, and frees their space.
 func TestSweepMergesLayersWithoutSnapshotsBetween(t *testing.T) {
 	l := newLineage(t, func(l *lineage, dir string) {
 		open, err := os.Open(dir + "/passing")
@@ -213,7 +214,8 @@ func TestSweepMergesLayersWithoutSnapshotsBetween(t *testing.T) {
 		before := l.used()
 		l.sweep()
 		all, own := l.layers("f")
-		// s9's, s20's, four more that are too few, and the fork's own; what the server has open stays.
+		// Those of s9 and s20, four that are too few to merge, and the fork's own; layers that the server has
+		// open stay.
 		if own != 7 || all < 24 {
 			l.Errorf("the fork has %d layers, and there are %d", own, all)
 		}
@@ -237,7 +239,7 @@ func TestSweepMergesLayersWithoutSnapshotsBetween(t *testing.T) {
 	l.isWhole("merged")
 	before := l.used()
 	l.sweep()
-	if all, own := l.layers("f"); own != 8 || all != 9 { // and that of the other fork
+	if all, own := l.layers("f"); own != 8 || all != 9 { // plus the other fork's
 		t.Errorf("the fork has %d layers, and there are %d", own, all)
 	}
 	if now := l.used(); now != before {
@@ -246,7 +248,7 @@ func TestSweepMergesLayersWithoutSnapshotsBetween(t *testing.T) {
 	l.isWhole("swept")
 }
 
-// TestInterruptedMergeLosesNothing, and the next sweep goes on with it.
+// TestInterruptedMergeLosesNothing, and the next sweep completes the merge.
 func TestInterruptedMergeLosesNothing(t *testing.T) {
 	var steps []string
 	count := fault.With(t.Context(), func(step string) error {
@@ -282,7 +284,7 @@ func TestInterruptedMergeLosesNothing(t *testing.T) {
 	}
 }
 
-// TestSweepDeletesDespiteUnmergeableLayers: on a full disk above all, where merging needs room.
+// TestSweepDeletesDespiteUnmergeableLayers, above all on a full disk, where merging fails for lack of space.
 func TestSweepDeletesDespiteUnmergeableLayers(t *testing.T) {
 	l := newLineage(t, func(*lineage, string) {})
 	l.must(l.RemoveFork(t.Context(), "other"))
@@ -301,7 +303,7 @@ func TestSweepDeletesDespiteUnmergeableLayers(t *testing.T) {
 	}
 }
 
-// TestSweepSkipsKnownUnmergeableLayers until there are others, and all is as it was.
+// TestSweepSkipsKnownUnmergeableLayers until the layers change, and changes nothing.
 func TestSweepSkipsKnownUnmergeableLayers(t *testing.T) {
 	for why, part := range map[string]func(l *lineage, layer string){
 		"as a repair leaves it":             func(l *lineage, layer string) { l.must(os.Mkdir(layer+"/found", 0o700)) },
@@ -327,7 +329,7 @@ func TestSweepSkipsKnownUnmergeableLayers(t *testing.T) {
 	}
 }
 
-// tries sweeps, and answers with how many chains that tried to merge.
+// tries sweeps, and returns how many chains it tried to merge.
 func (l *lineage) tries() (n int) {
 	l.Helper()
 	l.must(l.Sweep(fault.With(l.Context(), func(step string) error {
@@ -339,8 +341,7 @@ func (l *lineage) tries() (n int) {
 	return n
 }
 
-// unlinkable has the kernel refuse further names to the content of a layer, as it does on a filesystem
-// that has no hard links.
+// unlinkable makes the kernel refuse hard links to the content of a layer, as on a filesystem without them.
 func (l *lineage) unlinkable(layer string) {
 	l.Helper()
 	all, err := filepath.Glob(layer + "/data/*/*")

@@ -14,14 +14,13 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// The grounds that a tree and its layers may lie on have little in common: ext4 copies,
-// btrfs shares blocks and writes nothing in place, tmpfs has neither a disk nor times of
-// birth everywhere. The whole suite is played on ext4, and of the others what depends on
-// them; make grounds plays it whole on all.
+// The filesystems that may hold trees and layers differ much: ext4 copies, btrfs shares blocks and never writes
+// in place, tmpfs has no disk and not always birth times. The whole suite runs on ext4, and the parts that
+// depend on the filesystem on the others; make grounds runs all on each.
 
 const (
 	wholeEnv  = "SNAPFS_WHOLE_GROUNDS"
-	groundEnv = "SNAPFS_TEST_GROUND" // a filesystem for an ordinary user's places
+	groundEnv = "SNAPFS_TEST_GROUND" // a filesystem for the directories of an ordinary user
 	smallEnv  = "SNAPFS_TEST_GROUND_SMALL"
 )
 
@@ -33,7 +32,7 @@ func subject(name string) snapshottest.Subject {
 	return snapshottest.Subject{Name: name, Driver: driver(), Damage: damage}
 }
 
-// damage spoils the log of a fork's layer where it tells of the file that is to be lost.
+// damage damages the log of a fork's layer at the record of a certain file.
 func damage(t testing.TB, place snapshot.Place, fork snapshot.ForkID) {
 	t.Helper()
 	logs, err := filepath.Glob(place.Dir + "/layers/" + string(fork) + "-*/log")
@@ -61,32 +60,31 @@ func part(name string) snapshottest.Subject {
 }
 
 func byRoot(t *testing.T, s snapshottest.Subject, fs string) {
-	if testing.Short() && fs != "ext4" { // it looks for races, and they have the same
+	if testing.Short() && fs != "ext4" { // a race-detector run needs only one filesystem
 		return
 	}
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
-	own := sync.OnceValue(func() string { return ground(t, fs) }) // not for a child, which has a place, and is killed
+	own := sync.OnceValue(func() string { return ground(t, fs) }) // not in a child process, which gets its place and is killed
 	s.Place = func(one testing.TB) snapshot.Place { return within(own())(one) }
 	s.Small = func(t testing.TB) snapshot.Place { return snapshottest.Within(t, small(t, fs)) }
 	snapshottest.Run(t, s)
 }
 
-// ground is a fresh filesystem, and small one with some ten MiB of room.
+// ground returns a fresh filesystem; with small, one of some ten MiB.
 func ground(t testing.TB, fs string) string { return treetest.Small(t, fs, 2<<30) }
 
 func small(t testing.TB, fs string) string {
 	if fs != "btrfs" {
 		return treetest.Small(t, fs, 32<<20)
 	}
-	// One that is small enough to be filled keeps data and metadata in one space, and
-	// cannot even cut a file short when that is full.
+	// A small btrfs has data and metadata in one space, and cannot even truncate a file when it is full.
 	top := treetest.Small(t, fs, 300<<20)
 	treetest.Crowd(t, top)
 	return top
 }
 
-// within makes places in a directory.
+// within returns places in a directory.
 func within(dir string) func(testing.TB) snapshot.Place {
 	return func(t testing.TB) snapshot.Place {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// TestMain makes the test binary the program that serves trees.
+// TestMain makes the test binary its own server of trees.
 func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {

@@ -40,9 +40,9 @@ func openReturning(t *testing.T, place snapshot.Place) returning {
 	return r
 }
 
-// TestBaseWaitsForARunningReturn: who asked for that was killed, before who serves it came to it.
+// TestBaseWaitsForARunningReturn: the client was killed before the server handled its request.
 func TestBaseWaitsForARunningReturn(t *testing.T) {
-	if tree := os.Getenv(treeEnv); tree != "" { // who is killed
+	if tree := os.Getenv(treeEnv); tree != "" { // the process to be killed
 		b := openReturning(t, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: os.Getenv(dirEnv)})
 		t.Fatal(b.Return(t.Context(), "f", "base", snapshot.InUse))
 	}
@@ -80,14 +80,14 @@ func TestBaseWaitsForARunningReturn(t *testing.T) {
 	must(err)
 	must(p.Close())
 	must(unix.Kill(server.PID, unix.SIGSTOP))
-	defer unix.Kill(server.PID, unix.SIGCONT) // it goes on already, or the test has failed
+	defer unix.Kill(server.PID, unix.SIGCONT) // it is already running, or the test has failed
 	t.Setenv(treeEnv, place.Tree.Path)
 	t.Setenv(dirEnv, place.Dir)
 	self, err := os.Executable()
 	must(err)
 	asks, err := run.Background([]string{self, "-test.run=^" + t.Name() + "$"}, nil)
 	must(err)
-	time.Sleep(time.Second) // it asks
+	time.Sleep(time.Second) // let it send the request
 	must(asks.Kill())
 	_, err = asks.Wait()
 	must(err)
@@ -101,7 +101,7 @@ func TestBaseWaitsForARunningReturn(t *testing.T) {
 	}
 }
 
-// TestReturnedLayerLeavesTheQuota: of a limit as much is left as of a new fork of that state.
+// TestReturnedLayerLeavesTheQuota: afterwards the quota has as much left as for a new fork of that state.
 func TestReturnedLayerLeavesTheQuota(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")

@@ -11,8 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// An ordinary user mounts in a user namespace of his own, as a sandbox does, on
-// filesystems that root has mounted.
+// An ordinary user mounts in a user namespace, as a sandbox does, on filesystems that root has mounted.
 
 func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	byUser(t, subject("fusecow (user)"), "ext4")
@@ -37,7 +36,7 @@ func byUser(t *testing.T, s snapshottest.Subject, fs string) {
 	case os.Geteuid() == 0:
 		userFromRoot(t, fs)
 		return
-	case fs == "ext4": // or what /var/tmp is on
+	case fs == "ext4": // or whatever /var/tmp is on
 		s.Place = snapshottest.OnDisk
 		s.Small = func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) }
 	default:
@@ -49,7 +48,7 @@ func byUser(t *testing.T, s snapshottest.Subject, fs string) {
 	}
 }
 
-// userFromRoot is the same test in a process of an ordinary user.
+// userFromRoot runs the same test in a process of an ordinary user.
 func userFromRoot(t *testing.T, fs string) {
 	treetest.NeedDevice(t, "/dev/fuse")
 	user := treetest.User(t)

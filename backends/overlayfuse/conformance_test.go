@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain makes the test binary the program that serves trees.
+// TestMain makes the test binary its own server of trees.
 func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
@@ -26,7 +26,7 @@ func driver() snapshot.Driver {
 }
 
 func TestConformance(t *testing.T) {
-	if testing.Short() { // it looks for races, and what could have some is overlay's and fusecow's
+	if testing.Short() { // the racy parts are overlay's and fusecow's, tested there
 		return
 	}
 	treetest.NeedRoot(t)
@@ -61,8 +61,8 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	})
 }
 
-// reach opens the root of a view, mounted as the product mounts it but for
-// volatile, which needs the engine's help to be mounted again.
+// reach opens the root of a view, mounted as snapfs does, but not volatile, which would need the engine to be
+// mounted again.
 func reach(t testing.TB, v snapshot.View) *os.File {
 	t.Helper()
 	o := v.Overlay
@@ -83,7 +83,7 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
 	}
 	m, err := mount.NewOverlay(options)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.15 a layer has to have a place
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.15 a layer must have a path
 		for _, m := range base {
 			place := treetest.Dir(t)
 			must(t, mount.MoveMount(m, unix.AT_FDCWD, place))
@@ -91,7 +91,7 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 		}
 		m, err = mount.NewOverlay(options)
 	}
-	if errors.Is(err, mount.ErrEndedReadOnly) { // no room for the work directory
+	if errors.Is(err, mount.ErrEndedReadOnly) { // no space for the work directory
 		options.Lower, options.Upper, options.Work = append([]string{o.Upper}, options.Lower...), "", ""
 		m, err = mount.NewOverlay(options)
 	}

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These are what fill makes on either side.
+// The files that fill creates in either view.
 var (
 	commonFiles = []string{"small", "dir/small"}
 	apartFiles  = []string{"attr", "dir/large", "dir/marked/small", "dir/marked/two", "one"}
 )
 
-// fill makes a tree with something of each kind.
+// fill creates a tree with files of each kind.
 func fill(t *testing.T, tree string) {
 	t.Helper()
 	must(t, os.MkdirAll(tree+"/dir/marked", 0o755))
@@ -44,7 +44,7 @@ func fill(t *testing.T, tree string) {
 	}
 }
 
-// above is a fork of the tree at place, mounted.
+// above returns a mounted fork of the tree at place.
 func above(t *testing.T, place snapshot.Place) (top string, v snapshot.View) {
 	t.Helper()
 	b, err := driver().Open(t.Context(), place)
@@ -58,7 +58,7 @@ func above(t *testing.T, place snapshot.Place) (top string, v snapshot.View) {
 	return vfs.FDPath(root), f.View
 }
 
-// TestTwoViewsAreOneTree to who looks through the overlay.
+// TestTwoViewsAreOneTree as seen through the overlay.
 func TestTwoViewsAreOneTree(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
@@ -97,7 +97,7 @@ func TestTwoViewsAreOneTree(t *testing.T) {
 	}
 }
 
-// TestMissingNameLeavesNoInode when it was made and removed.
+// TestMissingNameLeavesNoInode after it was created and removed.
 func TestMissingNameLeavesNoInode(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
@@ -116,16 +116,16 @@ func TestMissingNameLeavesNoInode(t *testing.T) {
 	}
 }
 
-// TestKnownFilesCostNoRequests of the common side: it is listed, opened and read when nobody serves it any more.
+// TestKnownFilesCostNoRequests of the cached view: it can be listed, opened and read after the server is gone.
 func TestKnownFilesCostNoRequests(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	place := snapshottest.OnDisk(t)
 	tree := place.Tree.Path
 	fill(t, tree)
-	before := treetest.Started(t) // by tests before this one
+	before := treetest.Started(t) // of earlier tests
 	top, _ := above(t, place)
-	for range 2 { // the kernel keeps a list from the second time on
+	for range 2 { // the kernel caches a listing from the second read on
 		for _, name := range slices.Concat(commonFiles, []string{"dir/large"}) {
 			same(t, top, tree, name)
 			names(t, filepath.Dir(filepath.Join(top, name)))
@@ -150,7 +150,7 @@ func TestKnownFilesCostNoRequests(t *testing.T) {
 	}
 }
 
-// TestViewsHaveDisjointFiles and says so by what an overlay takes for it.
+// TestViewsHaveDisjointFiles, and the cached view shows whiteouts for missing names.
 func TestViewsHaveDisjointFiles(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
@@ -186,7 +186,7 @@ func TestViewsHaveDisjointFiles(t *testing.T) {
 		t.Errorf("a directory of one side alone lists %q", got)
 	}
 
-	// It stays where an overlay has found it.
+	// It stays in the view in which an overlay has found it.
 	must(t, os.Mkdir(tree+"/late", 0o755))
 	must(t, os.WriteFile(tree+"/late/file", nil, 0o644))
 	must(t, unix.Lstat(apart+"/late", &st))
@@ -195,7 +195,7 @@ func TestViewsHaveDisjointFiles(t *testing.T) {
 	}
 }
 
-// mounted mounts a side, which this process serves.
+// mounted mounts a view, served by this process.
 func mounted(t *testing.T, f *layer.FS, side layer.View) (top string) {
 	t.Helper()
 	server, root, err := mount.New(f, side, unix.MOUNT_ATTR_RDONLY)
@@ -208,7 +208,7 @@ func mounted(t *testing.T, f *layer.FS, side layer.View) (top string) {
 	return vfs.FDPath(root)
 }
 
-// same reads a file here and there.
+// same compares a file in two places.
 func same(t *testing.T, top, tree, name string) {
 	t.Helper()
 	got, err := os.ReadFile(filepath.Join(top, name))

@@ -25,9 +25,8 @@ const (
 	serveEnv  = "SNAPFS_TEST_SHIFT_BASE"
 )
 
-// TestMain runs the tests in a mount namespace that ends with them. A mount is served
-// by a process of its own: one that waits for a page of a file which it must itself
-// answer for would wait for ever.
+// TestMain runs the tests in a mount namespace that ends with them. Each mount has a server process of its own:
+// a process that waits for a page of a mapped file that it serves itself would hang.
 func TestMain(m *testing.M) {
 	if base := os.Getenv(serveEnv); base != "" {
 		n, err := strconv.ParseUint(base, 10, 32)
@@ -64,9 +63,9 @@ func status(err error) int {
 	return 0
 }
 
-// self is this program, with another variable, to be killed when this one is.
+// self returns a command that runs this program with more variables, and is killed with this process.
 func self(env string) *exec.Cmd {
-	runtime.LockOSThread() // the signal comes when the thread ends
+	runtime.LockOSThread() // the signal is sent when the thread ends
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), env)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -80,8 +79,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// shown shows the directory below at another place, with ids higher by base, until
-// down or the end of the test.
+// shown mounts the directory below with ids higher by base, until down or the end of the test.
 func shown(t testing.TB, below string, base uint32) (mnt string, down func()) {
 	t.Helper()
 	mnt = treetest.Dir(t)
@@ -109,8 +107,7 @@ func shown(t testing.TB, below string, base uint32) (mnt string, down func()) {
 	return mnt, down
 }
 
-// each calls test with a directory of a filesystem that has file handles, and of one
-// that has none.
+// each calls test with a directory of a filesystem with file handles, and of one without.
 func each(t *testing.T, test func(t *testing.T, below string)) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
@@ -135,11 +132,11 @@ func each(t *testing.T, test func(t *testing.T, below string)) {
 	}
 }
 
-// TestScriptMakesTheSameTreeAsOnDisk plays random changes on a plain directory and
-// on what is shown: both are equal, and so is the tree below, at once.
+// TestScriptMakesTheSameTreeAsOnDisk plays random changes on a plain directory and on the mapped mount: both
+// are equal, and so is the directory on disk, at once.
 func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
-		const same = 0 // ids, so that those of the scripts have numbers below
+		const same = 0 // ids, so that those of the scripts can be mapped
 		mount, down := shown(t, below, same)
 		plainDir := treetest.Dir(t)
 		must(t, unix.Mount("plain", plainDir, "tmpfs", 0, "mode=755"))
@@ -166,7 +163,7 @@ func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
 	})
 }
 
-// TestOwnersAreMapped.
+// TestOwnersAreMapped in both directions.
 func TestOwnersAreMapped(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
 		const base = 1 << 28
@@ -203,8 +200,7 @@ func TestOwnersAreMapped(t *testing.T) {
 	})
 }
 
-// as does something as another user, on a thread that ends with it, and compares how
-// it went.
+// as does something as another user, on a thread that ends with it, and compares the result.
 func as(uid, gid int, do func() error, want error) error {
 	done := make(chan error)
 	go func() {
@@ -220,7 +216,7 @@ func as(uid, gid int, do func() error, want error) error {
 	return <-done
 }
 
-// TestUnlinkedFileStaysWhileOpen.
+// TestUnlinkedFileStaysWhileOpen, also without file handles.
 func TestUnlinkedFileStaysWhileOpen(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
 		must(t, os.WriteFile(below+"/a", []byte("old"), 0o644))
@@ -247,7 +243,7 @@ func TestUnlinkedFileStaysWhileOpen(t *testing.T) {
 	})
 }
 
-// TestMappedPagesAreWrittenAtTheEnd.
+// TestMappedPagesAreWrittenAtTheEnd of the mount.
 func TestMappedPagesAreWrittenAtTheEnd(t *testing.T) {
 	each(t, func(t *testing.T, below string) {
 		must(t, os.WriteFile(below+"/a", []byte("old"), 0o644))

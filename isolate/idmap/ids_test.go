@@ -31,7 +31,7 @@ func TestEachIDMapsToOneID(t *testing.T) {
 	}
 }
 
-// list is an access control list of one user's and one group's entry.
+// list returns an access control list with one user's and one group's entry.
 func list(user, group uint32) []byte {
 	l := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range []struct {
@@ -68,7 +68,7 @@ func TestACLIsMapped(t *testing.T) {
 	}
 }
 
-// TestCapabilitiesNeverBecomeTheHosts: what the root above may give is his own.
+// TestCapabilitiesNeverBecomeTheHosts: those that the mapped root sets are its own.
 func TestCapabilitiesNeverBecomeTheHosts(t *testing.T) {
 	caps := func(revision uint32, root ...uint32) []byte {
 		v := binary.LittleEndian.AppendUint32(nil, revision|1)

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A directory has all its names for who reads it, though memory is short meanwhile.
+// TestListingIsWhole even if the kernel drops cached parts for lack of memory.
 func TestListingIsWhole(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")

@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// checked has a tree of two layers: below are a and the names b and c of one file; the
-// topmost has changed all of them and made d. It is closed in order.
+// checked returns a closed tree of two layers. The lower layer has a, and b with a hard link c; the top one has
+// changed all of them and created d.
 func checked(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t)
@@ -37,7 +37,7 @@ func (b *bench) check(repair bool) []layer.Problem {
 	return found
 }
 
-// content is a file of content of a layer, that ends with a text.
+// content returns the content file of a layer that ends with a text.
 func (b *bench) content(path, text string) string {
 	b.Helper()
 	all, err := filepath.Glob(path + "/data/*/*")
@@ -51,7 +51,7 @@ func (b *bench) content(path, text string) string {
 	return ""
 }
 
-// frame adds records to a log.
+// frame appends records to a log.
 func (b *bench) frame(path string, records []byte) {
 	b.Helper()
 	head := binary.LittleEndian.AppendUint32(nil, uint32(len(records)))
@@ -75,7 +75,7 @@ func TestCheckFindsNoProblemInGoodLayers(t *testing.T) {
 	}
 }
 
-// TestCheckFindsDamageAndRepairsTheTopLayer spoils one thing at a time.
+// TestCheckFindsDamageAndRepairsTheTopLayer does one kind of damage at a time.
 func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -94,10 +94,10 @@ func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 			b.write(top+"/data/1a/123456", "of nobody")
 		}},
 		{"a name too few", " has 1 names, but the log says 2", true, func(b *bench, _, top string) {
-			b.frame(top, append([]byte("e\x01\x01e"), 0)) // the root, "e", nothing
+			b.frame(top, append([]byte("e\x01\x01e"), 0)) // the root, "e", a whiteout
 		}},
 		{"a name of nothing", "the log has an invalid record at byte", true, func(b *bench, _, top string) {
-			b.frame(top, append([]byte("e\x01\x01z"), 0x7f)) // the root, "z", a node that there never was
+			b.frame(top, append([]byte("e\x01\x01z"), 0x7f)) // the root, "z", an inode that does not exist
 		}},
 		{"a byte of the log", "the log is damaged from byte", true, func(b *bench, _, top string) {
 			log, err := os.ReadFile(top + "/log")
@@ -142,7 +142,7 @@ func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 	}
 }
 
-// tells reports whether one of the problems is about a text.
+// tells reports whether one of the problems contains a text.
 func tells(found []layer.Problem, text string, mended bool) bool {
 	for _, p := range found {
 		if strings.Contains(p.What, text) && p.Mended == mended {

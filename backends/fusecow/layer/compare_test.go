@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
 )
 
-// A file changed deep in the tree below is one place, and nobody has to look at all that
-// lies beside the directories above it.
+// TestCompareReportsADeepChangeAlone: a file that was changed deep in the lower is a single path, without the
+// siblings of its parents.
 func TestCompareReportsADeepChangeAlone(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))

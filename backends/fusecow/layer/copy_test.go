@@ -17,7 +17,7 @@ import (
 
 const copiedSize = 8 << 20
 
-// copyOf copies a file whole by copy_file_range(2), as cp(1) does, and answers with the size of what was made.
+// copyOf copies a whole file by copy_file_range(2), as cp(1) does, and returns the size of the copy.
 func copyOf(t *testing.T, from, to string) int {
 	t.Helper()
 	src, err := os.Open(from)
@@ -43,7 +43,7 @@ func copyOf(t *testing.T, from, to string) int {
 	}
 }
 
-// TestCopySharesBlocks: of a file of the tree below, of one that was made above, and of a copy.
+// TestCopySharesBlocks copies a lower file, a file created here, and a copy.
 func TestCopySharesBlocks(t *testing.T) {
 	b := newBenchIn(t, treetest.Btrfs(t))
 	want := make([]byte, copiedSize)
@@ -71,7 +71,7 @@ func TestCopySharesBlocks(t *testing.T) {
 	b.has(b.mount+"/three", string(want))
 }
 
-// free is how much room a filesystem has, when all was written out.
+// free syncs a filesystem and returns its free space.
 func free(t *testing.T, dir string) int64 {
 	t.Helper()
 	d, err := vfs.OpenDir(unix.AT_FDCWD, dir)
@@ -86,7 +86,7 @@ func free(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// TestCopyStopsAtTheQuota: at the block, as a write does, and what was copied before is there.
+// TestCopyStopsAtTheQuota: a copy stops at a block boundary, like a write, and leaves what it has copied.
 func TestCopyStopsAtTheQuota(t *testing.T) {
 	b := newBench(t)
 	b.must(os.WriteFile(b.lower+"/below", make([]byte, copiedSize), 0o644))
@@ -115,7 +115,7 @@ func TestCopyStopsAtTheQuota(t *testing.T) {
 	}
 }
 
-// TestCopyReadsASparseUpper: the kernel does it by reading and writing, and it is whole.
+// TestCopyReadsASparseUpper: the kernel falls back to reading and writing, and the copy is complete.
 func TestCopyReadsASparseUpper(t *testing.T) {
 	l := newLarge(t)
 	l.put("some bytes", 300_000)
@@ -125,7 +125,7 @@ func TestCopyReadsASparseUpper(t *testing.T) {
 	if string(got) != string(l.want) {
 		t.Error("the copy of a file in parts is another one")
 	}
-	// And into one: what lies below is still shown around it.
+	// Copying into a sparse upper leaves the sources visible around the copy.
 	small, err := os.Create(l.mount + "/small")
 	l.must(err)
 	defer small.Close()

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raise has the layers hold all that they borrow, and answers with where that was.
+// raise detaches everything that the layers borrow, and returns the lower paths.
 func (b *bench) raise() (list []layer.Borrowed) {
 	b.Helper()
 	list, err := layer.FindBorrowed(b.options())
@@ -41,7 +41,7 @@ func (b *bench) raise() (list []layer.Borrowed) {
 	return list
 }
 
-// What layers have renamed at random is there after it was raised, and needs the tree below no more.
+// TestDetachedFilesNeedNoLower renames at random, detaches, and removes the lower.
 func TestDetachedFilesNeedNoLower(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
@@ -65,7 +65,7 @@ func TestDetachedFilesNeedNoLower(t *testing.T) {
 			manifest := func() string {
 				var text strings.Builder
 				b.at(func(root *os.File) {
-					b.must(treetest.WriteManifest(&text, root, treetest.Options{NoLinks: true})) // those with names that nobody knew
+					b.must(treetest.WriteManifest(&text, root, treetest.Options{NoLinks: true})) // hard links that were unknown
 				})
 				return text.String()
 			}
@@ -105,7 +105,7 @@ func TestDetachedFilesNeedNoLower(t *testing.T) {
 	}
 }
 
-// A file that was changed in part is whole after it was raised, even where it has kept its name.
+// TestDetachCopiesUpASparseUpper: a file that was changed in part is whole afterwards, even under its own name.
 func TestDetachCopiesUpASparseUpper(t *testing.T) {
 	l := newLarge(t)
 	l.put("changed", 5000)
@@ -121,7 +121,8 @@ func TestDetachCopiesUpASparseUpper(t *testing.T) {
 	l.down()
 }
 
-// Names of a file that are raised together stay those of one file, and others are a file of their own then.
+// TestDetachSplitsUnknownLinks: names that are detached together stay one file, other names become a file of
+// their own.
 func TestDetachSplitsUnknownLinks(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))

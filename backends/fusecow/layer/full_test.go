@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A small is a layer on a filesystem that can be filled, used without a mount.
+// A small is a layer, without a mount, on a filesystem that can be filled.
 type small struct {
 	*testing.T
 	*layer.FS
@@ -50,7 +50,7 @@ func (s *small) make(dir uint64, name string, mode uint32) uint64 {
 	return e.ID
 }
 
-// drop removes a file that nobody has open.
+// drop removes a file that is not open.
 func (s *small) drop(dir uint64, name string, id uint64) {
 	s.Helper()
 	s.must(s.Remove(dir, name, false))
@@ -64,7 +64,7 @@ func (s *small) has(dir uint64, name string) bool {
 	return e.ID != 0
 }
 
-// fill leaves no room on the disk.
+// fill uses up the disk.
 func (s *small) fill() {
 	s.Helper()
 	f, err := os.OpenFile(s.filler, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -80,7 +80,7 @@ func (s *small) fill() {
 	}
 }
 
-// TestWritebackReportsFullDisk: the log hears of all that a frame had told that was not written.
+// TestWritebackReportsFullDisk: changes of a failed commit reach the log later.
 func TestWritebackReportsFullDisk(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	d, e := s.make(layer.RootID, "D", unix.S_IFDIR|0o755), s.make(layer.RootID, "E", unix.S_IFDIR|0o755)
@@ -114,7 +114,7 @@ func TestWritebackReportsFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullDiskCanBeEmptiedFromInside, though what was removed takes more of the log than there is room for.
+// TestFullDiskCanBeEmptiedFromInside even if the records of the removals need more space than is left.
 func TestFullDiskCanBeEmptiedFromInside(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	const files = 2000
@@ -143,7 +143,7 @@ func TestFullDiskCanBeEmptiedFromInside(t *testing.T) {
 	s.must(s.Close())
 }
 
-// TestSpaceOfRemovedFilesIsReusable, on a disk that has no room for both.
+// TestSpaceOfRemovedFilesIsReusable on a disk without space for both files.
 func TestSpaceOfRemovedFilesIsReusable(t *testing.T) {
 	for _, fs := range []string{"tmpfs", "ext4"} {
 		s := newSmall(t, fs)
@@ -156,15 +156,14 @@ func TestSpaceOfRemovedFilesIsReusable(t *testing.T) {
 				}
 				at += int64(n)
 			}
-			s.must(s.Commit(false)) // as once in a second
+			s.must(s.Commit(false)) // as once a second
 			s.drop(layer.RootID, "large", id)
 		}
 		s.must(s.Close())
 	}
 }
 
-// TestFailedFallocateChangesNothing: what a full disk gave of it is free again, and the log tells of the length that
-// the file has.
+// TestFailedFallocateChangesNothing: the space is free again, and the log has the present size.
 func TestFailedFallocateChangesNothing(t *testing.T) {
 	s := newSmall(t, "ext4")
 	id := s.make(layer.RootID, "large", unix.S_IFREG|0o644)
@@ -182,8 +181,8 @@ func TestFailedFallocateChangesNothing(t *testing.T) {
 	}
 }
 
-// TestContentOutlivesItsRecordOnDisk: after a power cut what was synced, before something synced took its
-// place, is there, as one or the other.
+// TestContentOutlivesItsRecordOnDisk: after a power cut a synced file, which another synced file has replaced,
+// is there as the one or the other.
 func TestContentOutlivesItsRecordOnDisk(t *testing.T) {
 	disk := treetest.NewDisk(t, "ext4")
 	s := &small{T: t, o: layer.Options{Lower: t.TempDir(), Layers: []string{disk.Dir + "/layer"}}}
@@ -198,8 +197,8 @@ func TestContentOutlivesItsRecordOnDisk(t *testing.T) {
 	synced("conf.new", "new")
 	s.must(s.Rename(layer.RootID, "conf.new", layer.RootID, "conf", 0))
 	s.Forget(old, 1)
-	s.must(s.Commit(false)) // as once in a second
-	// The journal is written, with the removal of the content in it, and not what is in memory alone.
+	s.must(s.Commit(false)) // as once a second
+	// The journal with the removal of the content is written, although not by fsync.
 	other, err := os.Create(disk.Dir + "/other")
 	s.must(err)
 	s.must(errors.Join(other.Sync(), other.Close()))

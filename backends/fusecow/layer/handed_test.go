@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSwitchUpdatesNamesInOpenDirectories: one that was deleted has its name again, and one that is not
-// in the state has none.
+// TestSwitchUpdatesNamesInOpenDirectories: a deleted name is back, and a name that the state lacks is gone.
 func TestSwitchUpdatesNamesInOpenDirectories(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/deleted", "below\n")
@@ -63,7 +62,7 @@ func TestSwitchUpdatesNamesInOpenDirectories(t *testing.T) {
 	}
 }
 
-// TestSwitchKeepsOpenSparseUppers with all of its content.
+// TestSwitchKeepsOpenSparseUppers with all their content.
 func TestSwitchKeepsOpenSparseUppers(t *testing.T) {
 	l := newLarge(t)
 	l.must(os.Remove(l.path))
@@ -93,7 +92,7 @@ func TestSwitchKeepsOpenSparseUppers(t *testing.T) {
 	}
 }
 
-// TestReadersDuringASwitchSeeTheNewState: names that he asks for just before are forgotten, too.
+// TestReadersDuringASwitchSeeTheNewState: the kernel also drops names that were looked up just before.
 func TestReadersDuringASwitchSeeTheNewState(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -110,11 +109,11 @@ func TestReadersDuringASwitchSeeTheNewState(t *testing.T) {
 		b.must(os.Remove(f))
 		b.write(f, "second\n")
 	}
-	b.again(false) // so that the kernel knows none of it
+	b.again(false) // so that the kernel has nothing cached
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		for _, f := range files {
-			_, _ = os.Lstat(f) // it is there all the time
+			_, _ = os.Lstat(f) // it exists all the time
 		}
 	})
 	b.goTo(state)
@@ -130,7 +129,8 @@ func TestReadersDuringASwitchSeeTheNewState(t *testing.T) {
 	b.down()
 }
 
-// TestSwitchShowsALowerFileThatWasReplaced: what was changed here, and replaced there, is what is there now.
+// TestSwitchShowsALowerFileThatWasReplaced: a file changed here and replaced in the lower is the present lower
+// file.
 func TestSwitchShowsALowerFileThatWasReplaced(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"written", "open", "mode", "dir/f"} {
@@ -180,7 +180,7 @@ func TestSwitchShowsALowerFileThatWasReplaced(t *testing.T) {
 	b.down()
 }
 
-// TestSwitchMakesLostContentStale: part of it was below, and was written to there.
+// TestSwitchMakesLostContentStale: a part was in a lower file that has changed.
 func TestSwitchMakesLostContentStale(t *testing.T) {
 	l := newLarge(t)
 	l.must(os.Remove(l.path))
@@ -204,7 +204,7 @@ func TestSwitchMakesLostContentStale(t *testing.T) {
 	}
 }
 
-// TestSwitchBringsBackADirectoryInUse in a state that has it, after one that has not.
+// TestSwitchBringsBackADirectoryInUse, by a state without it and then one with it.
 func TestSwitchBringsBackADirectoryInUse(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
@@ -269,7 +269,7 @@ func TestSwitchBringsBackADirectoryInUse(t *testing.T) {
 	}
 }
 
-// TestSwitchBringsBackARemovedDirectory: the kernel looks no more into one that it has removed itself.
+// TestSwitchBringsBackARemovedDirectory, into which the kernel itself would never look again.
 func TestSwitchBringsBackARemovedDirectory(t *testing.T) {
 	b := newBench(t)
 	dirs := []string{"dir", "dir/sub", "over", "made"}
@@ -312,7 +312,7 @@ func TestSwitchBringsBackARemovedDirectory(t *testing.T) {
 	b.down()
 }
 
-// TestSwitchFindsAddedNames where somebody has looked for it while its directory was not there.
+// TestSwitchFindsAddedNames that were looked up while their directory did not exist.
 func TestSwitchFindsAddedNames(t *testing.T) {
 	b := newBench(t)
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// switchTo has other layers answer for a mount.
+// switchTo switches a mount to other layers.
 func switchTo(server *mount.Server, o layer.Options) (*layer.FS, error) {
 	if err := server.Flush(); err != nil {
 		return nil, err
@@ -30,15 +30,15 @@ func switchTo(server *mount.Server, o layer.Options) (*layer.FS, error) {
 	return f, err
 }
 
-// goTo goes on above frozen layers while all is mounted.
+// goTo continues above frozen layers while the tree is mounted.
 func (b *bench) goTo(layers []string) {
 	b.Helper()
 	b.layers = append(append([]string{}, layers...), b.nextLayer())
 	b.tell("switch " + strings.Join(b.layers, " "))
 }
 
-// TestSwitchShowsTheState goes to any of the states of a mount, again and again,
-// with all that the kernel keeps of the one before, and changes things there.
+// TestSwitchShowsTheState switches to random states of a mount, with a warm kernel cache, and changes files
+// there.
 func TestSwitchShowsTheState(t *testing.T) {
 	rounds := 25
 	if testing.Short() {
@@ -93,8 +93,8 @@ func TestSwitchShowsTheState(t *testing.T) {
 	}
 }
 
-// TestSwitchOfOpenFiles: a file that both states have is one file, and holds what it
-// held; one that is no more lives on as an unlinked one.
+// TestSwitchOfOpenFiles: a file that both states have stays the same file; one that is missing in the new state
+// lives on unlinked.
 func TestSwitchOfOpenFiles(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"below", "gone", "cut", "dir/child"} {
@@ -123,7 +123,7 @@ func TestSwitchOfOpenFiles(t *testing.T) {
 	b.write(b.mount+"/made", "second, and longer\n")
 	b.must(errors.Join(os.Truncate(b.mount+"/cut", 0), os.Remove(b.mount+"/gone"), os.Rename(b.mount+"/dir", b.mount+"/moved"), os.Mkdir(b.mount+"/dir", 0o700)))
 	var later []*os.File
-	for i, layers := range []int{0, 1} { // one that is in the topmost layer, one in a frozen one
+	for i, layers := range []int{0, 1} { // in the top layer, and in a frozen layer
 		f, err := os.Create(fmt.Sprintf("%s/later%d", b.mount, i))
 		b.must(err)
 		defer f.Close()

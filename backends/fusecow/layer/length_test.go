@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSwitchUpdatesSizesOfOpenFiles for who appends to it, and for who has it mapped.
+// TestSwitchUpdatesSizesOfOpenFiles for appending and for mapped files.
 func TestSwitchUpdatesSizesOfOpenFiles(t *testing.T) {
 	b := newBench(t)
 	long := strings.Repeat("long\n", 4000)
@@ -63,7 +63,7 @@ func TestSwitchUpdatesSizesOfOpenFiles(t *testing.T) {
 	}
 }
 
-// TestFreezeSeesATruncatedFile, whatever of the request is still to come.
+// TestFreezeSeesATruncatedFile even in the middle of the request.
 func TestFreezeSeesATruncatedFile(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	id := s.make(layer.RootID, "cut", unix.S_IFREG|0o644)
@@ -81,7 +81,7 @@ func TestFreezeSeesATruncatedFile(t *testing.T) {
 	s.must(errors.Join(f.Close(), s.Close()))
 }
 
-// TestCopyUpIgnoresLowerGrowth: the kernel writes to the one that it was told of.
+// TestCopyUpIgnoresLowerGrowth: the kernel writes by the size that it has cached.
 func TestCopyUpIgnoresLowerGrowth(t *testing.T) {
 	s := newSmall(t, "tmpfs")
 	s.must(os.WriteFile(s.o.Lower+"/grown", nil, 0o644))

@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A directory has all its names for who reads it, even where the kernel has kept the
-// first part of the list and asks for the rest alone, and whatever changed meanwhile.
+// TestListingIsWholeWithACachedPart: the kernel may have cached the first part of a listing and read only the
+// rest, while the directory changes.
 func TestListingIsWholeWithACachedPart(t *testing.T) {
 	const files = 500
 	base := func(i int) string { return fmt.Sprintf("file-with-a-name-%03d", i) }
@@ -31,8 +31,8 @@ func TestListingIsWholeWithACachedPart(t *testing.T) {
 			for i := files / 2; i < files; i++ {
 				b.must(os.WriteFile(b.mount+"/dir/"+base(i), nil, 0o644))
 			}
-			b.must(os.Chmod(b.mount+"/dir/"+base(0), 0o640)) // the kernel keeps the list as it is before
-			for range 2 {                                    // it keeps a list from the second time on
+			b.must(os.Chmod(b.mount+"/dir/"+base(0), 0o640)) // the kernel caches the listing before this change
+			for range 2 {                                    // the kernel caches a listing from the second read on
 				_, err := os.ReadDir(b.mount + "/dir")
 				b.must(err)
 			}

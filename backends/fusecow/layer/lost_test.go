@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNewFilesSurviveLossOfTheirLowerDirectory: people remove what they have built, while a sandbox
-// works there.
+// TestNewFilesSurviveLossOfTheirLowerDirectory: people remove build directories while a sandbox works there.
 func TestNewFilesSurviveLossOfTheirLowerDirectory(t *testing.T) {
 	for what, instead := range map[string]func(b *bench){
 		"nothing is there": func(*bench) {},
@@ -50,7 +49,7 @@ func TestNewFilesSurviveLossOfTheirLowerDirectory(t *testing.T) {
 	}
 }
 
-// TestLowerDirectoryRemovedWhileMountedShowsTheLayers, whatever was open of it.
+// TestLowerDirectoryRemovedWhileMountedShowsTheLayers, whatever of it was open.
 func TestLowerDirectoryRemovedWhileMountedShowsTheLayers(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/build/sub", 0o755))
@@ -69,7 +68,7 @@ func TestLowerDirectoryRemovedWhileMountedShowsTheLayers(t *testing.T) {
 	b.down()
 }
 
-// TestDetachSkipsADirectoryMissingInTheLower: it may come back.
+// TestDetachSkipsADirectoryMissingInTheLower, which may come back.
 func TestDetachSkipsADirectoryMissingInTheLower(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/build", 0o755))
@@ -91,7 +90,7 @@ func TestDetachSkipsADirectoryMissingInTheLower(t *testing.T) {
 	b.down()
 }
 
-// TestRenamesMakeNoCycle where a directory was renamed into one that lay in it, and is gone below.
+// TestRenamesMakeNoCycle when a directory is renamed into one of its descendants, which is gone from the lower.
 func TestRenamesMakeNoCycle(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/x/y", 0o755))
@@ -109,7 +108,7 @@ func TestRenamesMakeNoCycle(t *testing.T) {
 	}
 }
 
-// TestModeCountsWithoutACLs, for others than the owner too.
+// TestModeCountsWithoutACLs for users other than the owner.
 func TestModeCountsWithoutACLs(t *testing.T) {
 	b := newBench(t)
 	b.must(unix.Mount("none", b.lower, "ramfs", 0, ""))

@@ -17,15 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newBare has a tree below and nothing above it.
+// newBare returns a bench with a lower and no layers.
 func newBare(t *testing.T) *bench {
 	b := newBench(t)
 	b.layers = nil
 	return b
 }
 
-// TestLowerOnlyListingIsWhole whatever comes and goes below while it is read, where the kernel
-// has kept a part of it too.
+// TestLowerOnlyListingIsWhole while lower files come and go, also when the kernel has cached a part.
 func TestLowerOnlyListingIsWhole(t *testing.T) {
 	const files = 500
 	name := func(i int) string { return fmt.Sprintf("/dir/file-with-a-name-%03d", i) }
@@ -41,7 +40,7 @@ func TestLowerOnlyListingIsWhole(t *testing.T) {
 				b.write(b.lower+name(i), "")
 			}
 			b.up()
-			for range 2 { // it keeps a list from the second time on
+			for range 2 { // the kernel caches a listing from the second read on
 				_, err := os.ReadDir(b.mount + "/dir")
 				b.must(err)
 			}
@@ -60,7 +59,7 @@ func TestLowerOnlyListingIsWhole(t *testing.T) {
 	}
 }
 
-// TestCachedListingSendsNoRequests: the process that serves it does nothing meanwhile.
+// TestCachedListingSendsNoRequests: the server is idle meanwhile.
 func TestCachedListingSendsNoRequests(t *testing.T) {
 	b := newBare(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
@@ -70,7 +69,7 @@ func TestCachedListingSendsNoRequests(t *testing.T) {
 		_, err := os.ReadDir(b.mount + "/dir")
 		b.must(err)
 	}
-	time.Sleep(100 * time.Millisecond) // nothing is under way
+	time.Sleep(100 * time.Millisecond) // wait for pending requests
 	b.must(b.server.Process.Signal(unix.SIGSTOP))
 	listed := make(chan error)
 	go func() {
@@ -90,7 +89,7 @@ func TestCachedListingSendsNoRequests(t *testing.T) {
 	b.down()
 }
 
-// TestLowerOnlyHidesOverlayAttributes: what overlayfs has kept there of its own shows to nobody above.
+// TestLowerOnlyHidesOverlayAttributes, which overlayfs has set in the lower.
 func TestLowerOnlyHidesOverlayAttributes(t *testing.T) {
 	b := newBare(t)
 	b.write(b.lower+"/file", "text")
@@ -110,7 +109,7 @@ func TestLowerOnlyHidesOverlayAttributes(t *testing.T) {
 	b.down()
 }
 
-// TestReopenedFileIsThePresentLowerFile, though what was closed stays registered with the kernel.
+// TestReopenedFileIsThePresentLowerFile although the closed file is still registered with the kernel.
 func TestReopenedFileIsThePresentLowerFile(t *testing.T) {
 	b := newBare(t)
 	for _, name := range []string{"/replaced", "/removed", "/kept"} {
@@ -141,7 +140,7 @@ func TestReopenedFileIsThePresentLowerFile(t *testing.T) {
 	b.down()
 }
 
-// holdsRemoved reports whether the server has a file open that was removed.
+// holdsRemoved reports whether the server has a removed file open.
 func (b *bench) holdsRemoved() bool {
 	b.Helper()
 	all, err := filepath.Glob("/proc/" + strconv.Itoa(b.server.Process.Pid) + "/fd/*")
@@ -154,8 +153,8 @@ func (b *bench) holdsRemoved() bool {
 	return false
 }
 
-// TestViewOfAnInodeNeverChanges while the kernel knows the file, whatever becomes of it below: an overlay above
-// would have it twice, or not at all.
+// TestViewOfAnInodeNeverChanges while the kernel knows the inode; an overlay would otherwise show it twice or
+// not at all.
 func TestViewOfAnInodeNeverChanges(t *testing.T) {
 	b := newBare(t)
 	for _, name := range []string{"common", "apart", "grows", "told"} {
@@ -195,8 +194,8 @@ func TestViewOfAnInodeNeverChanges(t *testing.T) {
 	look("grows", layer.Uncached)
 }
 
-// TestDirectoryMountedTwiceHasTwoInodes of a tree alone: it may be on one side here, and on the other there. An ordinary
-// user's tree has what is mounted in it.
+// TestDirectoryMountedTwiceHasTwoInodes, because each may be in another view. The lower of an ordinary user
+// includes submounts.
 func TestDirectoryMountedTwiceHasTwoInodes(t *testing.T) {
 	const env = "SNAPFS_TEST_TWICE"
 	lower := os.Getenv(env)

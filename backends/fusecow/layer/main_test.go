@@ -33,9 +33,8 @@ const (
 	placesEnv = "SNAPFS_TEST_FUSECOW_PLACES"
 )
 
-// TestMain runs the tests in a mount namespace that ends with them, however they
-// end. A mount is served by a process of its own: one that waits for a page of a
-// file which it must itself answer for would wait for ever.
+// TestMain runs the tests in a mount namespace that ends with them. Each mount has a server process of its own:
+// a process that waits for a page of a mapped file that it serves itself would hang.
 func TestMain(m *testing.M) {
 	if what := os.Getenv(serveEnv); what != "" {
 		os.Exit(status(serve(strings.Split(what, "\n"))))
@@ -68,17 +67,17 @@ func status(err error) int {
 	return 0
 }
 
-// self is this program, with another variable, to be killed when this one is.
+// self returns a command that runs this program with more variables, and is killed with this process.
 func self(env ...string) *exec.Cmd {
-	runtime.LockOSThread() // the signal comes when the thread ends
+	runtime.LockOSThread() // the signal is sent when the thread ends
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// serve mounts what[1:] at what[0], only to be read where that is a tree alone, does as it is told line by line, and ends in
-// order with its input.
+// serve mounts the layers what[2:] above the tree what[1] at what[0], read-only if there are no layers. It
+// executes commands line by line, and exits cleanly at the end of its input.
 func serve(what []string) error {
 	whole, err := strconv.ParseInt(os.Getenv(wholeEnv), 10, 64)
 	if err != nil {
@@ -128,20 +127,20 @@ func serve(what []string) error {
 	return f.Close()
 }
 
-// A bench is a tree with layers above it, mounted by a process of its own.
+// A bench is a lower with layers, mounted by a server process.
 type bench struct {
 	testing.TB
 	lower, mount string
 	layers       []string
-	places       []int // of the layers; nil: one each
-	made         int   // layers, beside the first
+	places       []int // indexes of the layers; nil means one each
+	made         int   // number of layers created so far, without the first
 	whole        int64
 	server       *exec.Cmd
 	in           io.WriteCloser
 	out          *bufio.Reader
 }
 
-// newBench has an empty tree below and one empty layer, and is not mounted.
+// newBench returns an unmounted bench with an empty lower and one empty layer.
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	return newBenchIn(t, treetest.Dir(t))
@@ -167,7 +166,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// up mounts.
+// up mounts the tree.
 func (b *bench) up() {
 	b.Helper()
 	places, err := json.Marshal(b.places)
@@ -198,10 +197,10 @@ func (b *bench) tell(line string) {
 	b.hear("done\n")
 }
 
-// stack is the layers as they are merged.
+// stack returns the layers to merge.
 func (b *bench) stack() logfile.Stack { return logfile.Stack{Layers: b.layers, Indexes: b.places} }
 
-// freeze puts one more layer on top while all is mounted.
+// freeze adds a layer while the tree is mounted.
 func (b *bench) freeze() {
 	b.Helper()
 	next := b.nextLayer()
@@ -217,7 +216,7 @@ func (b *bench) nextLayer() string {
 	return fmt.Sprintf("%s/layer%d", filepath.Dir(b.mount), b.made)
 }
 
-// place is the last that one of the layers has.
+// place returns the highest index of a layer.
 func (b *bench) place(i int) int {
 	if b.places == nil {
 		return i
@@ -225,7 +224,7 @@ func (b *bench) place(i int) int {
 	return b.places[i]
 }
 
-// down unmounts in order.
+// down unmounts cleanly.
 func (b *bench) down() {
 	b.Helper()
 	err := errors.Join(b.in.Close(), b.server.Wait())
@@ -233,8 +232,7 @@ func (b *bench) down() {
 	b.must(err)
 }
 
-// kill ends the server as a crash does, where there is one, and takes the dead
-// mount away.
+// kill kills the server, if there is one, and removes the dead mount.
 func (b *bench) kill() {
 	if b.server == nil {
 		return
@@ -242,13 +240,13 @@ func (b *bench) kill() {
 	b.must(b.server.Process.Kill())
 	_ = b.server.Wait()
 	b.server = nil
-	// It may have ended before it mounted.
+	// The server may have ended before it mounted.
 	if err := unix.Unmount(b.mount, unix.MNT_DETACH); err != nil && err != unix.EINVAL {
 		b.Error(err)
 	}
 }
 
-// again mounts anew, after an orderly end or not.
+// again remounts, after a crash or cleanly.
 func (b *bench) again(crash bool) {
 	b.Helper()
 	if crash {
@@ -259,7 +257,7 @@ func (b *bench) again(crash bool) {
 	b.up()
 }
 
-// root opens the root of the mount; it is to be closed before down.
+// root opens the root of the mount. It must be closed before down.
 func (b *bench) root() *os.File {
 	b.Helper()
 	f, err := os.Open(b.mount)

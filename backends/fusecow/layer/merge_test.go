@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// merge makes one layer of those from an index up to, but without, another, which who
-// serves them need not know.
+// merge merges layers[from:to]. A running server need not know.
 func (b *bench) merge(from, to int) {
 	b.Helper()
 	into := b.nextLayer()
@@ -32,7 +31,7 @@ func (b *bench) merge(from, to int) {
 	b.layers, b.places = slices.Replace(slices.Clone(b.layers), from, to, into), places
 }
 
-// originals are what the layers have kept of the tree below.
+// originals returns the originals that the layers have saved.
 func (b *bench) originals() map[string]string {
 	b.Helper()
 	all, err := logfile.Originals(b.layers)
@@ -46,7 +45,7 @@ func (b *bench) originals() map[string]string {
 	return kept
 }
 
-// touched are the places where the layers and the tree below may differ.
+// touched returns the paths at which the layers may differ from the lower.
 func (b *bench) touched() []string {
 	b.Helper()
 	all := map[string]bool{}
@@ -57,8 +56,7 @@ func (b *bench) touched() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// TestMergedLayersHoldTheSameTree and nothing that a later one of them has changed
-// again; nor is what they tell of the tree below lost.
+// TestMergedLayersHoldTheSameTree without superseded changes, and with all originals.
 func TestMergedLayersHoldTheSameTree(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -77,7 +75,7 @@ func TestMergedLayersHoldTheSameTree(t *testing.T) {
 	b.write(b.mount+"/b", "second")
 	b.must(errors.Join(os.Remove(b.mount+"/passing"), os.Remove(b.mount+"/c"), os.Rename(b.mount+"/made", b.mount+"/moved")))
 	b.freeze()
-	b.must(os.Chmod(b.mount+"/moved", 0o600)) // its content lies in the first
+	b.must(os.Chmod(b.mount+"/moved", 0o600)) // its content is in the first layer
 	b.must(unix.Linkat(int(nameless.Fd()), "", unix.AT_FDCWD, b.mount+"/named", unix.AT_EMPTY_PATH))
 	b.must(nameless.Close())
 	b.freeze()
@@ -112,8 +110,7 @@ func TestMergedLayersHoldTheSameTree(t *testing.T) {
 	}
 }
 
-// TestMergeRefusesUnmergeableLayers: whose content is one file's in parts, or of which something
-// was put aside.
+// TestMergeRefusesUnmergeableLayers: with a sparse upper across them, or with something set aside.
 func TestMergeRefusesUnmergeableLayers(t *testing.T) {
 	l := newLarge(t)
 	l.put("first", 0)

@@ -13,8 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// Whatever way a file of the tree below is changed, what it was is kept, and stays
-// when the tree below changes too.
+// TestFirstChangeSavesTheOriginal, whatever the kind of change, and whatever happens to the lower later.
 func TestFirstChangeSavesTheOriginal(t *testing.T) {
 	b := newBench(t)
 	large := strings.Repeat("x", logfile.MaxOriginal+1)
@@ -68,7 +67,7 @@ func TestFirstChangeSavesTheOriginal(t *testing.T) {
 	}
 }
 
-// TestOriginalsWithAReusedNumberKeepTheirContent: the tree below gives a number again when its file has gone.
+// TestOriginalsWithAReusedNumberKeepTheirContent: the lower reuses the number of a removed file.
 func TestOriginalsWithAReusedNumberKeepTheirContent(t *testing.T) {
 	b := newBench(t)
 	b.lower = treetest.Ext4(t, 64<<20)
@@ -76,7 +75,7 @@ func TestOriginalsWithAReusedNumberKeepTheirContent(t *testing.T) {
 	b.up()
 	number := b.ino(b.lower + "/f")
 	b.write(b.mount+"/f.new", "mine")
-	b.must(os.Rename(b.mount+"/f.new", b.mount+"/f")) // f is kept
+	b.must(os.Rename(b.mount+"/f.new", b.mount+"/f")) // saves f
 	b.sync()
 	b.must(os.Remove(b.lower + "/f"))
 	b.write(b.lower+"/g", "content of g")

@@ -15,13 +15,13 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 )
 
-// sync tells the log of everything.
+// sync makes the server commit.
 func (b *bench) sync() {
 	b.Helper()
 	b.at(func(root *os.File) { b.must(root.Sync()) })
 }
 
-// open opens the layers, and closes them in order.
+// open opens the layers and closes them cleanly.
 func (b *bench) open() error {
 	f, err := layer.Open(layer.Options{Lower: b.lower, Layers: b.layers})
 	if err == nil {
@@ -30,7 +30,7 @@ func (b *bench) open() error {
 	return err
 }
 
-// found is what the topmost layer has put aside, sorted.
+// found lists what the top layer has set aside.
 func (b *bench) found() (all []string) {
 	b.Helper()
 	files, err := filepath.Glob(b.layers[len(b.layers)-1] + "/found/*")
@@ -51,7 +51,7 @@ func (b *bench) puts(want ...string) {
 	}
 }
 
-// frames are where those of a log begin, and its end.
+// frames returns the offsets of a log's frames, and its end.
 func (b *bench) frames(log []byte) (at []int) {
 	b.Helper()
 	for i := 8; i < len(log); i += 8 + int(binary.LittleEndian.Uint32(log[i:])) {
@@ -72,8 +72,8 @@ func (b *bench) setLog(log []byte) {
 	b.must(os.WriteFile(b.layers[len(b.layers)-1]+"/log", log, 0o600))
 }
 
-// TestOpenLeavesADamagedLogAlone, until it is to be repaired, and then kept:
-// what its lost frames told of is put aside. All of that twice.
+// TestOpenLeavesADamagedLogAlone until a repair, which backs up the log and sets aside what the lost frames
+// recorded. It does all of that twice.
 func TestOpenLeavesADamagedLogAlone(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -92,7 +92,7 @@ func TestOpenLeavesADamagedLogAlone(t *testing.T) {
 		log := b.log()
 		spoilt := slices.Clone(log)
 		begun := slices.Index(b.frames(log), before)
-		spoilt[b.frames(log)[begun+1]+20] ^= 0x55 // in what follows the one that says that it is open
+		spoilt[b.frames(log)[begun+1]+20] ^= 0x55 // in the frame after the mark that the layer is open
 		b.setLog(spoilt)
 		for range 2 {
 			if err := b.open(); !errors.Is(err, logfile.ErrDamaged) {
@@ -124,8 +124,8 @@ func TestOpenLeavesADamagedLogAlone(t *testing.T) {
 	}
 }
 
-// TestTornFrameLosesNoContent: what it told of is put aside, and what is known to have
-// gone is not.
+// TestTornFrameLosesNoContent: the content that it recorded is set aside, and content that is known to be gone
+// is deleted.
 func TestTornFrameLosesNoContent(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/below", "below")
@@ -140,7 +140,7 @@ func TestTornFrameLosesNoContent(t *testing.T) {
 	b.write(b.mount+"/new", "new")
 	b.sync()
 	b.kill()
-	b.write(content, "of a file that went") // the log had heard, and then it was killed
+	b.write(content, "of a file that went") // the log has recorded that it is gone, and then the server was killed
 	b.setLog(b.log()[:known+5])
 	b.must(b.open())
 	b.puts("changed", "new")
@@ -149,7 +149,7 @@ func TestTornFrameLosesNoContent(t *testing.T) {
 	}
 	b.up()
 	b.has(b.mount+"/below", "below")
-	b.write(b.mount+"/new", "other") // with the number of the one that is put aside
+	b.write(b.mount+"/new", "other") // gets the number of the content that was set aside
 	b.write(b.mount+"/below", "other")
 	b.again(false)
 	b.has(b.mount+"/new", "other")
@@ -157,7 +157,7 @@ func TestTornFrameLosesNoContent(t *testing.T) {
 	b.puts("changed", "new")
 }
 
-// TestCorruptLastFrameIsBackedUp: a kill would have left it shorter.
+// TestCorruptLastFrameIsBackedUp, because a kill would have left it shorter.
 func TestCorruptLastFrameIsBackedUp(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -174,7 +174,7 @@ func TestCorruptLastFrameIsBackedUp(t *testing.T) {
 	b.puts("content")
 }
 
-// TestEmptiedLogLosesNoContent: one that was never opened has none.
+// TestEmptiedLogLosesNoContent; a layer that was never opened has none.
 func TestEmptiedLogLosesNoContent(t *testing.T) {
 	for _, size := range []int{0, 3, 8} {
 		b := newBench(t)
@@ -187,7 +187,7 @@ func TestEmptiedLogLosesNoContent(t *testing.T) {
 	}
 }
 
-// TestKillLeavesNothingSetAside: the log is whole, and had not heard of the last file.
+// TestKillLeavesNothingSetAside: the log is whole, without a record of the last file.
 func TestKillLeavesNothingSetAside(t *testing.T) {
 	b := newBench(t)
 	b.up()

@@ -14,8 +14,8 @@ import (
 
 const othersEnv = "SNAPFS_TEST_OTHERS"
 
-// TestForeignDirectoriesKeepTheirPermissions: an ordinary user passes those that he may enter and not list, and lists
-// those that he may list and not enter.
+// TestForeignDirectoriesKeepTheirPermissions: an ordinary user can enter directories without listing them, and
+// list directories without entering them, as the permissions say.
 func TestForeignDirectoriesKeepTheirPermissions(t *testing.T) {
 	if lower := os.Getenv(othersEnv); lower != "" {
 		passesAndLists(t, lower)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestQuotaCountersSurviveAFullBtrfs: a page of a mapped file that finds no room kills who writes to it.
+// TestQuotaCountersSurviveAFullBtrfs: writing to a mapped page without space for it would kill the process.
 func TestQuotaCountersSurviveAFullBtrfs(t *testing.T) {
 	s := &small{T: t}
 	dir := treetest.Small(t, "btrfs", 300<<20)
@@ -23,12 +23,12 @@ func TestQuotaCountersSurviveAFullBtrfs(t *testing.T) {
 	defer q.Close()
 	for i := range int64(20) {
 		q.SetLimit(quota.Usage{Bytes: (i + 1) << 30})
-		free(t, dir) // and all is written out
+		free(t, dir) // also syncs
 		s.fill()
 	}
 }
 
-// TestWrittenDataSurvivesAKill, synced or not, of a file that the tree below has.
+// TestWrittenDataSurvivesAKill, synced or not, in a file of the lower.
 func TestWrittenDataSurvivesAKill(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/file", "below")
@@ -41,7 +41,8 @@ func TestWrittenDataSurvivesAKill(t *testing.T) {
 	b.has(b.mount+"/file", "below and above")
 }
 
-// TestTruncatedSourceIsNoHole: of a file that lies in parts, what is shown from below of it is not zeros when it was written to there.
+// TestTruncatedSourceIsNoHole: when the source of a sparse upper was changed in the lower, its part does not
+// read as zeros.
 func TestTruncatedSourceIsNoHole(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", len(l.want))

@@ -68,7 +68,7 @@ func TestRenameOfADirectoryCopiesNothing(t *testing.T) {
 	}
 }
 
-// list joins the names in a directory.
+// list returns the names in a directory, joined.
 func (b *bench) list(dir string) string {
 	b.Helper()
 	entries, err := os.ReadDir(dir)
@@ -80,7 +80,7 @@ func (b *bench) list(dir string) string {
 	return strings.Join(names, " ")
 }
 
-// contents counts the files of content in all layers.
+// contents counts the content files of all layers.
 func (b *bench) contents() (n int) {
 	b.Helper()
 	for _, l := range b.layers {
@@ -124,8 +124,7 @@ func TestUnlinkedOpenFilesLiveUntilClosed(t *testing.T) {
 	}
 }
 
-// TestKilledServerLosesNothingSynced: content is as long as it was, what
-// was renamed is renamed, and the layer takes changes again.
+// TestKilledServerLosesNothingSynced: sizes and renames are there, and the layer can be changed again.
 func TestKilledServerLosesNothingSynced(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/old", "of the tree below")
@@ -138,7 +137,7 @@ func TestKilledServerLosesNothingSynced(t *testing.T) {
 	b.must(f.Sync())
 	b.must(os.Rename(b.mount+"/old", b.mount+"/dir/new"))
 	b.must(f.Sync())
-	_, err = f.WriteString(", and more") // the file knows it, the log may not
+	_, err = f.WriteString(", and more") // reaches the file, perhaps not the log
 	b.must(err)
 	f.Close()
 	b.again(true)
@@ -150,8 +149,7 @@ func TestKilledServerLosesNothingSynced(t *testing.T) {
 	b.down()
 }
 
-// TestKillBeforeTheFirstFrameLeavesNoContent: a file made later has the
-// number of one that was lost, and not its content.
+// TestKillBeforeTheFirstFrameLeavesNoContent: a later file with the same number does not get the lost content.
 func TestKillBeforeTheFirstFrameLeavesNoContent(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -168,8 +166,8 @@ func TestKillBeforeTheFirstFrameLeavesNoContent(t *testing.T) {
 	}
 }
 
-// TestTornLogIsReadUpToTheTear cuts the log at every length, and spoils every byte
-// of it: of the first frame, which another follows, that is damage.
+// TestTornLogIsReadUpToTheTear truncates the log at every length, and flips each byte. In the first frame,
+// which another follows, that is damage.
 func TestTornLogIsReadUpToTheTear(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/a", "1")
@@ -202,8 +200,8 @@ func TestTornLogIsReadUpToTheTear(t *testing.T) {
 	}
 }
 
-// TestCachedReadsSendNoRequests: opening a file a second time reaches nobody,
-// so that what somebody else wrote to the tree below is not seen.
+// TestCachedReadsSendNoRequests: a second open reaches no server, so changes of the lower by others are not
+// seen.
 func TestCachedReadsSendNoRequests(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/file", "first")
@@ -224,8 +222,7 @@ func TestTopLayerHasOneOwner(t *testing.T) {
 	b.down()
 }
 
-// TestPOSIX runs the suite of the library, each of its tests in a directory of
-// its own.
+// TestPOSIX runs go-fuse's suite, each test in a directory of its own.
 func TestPOSIX(t *testing.T) {
 	b := newBench(t)
 	b.up()

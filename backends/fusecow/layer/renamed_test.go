@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// comes waits for a file to hold a text: a name that leads elsewhere below is looked up anew when its file
-// could not be opened.
+// comes waits until a file has a text: a stale name is looked up again after its file could not be opened.
 func (b *bench) comes(path, want string) {
 	b.Helper()
 	var got []byte
@@ -28,8 +27,7 @@ func (b *bench) comes(path, want string) {
 	b.Errorf("%s holds %q, %v; want %q", path, got, err, want)
 }
 
-// TestLowerRenameShowsTheNewName, whatever of it was looked at before; and what was changed
-// here stays where it was changed.
+// TestLowerRenameShowsTheNewName, whatever was looked up before; changed files stay where they were changed.
 func TestLowerRenameShowsTheNewName(t *testing.T) {
 	for _, bare := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alone %t", bare), func(t *testing.T) {
@@ -92,13 +90,13 @@ func TestLowerRenameShowsTheNewName(t *testing.T) {
 	}
 }
 
-// TestLowerDirectoryWithAReusedNumberIsANewInode: what is made in it is in it when it is mounted again.
+// TestLowerDirectoryWithAReusedNumberIsANewInode: files created in it are in it after a remount.
 func TestLowerDirectoryWithAReusedNumberIsANewInode(t *testing.T) {
 	b := newBench(t)
 	b.lower = treetest.Ext4(t, 64<<20)
 	b.must(os.Mkdir(b.lower+"/a", 0o755))
 	b.up()
-	b.ino(b.mount + "/a") // looked at, not listed
+	b.ino(b.mount + "/a") // looked up, not listed
 	number := b.ino(b.lower + "/a")
 	b.must(os.Remove(b.lower + "/a"))
 	b.must(os.Mkdir(b.lower+"/b", 0o755))

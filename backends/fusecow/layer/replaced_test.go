@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestChangesSurviveAReplacedLowerFile: people save files by renaming new ones into
-// their place, and make directories afresh, while a sandbox works on what was there.
+// TestChangesSurviveAReplacedLowerFile: editors save files by renaming new ones over them, and tools recreate
+// directories, while a sandbox works on the old ones.
 func TestChangesSurviveAReplacedLowerFile(t *testing.T) {
 	b := newBench(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
@@ -38,7 +38,7 @@ func TestChangesSurviveAReplacedLowerFile(t *testing.T) {
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	b.write(b.lower+"/dir/sub/other", "theirs")
 	b.write(b.lower+"/dir/sub/chmod", "theirs")
-	// One that was replaced and not changed may be answered with an error, once.
+	// A clean file that was replaced may fail once.
 	within := time.Now().Add(5 * time.Second)
 	for {
 		text, err := os.ReadFile(b.mount + "/read")
@@ -64,8 +64,8 @@ func TestChangesSurviveAReplacedLowerFile(t *testing.T) {
 	b.down()
 }
 
-// TestChangesSurviveAnotherDevice: many a filesystem has another number each time it is
-// mounted, and a log tells of what it had then. A snapshot of btrfs is as the subvolume but for that.
+// TestChangesSurviveAnotherDevice: many filesystems get another device number at each mount, and a snapshot of
+// a btrfs subvolume differs only in that. Logs stay valid.
 func TestChangesSurviveAnotherDevice(t *testing.T) {
 	b := newBench(t)
 	top := treetest.Btrfs(t)
@@ -96,8 +96,8 @@ func TestChangesSurviveAnotherDevice(t *testing.T) {
 	b.down()
 }
 
-// TestNewLowerFileIsNotTheRemovedOne: the user gives another name to what was removed here, and is
-// still open.
+// TestNewLowerFileIsNotTheRemovedOne: the user renames a file in the lower that was removed here and is still
+// open.
 func TestNewLowerFileIsNotTheRemovedOne(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/old", "below\n")
@@ -114,7 +114,7 @@ func TestNewLowerFileIsNotTheRemovedOne(t *testing.T) {
 	b.down()
 }
 
-// TestInodeNumberReusedBeforeCommit goes on with the other.
+// TestInodeNumberReusedBeforeCommit uses the new inode.
 func TestInodeNumberReusedBeforeCommit(t *testing.T) {
 	b := newBench(t)
 	const files = 20
@@ -146,7 +146,7 @@ func TestInodeNumberReusedBeforeCommit(t *testing.T) {
 	b.down()
 }
 
-// TestLowerReplacementIsAnotherInode, after the layer was opened again either.
+// TestLowerReplacementIsAnotherInode, also after a remount.
 func TestLowerReplacementIsAnotherInode(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/file", "below\n")

@@ -25,7 +25,7 @@ func (b *bench) options() layer.Options {
 	return layer.Options{Lower: b.lower, Layers: b.layers, Indexes: b.places}
 }
 
-// tree describes all that the layers make, mounted for it.
+// tree mounts the layers and describes the whole tree.
 func (b *bench) tree() string {
 	b.Helper()
 	var text strings.Builder
@@ -35,8 +35,7 @@ func (b *bench) tree() string {
 	return text.String()
 }
 
-// TestLogStaysShort whatever is done to few files how often: each change is a frame of
-// its own, as where each is synced.
+// TestLogStaysShort whatever is done to a few files: each change is a frame, as if each were synced.
 func TestLogStaysShort(t *testing.T) {
 	rounds := 40_000 // of five frames
 	if testing.Short() {
@@ -110,7 +109,7 @@ func TestLogStaysShort(t *testing.T) {
 	b.down()
 }
 
-// TestOpenCompactsALongLog: one of an earlier version, say.
+// TestOpenCompactsALongLog, for example of an earlier version.
 func TestOpenCompactsALongLog(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -132,8 +131,8 @@ func TestOpenCompactsALongLog(t *testing.T) {
 	}
 }
 
-// rewritten is a layer on another that tells of what has to be told in one, and nothing
-// else of many a frame, closed in order.
+// rewritten returns two closed layers. The top log has many frames, and records that cancel some of the lower
+// layer's.
 func rewritten(t *testing.T) *bench {
 	b := newBench(t)
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))
@@ -164,7 +163,7 @@ func rewritten(t *testing.T) *bench {
 	return b
 }
 
-// TestKilledCompactionLeavesOneWholeLog: at each of its steps.
+// TestKilledCompactionLeavesOneWholeLog at each step.
 func TestKilledCompactionLeavesOneWholeLog(t *testing.T) {
 	b := rewritten(t)
 	before, want := b.log(), b.tree()
@@ -210,10 +209,10 @@ func TestKilledCompactionLeavesOneWholeLog(t *testing.T) {
 	}
 }
 
-// TestCompactionOnAFullDiskChangesNothing.
+// TestCompactionOnAFullDiskChangesNothing simulates the full disk.
 func TestCompactionOnAFullDiskChangesNothing(t *testing.T) {
 	b := rewritten(t)
-	b.must(os.Mkdir(b.layers[1]+"/log.new", 0o700)) // what cannot be removed, or written
+	b.must(os.Mkdir(b.layers[1]+"/log.new", 0o700)) // cannot be removed nor written
 	b.write(b.layers[1]+"/log.new/x", "")
 	before := b.log()
 	if err := layer.Rewrite(b.options()); err == nil {
@@ -226,7 +225,7 @@ func TestCompactionOnAFullDiskChangesNothing(t *testing.T) {
 	b.tree()
 }
 
-// TestCompactedLogHasOneOwner, by whichever of its names he came.
+// TestCompactedLogHasOneOwner, by whichever name it was opened.
 func TestCompactedLogHasOneOwner(t *testing.T) {
 	dir := treetest.Dir(t)
 	o := layer.Options{Lower: filepath.Join(dir, "lower"), Layers: []string{filepath.Join(dir, "layer")}}
@@ -266,7 +265,7 @@ func TestCompactedLogHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestLogIsCompactedWhileMounted and written to, and then the server is killed.
+// TestLogIsCompactedWhileMounted, under writes and a kill.
 func TestLogIsCompactedWhileMounted(t *testing.T) {
 	b := newBench(t)
 	b.up()

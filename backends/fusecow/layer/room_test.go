@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// full is a filesystem with so many files, by which its quota is used up.
+// full returns a filesystem with that many files, which use up its quota.
 func full(t testing.TB, files int) *layer.FS {
 	t.Helper()
 	must := func(err error) {
@@ -40,7 +40,7 @@ func full(t testing.TB, files int) *layer.FS {
 	return f
 }
 
-// refusal is how long it takes to say that there is no room for one more, at best.
+// refusal returns the shortest time in which creating another file fails.
 func refusal(t testing.TB, f *layer.FS) time.Duration {
 	t.Helper()
 	var took []time.Duration
@@ -54,8 +54,8 @@ func refusal(t testing.TB, f *layer.FS) time.Duration {
 	return slices.Min(took)
 }
 
-// TestFullQuotaFailsAtOnce, however many files are known: who has a program that tries again
-// and again would keep all others waiting.
+// TestFullQuotaFailsAtOnce, however many files are known: a program that retries would otherwise block all
+// others.
 func TestFullQuotaFailsAtOnce(t *testing.T) {
 	few, many := refusal(t, full(t, 100)), refusal(t, full(t, 50_000))
 	t.Logf("with 100 files %v, with 50000 %v", few, many)

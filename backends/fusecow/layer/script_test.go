@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestScriptMakesTheSameTreeAsOnDisk plays random changes on a plain
-// directory and on the layer, with a freeze in the middle, an orderly end and a
-// crash after an fsync: each time both trees are equal, and the tree below is as
-// it was.
+// TestScriptMakesTheSameTreeAsOnDisk plays random changes on a plain directory and on the filesystem, with a
+// freeze, a clean remount, and a crash after an fsync. Each time both trees are equal and the lower is
+// unchanged.
 func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
 	seeds, steps := uint64(2), 150
 	if testing.Short() {

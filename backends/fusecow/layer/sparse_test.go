@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A large is a file of the tree below that is not copied, what it must hold, and
-// where it is mounted.
+// A large is a lower file that is too large to copy up, with its expected content and mount.
 type large struct {
 	*bench
 	want []byte
@@ -32,7 +31,7 @@ const largeSize = 1<<20 + 1234
 func newLarge(t *testing.T) *large {
 	t.Helper()
 	l := &large{bench: newBench(t), want: make([]byte, largeSize)}
-	_, _ = rand.NewChaCha8([32]byte{}).Read(l.want) // it never errs
+	_, _ = rand.NewChaCha8([32]byte{}).Read(l.want) // never fails
 	l.must(os.WriteFile(l.lower+"/large", l.want, 0o644))
 	if to, err := os.Create(l.lower + "/other"); true {
 		l.must(err)
@@ -67,7 +66,7 @@ func (l *large) cut(size int) {
 	l.want = append(l.want, make([]byte, max(size-len(l.want), 0))...)[:size]
 }
 
-// check compares the file.
+// check compares the file with its expected content.
 func (l *large) check(when string) {
 	l.Helper()
 	got, err := os.ReadFile(l.path)
@@ -81,7 +80,7 @@ func (l *large) check(when string) {
 	}
 }
 
-// holds is what the layers hold of content, in bytes.
+// holds returns the bytes of content in the layers.
 func (l *large) holds() (sum int64) {
 	l.Helper()
 	for _, path := range l.layers {
@@ -96,8 +95,7 @@ func (l *large) holds() (sum int64) {
 	return sum
 }
 
-// TestChangedByteCostsOneBlock: whatever was written where, in how many layers, after
-// a crash too; what was cut off does not come back.
+// TestChangedByteCostsOneBlock, wherever it is written, in several layers, also after a crash.
 func TestChangedByteCostsOneBlock(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", 123_456)
@@ -134,8 +132,8 @@ func TestChangedByteCostsOneBlock(t *testing.T) {
 	l.sound()
 }
 
-// TestTruncatedContentDoesNotComeBack: a crash forgets what was not synced, but a file
-// that was cut and made longer again does not show what it held.
+// TestTruncatedContentDoesNotComeBack: a crash forgets what was not synced, but never shows the cut content of
+// a file that was extended again.
 func TestTruncatedContentDoesNotComeBack(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", 1)
@@ -146,7 +144,7 @@ func TestTruncatedContentDoesNotComeBack(t *testing.T) {
 	l.check("after a crash")
 }
 
-// TestPunchedHoleReadsAsZeros: none of what is below is seen through it.
+// TestPunchedHoleReadsAsZeros, not as the source.
 func TestPunchedHoleReadsAsZeros(t *testing.T) {
 	l := newLarge(t)
 	punch := func(mode uint32, off, size int) {
@@ -175,7 +173,7 @@ func TestPunchedHoleReadsAsZeros(t *testing.T) {
 	l.check("after a crash")
 }
 
-// TestSparseUpperReportsDataAndHoles: as a file that is whole does.
+// TestSparseUpperReportsDataAndHoles like a whole file.
 func TestSparseUpperReportsDataAndHoles(t *testing.T) {
 	l := newLarge(t)
 	l.cut(3 << 20)
@@ -204,7 +202,7 @@ func TestSparseUpperReportsDataAndHoles(t *testing.T) {
 	l.copies()
 }
 
-// copies compares what programs make of it that look for holes.
+// copies compares copies by programs that look for holes.
 func (l *large) copies() {
 	l.Helper()
 	to := filepath.Dir(l.mount) + "/copy"
@@ -216,8 +214,7 @@ func (l *large) copies() {
 	}
 }
 
-// TestSparseUpperOfAChangedLowerIsStale: what the user made of it since is
-// nobody's to mix with what was changed here.
+// TestSparseUpperOfAChangedLowerIsStale: a mixture with the user's new content would be no file of anybody.
 func TestSparseUpperOfAChangedLowerIsStale(t *testing.T) {
 	l := newLarge(t)
 	l.put("mine", 8192)
@@ -240,7 +237,7 @@ func TestSparseUpperOfAChangedLowerIsStale(t *testing.T) {
 	l.must(os.Chmod(l.path, 0o600))
 }
 
-// TestCopiedSparseUpperIsRefused: a backup that fills holes would hide what is below.
+// TestCopiedSparseUpperIsRefused: a backup that fills holes would hide the source.
 func TestCopiedSparseUpperIsRefused(t *testing.T) {
 	l := newLarge(t)
 	l.put("mine", 8192)
@@ -267,8 +264,7 @@ func TestCopiedSparseUpperIsRefused(t *testing.T) {
 	}
 }
 
-// TestSparseUpperWithoutItsFile: the power went before it was on the disk, so that it is as
-// it was below.
+// TestSparseUpperWithoutItsFile: after a power cut before the file was on the disk, the lower file shows.
 func TestSparseUpperWithoutItsFile(t *testing.T) {
 	l := newLarge(t)
 	before := bytes.Clone(l.want)
@@ -284,7 +280,7 @@ func TestSparseUpperWithoutItsFile(t *testing.T) {
 	l.check("written to again")
 }
 
-// TestSparseUpperSurvivesCompaction: it tells of them too.
+// TestSparseUpperSurvivesCompaction of the log.
 func TestSparseUpperSurvivesCompaction(t *testing.T) {
 	l := newLarge(t)
 	l.put("mine", 8192)
@@ -294,7 +290,7 @@ func TestSparseUpperSurvivesCompaction(t *testing.T) {
 	l.check("rewritten")
 }
 
-// sound: nothing is wrong with the layers.
+// sound checks that the layers have no problems.
 func (b *bench) sound() {
 	b.Helper()
 	found, err := layer.Check(layer.Options{Lower: b.lower, Layers: b.layers}, false)
@@ -304,8 +300,8 @@ func (b *bench) sound() {
 	}
 }
 
-// TestAllocationHidesNoSource of what is below, when the kernel has read it too: ahead of what has
-// been written, or for a backup of the layers.
+// TestAllocationHidesNoSource, even after the kernel has read the allocated space, for readahead or for a
+// backup of the layers.
 func TestAllocationHidesNoSource(t *testing.T) {
 	l := newLarge(t)
 	l.put("x", 100)
@@ -331,7 +327,7 @@ func TestAllocationHidesNoSource(t *testing.T) {
 	l.check("made longer")
 }
 
-// TestHugePagesReportNoHoles: what is written to a byte of one is data up to its end.
+// TestHugePagesReportNoHoles: one written byte makes the whole page data.
 func TestHugePagesReportNoHoles(t *testing.T) {
 	treetest.NeedRoot(t)
 	for huge, want := range map[string]bool{"never": true, "always": false} {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// counted checks that each layer holds, by its log, what its directory does. ext4 takes a block
-// for the map of a file in many pieces when that is written back, which may be after it was counted.
+// counted checks the usage of each layer against its directory. ext4 allocates a block for the map of a
+// fragmented file at writeback, which may be after it was charged.
 func (b *bench) counted() {
 	b.Helper()
 	for i, path := range b.layers {
@@ -27,7 +27,7 @@ func (b *bench) counted() {
 		var want, maps int64
 		b.must(filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.IsDir() && e.Name() == "base" {
-				return filepath.SkipDir // it is no part of the tree
+				return filepath.SkipDir // not a part of the tree
 			}
 			if err == nil && e.Type().IsRegular() {
 				var st vfs.Stat
@@ -46,7 +46,7 @@ func (b *bench) counted() {
 	}
 }
 
-// hold has a filesystem count in the quota at path.
+// hold charges a filesystem to the quota at path.
 func hold(f *layer.FS, path string) error {
 	q, err := quota.Open(path)
 	if err == nil {
@@ -55,7 +55,7 @@ func hold(f *layer.FS, path string) error {
 	return err
 }
 
-// quota has the mounted layers count in one of the test's.
+// quota charges the mounted layers to a new quota.
 func (b *bench) quota(most quota.Usage) *quota.Quota {
 	b.Helper()
 	path := filepath.Dir(b.mount) + "/quota"
@@ -67,7 +67,7 @@ func (b *bench) quota(most quota.Usage) *quota.Quota {
 	return q
 }
 
-// fill writes to the end of a file until that is refused, and answers with how much.
+// fill appends to a file until that fails, and returns the bytes written.
 func (b *bench) fill(name string, step int) (sum int64) {
 	b.Helper()
 	f, err := os.OpenFile(b.mount+"/"+name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -88,8 +88,8 @@ func (b *bench) fill(name string, step int) (sum int64) {
 	}
 }
 
-// A quota ends at the block, whatever the size of the writes, and an overwrite, a hole and
-// a deletion cost nothing.
+// TestQuotaIsExact to the block, whatever the size of the writes. Overwriting, holes and deletions cost
+// nothing.
 func TestQuotaIsExact(t *testing.T) {
 	b := newBench(t)
 	b.write(b.lower+"/base", string(make([]byte, 1<<20)))
@@ -125,7 +125,7 @@ func TestQuotaIsExact(t *testing.T) {
 		}
 		b.must(os.Remove(b.mount + "/file"))
 	}
-	b.sync() // else it may be there again
+	b.sync() // otherwise it may be back
 	b.again(true)
 	top, err := quota.OfLayer(b.layers[0], 0)
 	b.must(err)
@@ -136,7 +136,7 @@ func TestQuotaIsExact(t *testing.T) {
 	b.counted()
 }
 
-// What is promised with fallocate(2) can be written when all is full.
+// TestQuotaCountsPreallocation: space from fallocate(2) can be written when the quota is full.
 func TestQuotaCountsPreallocation(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -156,7 +156,7 @@ func TestQuotaCountsPreallocation(t *testing.T) {
 	}
 }
 
-// Of pages that are written back the kernel takes one answer for all: where some find no room, it says so.
+// TestQuotaRefusesMappedPages: the kernel gets one error for all pages of a writeback.
 func TestQuotaRefusesMappedPages(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -182,7 +182,7 @@ func TestQuotaRefusesMappedPages(t *testing.T) {
 	b.must(unix.Munmap(pages))
 }
 
-// What was allocated beyond the end of a file counts for as long as the file is not cut.
+// TestQuotaCountsSpaceBeyondTheEnd of a file until that is truncated.
 func TestQuotaCountsSpaceBeyondTheEnd(t *testing.T) {
 	b := newBench(t)
 	b.up()
@@ -197,8 +197,7 @@ func TestQuotaCountsSpaceBeyondTheEnd(t *testing.T) {
 	}
 }
 
-// Nodes are new ones, and those of the tree below that were changed; a name goes however
-// full it is.
+// TestQuotaCountsInodes: new ones, and lower ones that were changed. Names can be removed when it is full.
 func TestQuotaCountsInodes(t *testing.T) {
 	b := newBench(t)
 	for i := range 3 {
@@ -207,7 +206,7 @@ func TestQuotaCountsInodes(t *testing.T) {
 	b.up()
 	q := b.quota(quota.Usage{Inodes: 4})
 	b.must(os.Chmod(b.mount+"/0", 0o600))
-	b.must(os.Mkdir(b.mount+"/dir", 0o755)) // and the root has changed
+	b.must(os.Mkdir(b.mount+"/dir", 0o755)) // also changes the root
 	b.must(os.Symlink("there", b.mount+"/link"))
 	for what, err := range map[string]error{
 		"a file":                   os.WriteFile(b.mount+"/more", nil, 0o644),
@@ -230,14 +229,14 @@ func TestQuotaCountsInodes(t *testing.T) {
 	}
 }
 
-// Where nodes alone are limited, what was removed and its content make no difference.
+// TestInodeQuotaCountsNoBytes, nor removed content.
 func TestInodeQuotaCountsNoBytes(t *testing.T) {
 	b := newBench(t)
 	b.up()
 	b.quota(quota.Usage{Inodes: 3})
 	for range 3 {
 		b.write(b.mount+"/large", string(make([]byte, 1<<20)))
-		b.must(treetest.Open(b, b.mount+"/large").Sync()) // the log has heard of it
+		b.must(treetest.Open(b, b.mount+"/large").Sync()) // the log records it
 		b.must(os.Remove(b.mount + "/large"))
 	}
 }

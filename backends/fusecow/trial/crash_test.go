@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKillAtAnyMomentLosesNothingSynced kills the server, again and again, while
-// files are made, lengthened, renamed and removed, and layers frozen: what is left has
-// nothing wrong with it and can be mounted, and each fsync that returned is in it.
+// TestKillAtAnyMomentLosesNothingSynced kills the server, again and again, while files are created, extended,
+// renamed and removed, and layers frozen. Each time the layers have no problems, can be mounted, and have
+// everything whose fsync returned.
 func TestKillAtAnyMomentLosesNothingSynced(t *testing.T) {
 	rounds, seed := 25, uint64(time.Now().UnixNano())
 	if testing.Short() {
@@ -51,11 +51,11 @@ func TestKillAtAnyMomentLosesNothingSynced(t *testing.T) {
 			h.freeze()
 			time.Sleep(time.Duration(rnd.IntN(30)) * time.Millisecond)
 		}
-		// Every other round has seen an fsync end, however busy the machine is.
+		// Every other round lets an fsync complete, however busy the machine.
 		for before := int64(round); round%2 == 0 && acknowledged() <= before; time.Sleep(time.Millisecond) {
 		}
 		for began := time.Now(); acknowledged() <= int64(round) && time.Since(began) < 20*time.Second; {
-			time.Sleep(time.Millisecond) // a busy machine has not come to an fsync yet
+			time.Sleep(time.Millisecond) // a busy machine may not have reached an fsync
 		}
 		h.must(h.server.Process.Kill())
 		all.Wait()
@@ -72,17 +72,17 @@ func TestKillAtAnyMomentLosesNothingSynced(t *testing.T) {
 	}
 }
 
-// A syncer makes and syncs files in a directory of its own until the mount is dead.
+// A syncer creates and syncs files in a directory of its own until the mount is dead.
 type syncer struct {
 	dir    string
 	rnd    *rand.Rand
 	next   int
-	synced map[string][]byte // what must be there, to this length at least
-	// acknowledged are the calls of fsync(2) that returned nil, ever.
+	synced map[string][]byte // files that must exist, with their minimum sizes
+	// acknowledged counts the calls of fsync(2) that returned nil.
 	acknowledged atomic.Int64
 }
 
-// work ends with the first error, as which a dead mount shows.
+// work ends at the first error, which a dead mount causes.
 func (w *syncer) work() {
 	for {
 		w.next++
@@ -95,7 +95,7 @@ func (w *syncer) work() {
 				return
 			}
 			if w.rnd.IntN(3) == 0 {
-				delete(w.synced, old) // it may be gone from here on
+				delete(w.synced, old) // may be gone from here on
 				if os.Remove(w.dir+"/"+old) != nil {
 					return
 				}
@@ -105,7 +105,7 @@ func (w *syncer) work() {
 	}
 }
 
-// made makes a file by the way of programs that want all of it or nothing.
+// made creates a file atomically: write, sync, rename.
 func (w *syncer) made(name string) error {
 	data := bytes.Repeat([]byte{byte(w.next)}, w.rnd.IntN(20_000)+1)
 	f, err := os.Create(w.dir + "/new-" + name)
@@ -143,7 +143,7 @@ func syncDir(path string) error {
 	return unix.Fsync(fd)
 }
 
-// lengthened writes behind the end of a file that is there.
+// lengthened appends to an existing file.
 func (w *syncer) lengthened(name string) error {
 	f, err := os.OpenFile(w.dir+"/"+name, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -162,7 +162,7 @@ func (w *syncer) lengthened(name string) error {
 	return nil
 }
 
-// check reads all that must be there.
+// check reads everything that must exist.
 func (w *syncer) check() error {
 	for name, want := range w.synced {
 		got, err := os.ReadFile(w.dir + "/" + name)

@@ -17,15 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFilesMatchAModel does random operations on files of the mount and on
-// those of a plain directory, two models at once, and compares both with what the
-// files must hold after each of them. Meanwhile layers are frozen; between rounds
-// the tree is saved, rolled back, mounted anew, and its server killed.
+// TestFilesMatchAModel does random operations on files of the mount and of a plain directory, with two models
+// at once, and compares both with the models after each operation. Layers are frozen meanwhile; between rounds
+// the tree is saved, rolled back, remounted, and its server killed.
 //
-// SNAPFS_FSX_SEED and SNAPFS_FSX_OPS choose the seed and how many operations; a
-// difference prints both, and the operations that had to do with it. What runs at
-// once, runs as it likes: a seed gives the same operations, not the same moments.
-// `make fsx` does a million of each of some seeds.
+// SNAPFS_FSX_SEED and SNAPFS_FSX_OPS set the seed and the number of operations. A difference prints both, and
+// the operations that concern it. The operations run concurrently, so a seed gives the same operations but not
+// the same timing. `make fsx` runs a million of them for each of some seeds.
 func TestFilesMatchAModel(t *testing.T) {
 	usual := uint64(10_000)
 	if testing.Short() {
@@ -34,7 +32,7 @@ func TestFilesMatchAModel(t *testing.T) {
 	seed, most := number(t, "SNAPFS_FSX_SEED", uint64(time.Now().Unix())), number(t, "SNAPFS_FSX_OPS", usual)
 	t.Logf("SNAPFS_FSX_SEED=%d SNAPFS_FSX_OPS=%d", seed, most)
 	x := newExerciser(newHost(t), seed)
-	if x.whole = 1; x.rnd.IntN(3) == 0 { // else nothing is copied
+	if x.whole = 1; x.rnd.IntN(3) == 0 { // otherwise nothing is copied whole
 		x.whole = 64 << 20
 	}
 	defer x.closeAll()
@@ -63,17 +61,17 @@ func number(t *testing.T, env string, otherwise uint64) uint64 {
 	return n
 }
 
-// An exerciser is a mount and the models in it.
+// An exerciser is a mount with its models.
 type exerciser struct {
 	*host
 	rnd    *rand.Rand
 	models []*model
 	states []state
-	counts map[string]int // how often what was done between rounds
-	merged []string       // layers that others stand for, and that the server may have open
+	counts map[string]int // number of each action between rounds
+	merged []string       // replaced layers that the server may have open
 }
 
-// A state is a stack of frozen layers, and what it holds.
+// A state is a stack of frozen layers, with its content.
 type state struct {
 	stack
 	models []saved
@@ -118,7 +116,7 @@ func (x *exerciser) closeAll() {
 	}
 }
 
-// each calls do with all models at once.
+// each calls do with all models concurrently.
 func (x *exerciser) each(do func(m *model) error) error {
 	errs := make([]error, len(x.models))
 	var all sync.WaitGroup
@@ -133,7 +131,7 @@ func (x *exerciser) each(do func(m *model) error) error {
 	return errors.Join(errs...)
 }
 
-// round does some operations, compares, and does one thing to the whole.
+// round does some operations, compares, and does one action to the whole tree.
 func (x *exerciser) round() error {
 	steps, freeze := 50+x.rnd.IntN(900), x.rnd.IntN(4) == 0
 	all, total := ops(), 0
@@ -167,7 +165,7 @@ func (x *exerciser) round() error {
 	return x.between()
 }
 
-// loosen: what was not synced may be as it was when a layer was frozen.
+// loosen allows unsynced files to be as they were when a layer was frozen.
 func (m *model) loosen() {
 	m.note(0, 0, 0, "a freeze meanwhile")
 	for _, f := range m.files {
@@ -175,7 +173,7 @@ func (m *model) loosen() {
 	}
 }
 
-// between does one thing to the whole, and compares.
+// between does one action to the whole tree, and compares.
 func (x *exerciser) between() error {
 	todo := []struct {
 		what string
@@ -209,7 +207,7 @@ func (x *exerciser) between() error {
 	return nil
 }
 
-// freezeSaved freezes all that there is, to come back to.
+// freezeSaved freezes everything as a state to return to.
 func (x *exerciser) freezeSaved() error {
 	if err := x.syncMount(); err != nil {
 		return err
@@ -228,7 +226,7 @@ func (x *exerciser) freezeSaved() error {
 	return nil
 }
 
-// syncMount has the kernel tell of mapped pages.
+// syncMount makes the kernel write back mapped pages.
 func (x *exerciser) syncMount() error {
 	fd, err := unix.Open(x.mount, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -253,8 +251,8 @@ func (x *exerciser) mountAnew() error {
 	return nil
 }
 
-// rollBack goes on from one of the states, and deletes the layers that none needs. Mounted: with all
-// that the kernel keeps, and without what is open, of which the models know nothing in another state.
+// rollBack returns to a saved state and deletes layers that no state needs. If mounted, with a warm kernel
+// cache, but without open files, which the models know only in the present state.
 func (x *exerciser) rollBack(mounted bool) error {
 	x.closeAll()
 	if !mounted {
@@ -285,12 +283,12 @@ func (x *exerciser) rollBack(mounted bool) error {
 	return nil
 }
 
-// merge makes one layer of some that lie between two states, while they are mounted.
+// merge merges layers between two states while they are mounted.
 func (x *exerciser) merge() error {
 	for range 50 {
 		from := x.rnd.IntN(len(x.layers))
 		to := from + 2 + x.rnd.IntN(4)
-		if to < len(x.layers) && x.isOne(from, to) { // the last one is being written to
+		if to < len(x.layers) && x.isOne(from, to) { // the last layer is being written to
 			return x.mergeOne(from, to)
 		}
 	}
@@ -298,7 +296,7 @@ func (x *exerciser) merge() error {
 	return nil
 }
 
-// isOne reports whether no state ends or branches off between some layers.
+// isOne reports whether no state ends or branches between some layers.
 func (x *exerciser) isOne(from, to int) bool {
 	old := x.layers[from:to]
 	return !slices.ContainsFunc(x.states, func(s state) bool {
@@ -326,7 +324,7 @@ func (x *exerciser) mergeOne(from, to int) error {
 	return nil
 }
 
-// replace puts a layer in the place of others where a stack has them.
+// replace replaces layers in the stack by a merged one.
 func (s *stack) replace(old []string, layer string) {
 	from := slices.Index(s.layers, old[0])
 	if from < 0 {
@@ -345,7 +343,7 @@ func (s *stack) replace(old []string, layer string) {
 	*s = next
 }
 
-// crashSynced: what was synced is all there.
+// crashSynced kills the server after a sync: everything is there.
 func (x *exerciser) crashSynced() error {
 	err := x.syncMount()
 	for _, m := range x.models {
@@ -365,7 +363,7 @@ func (x *exerciser) crashSynced() error {
 	return nil
 }
 
-// crash: of what was not synced some is there.
+// crash kills the server: some of what was not synced is there.
 func (x *exerciser) crash() error {
 	x.kill()
 	x.closeAll()
@@ -373,7 +371,7 @@ func (x *exerciser) crash() error {
 	return x.each((*model).adopt)
 }
 
-// adopt looks at what a crash left, and takes it over.
+// adopt takes over into the model what a crash has left.
 func (m *model) adopt() error {
 	found, err := m.look()
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// An event is an operation that was done: on a file, from a byte on up to another;
-// on all files where file is 0.
+// An event is an operation on the bytes [from, to) of a file, or on all files if file is 0.
 type event struct {
 	n, file, from, to int
 	what              string
@@ -17,13 +16,13 @@ type event struct {
 
 const remembered = 5000
 
-// A history is the last operations.
+// A history has the last operations.
 type history struct {
 	ring [remembered]event
 	n    int
 }
 
-// note remembers an operation.
+// note records an operation.
 func (m *model) note(file, from, to int, what string, args ...any) {
 	if len(args) > 0 {
 		what = fmt.Sprintf(what, args...)
@@ -32,8 +31,7 @@ func (m *model) note(file, from, to int, what string, args ...any) {
 	m.history.n++
 }
 
-// tell prints those of the last operations that have to do with a difference: that
-// touched the byte or the file it is about, or everything.
+// tell prints the last operations that touched the byte or the file of a difference, or everything.
 func (m *model) tell(err error) string {
 	var d *difference
 	if !errors.As(err, &d) {

@@ -33,9 +33,8 @@ const (
 	placesEnv = "SNAPFS_TEST_TRIAL_PLACES"
 )
 
-// TestMain runs the tests in a mount namespace that ends with them. A mount is
-// served by a process of its own, which can be killed, and which maps none of its
-// own files.
+// TestMain runs the tests in a mount namespace that ends with them. Each mount has a server process, which can
+// be killed and which maps none of its own files.
 func TestMain(m *testing.M) {
 	if what := os.Getenv(serveEnv); what != "" {
 		os.Exit(status(serve(strings.Split(what, "\n"))))
@@ -68,24 +67,23 @@ func status(err error) int {
 	return 0
 }
 
-// self is this program, with another variable, to be killed when this one is.
+// self returns a command that runs this program with more variables, and is killed with this process.
 func self(env ...string) *exec.Cmd {
-	runtime.LockOSThread() // the signal comes when the thread ends
+	runtime.LockOSThread() // the signal is sent when the thread ends
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// A goTo is what a server is told to do: to freeze, or to go on with another stack.
+// A goTo is a command to a server: to freeze, or to switch to another stack.
 type goTo struct {
 	Freeze string   `json:"freeze,omitempty"`
 	Layers []string `json:"layers,omitempty"`
 	Places []int    `json:"places,omitempty"`
 }
 
-// serve mounts what[1:] at what[0], does what it is told, line by line, and
-// ends in order with its input.
+// serve mounts what[1:] at what[0], executes commands line by line, and exits cleanly at the end of its input.
 func serve(what []string) error {
 	whole, err := strconv.ParseInt(os.Getenv(wholeEnv), 10, 64)
 	if err != nil {
@@ -136,13 +134,13 @@ func serve(what []string) error {
 	return f.Close()
 }
 
-// A stack is layers and the places that they have, or nil for one each.
+// A stack is layers with their indexes; nil means one each.
 type stack struct {
 	layers []string
 	places []int
 }
 
-// place is the last that one of the layers has.
+// place returns the highest index of a layer.
 func (s *stack) place(i int) int {
 	if s.places == nil {
 		return i
@@ -150,7 +148,7 @@ func (s *stack) place(i int) int {
 	return s.places[i]
 }
 
-// above is the stack with one more layer on top, which shares nothing with it.
+// above returns a copy of the stack with one more layer.
 func (s *stack) above(layer string) stack {
 	next := stack{layers: append(slices.Clone(s.layers), layer)}
 	if s.places != nil {
@@ -159,20 +157,19 @@ func (s *stack) above(layer string) stack {
 	return next
 }
 
-// A host is a tree with layers above it, mounted by a process of its own.
+// A host is a lower with layers, mounted by a server process.
 type host struct {
 	testing.TB
 	dir, lower, mount string
 	stack
-	made   int // layers, ever
+	made   int // number of layers ever created
 	whole  int64
 	server *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Reader
 }
 
-// newHost has an empty tree below and one layer that is not there yet, and is not
-// mounted.
+// newHost returns an unmounted host with an empty lower and one layer that does not exist yet.
 func newHost(t testing.TB) *host {
 	t.Helper()
 	treetest.NeedRoot(t)
@@ -200,8 +197,8 @@ func (h *host) nextLayer() string {
 	return filepath.Join(h.dir, fmt.Sprintf("layer%d", h.made))
 }
 
-// up mounts what has nothing wrong with it, however it was left. A server in which
-// the detector finds a race ends at once.
+// up checks the layers and mounts them, whatever state they were left in. A server in which the race detector
+// fires exits at once.
 func (h *host) up() {
 	h.Helper()
 	if logfile.IsLayer(h.layers[len(h.layers)-1]) {
@@ -232,7 +229,7 @@ func (h *host) hear(want string) {
 	}
 }
 
-// freeze puts one more layer on top while all is mounted.
+// freeze adds a layer while the tree is mounted.
 func (h *host) freeze() {
 	h.Helper()
 	next := h.nextLayer()
@@ -240,7 +237,7 @@ func (h *host) freeze() {
 	h.stack = h.above(next)
 }
 
-// goOn goes on with another stack while all is mounted.
+// goOn switches to another stack while the tree is mounted.
 func (h *host) goOn(s stack) {
 	h.Helper()
 	h.tell(goTo{Layers: s.layers, Places: s.places})
@@ -253,7 +250,7 @@ func (h *host) tell(what goTo) {
 	h.hear("done\n")
 }
 
-// down unmounts in order.
+// down unmounts cleanly.
 func (h *host) down() {
 	h.Helper()
 	err := errors.Join(h.in.Close(), h.server.Wait())
@@ -261,8 +258,7 @@ func (h *host) down() {
 	h.must(err)
 }
 
-// kill ends the server as a crash does, where there is one, and takes the dead
-// mount away.
+// kill kills the server, if there is one, and removes the dead mount.
 func (h *host) kill() {
 	h.Helper()
 	if h.server == nil {
@@ -271,7 +267,7 @@ func (h *host) kill() {
 	h.must(h.server.Process.Kill())
 	_ = h.server.Wait()
 	h.server = nil
-	// It may have ended before it mounted.
+	// The server may have ended before it mounted.
 	if err := unix.Unmount(h.mount, unix.MNT_DETACH); err != nil && err != unix.EINVAL {
 		h.Error(err)
 	}

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const maxMaps = 2 // of one file
+const maxMaps = 2 // per file
 
-// mapping answers with one that there is, or a new one.
+// mapping returns an existing mapping or a new one.
 func (m *model) mapping(f *file) ([2][]byte, error) {
 	if len(f.maps) > 0 && (len(f.maps) == maxMaps || m.rnd.IntN(3) > 0) {
 		return f.maps[m.rnd.IntN(len(f.maps))], nil
@@ -28,7 +28,7 @@ func (m *model) mapping(f *file) ([2][]byte, error) {
 	return maps, err
 }
 
-// span is a part of a file that is there.
+// span returns a random range of a file.
 func (m *model) span(f *file) (at, end int) {
 	at = m.place(f)
 	if at >= len(f.data) {

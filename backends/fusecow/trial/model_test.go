@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pair is one thing twice: in the filesystem under trial, and on the plain disk.
+// A pair is one thing twice: on the tested filesystem and on the plain disk.
 type pair [2]int
 
 const (
@@ -25,39 +25,38 @@ const (
 
 const (
 	maxSize  = 160 << 10 // of a file
-	maxOpen  = 4         // handles of one file
-	maxFiles = 24        // with and without a name, of one model
+	maxOpen  = 4         // handles per file
+	maxFiles = 24        // per model, with and without a name
 )
 
-// A file is what an inode must be.
+// A file is the expected state of an inode.
 type file struct {
 	number int
 	data   []byte
 	names  int
 	open   []pair
-	maps   [][2][]byte // shared, of maxSize bytes, from the beginning on
-	// mapped: pages of it may be dirty.
+	maps   [][2][]byte // shared, maxSize bytes from the start of the file
+	// mapped: some of its pages may be dirty.
 	mapped bool
-	// touched: not all of it was synced since it was last changed; loose: and what
-	// it holds after a crash is not one of two states.
+	// touched: some changes are not synced. loose: after a crash it may be neither the old nor the new state.
 	touched, loose bool
 	synced         []byte
 }
 
-// A model is a directory of files in memory, and the same on both sides.
+// A model is a directory of files in memory, with a pair of real directories.
 type model struct {
 	seed  uint64
 	rnd   *rand.Rand
-	dirs  [2]string // on both sides
+	dirs  [2]string // the pair of directories
 	names map[string]*file
-	files []*file // which have a name or are open
+	files []*file // files with a name or open
 	next  int
-	// Names that were touched since the last fsync, and what names there were then.
+	// Names that were changed since the last fsync, and the names at that time.
 	renamed map[string]bool
 	before  map[string]*file
 	history history
 	pool    []byte
-	done    int // operations
+	done    int // number of operations
 }
 
 func newModel(seed uint64, dirs [2]string) *model {
@@ -65,11 +64,11 @@ func newModel(seed uint64, dirs [2]string) *model {
 		seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), dirs: dirs, pool: make([]byte, 4*maxSize),
 		names: map[string]*file{}, renamed: map[string]bool{}, before: map[string]*file{},
 	}
-	_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(m.pool) // it never errs
+	_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(m.pool) // never fails
 	return m
 }
 
-// slots are all names there can be, in two directories.
+// slots returns all possible names, in two directories.
 func slots() (all []string) {
 	for _, dir := range []string{"x", "y"} {
 		for _, name := range "abcdef" {
@@ -81,8 +80,7 @@ func slots() (all []string) {
 
 func (m *model) path(side int, name string) string { return filepath.Join(m.dirs[side], name) }
 
-// populate has the first files: some with content, some with holes, one with two
-// names.
+// populate creates the first files: some with content, some with holes, one with two names.
 func (m *model) populate() {
 	for i, name := range slots()[:8] {
 		f := m.newFile()
@@ -116,7 +114,7 @@ func (m *model) unname(name string) {
 	m.settle(f)
 }
 
-// settle forgets a file that nothing leads to any more.
+// settle drops a file without names, handles and mappings.
 func (m *model) settle(f *file) {
 	if f.names == 0 && len(f.open) == 0 {
 		for len(f.maps) > 0 {
@@ -126,11 +124,10 @@ func (m *model) settle(f *file) {
 	}
 }
 
-// fill takes bytes from a pool: each of them by itself is slow under the detector.
+// fill takes bytes from a pool, because generating each is slow under the race detector.
 func (m *model) fill(b []byte) { copy(b, m.pool[m.rnd.IntN(len(m.pool)-len(b)):]) }
 
-// write makes one side what the model says, in an empty directory or one that has
-// only the two directories.
+// write writes the model to one directory, which is empty or has the two subdirectories only.
 func (m *model) write(side int) error {
 	first := map[*file]string{}
 	for _, name := range slices.Sorted(maps.Keys(m.names)) {
@@ -149,7 +146,7 @@ func (m *model) write(side int) error {
 	return nil
 }
 
-// writeHoles leaves out pages of zeros.
+// writeHoles skips pages of zeros.
 func writeHoles(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -172,7 +169,7 @@ var zeros [maxSize]byte
 
 func zero(b []byte) bool { return bytes.Equal(b, zeros[:len(b)]) }
 
-// again makes the plain side anew.
+// again recreates the plain directory.
 func (m *model) again() error {
 	for _, dir := range []string{"x", "y"} {
 		path := m.path(plain, dir)
@@ -186,7 +183,7 @@ func (m *model) again() error {
 	return m.write(plain)
 }
 
-// A saved is what a model held.
+// A saved is the state of a model at a time.
 type saved struct {
 	names map[string]int
 	data  map[int][]byte
@@ -200,8 +197,7 @@ func (m *model) save() saved {
 	return s
 }
 
-// restore makes the model hold what it held, and the plain side too. Nothing may be
-// open.
+// restore restores the model and the plain directory. No file may be open.
 func (m *model) restore(s saved) error {
 	m.names, m.files = map[string]*file{}, nil
 	files := map[int]*file{}
@@ -221,7 +217,7 @@ func (m *model) restore(s saved) error {
 	return m.again()
 }
 
-// settled: all that was done so far is on the disk.
+// settled marks everything as synced.
 func (m *model) settled() {
 	clear(m.renamed)
 	m.before = maps.Clone(m.names)
@@ -230,8 +226,7 @@ func (m *model) settled() {
 	}
 }
 
-// touch is called before a file changes. Loose: in a way that a crash may take back
-// in part.
+// touch is called before a file changes; loose means that a crash may undo part of the change.
 func (f *file) touch(loose bool) {
 	if !f.touched {
 		f.synced = bytes.Clone(f.data)
@@ -239,7 +234,7 @@ func (f *file) touch(loose bool) {
 	f.touched, f.loose = true, f.loose || loose
 }
 
-// closeAll lets go of everything.
+// closeAll closes all handles and mappings.
 func (m *model) closeAll() {
 	for _, f := range slices.Clone(m.files) {
 		for len(f.maps) > 0 {
@@ -267,16 +262,16 @@ func (m *model) unmapFirst(f *file) {
 	f.maps = f.maps[1:]
 }
 
-// A difference is what a trial ends with.
+// A difference is the failure of a trial.
 type difference struct {
 	file *file
-	at   int // -1: all of it
+	at   int // -1 means the whole file
 	what string
 }
 
 func (d *difference) Error() string { return d.what }
 
-// differ says where two contents differ.
+// differ returns the first difference of two contents.
 func (m *model) differ(f *file, off int, got, want []byte, what string) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -297,7 +292,7 @@ func (m *model) differ(f *file, off int, got, want []byte, what string) error {
 		what, n, off+at, got[at:min(at+8, len(got))], want[at:min(at+8, len(want))])}
 }
 
-// compare looks at everything on both sides.
+// compare compares everything on both sides.
 func (m *model) compare() error {
 	for side, what := range []string{"the mount", "the plain directory"} {
 		ids := map[*file]uint64{}
@@ -332,7 +327,7 @@ func (m *model) compare() error {
 	return nil
 }
 
-// compareNames looks at a directory.
+// compareNames compares a directory.
 func (m *model) compareNames(side int, dir string) error {
 	list, err := os.ReadDir(m.path(side, dir))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slot is one of the names.
+// slot returns a random name.
 func (m *model) slot() string {
 	all := slots()
 	return all[m.rnd.IntN(len(all))]
@@ -43,10 +43,10 @@ func (m *model) drop(f *file) error {
 	return nil
 }
 
-// room says whether there may be one more file.
+// room reports whether another file may be created.
 func (m *model) room() bool { return len(m.files) < maxFiles }
 
-// create makes a file, or opens and cuts the one that has its name.
+// create creates a file, or opens and truncates the existing one.
 func (m *model) create(*file) error {
 	name := m.slot()
 	f := m.names[name]
@@ -84,7 +84,7 @@ func (m *model) create(*file) error {
 	return nil
 }
 
-// tmpfile makes a file that has no name, and gives it one or not.
+// tmpfile creates a file without a name, and may link it.
 func (m *model) tmpfile(*file) error {
 	if !m.room() {
 		return nil
@@ -107,7 +107,7 @@ func (m *model) tmpfile(*file) error {
 	return m.linkOpen(f, m.slot())
 }
 
-// linkOpen gives a file that is open a name.
+// linkOpen links an open file.
 func (m *model) linkOpen(f *file, name string) error {
 	err := both(func(side int) error {
 		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.open[0][side]), unix.AT_FDCWD, m.path(side, name), unix.AT_SYMLINK_FOLLOW)
@@ -133,8 +133,7 @@ func (m *model) link(*file) error {
 	return nil
 }
 
-// noneOr accepts that both refused: ENOENT where the name is not there, EEXIST where
-// the other is.
+// noneOr accepts that both sides refuse: ENOENT for a missing source, EEXIST for an existing target.
 func (m *model) noneOr(err error, name, other string) error {
 	switch {
 	case errors.Is(err, unix.ENOENT) && m.names[name] == nil, errors.Is(err, unix.EEXIST) && m.names[other] != nil:
@@ -184,7 +183,7 @@ func (m *model) rename(*file) error {
 	return nil
 }
 
-// keep takes back that a file was forgotten, when it had no name for a moment.
+// keep restores a file that was dropped while it had no name.
 func (m *model) keep(f *file) {
 	for _, o := range m.files {
 		if o == f {

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An op is an operation and how often it is done.
+// An op is an operation and its relative frequency.
 type op struct {
 	weight int
 	what   string
 	do     func(*model, *file) error
 }
 
-// ops are all of them. Those beneath are about a file that has been chosen, and what
-// is about names chooses its own.
+// ops returns all operations. The nested ones act on a chosen file; those on names choose their own.
 func ops() []op {
 	return []op{
 		{16, "read", (*model).read},
@@ -74,7 +73,7 @@ func (m *model) step(all []op, total int) error {
 	return fmt.Errorf("%s of file %d: %w", all[i].what, f.number, err)
 }
 
-// both does something on both sides, which must answer alike.
+// both does something on both sides, which must agree.
 func both(do func(side int) error) error {
 	var errs [2]error
 	for side := range errs {
@@ -94,14 +93,14 @@ func both(do func(side int) error) error {
 	return errs[plain]
 }
 
-// A disagree is that the two sides answered with errors that are not the same.
+// A disagree means that the two sides returned different errors.
 type disagree struct{ errs [2]error }
 
 func (d *disagree) Error() string {
 	return fmt.Sprintf("the mount answers %v, the plain disk %v", d.errs[tried], d.errs[plain])
 }
 
-// refused is nil for an operation that both sides refuse alike.
+// refused returns nil if both sides refused an operation with the same error.
 func refused(err error) error {
 	var d *disagree
 	if errors.As(err, &d) {
@@ -110,7 +109,7 @@ func refused(err error) error {
 	return nil
 }
 
-// handle opens a file, or answers with a handle that there is.
+// handle opens a file, or returns an open handle.
 func (m *model) handle(f *file) (pair, error) {
 	if len(f.open) > 0 && (f.names == 0 || len(f.open) == maxOpen || m.rnd.IntN(4) > 0) {
 		return f.open[m.rnd.IntN(len(f.open))], nil
@@ -118,7 +117,7 @@ func (m *model) handle(f *file) (pair, error) {
 	return m.openAt(f, 0)
 }
 
-// openAt opens a file by one of its names, or by what has it open or mapped.
+// openAt opens a file by one of its names, or through a handle or mapping.
 func (m *model) openAt(f *file, flags int) (pair, error) {
 	fds := pair{-1, -1}
 	var name string
@@ -143,7 +142,7 @@ func (m *model) openAt(f *file, flags int) (pair, error) {
 	return fds, nil
 }
 
-// size is a number up to most, small ones more often.
+// size returns a number up to most; small ones are more frequent.
 func (m *model) size(most int) int {
 	if most <= 0 {
 		return 0
@@ -159,7 +158,7 @@ func (m *model) size(most int) int {
 	return m.rnd.IntN(min(most, 6000)) + 1
 }
 
-// place is an offset in a file or a little behind its end, often that of a page.
+// place returns an offset in a file or slightly beyond its end, often at a page boundary.
 func (m *model) place(f *file) int {
 	at := m.rnd.IntN(min(len(f.data)+9000, maxSize-1))
 	switch m.rnd.IntN(5) {
@@ -218,7 +217,7 @@ func (m *model) put(f *file, at int) error {
 	return err
 }
 
-// resize cuts or lengthens what a file must hold.
+// resize sets the expected size of a file.
 func (f *file) resize(size int) {
 	if size <= len(f.data) {
 		f.data = f.data[:size]
@@ -269,7 +268,7 @@ func (m *model) fallocate(f *file) error {
 	return nil
 }
 
-// seek: there is no data in a hole, and what is not a hole has an end.
+// seek checks that holes have no data, and that data ends.
 func (m *model) seek(f *file) error {
 	fds, err := m.handle(f)
 	if err != nil {
@@ -300,8 +299,7 @@ func (m *model) seek(f *file) error {
 	return nil
 }
 
-// flush has the kernel tell of mapped pages, which it does not do by itself before
-// it asks where data is.
+// flush makes the kernel write back mapped pages, which it does not do before SEEK_DATA.
 func (m *model) flush(f *file, fds pair) error {
 	if !f.mapped {
 		return nil
@@ -382,8 +380,7 @@ func (m *model) fsync(f *file) error {
 		return err
 	}
 	f.mapped = false
-	// The log has heard of all names, and of the sizes of all files; the content of
-	// others is there but for mapped pages.
+	// The log then has all names and sizes; the content is complete except for mapped pages.
 	mapped := m.mappedFiles()
 	m.settled()
 	for _, o := range mapped {

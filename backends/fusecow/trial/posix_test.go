@@ -13,9 +13,8 @@ import (
 	"testing"
 )
 
-// TestPOSIX runs all of pjdfstest on the mount, as SNAPFS_PJDFSTEST names it: each
-// case passes that is not listed with its reason in testdata, and none of those does.
-// `make posix` gets the suite and calls this.
+// TestPOSIX runs pjdfstest, at SNAPFS_PJDFSTEST, on the mount. Each case must pass unless testdata lists it
+// with a reason, and must fail if it is listed. `make posix` downloads the suite and runs this.
 func TestPOSIX(t *testing.T) {
 	suite := os.Getenv("SNAPFS_PJDFSTEST")
 	if suite == "" {
@@ -59,8 +58,7 @@ func TestPOSIX(t *testing.T) {
 	}
 }
 
-// remounter is a directory with a mount(8) that looks for no program of the type,
-// which is one of ours and has none.
+// remounter returns a directory with a mount(8) that does not look for a helper program of our filesystem type.
 func remounter(h *host) string {
 	h.Helper()
 	dir := h.TempDir()
@@ -70,7 +68,7 @@ func remounter(h *host) string {
 	return dir
 }
 
-// reasons reads a list of names with a reason each.
+// reasons reads a list of names, each with a reason.
 func reasons(h *host, path string) map[string]string {
 	h.Helper()
 	text, err := os.ReadFile(path)
