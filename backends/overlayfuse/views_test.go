@@ -21,15 +21,15 @@ import (
 
 // The files that fill creates in either view.
 var (
-	commonFiles = []string{"small", "dir/small"}
-	apartFiles  = []string{"attr", "dir/large", "dir/marked/small", "dir/marked/two", "one"}
+	cachedFiles   = []string{"small", "dir/small"}
+	uncachedFiles = []string{"attr", "dir/large", "dir/marked/small", "dir/marked/two", "one"}
 )
 
 // fill creates a tree with files of each kind.
 func fill(t *testing.T, tree string) {
 	t.Helper()
 	must(t, os.MkdirAll(tree+"/dir/marked", 0o755))
-	for _, name := range slices.Concat(commonFiles, apartFiles) {
+	for _, name := range slices.Concat(cachedFiles, uncachedFiles) {
 		content := "in " + name
 		if name == "dir/large" {
 			content = strings.Repeat("large", 1<<19)
@@ -71,7 +71,7 @@ func TestTwoViewsAreOneTree(t *testing.T) {
 				must(t, unix.Setxattr(tree, "user.test", nil, 0))
 			}
 			top, _ := above(t, place)
-			for _, name := range slices.Concat(commonFiles, apartFiles) {
+			for _, name := range slices.Concat(cachedFiles, uncachedFiles) {
 				same(t, top, tree, name)
 			}
 			for dir, want := range map[string]string{"": "attr dir one small", "/dir": "large marked small", "/dir/marked": "small two"} {
@@ -126,7 +126,7 @@ func TestKnownFilesCostNoRequests(t *testing.T) {
 	before := treetest.Started(t) // of earlier tests
 	top, _ := above(t, place)
 	for range 2 { // the kernel caches a listing from the second read on
-		for _, name := range slices.Concat(commonFiles, []string{"dir/large"}) {
+		for _, name := range slices.Concat(cachedFiles, []string{"dir/large"}) {
 			same(t, top, tree, name)
 			names(t, filepath.Dir(filepath.Join(top, name)))
 		}
@@ -136,7 +136,7 @@ func TestKnownFilesCostNoRequests(t *testing.T) {
 		t.Fatalf("the processes %v were started, want one that serves the tree", server)
 	}
 	must(t, unix.Kill(server[0], unix.SIGKILL))
-	for _, name := range commonFiles {
+	for _, name := range cachedFiles {
 		same(t, top, tree, name)
 	}
 	if got := names(t, top+"/dir"); got != "large marked small" {
@@ -159,8 +159,8 @@ func TestViewsHaveDisjointFiles(t *testing.T) {
 	f, err := layer.Open(layer.Options{Lower: tree, ReadOnly: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Close()) })
-	common, apart := mounted(t, f, layer.Cached), mounted(t, f, layer.Uncached)
-	for _, name := range commonFiles {
+	common, uncached := mounted(t, f, layer.Cached), mounted(t, f, layer.Uncached)
+	for _, name := range cachedFiles {
 		same(t, common, tree, name)
 	}
 	var st unix.Stat_t
@@ -171,34 +171,34 @@ func TestViewsHaveDisjointFiles(t *testing.T) {
 	if err := unix.Lstat(common+"/attr", &st); err != unix.ENOENT || f.InodeCount() != known {
 		t.Errorf("what one side does not tell of (%v) is held: %d nodes for %d", err, f.InodeCount(), known)
 	}
-	for _, name := range append([]string{"dir/marked"}, apartFiles...) {
+	for _, name := range append([]string{"dir/marked"}, uncachedFiles...) {
 		if err := unix.Lstat(filepath.Join(common, name), &st); err != unix.ENOENT && !strings.HasPrefix(name, "dir/marked/") {
 			t.Errorf("%s is on the common side: %v", name, err)
 		}
 		if !strings.HasSuffix(name, "marked") {
-			same(t, apart, tree, name)
+			same(t, uncached, tree, name)
 		}
 	}
-	if got := names(t, apart+"/dir") + names(t, apart); got != "" {
+	if got := names(t, uncached+"/dir") + names(t, uncached); got != "" {
 		t.Errorf("what the common side lists is listed as %q by the other too", got)
 	}
-	if got := names(t, apart+"/dir/marked"); got != "small two" {
+	if got := names(t, uncached+"/dir/marked"); got != "small two" {
 		t.Errorf("a directory of one side alone lists %q", got)
 	}
 
 	// It stays in the view in which an overlay has found it.
 	must(t, os.Mkdir(tree+"/late", 0o755))
 	must(t, os.WriteFile(tree+"/late/file", nil, 0o644))
-	must(t, unix.Lstat(apart+"/late", &st))
-	if err := unix.Lstat(common+"/late", &st); err != unix.ENOENT || names(t, apart+"/late") != "file" {
+	must(t, unix.Lstat(uncached+"/late", &st))
+	if err := unix.Lstat(common+"/late", &st); err != unix.ENOENT || names(t, uncached+"/late") != "file" {
 		t.Errorf("what one side was told of is on the other too (%v), or is not listed", err)
 	}
 }
 
 // mounted mounts a view, served by this process.
-func mounted(t *testing.T, f *layer.FS, side layer.View) (top string) {
+func mounted(t *testing.T, f *layer.FS, view layer.View) (top string) {
 	t.Helper()
-	server, root, err := mount.New(f, side, unix.MOUNT_ATTR_RDONLY)
+	server, root, err := mount.New(f, view, unix.MOUNT_ATTR_RDONLY)
 	must(t, err)
 	t.Cleanup(func() {
 		must(t, root.Close())

@@ -80,10 +80,10 @@ func must(t testing.TB, err error) {
 }
 
 // shown mounts the directory below with ids higher by base, until down or the end of the test.
-func shown(t testing.TB, below string, base uint32) (mnt string, down func()) {
+func shown(t testing.TB, disk string, base uint32) (mnt string, down func()) {
 	t.Helper()
 	mnt = treetest.Dir(t)
-	tree, err := mount.CloneTree(below, false)
+	tree, err := mount.CloneTree(disk, false)
 	must(t, err)
 	fuse, m, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: idmap.MaxRead}, 0)
 	must(t, err)
@@ -108,7 +108,7 @@ func shown(t testing.TB, below string, base uint32) (mnt string, down func()) {
 }
 
 // each calls test with a directory of a filesystem with file handles, and of one without.
-func each(t *testing.T, test func(t *testing.T, below string)) {
+func each(t *testing.T, test func(t *testing.T, disk string)) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	for _, fs := range []string{"tmpfs", "overlay"} {
@@ -135,9 +135,9 @@ func each(t *testing.T, test func(t *testing.T, below string)) {
 // TestScriptMakesTheSameTreeAsOnDisk plays random changes on a plain directory and on the mapped mount: both
 // are equal, and so is the directory on disk, at once.
 func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
-	each(t, func(t *testing.T, below string) {
+	each(t, func(t *testing.T, disk string) {
 		const same = 0 // ids, so that those of the scripts can be mapped
-		mount, down := shown(t, below, same)
+		mount, down := shown(t, disk, same)
 		plainDir := treetest.Dir(t)
 		must(t, unix.Mount("plain", plainDir, "tmpfs", 0, "mode=755"))
 		t.Cleanup(func() { must(t, unix.Unmount(plainDir, 0)) })
@@ -148,7 +148,7 @@ func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
 			s := w.Script(150)
 			must(t, s.Play(plain))
 			must(t, s.Play(root))
-			for _, dir := range []string{mount, below} {
+			for _, dir := range []string{mount, disk} {
 				got := treetest.Open(t, dir)
 				list, err := treetest.Differences(plain, got, treetest.Options{NoDirTimes: true})
 				got.Close()
@@ -165,13 +165,13 @@ func TestScriptMakesTheSameTreeAsOnDisk(t *testing.T) {
 
 // TestOwnersAreMapped in both directions.
 func TestOwnersAreMapped(t *testing.T) {
-	each(t, func(t *testing.T, below string) {
+	each(t, func(t *testing.T, disk string) {
 		const base = 1 << 28
-		must(t, os.WriteFile(below+"/theirs", []byte("x"), 0o644))
-		must(t, os.Chown(below+"/theirs", 7, 8))
-		must(t, os.WriteFile(below+"/strange", []byte("x"), 0o644))
-		must(t, os.Chown(below+"/strange", 70000, 70000))
-		mount, _ := shown(t, below, base)
+		must(t, os.WriteFile(disk+"/theirs", []byte("x"), 0o644))
+		must(t, os.Chown(disk+"/theirs", 7, 8))
+		must(t, os.WriteFile(disk+"/strange", []byte("x"), 0o644))
+		must(t, os.Chown(disk+"/strange", 70000, 70000))
+		mount, _ := shown(t, disk, base)
 		owner := func(path string, uid, gid uint32) {
 			t.Helper()
 			st, err := vfs.Lstat(unix.AT_FDCWD, path)
@@ -183,7 +183,7 @@ func TestOwnersAreMapped(t *testing.T) {
 		owner(mount+"/theirs", base+7, base+8)
 		owner(mount+"/strange", 65534, 65534)
 		must(t, os.Chown(mount+"/theirs", base+9, -1))
-		owner(below+"/theirs", 9, 8)
+		owner(disk+"/theirs", 9, 8)
 		for _, id := range []int{0, 1000, base + idmap.Size} {
 			if err := os.Chown(mount+"/theirs", id, -1); !errors.Is(err, unix.EOVERFLOW) {
 				t.Errorf("to give a file to %d: %v", id, err)
@@ -193,10 +193,10 @@ func TestOwnersAreMapped(t *testing.T) {
 			t.Error("the host's root made a directory:", err)
 		}
 		must(t, as(base+7, base+8, func() error { return os.WriteFile(mount+"/theirs", []byte("no"), 0o644) }, unix.EACCES))
-		must(t, os.Chmod(below, 0o777|os.ModeSticky|os.ModeSetgid))
-		mount2, _ := shown(t, below, base)
+		must(t, os.Chmod(disk, 0o777|os.ModeSticky|os.ModeSetgid))
+		mount2, _ := shown(t, disk, base)
 		must(t, as(base+7, base+5, func() error { return os.Mkdir(mount2+"/own", 0o755) }, nil))
-		owner(below+"/own", 7, 0) // the group of the directory
+		owner(disk+"/own", 7, 0) // the group of the directory
 	})
 }
 
@@ -218,10 +218,10 @@ func as(uid, gid int, do func() error, want error) error {
 
 // TestUnlinkedFileStaysWhileOpen, also without file handles.
 func TestUnlinkedFileStaysWhileOpen(t *testing.T) {
-	each(t, func(t *testing.T, below string) {
-		must(t, os.WriteFile(below+"/a", []byte("old"), 0o644))
-		must(t, os.WriteFile(below+"/b", []byte("other"), 0o644))
-		mount, down := shown(t, below, 0)
+	each(t, func(t *testing.T, disk string) {
+		must(t, os.WriteFile(disk+"/a", []byte("old"), 0o644))
+		must(t, os.WriteFile(disk+"/b", []byte("other"), 0o644))
+		mount, down := shown(t, disk, 0)
 		f, err := os.OpenFile(mount+"/a", os.O_RDWR, 0)
 		must(t, err)
 		g, err := os.Open(mount + "/b")
@@ -245,9 +245,9 @@ func TestUnlinkedFileStaysWhileOpen(t *testing.T) {
 
 // TestMappedPagesAreWrittenAtTheEnd of the mount.
 func TestMappedPagesAreWrittenAtTheEnd(t *testing.T) {
-	each(t, func(t *testing.T, below string) {
-		must(t, os.WriteFile(below+"/a", []byte("old"), 0o644))
-		mount, down := shown(t, below, 0)
+	each(t, func(t *testing.T, disk string) {
+		must(t, os.WriteFile(disk+"/a", []byte("old"), 0o644))
+		mount, down := shown(t, disk, 0)
 		f, err := os.OpenFile(mount+"/a", os.O_RDWR, 0)
 		must(t, err)
 		page, err := unix.Mmap(int(f.Fd()), 0, 3, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -256,7 +256,7 @@ func TestMappedPagesAreWrittenAtTheEnd(t *testing.T) {
 		must(t, unix.Munmap(page))
 		must(t, f.Close())
 		down()
-		if got, err := os.ReadFile(below + "/a"); string(got) != "new" || err != nil {
+		if got, err := os.ReadFile(disk + "/a"); string(got) != "new" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	})

@@ -14,12 +14,12 @@ import (
 func TestListingIsWhole(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
-	below := treetest.Dir(t)
+	disk := treetest.Dir(t)
 	const files = 500
 	for i := range files {
-		must(t, os.WriteFile(fmt.Sprintf("%s/file-with-a-name-%d", below, i), nil, 0o644))
+		must(t, os.WriteFile(fmt.Sprintf("%s/file-with-a-name-%d", disk, i), nil, 0o644))
 	}
-	mount, _ := shown(t, below, 1<<20)
+	mount, _ := shown(t, disk, 1<<20)
 	for range 2 {
 		_, err := os.ReadDir(mount)
 		must(t, err)

@@ -121,10 +121,10 @@ func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 			b := checked(t)
 			c.spoil(b, b.layers[0], b.layers[1])
 			found := b.check(false)
-			if !tells(found, c.want, false) {
+			if !mentions(found, c.want, false) {
 				t.Errorf("found %q, want %q", found, c.want)
 			}
-			if repaired := b.check(true); !tells(repaired, c.want, c.mended) {
+			if repaired := b.check(true); !mentions(repaired, c.want, c.mended) {
 				t.Errorf("repaired %+v, want %q, mended: %t", repaired, c.want, c.mended)
 			}
 			if text := "of nobody"; c.name == "content "+text {
@@ -143,7 +143,7 @@ func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 }
 
 // tells reports whether one of the problems contains a text.
-func tells(found []layer.Problem, text string, mended bool) bool {
+func mentions(found []layer.Problem, text string, mended bool) bool {
 	for _, p := range found {
 		if strings.Contains(p.What, text) && p.Mended == mended {
 			return true

@@ -19,16 +19,16 @@ func TestCompareReportsADeepChangeAlone(t *testing.T) {
 	b.write(b.mount+"/dir/sub/file", "mine")
 	b.must(os.Chmod(b.mount+"/dir/sub", 0o700))
 	b.down()
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	b.must(layer.Compare(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, func(path string, tree bool) error {
-		told[path] = true
+		reported[path] = true
 		if tree {
 			t.Errorf("all beneath %s is said to differ", path)
 		}
 		return nil
 	}))
 	for _, path := range []string{"dir/sub/file", "dir/sub"} {
-		if !told[path] {
+		if !reported[path] {
 			t.Errorf("%s is not told", path)
 		}
 	}

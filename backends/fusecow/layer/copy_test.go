@@ -52,7 +52,7 @@ func TestCopySharesBlocks(t *testing.T) {
 	b.must(os.WriteFile(b.lower+"/below", want, 0o644))
 	b.up()
 	b.must(os.WriteFile(b.mount+"/above", want, 0o644))
-	b.tell("sync")
+	b.command("sync")
 	before := free(t, b.lower)
 	for from, to := range map[string]string{"below": "one", "above": "two", "one": "three"} {
 		if from == "one" {
@@ -63,7 +63,7 @@ func TestCopySharesBlocks(t *testing.T) {
 		}
 		b.has(b.mount+"/"+to, string(want))
 	}
-	b.tell("sync")
+	b.command("sync")
 	if took := before - free(t, b.lower); took > copiedSize/2 {
 		t.Errorf("three copies of %d bytes take %d", copiedSize, took)
 	}

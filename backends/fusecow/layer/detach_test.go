@@ -18,7 +18,7 @@ import (
 )
 
 // raise detaches everything that the layers borrow, and returns the lower paths.
-func (b *bench) raise() (list []layer.Borrowed) {
+func (b *bench) detach() (list []layer.Borrowed) {
 	b.Helper()
 	list, err := layer.FindBorrowed(b.options())
 	b.must(err)
@@ -71,7 +71,7 @@ func TestDetachedFilesNeedNoLower(t *testing.T) {
 			}
 			want := manifest()
 			b.down()
-			list := b.raise()
+			list := b.detach()
 			seen += len(list)
 			same := func(when string) {
 				t.Helper()
@@ -112,7 +112,7 @@ func TestDetachCopiesUpASparseUpper(t *testing.T) {
 	l.freeze()
 	l.put("again", 500000)
 	l.down()
-	l.raise()
+	l.detach()
 	l.must(os.WriteFile(l.lower+"/large", bytes.Repeat([]byte("x"), largeSize), 0o644))
 	l.up()
 	if got, err := os.ReadFile(l.path); err != nil || !bytes.Equal(got, l.want) {
@@ -133,7 +133,7 @@ func TestDetachSplitsUnknownLinks(t *testing.T) {
 	b.up()
 	b.must(os.Rename(b.mount+"/dir", b.mount+"/new"))
 	b.down()
-	b.raise()
+	b.detach()
 	b.must(os.RemoveAll(b.lower + "/dir"))
 	b.up()
 	for name, links := range map[string]int{"new/one": 2, "new/sub/two": 2, "outside": 1} {

@@ -34,7 +34,7 @@ func switchTo(server *mount.Server, o layer.Options) (*layer.FS, error) {
 func (b *bench) goTo(layers []string) {
 	b.Helper()
 	b.layers = append(append([]string{}, layers...), b.nextLayer())
-	b.tell("switch " + strings.Join(b.layers, " "))
+	b.command("switch " + strings.Join(b.layers, " "))
 }
 
 // TestSwitchShowsTheState switches to random states of a mount, with a warm kernel cache, and changes files
@@ -58,7 +58,7 @@ func TestSwitchShowsTheState(t *testing.T) {
 	for _, s := range []treetest.Script{w.Deep(), w.Script(150)} {
 		b.must(s.Play(lower))
 	}
-	held := func() (now string) {
+	content := func() (now string) {
 		b.at(func(root *os.File) {
 			var text strings.Builder
 			b.must(treetest.WriteManifest(&text, root, treetest.Options{}))
@@ -67,21 +67,21 @@ func TestSwitchShowsTheState(t *testing.T) {
 		return now
 	}
 	b.up()
-	states := []state{{nil, held(), w.Branch()}}
+	states := []state{{nil, content(), w.Branch()}}
 	for i := range rounds {
 		b.at(func(root *os.File) { b.must(w.Script(40).Play(root)) })
-		states = append(states, state{append([]string{}, b.layers...), held(), w.Branch()})
+		states = append(states, state{append([]string{}, b.layers...), content(), w.Branch()})
 		b.freeze()
 		b.at(func(root *os.File) { b.must(w.Script(20).Play(root)) })
 		to := states[rnd.IntN(len(states))]
 		b.goTo(to.layers)
 		w = to.w.Branch()
-		if lines := treetest.Lines(to.held, held()); len(lines) > 0 {
+		if lines := treetest.Lines(to.held, content()); len(lines) > 0 {
 			t.Fatalf("round %d: %d differences to what was in %q: %.2000q", i, len(lines), to.layers, lines)
 		}
 		if i%5 == 4 {
 			b.again(i%2 == 0)
-			if lines := treetest.Lines(to.held, held()); len(lines) > 0 {
+			if lines := treetest.Lines(to.held, content()); len(lines) > 0 {
 				t.Fatalf("round %d, mounted again: %d differences: %.2000q", i, len(lines), lines)
 			}
 		}

@@ -101,10 +101,10 @@ func TestRenamesMakeNoCycle(t *testing.T) {
 	b.must(os.Rename(b.mount+"/x", b.mount+"/z/x"))
 	b.has(b.mount+"/z/mine", "mine")
 	b.down()
-	told := map[string]bool{}
-	b.must(layer.Compare(layer.Options{Lower: b.lower}, b.options(), func(path string, _ bool) error { told[path] = true; return nil }))
-	if !told["z/mine"] {
-		t.Errorf("told are %v", told)
+	reported := map[string]bool{}
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, b.options(), func(path string, _ bool) error { reported[path] = true; return nil }))
+	if !reported["z/mine"] {
+		t.Errorf("told are %v", reported)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // newBare returns a bench with a lower and no layers.
-func newBare(t *testing.T) *bench {
+func newLowerOnly(t *testing.T) *bench {
 	b := newBench(t)
 	b.layers = nil
 	return b
@@ -34,7 +34,7 @@ func TestLowerOnlyListingIsWhole(t *testing.T) {
 		"another is beside": func(path string) error { return os.WriteFile(path+"-too", nil, 0o644) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := newBare(t)
+			b := newLowerOnly(t)
 			b.must(os.Mkdir(b.lower+"/dir", 0o755))
 			for i := range files {
 				b.write(b.lower+name(i), "")
@@ -61,7 +61,7 @@ func TestLowerOnlyListingIsWhole(t *testing.T) {
 
 // TestCachedListingSendsNoRequests: the server is idle meanwhile.
 func TestCachedListingSendsNoRequests(t *testing.T) {
-	b := newBare(t)
+	b := newLowerOnly(t)
 	b.must(os.MkdirAll(b.lower+"/dir/sub", 0o755))
 	b.write(b.lower+"/dir/file", "text")
 	b.up()
@@ -91,7 +91,7 @@ func TestCachedListingSendsNoRequests(t *testing.T) {
 
 // TestLowerOnlyHidesOverlayAttributes, which overlayfs has set in the lower.
 func TestLowerOnlyHidesOverlayAttributes(t *testing.T) {
-	b := newBare(t)
+	b := newLowerOnly(t)
 	b.write(b.lower+"/file", "text")
 	for _, name := range []string{"trusted.overlay.metacopy", "user.overlay.redirect", "user.mine"} {
 		b.must(unix.Setxattr(b.lower+"/file", name, []byte("x"), 0))
@@ -111,7 +111,7 @@ func TestLowerOnlyHidesOverlayAttributes(t *testing.T) {
 
 // TestReopenedFileIsThePresentLowerFile although the closed file is still registered with the kernel.
 func TestReopenedFileIsThePresentLowerFile(t *testing.T) {
-	b := newBare(t)
+	b := newLowerOnly(t)
 	for _, name := range []string{"/replaced", "/removed", "/kept"} {
 		b.write(b.lower+name, "old")
 	}
@@ -156,7 +156,7 @@ func (b *bench) holdsRemoved() bool {
 // TestViewOfAnInodeNeverChanges while the kernel knows the inode; an overlay would otherwise show it twice or
 // not at all.
 func TestViewOfAnInodeNeverChanges(t *testing.T) {
-	b := newBare(t)
+	b := newLowerOnly(t)
 	for _, name := range []string{"common", "apart", "grows", "told"} {
 		b.write(b.lower+"/"+name, "small")
 	}
@@ -201,7 +201,7 @@ func TestDirectoryMountedTwiceHasTwoInodes(t *testing.T) {
 	lower := os.Getenv(env)
 	if lower == "" {
 		treetest.NeedRoot(t)
-		b := newBare(t)
+		b := newLowerOnly(t)
 		b.must(os.MkdirAll(b.lower+"/apart/dir", 0o755))
 		b.must(os.Mkdir(b.lower+"/again", 0o755))
 		b.must(unix.Setxattr(b.lower+"/apart", "user.test", nil, 0))

@@ -27,10 +27,10 @@ import (
 )
 
 const (
-	insideEnv = "SNAPFS_TEST_FUSECOW_INSIDE"
-	serveEnv  = "SNAPFS_TEST_FUSECOW_SERVE"
-	wholeEnv  = "SNAPFS_TEST_FUSECOW_WHOLE"
-	placesEnv = "SNAPFS_TEST_FUSECOW_PLACES"
+	insideEnv      = "SNAPFS_TEST_FUSECOW_INSIDE"
+	serveEnv       = "SNAPFS_TEST_FUSECOW_SERVE"
+	copyUpLimitEnv = "SNAPFS_TEST_FUSECOW_WHOLE"
+	indexesEnv     = "SNAPFS_TEST_FUSECOW_PLACES"
 )
 
 // TestMain runs the tests in a mount namespace that ends with them. Each mount has a server process of its own:
@@ -79,12 +79,12 @@ func self(env ...string) *exec.Cmd {
 // serve mounts the layers what[2:] above the tree what[1] at what[0], read-only if there are no layers. It
 // executes commands line by line, and exits cleanly at the end of its input.
 func serve(what []string) error {
-	whole, err := strconv.ParseInt(os.Getenv(wholeEnv), 10, 64)
+	whole, err := strconv.ParseInt(os.Getenv(copyUpLimitEnv), 10, 64)
 	if err != nil {
 		return err
 	}
 	o := layer.Options{Lower: what[1], Layers: what[2:], CopyUpLimit: whole, ReadOnly: len(what) == 2}
-	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Indexes); err != nil {
+	if err := json.Unmarshal([]byte(os.Getenv(indexesEnv)), &o.Indexes); err != nil {
 		return err
 	}
 	f, err := layer.Open(o)
@@ -132,9 +132,9 @@ type bench struct {
 	testing.TB
 	lower, mount string
 	layers       []string
-	places       []int // indexes of the layers; nil means one each
+	indexes      []int // indexes of the layers; nil means one each
 	made         int   // number of layers created so far, without the first
-	whole        int64
+	copyUpLimit  int64
 	server       *exec.Cmd
 	in           io.WriteCloser
 	out          *bufio.Reader
@@ -169,10 +169,10 @@ func (b *bench) must(err error) {
 // up mounts the tree.
 func (b *bench) up() {
 	b.Helper()
-	places, err := json.Marshal(b.places)
+	places, err := json.Marshal(b.indexes)
 	b.must(err)
-	b.server = self(serveEnv+"="+strings.Join(append([]string{b.mount, b.lower}, b.layers...), "\n"), fmt.Sprintf("%s=%d", wholeEnv, b.whole),
-		placesEnv+"="+string(places))
+	b.server = self(serveEnv+"="+strings.Join(append([]string{b.mount, b.lower}, b.layers...), "\n"), fmt.Sprintf("%s=%d", copyUpLimitEnv, b.copyUpLimit),
+		indexesEnv+"="+string(places))
 	b.server.Stderr = os.Stderr
 	b.in, err = b.server.StdinPipe()
 	b.must(err)
@@ -180,33 +180,33 @@ func (b *bench) up() {
 	b.must(err)
 	b.out = bufio.NewReader(out)
 	b.must(b.server.Start())
-	b.hear("ready\n")
+	b.expect("ready\n")
 }
 
-func (b *bench) hear(want string) {
+func (b *bench) expect(want string) {
 	b.Helper()
 	if line, err := b.out.ReadString('\n'); line != want {
 		b.Fatalf("the server says %q, %v; want %q", line, err, want)
 	}
 }
 
-func (b *bench) tell(line string) {
+func (b *bench) command(line string) {
 	b.Helper()
 	_, err := fmt.Fprintln(b.in, line)
 	b.must(err)
-	b.hear("done\n")
+	b.expect("done\n")
 }
 
 // stack returns the layers to merge.
-func (b *bench) stack() logfile.Stack { return logfile.Stack{Layers: b.layers, Indexes: b.places} }
+func (b *bench) stack() logfile.Stack { return logfile.Stack{Layers: b.layers, Indexes: b.indexes} }
 
 // freeze adds a layer while the tree is mounted.
 func (b *bench) freeze() {
 	b.Helper()
 	next := b.nextLayer()
-	b.tell("freeze " + next)
-	if b.places != nil {
-		b.places = append(b.places, b.place(len(b.layers)-1)+1)
+	b.command("freeze " + next)
+	if b.indexes != nil {
+		b.indexes = append(b.indexes, b.index(len(b.layers)-1)+1)
 	}
 	b.layers = append(b.layers, next)
 }
@@ -217,11 +217,11 @@ func (b *bench) nextLayer() string {
 }
 
 // place returns the highest index of a layer.
-func (b *bench) place(i int) int {
-	if b.places == nil {
+func (b *bench) index(i int) int {
+	if b.indexes == nil {
 		return i
 	}
-	return b.places[i]
+	return b.indexes[i]
 }
 
 // down unmounts cleanly.

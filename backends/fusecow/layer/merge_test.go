@@ -25,10 +25,10 @@ func (b *bench) merge(from, to int) {
 	places := []int{}
 	for i := range b.layers {
 		if i < from || i >= to-1 {
-			places = append(places, b.place(i))
+			places = append(places, b.index(i))
 		}
 	}
-	b.layers, b.places = slices.Replace(slices.Clone(b.layers), from, to, into), places
+	b.layers, b.indexes = slices.Replace(slices.Clone(b.layers), from, to, into), places
 }
 
 // originals returns the originals that the layers have saved.
@@ -36,13 +36,13 @@ func (b *bench) originals() map[string]string {
 	b.Helper()
 	all, err := logfile.Originals(b.layers)
 	b.must(err)
-	kept := map[string]string{}
+	saved := map[string]string{}
 	for _, o := range all {
 		text, err := os.ReadFile(o.File)
 		b.must(err)
-		kept[o.Path] = string(text)
+		saved[o.Path] = string(text)
 	}
-	return kept
+	return saved
 }
 
 // touched returns the paths at which the layers may differ from the lower.
@@ -100,7 +100,7 @@ func TestMergedLayersHoldTheSameTree(t *testing.T) {
 	for _, p := range b.check(false) {
 		t.Error(p)
 	}
-	u, err := quota.OfLayer(b.layers[0], b.place(0))
+	u, err := quota.OfLayer(b.layers[0], b.index(0))
 	b.must(err)
 	if want := int64(4); u.Inodes != want { // the root, a, b, moved
 		t.Errorf("it tells of %d nodes, want %d", u.Inodes, want)
@@ -120,7 +120,7 @@ func TestMergeRefusesUnmergeableLayers(t *testing.T) {
 	l.put("third", 200_000)
 	l.freeze()
 	l.down()
-	apart := func(why string, from, to int) {
+	uncached := func(why string, from, to int) {
 		t.Helper()
 		into := l.nextLayer()
 		if err := logfile.Merge(l.stack(), from, to, into); !errors.Is(err, logfile.ErrNotMergeable) {
@@ -130,8 +130,8 @@ func TestMergeRefusesUnmergeableLayers(t *testing.T) {
 			t.Errorf("%s: there is a layer", why)
 		}
 	}
-	apart("parts of one file", 0, 2)
-	apart("parts of one file", 1, 3)
+	uncached("parts of one file", 0, 2)
+	uncached("parts of one file", 1, 3)
 	l.up()
 	l.check("not merged")
 	l.write(l.mount+"/file", "1")
@@ -140,7 +140,7 @@ func TestMergeRefusesUnmergeableLayers(t *testing.T) {
 	l.freeze()
 	l.down()
 	l.must(os.Mkdir(l.layers[3]+"/found", 0o700))
-	apart("something put aside", 3, 5)
+	uncached("something put aside", 3, 5)
 	l.must(os.Remove(l.layers[3] + "/found"))
 	l.merge(3, 5)
 	l.up()

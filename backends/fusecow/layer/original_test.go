@@ -17,9 +17,9 @@ import (
 func TestFirstChangeSavesTheOriginal(t *testing.T) {
 	b := newBench(t)
 	large := strings.Repeat("x", logfile.MaxOriginal+1)
-	below := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": large, "chmod": "5", "read": "6"}
+	lower := map[string]string{"written": "1", "cut": "2", "dir/replaced": "3", "twice": "4", "large": large, "chmod": "5", "read": "6"}
 	b.must(os.Mkdir(b.lower+"/dir", 0o755))
-	for name, text := range below {
+	for name, text := range lower {
 		b.write(b.lower+"/"+name, text)
 	}
 	b.up()
@@ -41,7 +41,7 @@ func TestFirstChangeSavesTheOriginal(t *testing.T) {
 	b.must(os.Chmod(b.mount+"/chmod", 0o600))
 	b.has(b.mount+"/read", "6")
 	b.freeze()
-	for name := range below {
+	for name := range lower {
 		b.write(b.lower+"/"+name, "theirs")
 	}
 	change("twice", "mine again")
@@ -57,7 +57,7 @@ func TestFirstChangeSavesTheOriginal(t *testing.T) {
 			b.must(err)
 			got[o.Path] = string(text)
 		}
-		if size := int64(len(below[o.Path])); o.Stat.Size != size {
+		if size := int64(len(lower[o.Path])); o.Stat.Size != size {
 			t.Errorf("%s is said to have been %d bytes long", o.Path, o.Stat.Size)
 		}
 	}

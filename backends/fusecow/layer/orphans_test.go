@@ -105,10 +105,10 @@ func TestOpenLeavesADamagedLogAlone(t *testing.T) {
 		if !slices.Equal(b.log(), spoilt) || b.contents() != 2 || len(b.found()) != round {
 			t.Error("what is damaged was changed by opening it")
 		}
-		if found := b.check(true); !tells(found, "the log is damaged from byte", true) {
+		if found := b.check(true); !mentions(found, "the log is damaged from byte", true) {
 			t.Errorf("repairing tells %v", found)
 		}
-		if kept, err := os.ReadFile(b.layers[0] + name); err != nil || !slices.Equal(kept, spoilt) {
+		if saved, err := os.ReadFile(b.layers[0] + name); err != nil || !slices.Equal(saved, spoilt) {
 			t.Errorf("%s is not what the log was: %v", name, err)
 		}
 		b.puts(slices.Repeat([]string{"of the second frame"}, round+1)...)
@@ -168,7 +168,7 @@ func TestCorruptLastFrameIsBackedUp(t *testing.T) {
 	log[len(log)-1] ^= 0x55
 	b.setLog(log)
 	b.must(b.open())
-	if kept, err := os.ReadFile(b.layers[0] + "/log.damaged"); err != nil || !slices.Equal(kept, log) {
+	if saved, err := os.ReadFile(b.layers[0] + "/log.damaged"); err != nil || !slices.Equal(saved, log) {
 		t.Errorf("the log is not kept as it was: %v", err)
 	}
 	b.puts("content")

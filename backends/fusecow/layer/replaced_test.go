@@ -126,7 +126,7 @@ func TestInodeNumberReusedBeforeCommit(t *testing.T) {
 	for i := range files {
 		b.must(os.Chmod(name(b.mount, "old", i), 0o600))
 	}
-	b.tell("sync")
+	b.command("sync")
 	for i := range files {
 		b.must(os.Remove(name(b.mount, "old", i)))
 		b.must(os.Rename(name(b.lower, "old", i), name(b.lower, "new", i)))
@@ -135,7 +135,7 @@ func TestInodeNumberReusedBeforeCommit(t *testing.T) {
 	for i := range files {
 		b.must(os.Chmod(name(b.mount, "new", i), 0o640))
 	}
-	b.tell("sync")
+	b.command("sync")
 	b.again(true)
 	for i := range files {
 		st, err := vfs.Lstat(unix.AT_FDCWD, name(b.mount, "new", i))
@@ -154,7 +154,7 @@ func TestLowerReplacementIsAnotherInode(t *testing.T) {
 	b.must(os.Chmod(b.mount+"/file", 0o600))
 	b.must(os.Remove(b.lower + "/file"))
 	b.must(os.Rename(b.mount+"/file", b.mount+"/moved"))
-	b.tell("sync")
+	b.command("sync")
 	b.write(b.lower+"/another", "")
 	b.write(b.lower+"/file", "theirs\n")
 	b.again(false)

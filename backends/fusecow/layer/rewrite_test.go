@@ -22,7 +22,7 @@ import (
 )
 
 func (b *bench) options() layer.Options {
-	return layer.Options{Lower: b.lower, Layers: b.layers, Indexes: b.places}
+	return layer.Options{Lower: b.lower, Layers: b.layers, Indexes: b.indexes}
 }
 
 // tree mounts the layers and describes the whole tree.

@@ -42,7 +42,7 @@ func newLarge(t *testing.T) *large {
 		}
 		l.must(errors.Join(to.Close(), from.Close()))
 	}
-	l.whole, l.path = 1, l.mount+"/large"
+	l.copyUpLimit, l.path = 1, l.mount+"/large"
 	l.up()
 	return l
 }
@@ -218,10 +218,10 @@ func (l *large) copies() {
 func TestSparseUpperOfAChangedLowerIsStale(t *testing.T) {
 	l := newLarge(t)
 	l.put("mine", 8192)
-	below, err := os.OpenFile(l.lower+"/large", os.O_WRONLY, 0)
+	lower, err := os.OpenFile(l.lower+"/large", os.O_WRONLY, 0)
 	l.must(err)
-	_, err = below.WriteAt([]byte("theirs"), 500_000)
-	l.must(errors.Join(err, below.Close()))
+	_, err = lower.WriteAt([]byte("theirs"), 500_000)
+	l.must(errors.Join(err, lower.Close()))
 	l.again(false)
 	if _, err := os.ReadFile(l.path); !errors.Is(err, unix.ESTALE) {
 		t.Errorf("read: %v, want ESTALE", err)

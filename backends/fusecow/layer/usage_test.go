@@ -22,7 +22,7 @@ import (
 func (b *bench) counted() {
 	b.Helper()
 	for i, path := range b.layers {
-		got, err := quota.OfLayer(path, b.place(i))
+		got, err := quota.OfLayer(path, b.index(i))
 		b.must(err)
 		var want, maps int64
 		b.must(filepath.WalkDir(path, func(path string, e fs.DirEntry, err error) error {
@@ -63,7 +63,7 @@ func (b *bench) quota(most quota.Usage) *quota.Quota {
 	b.must(err)
 	b.Cleanup(q.Close)
 	q.SetLimit(most)
-	b.tell("hold " + path)
+	b.command("hold " + path)
 	return q
 }
 

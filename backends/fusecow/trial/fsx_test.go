@@ -123,7 +123,7 @@ func (x *exerciser) each(do func(m *model) error) error {
 	for i, m := range x.models {
 		all.Go(func() {
 			if errs[i] = do(m); errs[i] != nil {
-				errs[i] = errors.New(m.tell(errs[i]))
+				errs[i] = errors.New(m.printHistory(errs[i]))
 			}
 		})
 	}
@@ -308,7 +308,7 @@ func (x *exerciser) isOne(from, to int) bool {
 func (x *exerciser) mergeOne(from, to int) error {
 	old := slices.Clone(x.layers[from:to])
 	into := x.nextLayer()
-	err := logfile.Merge(logfile.Stack{Layers: x.layers, Indexes: x.places}, from, to, into)
+	err := logfile.Merge(logfile.Stack{Layers: x.layers, Indexes: x.indexes}, from, to, into)
 	if errors.Is(err, logfile.ErrNotMergeable) {
 		x.counts["not mergeable"]++
 		return os.RemoveAll(into)
@@ -338,7 +338,7 @@ func (s *stack) replace(old []string, layer string) {
 		case at == len(old)-1:
 			l = layer
 		}
-		next.layers, next.places = append(next.layers, l), append(next.places, s.place(i))
+		next.layers, next.indexes = append(next.layers, l), append(next.indexes, s.index(i))
 	}
 	*s = next
 }

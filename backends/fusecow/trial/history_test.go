@@ -32,7 +32,7 @@ func (m *model) note(file, from, to int, what string, args ...any) {
 }
 
 // tell prints the last operations that touched the byte or the file of a difference, or everything.
-func (m *model) tell(err error) string {
+func (m *model) printHistory(err error) string {
 	var d *difference
 	if !errors.As(err, &d) {
 		d = &difference{}

@@ -27,10 +27,10 @@ import (
 )
 
 const (
-	insideEnv = "SNAPFS_TEST_TRIAL_INSIDE"
-	serveEnv  = "SNAPFS_TEST_TRIAL_SERVE"
-	wholeEnv  = "SNAPFS_TEST_TRIAL_WHOLE"
-	placesEnv = "SNAPFS_TEST_TRIAL_PLACES"
+	insideEnv  = "SNAPFS_TEST_TRIAL_INSIDE"
+	serveEnv   = "SNAPFS_TEST_TRIAL_SERVE"
+	wholeEnv   = "SNAPFS_TEST_TRIAL_WHOLE"
+	indexesEnv = "SNAPFS_TEST_TRIAL_PLACES"
 )
 
 // TestMain runs the tests in a mount namespace that ends with them. Each mount has a server process, which can
@@ -78,9 +78,9 @@ func self(env ...string) *exec.Cmd {
 
 // A goTo is a command to a server: to freeze, or to switch to another stack.
 type goTo struct {
-	Freeze string   `json:"freeze,omitempty"`
-	Layers []string `json:"layers,omitempty"`
-	Places []int    `json:"places,omitempty"`
+	Freeze  string   `json:"freeze,omitempty"`
+	Layers  []string `json:"layers,omitempty"`
+	Indexes []int    `json:"places,omitempty"`
 }
 
 // serve mounts what[1:] at what[0], executes commands line by line, and exits cleanly at the end of its input.
@@ -90,7 +90,7 @@ func serve(what []string) error {
 		return err
 	}
 	o := layer.Options{Lower: what[1], Layers: what[2:], CopyUpLimit: whole}
-	if err := json.Unmarshal([]byte(os.Getenv(placesEnv)), &o.Indexes); err != nil {
+	if err := json.Unmarshal([]byte(os.Getenv(indexesEnv)), &o.Indexes); err != nil {
 		return err
 	}
 	f, err := layer.Open(o)
@@ -116,7 +116,7 @@ func serve(what []string) error {
 		if to.Freeze != "" {
 			err = f.Freeze(to.Freeze, func() error { return nil })
 		} else if err = server.Flush(); err == nil {
-			o.Layers, o.Indexes = to.Layers, to.Places
+			o.Layers, o.Indexes = to.Layers, to.Indexes
 			if f, err = layer.Open(o); err == nil {
 				err = server.Switch(f, func() error { return nil })
 			}
@@ -136,23 +136,23 @@ func serve(what []string) error {
 
 // A stack is layers with their indexes; nil means one each.
 type stack struct {
-	layers []string
-	places []int
+	layers  []string
+	indexes []int
 }
 
 // place returns the highest index of a layer.
-func (s *stack) place(i int) int {
-	if s.places == nil {
+func (s *stack) index(i int) int {
+	if s.indexes == nil {
 		return i
 	}
-	return s.places[i]
+	return s.indexes[i]
 }
 
 // above returns a copy of the stack with one more layer.
 func (s *stack) above(layer string) stack {
 	next := stack{layers: append(slices.Clone(s.layers), layer)}
-	if s.places != nil {
-		next.places = append(slices.Clone(s.places), s.place(len(s.layers)-1)+1)
+	if s.indexes != nil {
+		next.indexes = append(slices.Clone(s.indexes), s.index(len(s.layers)-1)+1)
 	}
 	return next
 }
@@ -202,16 +202,16 @@ func (h *host) nextLayer() string {
 func (h *host) up() {
 	h.Helper()
 	if logfile.IsLayer(h.layers[len(h.layers)-1]) {
-		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers, Indexes: h.places}, false)
+		found, err := layer.Check(layer.Options{Lower: h.lower, Layers: h.layers, Indexes: h.indexes}, false)
 		h.must(err)
 		for _, p := range found {
 			h.Error(p)
 		}
 	}
-	places, err := json.Marshal(h.places)
+	places, err := json.Marshal(h.indexes)
 	h.must(err)
 	h.server = self(serveEnv+"="+strings.Join(append([]string{h.mount, h.lower}, h.layers...), "\n"),
-		fmt.Sprintf("%s=%d", wholeEnv, h.whole), placesEnv+"="+string(places), "GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
+		fmt.Sprintf("%s=%d", wholeEnv, h.whole), indexesEnv+"="+string(places), "GORACE=halt_on_error=1 atexit_sleep_ms=0", "GOGC=400")
 	h.server.Stderr = os.Stderr
 	h.in, err = h.server.StdinPipe()
 	h.must(err)
@@ -240,7 +240,7 @@ func (h *host) freeze() {
 // goOn switches to another stack while the tree is mounted.
 func (h *host) goOn(s stack) {
 	h.Helper()
-	h.tell(goTo{Layers: s.layers, Places: s.places})
+	h.tell(goTo{Layers: s.layers, Indexes: s.indexes})
 	h.stack = s
 }
 
