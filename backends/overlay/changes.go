@@ -5,6 +5,7 @@ package overlay
 import (
 	"context"
 	"iter"
+	"strconv"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -50,7 +51,7 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 // touched compares two states of one tree.
 func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
 	if x.tree != y.tree {
-		return because(errs.ErrNotSupported, y.tree, "not the tree "+quote(x.tree)+" of the other state")
+		return because(errs.ErrNotSupported, y.tree, "not the tree "+strconv.Quote(x.tree)+" of the other state")
 	}
 	return listChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.tree, yield)
 }

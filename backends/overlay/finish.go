@@ -4,7 +4,6 @@ package overlay
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -14,13 +13,6 @@ import (
 
 	"github.com/snapfs/snapfs/internal/vfs"
 )
-
-func failed(op, path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &fs.PathError{Op: op, Path: path, Err: err}
-}
 
 // mark sets the attributes of an entry in the new layer that relate it to the layers below: opaque
 // if it hides them, redirect if they have it under another name.

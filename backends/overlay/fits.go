@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -71,7 +72,7 @@ func (b *backend) checkMounts(path string, isOverlay bool) error {
 		}
 		if b.locked && m.Path != path && within(m.Path, path) {
 			return because(errs.ErrNotSupported, path,
-				"an ordinary user cannot overlay a directory with a filesystem mounted in it ("+quote(m.Path)+")")
+				"an ordinary user cannot overlay a directory with a filesystem mounted in it ("+strconv.Quote(m.Path)+")")
 		}
 	}
 	if isOverlay && (stacked(home) || !b.locked && b.tooDeep(path)) {

@@ -163,3 +163,32 @@ func (s *store) topDir(layers []string, tree string) string {
 	}
 	return tree
 }
+
+// makeLocked makes the directory home, with a tree in it, and locks it.
+func (s *store) makeLocked(ctx context.Context, home string) (release func(), err error) {
+	unlock, err := s.lock(ctx, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := fault.Point(ctx, "make the copy's directory"); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(home)
+	if err == nil {
+		err = flock(ctx, int(dir.Fd()), unix.LOCK_EX)
+	}
+	if err == nil {
+		err = os.MkdirAll(home+s.inner()+"/"+treeDir, 0o700)
+	}
+	if err != nil {
+		s.toTrash(home)
+		return nil, err
+	}
+	return func() { dir.Close() }, nil
+}
+
+func gone(path string) bool { return unix.Access(path, unix.F_OK) != nil }

@@ -47,17 +47,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
 
 const name = "overlay"
-
-// treeDir is the directory of a layer that holds its tree. The name is the ownership mark of a
-// layer, and the version of its content.
-const treeDir = "snapfs-1"
 
 // Driver returns the driver of this backend. It accepts any directory of a local filesystem, and
 // stores its data on any local filesystem that overlayfs can use as an upper.
@@ -121,22 +116,6 @@ func (b *backend) Facts() snapshot.Facts {
 // Hidden returns the directory of the layers, which no sandbox may see.
 func (b *backend) Hidden() []string { return []string{b.store.dir} }
 
-func (s *store) snapshotPath(id snapshot.ID) string { return s.dir + "/snapshots/" + string(id) }
-func (s *store) forkPath(id snapshot.ForkID) string { return s.dir + "/forks/" + string(id) }
-func (s *store) layerPath(layer string) string      { return s.dir + "/layers/" + layer }
-func (s *store) treePath(layer string) string {
-	return s.layerPath(layer) + s.inner() + "/" + treeDir
-}
-func (s *store) workPath(layer string) string { return s.layerPath(layer) + s.inner() + "/work" }
-
-// attr returns the full name of one of overlayfs's own attributes.
-func (s *store) attr(short string) string {
-	if s.userXattr {
-		return "user.overlay." + short
-	}
-	return "trusted.overlay." + short
-}
-
 // fail returns err as an error of the contract, with the path of a *fs.PathError.
 func fail(op, id string, err error) error {
 	var done *errs.Error
@@ -158,27 +137,3 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf returns the kind of a reason, or the kind that an error of the system stands for.
-func kindOf(err error) error {
-	var r *reason
-	if errors.As(err, &r) {
-		return r.kind
-	}
-	return errs.KindOfFile(err)
-}
-
-// because returns an error of this kind with a text of this package.
-func because(kind error, path, why string, hints ...string) error {
-	return &fs.PathError{Op: "overlay", Path: path, Err: &reason{kind, why, hints}}
-}
-
-type reason struct {
-	kind  error
-	why   string
-	hints []string
-}
-
-func (r *reason) Error() string { return r.why }
-func (r *reason) Unwrap() error { return r.kind }
-
-func quote(path string) string { return strconv.Quote(path) }

@@ -74,7 +74,7 @@ func parseRecord(text string) (record, error) {
 	case strings.HasPrefix(forkV1, text), strings.HasPrefix(snapshotV1, text):
 		return r, errIncomplete
 	case !r.fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
-		return r, &reason{errs.ErrNotSupported, "the record was written by a newer version of snapfs: " + quote(head), nil}
+		return r, &reason{errs.ErrNotSupported, "the record was written by a newer version of snapfs: " + strconv.Quote(head), nil}
 	case !r.fork && head+"\n" != snapshotV1:
 		return r, &reason{errs.ErrDenied, "the file does not carry the mark of this backend", nil}
 	}

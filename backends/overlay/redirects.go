@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +43,7 @@ func (r *redirectChecker) check(name string) error {
 		return err
 	}
 	return because(errs.ErrDrifted, path.Join(r.tree, name),
-		"the sandbox shows it from "+quote(path.Join(r.tree, s.lowerPath()))+", which no longer exists",
+		"the sandbox shows it from "+strconv.Quote(path.Join(r.tree, s.lowerPath()))+", which no longer exists",
 		"snapfs undo   # if an apply or a promotion renamed it")
 }
 

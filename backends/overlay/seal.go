@@ -204,32 +204,3 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 	at = ""
 	return nil
 }
-
-func gone(path string) bool { return unix.Access(path, unix.F_OK) != nil }
-
-// makeLocked makes the directory home, with a tree in it, and locks it.
-func (s *store) makeLocked(ctx context.Context, home string) (release func(), err error) {
-	unlock, err := s.lock(ctx, unix.LOCK_SH)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if err := fault.Point(ctx, "make the copy's directory"); err != nil {
-		return nil, err
-	}
-	if err := os.Mkdir(home, 0o700); err != nil {
-		return nil, err
-	}
-	dir, err := os.Open(home)
-	if err == nil {
-		err = flock(ctx, int(dir.Fd()), unix.LOCK_EX)
-	}
-	if err == nil {
-		err = os.MkdirAll(home+s.inner()+"/"+treeDir, 0o700)
-	}
-	if err != nil {
-		s.toTrash(home)
-		return nil, err
-	}
-	return func() { dir.Close() }, nil
-}

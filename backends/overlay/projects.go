@@ -1,0 +1,373 @@
+//go:build linux
+
+package overlay
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/projquota"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A fork with a limit has a project id of its own, if the filesystem of the layers has project
+// quotas (ext4, xfs). The fork's upper layer has the project id, and so has each new upper that a
+// seal gives to the fork: the content of sealed layers still counts. The ids are in a range of
+// snapfs, and are stored nowhere but on the layers.
+//
+// A process in the initial user namespace can give a file that it owns another project; in another
+// user namespace it cannot (fileattr_set_prepare in fs/ioctl.c).
+const (
+	firstProject uint32 = 0x5a << 24 // the first id of snapfs
+	projectCount uint32 = 1 << 24    // and the number of ids
+)
+
+// projects limits forks by the project quotas of the filesystem of a store.
+type projects struct{ store *store }
+
+func isProject(id uint32) bool { return id-firstProject < projectCount }
+
+// labeling is a file in a layer, whose presence means that not all files of the layer have the
+// project id yet.
+const labeling = "/remarking"
+
+func (p projects) canLimit(l snapshot.DiskLimit) error {
+	if p.store.storage != nil {
+		return p.store.storage.CanLimit(l)
+	}
+	no := func(why string, hints ...string) error {
+		return because(errs.ErrNotSupported, p.store.dir, why, hints...)
+	}
+	const pool = "snapfs pool create"
+	if p.store.userXattr {
+		return no("only root can limit a fork", "sudo snapfs …")
+	}
+	dir, err := p.openNearest()
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	limited, err := projquota.Enabled(int(dir.Fd()))
+	if err != nil {
+		return failed("ask for quotas", dir.Name(), err)
+	}
+	if limited {
+		if id, err := projquota.Of(int(dir.Fd())); err != nil || id != 0 {
+			return no("the directory belongs to a project of another program, whose limit covers all of it",
+				"SNAPFS_HOME=/a/directory/of/no/project snapfs …")
+		}
+		return nil
+	}
+	at, err := mount.FilesystemOf(dir.Name())
+	if err != nil {
+		return err
+	}
+	why := "the filesystem of the layers, " + at.Type + ", was not mounted with project quotas"
+	switch {
+	case at.Type != "ext4" && at.Type != "xfs":
+		return no("the filesystem of the layers, "+at.Type+", has no project quotas", pool)
+	case gone("/proc/sys/fs/quota") && at.Type == "ext4":
+		return no("this kernel has no disk quotas", pool)
+	case at.Type == "ext4":
+		return no(why, pool, "umount DEVICE && tune2fs -O project,quota -Q prjquota DEVICE && mount -o prjquota DEVICE")
+	}
+	return no(why, pool, "umount DEVICE && mount -o prjquota DEVICE")
+}
+
+// openNearest opens the state directory, or its nearest parent that exists.
+func (p projects) openNearest() (*os.File, error) {
+	for at := p.store.dir; ; at = filepath.Dir(at) {
+		f, err := os.Open(at)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || at == "/" {
+			return f, err
+		}
+	}
+}
+
+// limit is called with the layer locked, so that no seal gives the fork another one.
+func (p projects) limit(ctx context.Context, r *record, l snapshot.DiskLimit) error {
+	if p.store.storage != nil {
+		return p.store.storage.Limit(ctx, p.store.layerPath(r.upper)+p.store.inner(), l)
+	}
+	if l == (snapshot.DiskLimit{}) {
+		if err := fault.Point(ctx, "remove the limit"); err != nil {
+			return err
+		}
+		return p.unlimit(r.upper)
+	}
+	if err := p.canLimit(l); err != nil {
+		return err
+	}
+	dir, err := os.Open(p.store.layerPath(r.upper))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fd := int(dir.Fd())
+	id, err := projquota.Of(fd)
+	if err != nil {
+		return failed("read the project of", dir.Name(), err)
+	}
+	marked := isProject(id)
+	if !marked {
+		if id, err = freeProject(fd); err != nil {
+			return failed("find a project for", dir.Name(), err)
+		}
+	}
+	if !marked || !gone(dir.Name()+labeling) {
+		if err := p.label(ctx, r.upper, id); err != nil {
+			return err
+		}
+	}
+	if err := fault.Point(ctx, "limit the project"); err != nil {
+		return err
+	}
+	n := p.frozen(r, id)
+	l = addOverhead(l, ownBytes+n*frozenBytes, ownInodes+n*frozenInodes)
+	return failed("limit the project of", dir.Name(), limitProject(fd, id, l))
+}
+
+// A project is also charged for the directories that layers consist of: each layer and its tree,
+// and for the upper layer the work directory with the entries that the kernel makes in it. The
+// kernel makes them at each mount, however full the fork is.
+const (
+	ownBytes, ownInodes       = 8 * 4096, 8
+	frozenBytes, frozenInodes = 2 * 4096, 2
+)
+
+// addOverhead adds the overhead of layers to a limit.
+func addOverhead(l snapshot.DiskLimit, bytes, inodes int) snapshot.DiskLimit {
+	if l.Bytes > 0 {
+		l.Bytes += snapshot.Bytes(bytes)
+	}
+	if l.Inodes > 0 {
+		l.Inodes += int64(inodes)
+	}
+	return l
+}
+
+func limitProject(fd int, id uint32, l snapshot.DiskLimit) error {
+	return projquota.Limit(fd, id, int64(l.Bytes), l.Inodes)
+}
+
+// frozen counts the sealed layers of a fork that have its project id.
+func (p projects) frozen(r *record, id uint32) (n int) {
+	for _, layer := range r.layers {
+		if p.projectOf(layer) == id {
+			n++
+		}
+	}
+	return n
+}
+
+// inheritLimit gives the empty layer next the project id of old.
+func (p projects) inheritLimit(old, next string) error {
+	if p.store.storage != nil {
+		return p.store.storage.InheritLimit(p.store.layerPath(old)+p.store.inner(), p.store.layerPath(next)+p.store.inner())
+	}
+	id := p.projectOf(old)
+	if id == 0 {
+		return nil
+	}
+	dir, err := os.Open(p.store.layerPath(next))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	use, err := projquota.Usage(int(dir.Fd()), id)
+	if err == nil && use.BytesLimit+use.NodesLimit > 0 {
+		l := snapshot.DiskLimit{Bytes: snapshot.Bytes(use.BytesLimit), Inodes: use.NodesLimit}
+		err = limitProject(int(dir.Fd()), id, addOverhead(l, frozenBytes, frozenInodes))
+	}
+	if err != nil && !noQuotas(err) {
+		return failed("limit the project of", dir.Name(), err)
+	}
+	for _, path := range []string{p.store.workPath(next), p.store.treePath(next)} {
+		if err := setProject(path, id, true); err != nil {
+			return err
+		}
+	}
+	return setProject(dir.Name(), id, false)
+}
+
+// noQuotas reports whether quotas have been turned off.
+func noQuotas(err error) bool {
+	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
+}
+
+// freeProject returns an unused project id. Two concurrent calls return different ids, except once
+// in millions of calls.
+func freeProject(fd int) (uint32, error) {
+	for {
+		id := firstProject + rand.Uint32N(projectCount)
+		use, err := projquota.Usage(fd, id)
+		if err != nil || use == (projquota.Use{ID: id}) {
+			return id, err
+		}
+	}
+}
+
+// label gives a layer, with all its content, a project id that has no limit yet. A process killed
+// meanwhile leaves the file remarking, and the next call starts again.
+//
+// Until remark has finished, a rename from an unlabeled directory into a labeled one fails with
+// EXDEV. The work directory comes first, because the kernel creates files there and renames them
+// into the layer. The layer's own directory does not pass its project on: notes in it, beside the
+// tree, do not belong to the fork.
+func (p projects) label(ctx context.Context, layer string, id uint32) error {
+	if err := fault.Point(ctx, "mark the layer"); err != nil {
+		return err
+	}
+	note := p.store.layerPath(layer) + labeling
+	if err := os.WriteFile(note, nil, 0o600); err != nil {
+		return err
+	}
+	if err := setProject(p.store.layerPath(layer), id, false); err != nil {
+		return err
+	}
+	if err := fault.Point(ctx, "mark what is in the layer"); err != nil {
+		return err
+	}
+	for _, dir := range []string{p.store.workPath(layer), p.store.treePath(layer)} {
+		if err := walk(dir, labeler{ctx, id}.visit); err != nil {
+			return err
+		}
+	}
+	return os.Remove(note)
+}
+
+// setProject gives a directory a project id.
+func setProject(dir string, id uint32, inherit bool) error {
+	f, err := vfs.OpenDir(unix.AT_FDCWD, dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return failed("give a project to", dir, projquota.Set(int(f.Fd()), id, inherit))
+}
+
+type labeler struct {
+	ctx context.Context
+	id  uint32
+}
+
+// visit labels a directory and then its files. New files inherit the project id of the directory.
+func (m labeler) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = m.ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	fd := int(dir.Fd())
+	if err := projquota.Set(fd, m.id, true); err != nil {
+		return nil, failed("give a project to", dir.Name(), err)
+	}
+	err = vfs.EachEntry(fd, func(entry []byte, _ uint64, typ uint8) error {
+		if isDir(fd, entry, typ) {
+			dirs = append(dirs, join(name, entry))
+			return nil
+		}
+		return m.file(fd, entry)
+	})
+	return dirs, err
+}
+
+// file labels regular files, the only ones that can be opened without side effects.
+func (m labeler) file(dir int, entry []byte) error {
+	st, err := vfs.Lstat(dir, string(entry))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsRegular() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Openat(dir, string(entry), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOATIME|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT || err == unix.ELOOP {
+		return nil // deleted or replaced meanwhile
+	}
+	if err != nil {
+		return failed("open", string(entry), err)
+	}
+	defer unix.Close(fd)
+	return failed("give a project to", string(entry), projquota.Set(fd, m.id, false))
+}
+
+// projectOf returns the project id of a layer, if it is one of snapfs's range, or 0.
+func (p projects) projectOf(layer string) uint32 {
+	if p.store.userXattr || p.store.storage != nil {
+		return 0
+	}
+	fd, err := unix.Open(p.store.layerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	id, err := projquota.Of(fd)
+	if err != nil || !isProject(id) {
+		return 0
+	}
+	return id
+}
+
+// dropWork removes the work directory of a frozen layer: at once, if a fork is charged for it.
+func (p projects) dropWork(layer string) {
+	if p.projectOf(layer) != 0 {
+		_ = os.RemoveAll(p.store.workPath(layer)) // otherwise Sweep does it
+	}
+	p.store.toTrash(p.store.workPath(layer)) // a layer without a work directory is frozen
+}
+
+// unlimit removes the limits of a layer's project, if it has one. A project id without limits has
+// no effect, and is free again when the last file with it has gone.
+func (p projects) unlimit(layer string) error {
+	if id := p.projectOf(layer); id != 0 {
+		return p.unlimitProject(layer, id)
+	}
+	return nil
+}
+
+func (p projects) unlimitProject(layer string, id uint32) error {
+	dir, err := os.Open(p.store.layerPath(layer))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	use, err := projquota.Usage(int(dir.Fd()), id)
+	if err == nil && use.BytesLimit+use.NodesLimit > 0 {
+		err = projquota.Limit(int(dir.Fd()), id, 0, 0)
+	}
+	if err != nil && noQuotas(err) {
+		return nil
+	}
+	return failed("lift the limit of", dir.Name(), err)
+}
+
+// freeOfProject reports whether a layer that no record names has no project id, and so may be reused.
+// If the layer has one and no fork does, freeOfProject also removes the limit, which a process killed
+// in RemoveFork has left.
+func (p projects) freeOfProject(c *liveLayers, layer string) (bool, error) {
+	id := p.projectOf(layer)
+	if id == 0 {
+		return true, nil
+	}
+	for upper := range c.upper {
+		if p.projectOf(upper) == id {
+			return false, nil // the fork exists, and has sealed this layer
+		}
+	}
+	return false, p.unlimitProject(layer, id)
+}
