@@ -23,7 +23,6 @@ func because(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: "overlay", Path: path, Err: &reason{kind, why, hints}}
 }
 
-
 type reason struct {
 	kind  error
 	why   string

@@ -136,4 +136,3 @@ func fail(op, id string, err error) error {
 	}
 	return e
 }
-

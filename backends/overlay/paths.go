@@ -12,7 +12,7 @@ func (s *store) snapshotPath(id snapshot.ID) string { return s.dir + "/snapshots
 
 func (s *store) forkPath(id snapshot.ForkID) string { return s.dir + "/forks/" + string(id) }
 
-func (s *store) layerPath(layer string) string      { return s.dir + "/layers/" + layer }
+func (s *store) layerPath(layer string) string { return s.dir + "/layers/" + layer }
 
 func (s *store) treePath(layer string) string {
 	return s.layerPath(layer) + s.inner() + "/" + treeDir
