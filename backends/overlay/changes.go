@@ -7,6 +7,8 @@ import (
 	"iter"
 	"strconv"
 
+	"github.com/snapfs/snapfs/backends/overlay/diff"
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -15,12 +17,12 @@ import (
 // Cost: in proportion to their entries.
 func (b *backend) Touched(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {
-		from, err := find(string(base), b.store.snapshotPath(base))
+		from, err := store.Find(string(base), b.store.SnapshotPath(base))
 		if err != nil {
 			yield(snapshot.Touch{}, fail("comparing", string(base), err))
 			return
 		}
-		to, err := find(string(fork), b.store.forkPath(fork))
+		to, err := store.Find(string(fork), b.store.ForkPath(fork))
 		if err == nil {
 			err = b.touched(&from, &to, yield)
 		}
@@ -33,12 +35,12 @@ func (b *backend) Touched(_ context.Context, base snapshot.ID, fork snapshot.For
 // TouchedBetween does the same for two snapshots.
 func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {
-		from, err := find(string(x), b.store.snapshotPath(x))
+		from, err := store.Find(string(x), b.store.SnapshotPath(x))
 		if err != nil {
 			yield(snapshot.Touch{}, fail("comparing", string(x), err))
 			return
 		}
-		to, err := find(string(y), b.store.snapshotPath(y))
+		to, err := store.Find(string(y), b.store.SnapshotPath(y))
 		if err == nil {
 			err = b.touched(&from, &to, yield)
 		}
@@ -49,36 +51,36 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 }
 
 // touched compares two states of one tree.
-func (b *backend) touched(x, y *record, yield func(snapshot.Touch, error) bool) error {
-	if x.tree != y.tree {
-		return because(errs.ErrNotSupported, y.tree, "not the tree "+strconv.Quote(x.tree)+" of the other state")
+func (b *backend) touched(x, y *store.Record, yield func(snapshot.Touch, error) bool) error {
+	if x.Tree != y.Tree {
+		return store.Refuse(errs.ErrNotSupported, y.Tree, "not the tree "+strconv.Quote(x.Tree)+" of the other state")
 	}
-	return listChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.tree, yield)
+	return diff.ListChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.Tree, yield)
 }
 
 // treesOf returns the trees of a record's layers, topmost first.
-func (b *backend) treesOf(r *record) []string {
+func (b *backend) treesOf(r *store.Record) []string {
 	var trees []string
-	if r.fork {
-		trees = append(trees, b.store.treePath(r.upper))
+	if r.Fork {
+		trees = append(trees, b.store.TreePath(r.Upper))
 	}
-	for _, layer := range b.store.shorten(r.layers) {
-		trees = append(trees, b.store.treePath(layer))
+	for _, layer := range b.store.Shorten(r.Layers) {
+		trees = append(trees, b.store.TreePath(layer))
 	}
 	return trees
 }
 
-func (b *backend) mode() mode {
-	return mode{prefix: b.store.attr(""), unprivileged: b.store.userXattr}
+func (b *backend) mode() diff.Mode {
+	return diff.Mode{Prefix: b.store.Attr(""), Unprivileged: b.store.UserXattr}
 }
 
 // Borrowed lists directories and files with a redirect. A file has one if it was renamed with metacopy,
 // that is if only its metadata was copied up.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapshot.Borrowed, error) {
-	r, err := find(string(fork), b.store.forkPath(fork))
+	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	var list []snapshot.Borrowed
-	if err == nil && !b.store.userXattr { // an ordinary user's layers have no redirects
-		list, err = findRedirects(ctx, b.mode(), b.treesOf(&r))
+	if err == nil && !b.store.UserXattr { // an ordinary user's layers have no redirects
+		list, err = diff.FindRedirects(ctx, b.mode(), b.treesOf(&r))
 	}
 	return list, fail("looking through", string(fork), err)
 }
@@ -87,9 +89,9 @@ func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapsho
 // the redirects of directories itself. In this order, a kill at any point leaves the fork with the
 // content it showed.
 func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
-	r, err := find(string(fork), b.store.forkPath(fork))
+	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err == nil {
-		err = detach(ctx, b.mode(), b.store.treePath(r.upper), r.tree, what, mounted)
+		err = diff.Detach(ctx, b.mode(), b.store.TreePath(r.Upper), r.Tree, what, mounted)
 	}
 	return fail("copying up renamed entries in", string(fork), err)
 }

@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // checkLower returns the reason why the tree at path cannot be a lower layer, or nil.
@@ -26,14 +26,14 @@ func (b *backend) checkLower(path string) error {
 		return &fs.PathError{Op: "stat", Path: path, Err: errors.Unwrap(err)}
 	}
 	if !st.IsDir() {
-		return because(errs.ErrNotSupported, path, "not a directory")
+		return store.Refuse(errs.ErrNotSupported, path, "not a directory")
 	}
 	f, err := mount.FilesystemOf(path)
 	if err != nil {
 		return err
 	}
 	if why := whyNoLower(f); why != "" {
-		return because(errs.ErrNotSupported, path, why)
+		return store.Refuse(errs.ErrNotSupported, path, why)
 	}
 	if f.Type != "overlay" && !b.locked {
 		return nil
@@ -71,12 +71,12 @@ func (b *backend) checkMounts(path string, isOverlay bool) error {
 			home = m
 		}
 		if b.locked && m.Path != path && within(m.Path, path) {
-			return because(errs.ErrNotSupported, path,
+			return store.Refuse(errs.ErrNotSupported, path,
 				"an ordinary user cannot overlay a directory with a filesystem mounted in it ("+strconv.Quote(m.Path)+")")
 		}
 	}
 	if isOverlay && (stacked(home) || !b.locked && b.tooDeep(path)) {
-		return because(errs.ErrNotSupported, path, "the tree is an overlay of an overlay, and the kernel stacks no more than two")
+		return store.Refuse(errs.ErrNotSupported, path, "the tree is an overlay of an overlay, and the kernel stacks no more than two")
 	}
 	return nil
 }
@@ -106,11 +106,11 @@ func stacked(m mount.Point) bool {
 // tooDeep reports whether the kernel refuses the tree as a layer because it is a stacked overlay
 // itself. Unlike stacked, it does not depend on the paths of the layers.
 func (b *backend) tooDeep(path string) bool {
-	other := b.store.dir // an overlay without an upper needs two lowers
+	other := b.store.Dir // an overlay without an upper needs two lowers
 	for unix.Access(other, unix.F_OK) != nil {
 		other = filepath.Dir(other)
 	}
-	m, err := mount.NewOverlay(mount.Overlay{Lower: []string{path, other}, UserXattr: b.store.userXattr})
+	m, err := mount.NewOverlay(mount.Overlay{Lower: []string{path, other}, UserXattr: b.store.UserXattr})
 	if err == nil {
 		m.Close()
 	}
@@ -129,7 +129,7 @@ func checkUpper(dir string) error {
 		return err
 	}
 	if why := whyNoUpper(f); why != "" {
-		return because(errs.ErrNotSupported, dir, why, "SNAPFS_HOME=/a/directory/on/another/filesystem snapfs ...")
+		return store.Refuse(errs.ErrNotSupported, dir, why, "SNAPFS_HOME=/a/directory/on/another/filesystem snapfs ...")
 	}
 	return nil
 }

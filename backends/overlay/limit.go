@@ -5,6 +5,7 @@ package overlay
 import (
 	"context"
 
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -18,7 +19,7 @@ func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
 	}
-	return fail("limiting", "", b.projects.canLimit(l))
+	return fail("limiting", "", b.projects.CanLimit(l))
 }
 
 // LimitFork implements [snapshot.Limiter]. The first limit of a fork labels each file of its layer
@@ -32,7 +33,7 @@ func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	err := ctx.Err()
 	if err == nil {
-		err = b.withForkLocked(ctx, fork, func(r *record) error { return b.projects.limit(ctx, r, l) })
+		err = b.withForkLocked(ctx, fork, func(r *store.Record) error { return b.projects.Limit(ctx, r, l) })
 	}
 	return fail("limiting", string(fork), err)
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/backends/overlay/diff"
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -28,47 +30,47 @@ func (b *backend) Narrow(ctx context.Context, v snapshot.View, dir string, write
 func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	switch {
 	case !filepath.IsLocal(dir) || dir != filepath.Clean(dir) || dir == ".":
-		return snapshot.View{}, because(errs.ErrNotSupported, dir, "not a path inside the tree")
+		return snapshot.View{}, store.Refuse(errs.ErrNotSupported, dir, "not a path inside the tree")
 	case v.Overlay == nil:
 		return snapshot.View{Path: filepath.Join(v.Path, dir)}, nil
 	case len(v.Overlay.Base) > 0:
-		return snapshot.View{}, because(errs.ErrNotSupported, dir, "a served tree cannot be shown in part")
-	case !b.store.userXattr:
-		return snapshot.View{}, because(errs.ErrNotSupported, dir, "with redirects, a directory may have another path in each layer")
+		return snapshot.View{}, store.Refuse(errs.ErrNotSupported, dir, "a served tree cannot be shown in part")
+	case !b.store.UserXattr:
+		return snapshot.View{}, store.Refuse(errs.ErrNotSupported, dir, "with redirects, a directory may have another path in each layer")
 	}
 	n := newNarrowing(b.mode(), v.Overlay)
-	defer n.close()
-	if err := n.open(n.trees); err != nil {
+	defer n.Close()
+	if err := n.Open(n.trees); err != nil {
 		return snapshot.View{}, err
 	}
-	s, err := n.locate(dir, 0)
+	s, err := n.Locate(dir, 0)
 	if err != nil {
 		return snapshot.View{}, err
 	}
 	if !n.isDir(&s) {
-		return snapshot.View{}, because(errs.ErrNotFound, dir, "no such directory in this state")
+		return snapshot.View{}, store.Refuse(errs.ErrNotFound, dir, "no such directory in this state")
 	}
 	write = write && v.Overlay.Upper != ""
-	if write && !s.has[0] {
+	if write && !s.Has[0] {
 		if err := b.copyUpDirs(ctx, n, dir); err != nil {
 			return snapshot.View{}, err
 		}
-		s.has[0] = true
+		s.Has[0] = true
 	}
 	return b.narrowed(n, &s, dir, write)
 }
 
 // A narrowing reads the layers of an overlay.
 type narrowing struct {
-	layers
+	diff.Layers
 	o     *snapshot.Overlay
 	trees []string // the layers, topmost first
 	base  string   // the lowest layer
 }
 
-func newNarrowing(how mode, o *snapshot.Overlay) *narrowing {
+func newNarrowing(how diff.Mode, o *snapshot.Overlay) *narrowing {
 	last := len(o.Lower) - 1
-	n := &narrowing{layers: layers{mode: how}, o: o, base: o.Lower[last]}
+	n := &narrowing{Layers: diff.Layers{Mode: how}, o: o, base: o.Lower[last]}
 	if o.Upper != "" {
 		n.trees = append(n.trees, o.Upper)
 	}
@@ -77,11 +79,11 @@ func newNarrowing(how mode, o *snapshot.Overlay) *narrowing {
 }
 
 // isDir reports whether the overlay has a directory at the name of s.
-func (n *narrowing) isDir(s *stack) bool {
-	if s.top >= 0 {
-		return !s.whiteout && s.stat.IsDir()
+func (n *narrowing) isDir(s *diff.Stack) bool {
+	if s.Top >= 0 {
+		return !s.Whiteout && s.Stat.IsDir()
 	}
-	return s.reachesLower() && n.inBase(s.lowerPath())
+	return s.ReachesLower() && n.inBase(s.LowerPath())
 }
 
 // inBase reports whether the base has the directory dir.
@@ -91,27 +93,27 @@ func (n *narrowing) inBase(dir string) bool {
 }
 
 // narrowed returns the view of the directory that s names.
-func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snapshot.View, error) {
+func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) (snapshot.View, error) {
 	o := snapshot.Overlay{UserXattr: n.o.UserXattr}
 	for i, tree := range n.trees {
 		switch {
-		case !s.has[i]:
+		case !s.Has[i]:
 		case write && i == 0:
 			o.Upper, o.Work = path.Join(tree, dir), n.o.Work
 		default:
 			o.Lower = append(o.Lower, path.Join(tree, dir))
 		}
 	}
-	if s.reachesLower() && n.inBase(dir) {
+	if s.ReachesLower() && n.inBase(dir) {
 		base := path.Join(n.base, dir)
-		o.Nested = len(o.Lower) > 0 && inTree(b.store.dir, base)
+		o.Nested = len(o.Lower) > 0 && inTree(b.store.Dir, base)
 		o.Lower = append(o.Lower, base)
 	}
 	if base := path.Join(n.base, dir); len(o.Lower) == 1 && !write && o.Lower[0] == base {
 		return snapshot.View{Path: base}, nil
 	}
 	if len(o.Lower) == 0 || len(o.Lower) == 1 && !write { // an overlay needs two layers, and only an overlay hides overlayfs's own attributes
-		none := b.store.dir + "/none"
+		none := b.store.Dir + "/none"
 		if err := os.Mkdir(none, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return snapshot.View{}, err
 		}
@@ -124,7 +126,7 @@ func (b *backend) narrowed(n *narrowing, s *stack, dir string, write bool) (snap
 // each directory has the attributes of the one that it covers, and the times of the existing parent
 // do not change. Atomic.
 func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) error {
-	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
 	}
@@ -135,8 +137,8 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	for there < len(parts) && unix.Access(path.Join(upper, path.Join(parts[:there+1]...)), unix.F_OK) == nil {
 		there++
 	}
-	made := b.store.dir + "/tmp/" + uniqueName("")
-	defer b.store.toTrash(made) // after success the path no longer exists
+	made := b.store.Dir + "/tmp/" + store.UniqueName("")
+	defer b.store.ToTrash(made) // after success the path no longer exists
 	if err := b.makeDirs(n, made, parts, there); err != nil {
 		return err
 	}
@@ -153,7 +155,7 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 		return &fs.PathError{Op: "open", Path: parent, Err: err}
 	}
 	defer unix.Close(fd)
-	return setTimes(fd, parent, before)
+	return store.SetTimes(fd, parent, before)
 }
 
 // makeDirs makes the directory parts[there], with parts[there+1:] nested in it, at the path made.
@@ -166,7 +168,7 @@ func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int)
 		}
 		err := unix.Mkdir(at, 0o700)
 		if errors.Is(err, unix.ENOENT) && i == there {
-			if err = b.store.prepare(); err == nil {
+			if err = b.store.Prepare(); err == nil {
 				err = unix.Mkdir(at, 0o700)
 			}
 		}
@@ -177,15 +179,15 @@ func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int)
 	}
 	for i := len(parts) - 1; i >= there; i-- { // innermost first: creating a name changes the times of its parent
 		name := path.Join(parts[:i+1]...)
-		s, err := n.locate(name, 0)
+		s, err := n.Locate(name, 0)
 		if err != nil {
 			return err
 		}
 		like := path.Join(n.base, name)
-		if s.top >= 0 {
-			like = path.Join(n.trees[s.top], name)
+		if s.Top >= 0 {
+			like = path.Join(n.trees[s.Top], name)
 		}
-		if err := b.store.copyAttrs(dirs[i-there], like); err != nil {
+		if err := b.store.CopyAttrs(dirs[i-there], like); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
@@ -61,12 +62,12 @@ func TestALookUpNeverReturnsAnotherRecord(t *testing.T) {
 					if id == nil {
 						continue
 					}
-					r, err := find(string(*id), b.store.forkPath(*id))
+					r, err := store.Find(string(*id), b.store.ForkPath(*id))
 					if err != nil {
 						continue
 					}
 					found.Add(1)
-					if !strings.HasPrefix(r.upper, string(*id)+"-") {
+					if !strings.HasPrefix(r.Upper, string(*id)+"-") {
 						t.Errorf("looking up %s returns the record %+v", *id, r)
 						return
 					}

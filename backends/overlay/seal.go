@@ -9,13 +9,14 @@ import (
 	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/diff"
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/undo"
+	"golang.org/x/sys/unix"
 )
 
 // chainLimits returns two lengths of a chain of layers: from mergeAt on, Sweep merges it, and later
@@ -32,11 +33,11 @@ func chainLimits() (mergeAt, max int) {
 // Seal freezes the fork's upper layer and gives the fork a new one (Idle), or copies the layer
 // (InUse). If no Sweep has merged a long chain, Seal merges it first.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
-	s := record{taken: now()}
-	err := checkID(ctx, string(id))
+	s := store.Record{Taken: now()}
+	err := store.CheckID(ctx, string(id))
 	if err == nil {
-		err = b.withForkLocked(ctx, fork, func(r *record) error {
-			s.tree = r.tree
+		err = b.withForkLocked(ctx, fork, func(r *store.Record) error {
+			s.Tree = r.Tree
 			if use == snapshot.InUse {
 				return b.sealInUse(ctx, fork, r, id, &s)
 			}
@@ -50,9 +51,9 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 }
 
 // maySeal does the checks of both ways to seal, and merges the chain if it is full.
-func (b *backend) maySeal(ctx context.Context, r *record, id snapshot.ID) (marked bool, boot string, err error) {
-	if _, err := os.Lstat(b.store.snapshotPath(id)); err == nil {
-		return false, "", because(errs.ErrExists, b.store.snapshotPath(id), "a snapshot of this name exists")
+func (b *backend) maySeal(ctx context.Context, r *store.Record, id snapshot.ID) (marked bool, boot string, err error) {
+	if _, err := os.Lstat(b.store.SnapshotPath(id)); err == nil {
+		return false, "", store.Refuse(errs.ErrExists, b.store.SnapshotPath(id), "a snapshot of this name exists")
 	}
 	if boot, err = b.boot(); err != nil {
 		return false, "", err
@@ -60,53 +61,53 @@ func (b *backend) maySeal(ctx context.Context, r *record, id snapshot.ID) (marke
 	if marked, err = b.isUnsynced(r, boot); err != nil {
 		return marked, boot, err
 	}
-	if err = b.checkLayers(r.layers, boot); err != nil {
+	if err = b.checkLayers(r.Layers, boot); err != nil {
 		return marked, boot, err
 	}
-	if len(b.store.shorten(r.layers)) >= b.maxChain {
-		err = b.compact(ctx, b.store.shorten(r.layers))
+	if len(b.store.Shorten(r.Layers)) >= b.maxChain {
+		err = b.compact(ctx, b.store.Shorten(r.Layers))
 	}
 	return marked, boot, err
 }
 
 // sealIdle seals in three steps, each of which leaves a valid state: the fork gets a new upper
 // above its old one; the snapshot exists; the snapshot is the fork's base.
-func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record, id snapshot.ID, s *record) (err error) {
+func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *store.Record, id snapshot.ID, s *store.Record) (err error) {
 	marked, boot, err := b.maySeal(ctx, r, id)
 	if err != nil {
 		return err
 	}
-	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if marked {
-		note := b.store.layerPath(r.upper) + "/unsettled"
+		note := b.store.LayerPath(r.Upper) + "/unsettled"
 		if err := os.Symlink(boot, note); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
 	next := *r
-	next.boot = boot
-	next.layers = append([]string{r.upper}, b.store.shorten(r.layers)...)
-	s.layers = next.layers
-	if next.upper, err = b.store.newLayer(ctx, string(fork), b.store.treePath(r.upper)); err != nil {
+	next.Boot = boot
+	next.Layers = append([]string{r.Upper}, b.store.Shorten(r.Layers)...)
+	s.Layers = next.Layers
+	if next.Upper, err = b.store.NewLayer(ctx, string(fork), b.store.TreePath(r.Upper)); err != nil {
 		return err
 	}
-	if err = b.projects.inheritLimit(r.upper, next.upper); err == nil {
-		err = b.store.replace(ctx, b.store.forkPath(fork), &next)
+	if err = b.projects.InheritLimit(r.Upper, next.Upper); err == nil {
+		err = b.store.Replace(ctx, b.store.ForkPath(fork), &next)
 	}
 	if err != nil {
-		b.store.toTrash(b.store.layerPath(next.upper))
+		b.store.ToTrash(b.store.LayerPath(next.Upper))
 		return err
 	}
 	var back undo.Stack
 	defer back.UndoInto(&err)
 	back.Push("restore the old layer", func() error {
-		err := b.store.replace(context.WithoutCancel(ctx), b.store.forkPath(fork), r)
+		err := b.store.Replace(context.WithoutCancel(ctx), b.store.ForkPath(fork), r)
 		if err == nil {
-			b.store.toTrash(b.store.layerPath(next.upper))
+			b.store.ToTrash(b.store.LayerPath(next.Upper))
 		}
 		return err // the fork keeps the new layer: its content is the same
 	})
@@ -114,27 +115,27 @@ func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *record,
 		return err
 	}
 	back.Release()
-	b.projects.dropWork(r.upper)
+	b.projects.DropWork(r.Upper)
 	return nil
 }
 
 // announce writes the snapshot's record and then makes the snapshot the base of the fork.
-func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *record, id snapshot.ID, s *record, back *undo.Stack) error {
-	if err := b.store.create(ctx, b.store.snapshotPath(id), s); err != nil {
+func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *store.Record, id snapshot.ID, s *store.Record, back *undo.Stack) error {
+	if err := b.store.Create(ctx, b.store.SnapshotPath(id), s); err != nil {
 		return err
 	}
-	back.Push("remove the snapshot", func() error { return b.store.retire(b.store.snapshotPath(id)) })
-	next.base, next.taken = string(id), s.taken
-	return b.store.replace(ctx, b.store.forkPath(fork), next)
+	back.Push("remove the snapshot", func() error { return b.store.Retire(b.store.SnapshotPath(id)) })
+	next.Base, next.Taken = string(id), s.Taken
+	return b.store.Replace(ctx, b.store.ForkPath(fork), next)
 }
 
 // sealInUse copies the upper layer, and leaves the fork's layers as they are.
-func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *record, id snapshot.ID, s *record) error {
+func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *store.Record, id snapshot.ID, s *store.Record) error {
 	if _, _, err := b.maySeal(ctx, r, id); err != nil {
 		return err
 	}
-	return b.mergeInto(ctx, string(fork), []string{r.upper}, func(layer string) (err error) {
-		s.layers = append([]string{layer}, b.store.shorten(r.layers)...)
+	return b.mergeInto(ctx, string(fork), []string{r.Upper}, func(layer string) (err error) {
+		s.Layers = append([]string{layer}, b.store.Shorten(r.Layers)...)
 		next := *r
 		var back undo.Stack
 		defer back.UndoInto(&err)
@@ -151,9 +152,9 @@ func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *record
 // chain.
 func (b *backend) compact(ctx context.Context, chain []string) error {
 	return b.mergeInto(ctx, "merged", chain, func(layer string) error {
-		err := os.Symlink("../"+layer, b.store.layerPath(chain[0])+"/merged")
+		err := os.Symlink("../"+layer, b.store.LayerPath(chain[0])+"/merged")
 		if errors.Is(err, fs.ErrExist) {
-			return because(errs.ErrBusy, b.store.layerPath(chain[0]), "another process has merged the layer")
+			return store.Refuse(errs.ErrBusy, b.store.LayerPath(chain[0]), "another process has merged the layer")
 		}
 		return err
 	})
@@ -163,9 +164,9 @@ func (b *backend) compact(ctx context.Context, chain []string) error {
 // layer is in place. A lock on the new layer's directory protects it from Sweep meanwhile. After an
 // error, also of then, the layer is gone.
 func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, then func(layer string) error) error {
-	layer := uniqueName(prefix + "-")
-	home := b.store.dir + "/tmp/" + layer
-	release, err := b.store.makeLocked(ctx, home)
+	layer := store.UniqueName(prefix + "-")
+	home := b.store.Dir + "/tmp/" + layer
+	release, err := b.store.MakeLocked(ctx, home)
 	if err != nil {
 		return err
 	}
@@ -173,31 +174,31 @@ func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, 
 	at := home
 	defer func() {
 		if at != "" {
-			b.store.toTrash(at)
+			b.store.ToTrash(at)
 		}
 	}()
 	var trees []string
 	for _, name := range chain {
-		trees = append(trees, b.store.treePath(name))
+		trees = append(trees, b.store.TreePath(name))
 	}
-	if err := merge(ctx, b.mode(), trees, home+b.store.inner()+"/"+treeDir); err != nil {
+	if err := diff.Merge(ctx, b.mode(), trees, home+b.store.Inner()+"/"+store.TreeDir); err != nil {
 		return err
 	}
-	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if i := slices.IndexFunc(trees, gone); i >= 0 { // the copy may be incomplete
-		return because(errs.ErrNotFound, trees[i], "the layer was removed during the copy")
+	if i := slices.IndexFunc(trees, store.IsGone); i >= 0 { // the copy may be incomplete
+		return store.Refuse(errs.ErrNotFound, trees[i], "the layer was removed during the copy")
 	}
 	if err := fault.Point(ctx, "put the layer in place"); err != nil {
 		return err
 	}
-	if err := os.Rename(home, b.store.layerPath(layer)); err != nil {
+	if err := os.Rename(home, b.store.LayerPath(layer)); err != nil {
 		return err
 	}
-	at = b.store.layerPath(layer)
+	at = b.store.LayerPath(layer)
 	if err := then(layer); err != nil {
 		return err
 	}

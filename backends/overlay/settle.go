@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -18,17 +19,17 @@ import (
 
 // boot returns the boot id, like proc.BootID, at a third of the cost: every fork needs it.
 func (b *backend) boot() (string, error) {
-	id, err := readFile("/proc/sys/kernel/random/boot_id")
+	id, err := store.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSuffix(id, "\n"), err
 }
 
 // checkLayers returns the reason why a chain of frozen layers cannot be trusted, or nil.
 func (b *backend) checkLayers(layers []string, boot string) error {
 	for _, layer := range layers {
-		if unix.Access(b.store.treePath(layer), unix.F_OK) != nil {
-			return because(errs.ErrCorrupt, b.store.treePath(layer), "the layer is missing")
+		if unix.Access(b.store.TreePath(layer), unix.F_OK) != nil {
+			return store.Refuse(errs.ErrCorrupt, b.store.TreePath(layer), "the layer is missing")
 		}
-		note := b.store.layerPath(layer) + "/unsettled"
+		note := b.store.LayerPath(layer) + "/unsettled"
 		since, err := os.Readlink(note)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -37,57 +38,57 @@ func (b *backend) checkLayers(layers []string, boot string) error {
 			return err
 		}
 		if since != boot {
-			return unsyncedError(b.store.treePath(layer), note)
+			return unsyncedError(b.store.TreePath(layer), note)
 		}
 	}
 	return nil
 }
 
 func unsyncedError(tree, note string) error {
-	return because(errs.ErrCorrupt, tree,
+	return store.Refuse(errs.ErrCorrupt, tree,
 		"the machine crashed before this layer was safe on the disk; files in it may be empty or torn",
 		"ls -lR "+tree, "rm -r "+note+" # to accept it as it is")
 }
 
 // prepareMount checks that a fork can be mounted, and records this boot as the last one that may have
 // mounted it.
-func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *record) error {
+func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *store.Record) error {
 	boot, err := b.boot()
 	if err != nil {
 		return err
 	}
-	if err := b.checkLayers(append([]string{r.upper}, r.layers...), boot); err != nil || r.boot == boot {
+	if err := b.checkLayers(append([]string{r.Upper}, r.Layers...), boot); err != nil || r.Boot == boot {
 		return err
 	}
 	if _, err := b.isUnsynced(r, boot); err != nil {
 		return err
 	}
-	return b.withForkLocked(ctx, id, func(now *record) error {
-		unlock, err := b.store.lock(ctx, unix.LOCK_SH)
+	return b.withForkLocked(ctx, id, func(now *store.Record) error {
+		unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 		if err != nil {
 			return err
 		}
 		defer unlock()
-		now.boot = boot
+		now.Boot = boot
 		*r = *now
-		return b.store.replace(ctx, b.store.forkPath(id), now)
+		return b.store.Replace(ctx, b.store.ForkPath(id), now)
 	})
 }
 
 // withForkLocked calls do with the record of a fork, under a lock that excludes other seals and syncs
 // of the fork. It tries again if the fork got another upper layer meanwhile.
-func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do func(*record) error) error {
+func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do func(*store.Record) error) error {
 	for {
-		r, err := find(string(id), b.store.forkPath(id))
+		r, err := store.Find(string(id), b.store.ForkPath(id))
 		if err != nil {
 			return err
 		}
-		unlock, err := b.store.lockLayer(ctx, r.upper)
+		unlock, err := b.store.LockLayer(ctx, r.Upper)
 		if err != nil {
 			return err
 		}
-		again, err := find(string(id), b.store.forkPath(id))
-		if err == nil && again.upper == r.upper {
+		again, err := store.Find(string(id), b.store.ForkPath(id))
+		if err == nil && again.Upper == r.Upper {
 			err = do(&again)
 			unlock()
 			return err
@@ -101,10 +102,10 @@ func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do fun
 
 // isUnsynced reports whether the upper layer of a fork has the kernel's mark. A mark of another boot
 // is an error.
-func (b *backend) isUnsynced(r *record, boot string) (bool, error) {
-	marked, err := b.store.isVolatile(r.upper)
-	if marked && r.boot != boot {
-		err = unsyncedError(b.store.treePath(r.upper), b.store.workPath(r.upper)+"/work/incompat")
+func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
+	marked, err := b.store.IsVolatile(r.Upper)
+	if marked && r.Boot != boot {
+		err = unsyncedError(b.store.TreePath(r.Upper), b.store.WorkPath(r.Upper)+"/work/incompat")
 	}
 	return marked, err
 }
@@ -114,7 +115,7 @@ func (b *backend) isUnsynced(r *record, boot string) (bool, error) {
 // data; nothing without a mark. Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot),
 // ErrNoSpace.
 func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
-	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *record) error {
+	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *store.Record) error {
 		boot, err := b.boot()
 		if err != nil {
 			return err
@@ -123,13 +124,13 @@ func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
 		if err != nil {
 			return err
 		}
-		all := append([]string{r.upper}, r.layers...)
+		all := append([]string{r.Upper}, r.Layers...)
 		if err := b.checkLayers(all, boot); err != nil {
 			return err
 		}
 		notes := b.unsyncedNotes(all)
 		if marked {
-			notes = append(notes, b.store.workPath(r.upper)+kernelMark)
+			notes = append(notes, b.store.WorkPath(r.Upper)+store.KernelMark)
 		}
 		return b.syncAndUnmark(ctx, notes)
 	}))
@@ -138,7 +139,7 @@ func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
 // unsyncedNotes lists the "unsettled" notes of these layers.
 func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 	for _, layer := range layers {
-		note := b.store.layerPath(layer) + "/unsettled"
+		note := b.store.LayerPath(layer) + "/unsettled"
 		if _, err := os.Readlink(note); err == nil {
 			notes = append(notes, note)
 		}
@@ -154,7 +155,7 @@ func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if err := fault.Point(ctx, "write out"); err != nil {
 		return err
 	}
-	dir := filepath.Join(b.store.dir, "layers")
+	dir := filepath.Join(b.store.Dir, "layers")
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}

@@ -5,6 +5,7 @@ package overlay
 import (
 	"time"
 
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -21,7 +22,7 @@ type LowerServer interface {
 type Backend = backend
 
 // OpenOn is [Open] with the layers on a storage that limits them. See package quota.
-func OpenOn(place snapshot.Place, g QuotaStorage) (*Backend, error) { return open(place, g, nil) }
+func OpenOn(place snapshot.Place, g store.QuotaStorage) (*Backend, error) { return open(place, g, nil) }
 
 // OpenServed is [Open] with the layers above a served tree. See package overlayfuse.
 func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
@@ -30,9 +31,9 @@ func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
 
 // LayerOf returns the directory of a fork's upper layer. Errors: ErrNotFound, ErrCorrupt.
 func (b *backend) LayerOf(fork snapshot.ForkID) (string, error) {
-	r, err := find(string(fork), b.store.forkPath(fork))
+	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {
 		return "", fail("looking up", string(fork), err)
 	}
-	return b.store.layerPath(r.upper) + b.store.inner(), nil
+	return b.store.LayerPath(r.Upper) + b.store.Inner(), nil
 }

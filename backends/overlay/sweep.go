@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -14,29 +15,29 @@ import (
 // for as long as it works. It also merges chains that have become long, and syncs frozen layers.
 // Cost: it reads every record while it holds the lock exclusively; the rest runs without the lock.
 func (b *backend) Sweep(ctx context.Context) error {
-	if gone(b.store.dir) {
+	if store.IsGone(b.store.Dir) {
 		return nil
 	}
-	alive, err := b.store.mark(ctx, b.projects.freeOfProject)
+	alive, err := b.store.Collect(ctx, b.projects.FreeOfProject)
 	if err == nil {
 		err = errors.Join(b.syncFrozen(ctx, alive), b.mergeLong(ctx, alive))
 	}
-	err = errors.Join(err, b.store.empty(ctx))
-	if err == nil && b.store.storage != nil {
-		err = b.store.storage.Swept()
+	err = errors.Join(err, b.store.EmptyTrash(ctx))
+	if err == nil && b.store.Storage != nil {
+		err = b.store.Storage.Swept()
 	}
 	return fail("sweeping", "", err)
 }
 
 // syncFrozen syncs the frozen layers of this boot.
-func (b *backend) syncFrozen(ctx context.Context, c *liveLayers) error {
+func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 	boot, err := b.boot()
 	if err != nil {
 		return err
 	}
 	var notes []string
-	for layer := range c.used {
-		note := b.store.layerPath(layer) + "/unsettled"
+	for layer := range c.Used {
+		note := b.store.LayerPath(layer) + "/unsettled"
 		if since, err := os.Readlink(note); err == nil && since == boot {
 			notes = append(notes, note)
 		}
@@ -45,14 +46,14 @@ func (b *backend) syncFrozen(ctx context.Context, c *liveLayers) error {
 }
 
 // mergeLong merges the long chains of snapshots.
-func (b *backend) mergeLong(ctx context.Context, c *liveLayers) error {
-	for _, chain := range c.chains {
-		chain = b.store.shorten(chain)
-		if len(chain) <= b.store.mergeAt {
+func (b *backend) mergeLong(ctx context.Context, c *store.LiveLayers) error {
+	for _, chain := range c.Chains {
+		chain = b.store.Shorten(chain)
+		if len(chain) <= b.store.MergeAt {
 			continue
 		}
 		err := b.compact(ctx, chain)
-		kind := kindOf(err)
+		kind := store.KindOf(err)
 		passed := errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrBusy) // the chain was removed, or merged by another process
 		if err != nil && !passed {
 			return err

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/projquota"
@@ -17,26 +18,26 @@ import (
 // Usage adds up the allocated blocks of the fork's upper layer, without its sealed layers. Cost: in
 // proportion to the layer's entries.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
-	r, err := find(string(fork), b.store.forkPath(fork))
+	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {
 		return 0, fail("measuring", string(fork), err)
 	}
 	m := meter{ctx: ctx, seen: map[uint64]bool{}}
-	err = walk(b.store.treePath(r.upper), m.visit)
+	err = store.Walk(b.store.TreePath(r.Upper), m.visit)
 	return m.sum, fail("measuring", string(fork), err)
 }
 
 // Gauge implements [snapshot.Gauge] for forks that have a project id.
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
-	r, err := find(string(fork), b.store.forkPath(fork))
+	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {
 		return snapshot.DiskLimit{}, fail("measuring", string(fork), err)
 	}
-	id := b.projects.projectOf(r.upper)
+	id := b.projects.ProjectOf(r.Upper)
 	if id == 0 {
-		return snapshot.DiskLimit{}, fail("measuring", string(fork), because(errs.ErrNotSupported, b.store.layerPath(r.upper), "the fork has no limit"))
+		return snapshot.DiskLimit{}, fail("measuring", string(fork), store.Refuse(errs.ErrNotSupported, b.store.LayerPath(r.Upper), "the fork has no limit"))
 	}
-	dir, err := os.Open(b.store.layerPath(r.upper))
+	dir, err := os.Open(b.store.LayerPath(r.Upper))
 	if err != nil {
 		return snapshot.DiskLimit{}, fail("measuring", string(fork), err)
 	}
@@ -71,7 +72,7 @@ func (m *meter) visit(name string, dir *os.File, err error) (dirs []string, _ er
 		case err != nil:
 			return err
 		case st.IsDir():
-			dirs = append(dirs, join(name, entry))
+			dirs = append(dirs, store.Join(name, entry))
 		case st.Nlink > 1 && m.seen[st.Ino]:
 			return nil
 		case st.Nlink > 1:

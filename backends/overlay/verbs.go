@@ -7,22 +7,22 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Capture writes one small file. It reads only the root directory of the tree.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	r := record{tree: tree.Path, taken: now()}
-	err := checkID(ctx, string(id))
+	r := store.Record{Tree: tree.Path, Taken: now()}
+	err := store.CheckID(ctx, string(id))
 	if err == nil {
 		err = b.checkLower(tree.Path)
 	}
 	if err == nil {
-		err = b.store.create(ctx, b.store.snapshotPath(id), &r)
+		err = b.store.Create(ctx, b.store.SnapshotPath(id), &r)
 	}
 	if err != nil {
 		return snapshot.Snapshot{}, fail("capturing", string(id), err)
@@ -43,46 +43,46 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.forkOf(id, &r), nil
 }
 
-func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (record, error) {
-	if err := checkID(ctx, string(id)); err != nil {
-		return record{}, err
+func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (store.Record, error) {
+	if err := store.CheckID(ctx, string(id)); err != nil {
+		return store.Record{}, err
 	}
-	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
-		return record{}, err
+		return store.Record{}, err
 	}
 	defer unlock()
-	if unix.Access(b.store.forkPath(id), unix.F_OK) == nil {
-		return record{}, because(errs.ErrExists, b.store.forkPath(id), "a fork of this name exists")
+	if unix.Access(b.store.ForkPath(id), unix.F_OK) == nil {
+		return store.Record{}, store.Refuse(errs.ErrExists, b.store.ForkPath(id), "a fork of this name exists")
 	}
-	base, err := find(string(from), b.store.snapshotPath(from))
+	base, err := store.Find(string(from), b.store.SnapshotPath(from))
 	if err != nil {
-		return record{}, err
+		return store.Record{}, err
 	}
 	boot, err := b.boot()
 	if err != nil {
-		return record{}, err
+		return store.Record{}, err
 	}
-	if err := b.checkLayers(base.layers, boot); err != nil {
-		return record{}, err
+	if err := b.checkLayers(base.Layers, boot); err != nil {
+		return store.Record{}, err
 	}
-	r := record{fork: true, tree: base.tree, taken: base.taken, base: string(from), boot: boot, layers: b.store.shorten(base.layers)}
-	if r.upper, err = b.store.newLayer(ctx, string(id), b.store.topDir(r.layers, r.tree)); err != nil {
-		return record{}, err
+	r := store.Record{Fork: true, Tree: base.Tree, Taken: base.Taken, Base: string(from), Boot: boot, Layers: b.store.Shorten(base.Layers)}
+	if r.Upper, err = b.store.NewLayer(ctx, string(id), b.store.TopDir(r.Layers, r.Tree)); err != nil {
+		return store.Record{}, err
 	}
-	if err := b.store.create(ctx, b.store.forkPath(id), &r); err != nil {
-		b.store.toTrash(b.store.layerPath(r.upper))
-		return record{}, err
+	if err := b.store.Create(ctx, b.store.ForkPath(id), &r); err != nil {
+		b.store.ToTrash(b.store.LayerPath(r.Upper))
+		return store.Record{}, err
 	}
 	return r, nil
 }
 
 func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
-	r, err := find(string(id), b.store.snapshotPath(id))
-	if err == nil && len(r.layers) > 0 {
+	r, err := store.Find(string(id), b.store.SnapshotPath(id))
+	if err == nil && len(r.Layers) > 0 {
 		var boot string
 		if boot, err = b.boot(); err == nil {
-			err = b.checkLayers(r.layers, boot)
+			err = b.checkLayers(r.Layers, boot)
 		}
 	}
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 
 // LookupFork also records that the fork may be mounted during this boot.
 func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
-	r, err := find(string(id), b.store.forkPath(id))
+	r, err := store.Find(string(id), b.store.ForkPath(id))
 	if err == nil {
 		err = b.prepareMount(ctx, id, &r)
 	}
@@ -104,47 +104,47 @@ func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.
 }
 
 func (b *backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
-	s, err := ids[snapshot.ID](b.store, "snapshots")
+	s, err := store.IDs[snapshot.ID](b.store, "snapshots")
 	if err != nil {
 		return nil, nil, fail("listing", "", err)
 	}
-	f, err := ids[snapshot.ForkID](b.store, "forks")
+	f, err := store.IDs[snapshot.ForkID](b.store, "forks")
 	return s, f, fail("listing", "", err)
 }
 
 func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
-	return fail("removing", string(id), b.store.forget(ctx, string(id), b.store.snapshotPath(id)))
+	return fail("removing", string(id), b.store.Forget(ctx, string(id), b.store.SnapshotPath(id)))
 }
 
 // RemoveFork also discards the fork's upper layer at once: no snapshot names it, because Seal gives
 // the fork a new upper before it writes the snapshot's record.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
-	path := b.store.forkPath(id)
-	r, err := find(string(id), path)
+	path := b.store.ForkPath(id)
+	r, err := store.Find(string(id), path)
 	if err != nil {
-		return fail("removing", string(id), b.store.forget(ctx, string(id), path))
+		return fail("removing", string(id), b.store.Forget(ctx, string(id), path))
 	}
-	unlock, err := b.store.lock(ctx, unix.LOCK_SH)
+	unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return fail("removing", string(id), err)
 	}
 	defer unlock()
-	if err := b.store.forget(ctx, string(id), path); err != nil {
+	if err := b.store.Forget(ctx, string(id), path); err != nil {
 		return fail("removing", string(id), err)
 	}
-	project := b.projects.projectOf(r.upper)
+	project := b.projects.ProjectOf(r.Upper)
 	if project != 0 {
-		err = b.projects.unlimitProject(r.upper, project)
+		err = b.projects.UnlimitProject(r.Upper, project)
 	}
-	if project != 0 || !b.store.keepSpare(r.upper) {
-		b.store.toTrash(b.store.layerPath(r.upper))
+	if project != 0 || !b.store.KeepSpare(r.Upper) {
+		b.store.ToTrash(b.store.LayerPath(r.Upper))
 	}
 	return fail("removing", string(id), err)
 }
 
 // Pending reports whether the trash has entries.
 func (b *backend) Pending() bool {
-	dir, err := os.Open(b.store.dir + "/trash")
+	dir, err := os.Open(b.store.Dir + "/trash")
 	if err != nil {
 		return false
 	}
@@ -153,33 +153,33 @@ func (b *backend) Pending() bool {
 	return len(some) > 0
 }
 
-func (b *backend) snapshotOf(id snapshot.ID, r *record) snapshot.Snapshot {
-	s := snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.tree}, Taken: r.taken}
-	if len(r.layers) == 0 {
-		s.View.Path = r.tree
+func (b *backend) snapshotOf(id snapshot.ID, r *store.Record) snapshot.Snapshot {
+	s := snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.Tree}, Taken: r.Taken}
+	if len(r.Layers) == 0 {
+		s.View.Path = r.Tree
 	} else {
 		s.View.Overlay = b.overlay(r, "")
 	}
 	return s
 }
 
-func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
+func (b *backend) forkOf(id snapshot.ForkID, r *store.Record) snapshot.Fork {
 	o := b.overlay(r, id)
-	o.Upper, o.Work = b.store.treePath(r.upper), b.store.workPath(r.upper)
-	return snapshot.Fork{ID: id, Base: snapshot.ID(r.base), View: snapshot.View{Overlay: o}}
+	o.Upper, o.Work = b.store.TreePath(r.Upper), b.store.WorkPath(r.Upper)
+	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Overlay: o}}
 }
 
 // overlay returns the mount of a record's layers. If fork is not "", it belongs to that fork.
-func (b *backend) overlay(r *record, fork snapshot.ForkID) *snapshot.Overlay {
-	lower := make([]string, 0, len(r.layers)+1)
-	for _, layer := range r.layers {
-		lower = append(lower, b.store.treePath(layer))
+func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overlay {
+	lower := make([]string, 0, len(r.Layers)+1)
+	for _, layer := range r.Layers {
+		lower = append(lower, b.store.TreePath(layer))
 	}
 	if b.served != nil {
-		return &snapshot.Overlay{Lower: lower, Base: b.served.Serve(r.tree, r.taken, fork), UserXattr: b.store.userXattr}
+		return &snapshot.Overlay{Lower: lower, Base: b.served.Serve(r.Tree, r.Taken, fork), UserXattr: b.store.UserXattr}
 	}
 	return &snapshot.Overlay{
-		Lower: append(lower, r.tree), UserXattr: b.store.userXattr,
-		Nested: len(r.layers) > 0 && inTree(b.store.dir, r.tree),
+		Lower: append(lower, r.Tree), UserXattr: b.store.UserXattr,
+		Nested: len(r.Layers) > 0 && inTree(b.store.Dir, r.Tree),
 	}
 }

@@ -3,4 +3,4 @@
 package quota
 
 // Store returns the directory of a state directory's layers.
-var Store = store
+var Store = layersDir

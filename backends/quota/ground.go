@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/snapfs/snapfs/backends/overlay"
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/backends/pool"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -25,7 +25,7 @@ type ground struct {
 	pool *pool.Pool
 }
 
-var _ overlay.QuotaStorage = (*ground)(nil)
+var _ store.QuotaStorage = (*ground)(nil)
 
 // Make makes a subvolume.
 func (g *ground) Make(path string) error {

@@ -62,7 +62,7 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	place.Dir = store(p, place.Dir)
+	place.Dir = layersDir(p, place.Dir)
 	g := &ground{dir: place.Dir, pool: p}
 	b, err := overlay.OpenOn(place, g)
 	if err != nil {
@@ -72,7 +72,7 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 }
 
 // store returns the directory of a state directory's layers in a pool.
-func store(p *pool.Pool, dir string) string {
+func layersDir(p *pool.Pool, dir string) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, dir) // it never fails
 	return filepath.Join(p.Layers(), strconv.FormatUint(h.Sum64(), 16))
@@ -95,7 +95,7 @@ func choose(ctx context.Context, own string) (*pool.Pool, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := os.Lstat(store(p, own)); err == nil {
+		if _, err := os.Lstat(layersDir(p, own)); err == nil {
 			return p, nil
 		}
 		if first == nil {

@@ -1,20 +1,19 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
-// walk calls visit for each directory of a layer, first for "", the root, and then for the
+// Walk calls visit for each directory of a layer, first for "", the root, and then for the
 // directories that visit returns. Only one directory is open at a time, so depth is unlimited;
 // symbolic links are not followed. visit gets the error for a directory that cannot be opened.
-func walk(tree string, visit func(name string, dir *os.File, err error) (dirs []string, _ error)) error {
+func Walk(tree string, visit func(name string, dir *os.File, err error) (dirs []string, _ error)) error {
 	root, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 	if err != nil {
 		return err
@@ -24,7 +23,7 @@ func walk(tree string, visit func(name string, dir *os.File, err error) (dirs []
 	for len(todo) > 0 {
 		name := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		dir, err := openIn(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+		dir, err := OpenIn(root, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 		more, err := visit(name, dir, err)
 		if dir != nil {
 			dir.Close()
@@ -37,9 +36,9 @@ func walk(tree string, visit func(name string, dir *os.File, err error) (dirs []
 	return nil
 }
 
-// isDir reports whether an entry is a directory. It calls lstat if the filesystem does not list
+// IsDir reports whether an entry is a directory. It calls lstat if the filesystem does not list
 // types.
-func isDir(dir int, entry []byte, typ uint8) bool {
+func IsDir(dir int, entry []byte, typ uint8) bool {
 	if typ != unix.DT_UNKNOWN {
 		return typ == unix.DT_DIR
 	}
@@ -47,7 +46,8 @@ func isDir(dir int, entry []byte, typ uint8) bool {
 	return err == nil && st.IsDir()
 }
 
-func join(dir string, entry []byte) string {
+// Join joins a path inside a layer, "" for its root, and a name.
+func Join(dir string, entry []byte) string {
 	if dir == "" {
 		return string(entry)
 	}
@@ -59,8 +59,8 @@ func join(dir string, entry []byte) string {
 	return b.String()
 }
 
-// openIn opens a path inside a layer, "" for its root.
-func openIn(root *os.File, name string, flags int) (*os.File, error) {
+// OpenIn opens a path inside a layer, "" for its root.
+func OpenIn(root *os.File, name string, flags int) (*os.File, error) {
 	if name == "" {
 		name = "."
 	}

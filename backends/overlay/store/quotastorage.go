@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"context"
@@ -27,18 +27,18 @@ type QuotaStorage interface {
 	Swept() error
 }
 
-// inner is the path of the storage's directory relative to the directory of a layer.
-func (s *store) inner() string {
-	if s.storage == nil {
+// Inner is the path of the storage's directory relative to the directory of a layer.
+func (s *Store) Inner() string {
+	if s.Storage == nil {
 		return ""
 	}
 	return "/held"
 }
 
 // makeInner makes the storage's directory of a layer.
-func (s *store) makeInner(layer string) error {
-	if s.storage == nil {
+func (s *Store) makeInner(layer string) error {
+	if s.Storage == nil {
 		return nil
 	}
-	return s.storage.Make(s.layerPath(layer) + s.inner())
+	return s.Storage.Make(s.LayerPath(layer) + s.Inner())
 }

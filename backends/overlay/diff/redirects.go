@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package diff
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	"path"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A redirects checks directories of layers that have a redirect. Such a layer holds the new name and
@@ -22,7 +22,7 @@ import (
 type redirectChecker struct {
 	chain  []string // the trees of the layers, topmost first
 	tree   string
-	layers layers
+	layers Layers
 	real   *os.File
 }
 
@@ -31,19 +31,19 @@ func (r *redirectChecker) check(name string) error {
 	if err := r.open(); err != nil {
 		return err
 	}
-	s, err := r.layers.locate(name, 0)
-	if err != nil || s.top < 0 || !s.stat.IsDir() || !s.reachesLower() {
+	s, err := r.layers.Locate(name, 0)
+	if err != nil || s.Top < 0 || !s.Stat.IsDir() || !s.ReachesLower() {
 		return err // the lower tree has no part in this directory
 	}
-	dir, err := openIn(r.real, s.lowerPath(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	dir, err := store.OpenIn(r.real, s.LowerPath(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err == nil {
 		return dir.Close()
 	}
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 		return err
 	}
-	return because(errs.ErrDrifted, path.Join(r.tree, name),
-		"the sandbox shows it from "+strconv.Quote(path.Join(r.tree, s.lowerPath()))+", which no longer exists",
+	return store.Refuse(errs.ErrDrifted, path.Join(r.tree, name),
+		"the sandbox shows it from "+strconv.Quote(path.Join(r.tree, s.LowerPath()))+", which no longer exists",
 		"snapfs undo   # if an apply or a promotion renamed it")
 }
 
@@ -51,7 +51,7 @@ func (r *redirectChecker) open() (err error) {
 	if r.real != nil {
 		return nil
 	}
-	if err := r.layers.open(r.chain); err != nil {
+	if err := r.layers.Open(r.chain); err != nil {
 		return err
 	}
 	r.real, err = vfs.OpenDir(unix.AT_FDCWD, r.tree)
@@ -59,7 +59,7 @@ func (r *redirectChecker) open() (err error) {
 }
 
 func (r *redirectChecker) close() {
-	r.layers.close()
+	r.layers.Close()
 	if r.real != nil {
 		r.real.Close()
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package diff
 
 import (
 	"errors"
@@ -9,34 +9,34 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // mark sets the attributes of an entry in the new layer that relate it to the layers below: opaque
 // if it hides them, redirect if they have it under another name.
-func (m *merger) mark(name string, parent, s *stack) error {
+func (m *merger) mark(name string, parent, s *Stack) error {
 	marks := map[string]string{}
 	switch {
-	case s.reachesLower() && (s.stat.IsDir() || s.data < 0 && s.stat.IsRegular()):
-		natural := parent.reachesLower() && path.Join(parent.lowerPath(), path.Base(name)) == s.lowerPath()
-		if several := !s.stat.IsDir() && s.stat.Nlink > 1; !natural || several { // a redirect with the full path is right for every link of a file
-			marks["redirect"] = "/" + s.lowerPath()
+	case s.ReachesLower() && (s.Stat.IsDir() || s.data < 0 && s.Stat.IsRegular()):
+		natural := parent.ReachesLower() && path.Join(parent.LowerPath(), path.Base(name)) == s.LowerPath()
+		if several := !s.Stat.IsDir() && s.Stat.Nlink > 1; !natural || several { // a redirect with the full path is right for every link of a file
+			marks["redirect"] = "/" + s.LowerPath()
 		}
-	case s.stat.IsDir() && parent.reachesLower():
+	case s.Stat.IsDir() && parent.ReachesLower():
 		marks["opaque"] = "y"
 	}
 	if len(marks) == 0 {
 		return nil
 	}
-	node, err := openIn(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
+	node, err := store.OpenIn(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer node.Close()
 	for short, value := range marks {
-		if err := vfs.SetXattr(int(node.Fd()), "", m.prefix+short, []byte(value), 0); err != nil {
+		if err := vfs.SetXattr(int(node.Fd()), "", m.Prefix+short, []byte(value), 0); err != nil {
 			return err
 		}
 	}
@@ -48,8 +48,8 @@ func (m *merger) mark(name string, parent, s *stack) error {
 // invalid in another layer. Of overlayfs's attributes that leaves origin and impure, by which a
 // file preserves its inode number; protattr, its flags; and overlay.overlay.*, those of an overlay
 // inside the sandbox.
-func (m *merger) keepsAttr(attr string, s *stack) bool {
-	short, own := strings.CutPrefix(attr, m.prefix)
+func (m *merger) keepsAttr(attr string, s *Stack) bool {
+	short, own := strings.CutPrefix(attr, m.Prefix)
 	if !own {
 		return true
 	}
@@ -64,19 +64,19 @@ func (m *merger) keepsAttr(attr string, s *stack) bool {
 
 // finish gives an entry of the new layer the owner, attributes, mode and times of its topmost
 // source.
-func (m *merger) finish(name string, s *stack) error {
-	src, err := openIn(m.roots[s.top], s.at[s.top], unix.O_PATH|unix.O_NOFOLLOW)
+func (m *merger) finish(name string, s *Stack) error {
+	src, err := store.OpenIn(m.roots[s.Top], s.at[s.Top], unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	dst, err := openIn(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
+	dst, err := store.OpenIn(m.out, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer dst.Close()
 	fd := int(dst.Fd())
-	if err := m.finishOwner(fd, name, s.stat); err != nil {
+	if err := m.finishOwner(fd, name, s.Stat); err != nil {
 		return err
 	}
 	attrs, err := vfs.Xattrs(int(src.Fd()), "")
@@ -91,12 +91,12 @@ func (m *merger) finish(name string, s *stack) error {
 			return err
 		}
 	}
-	if !s.stat.IsSymlink() { // symbolic links have no mode
-		if err := unix.Chmod(vfs.FDPath(dst), s.stat.Mode&0o7777); err != nil {
-			return failed("chmod", name, err)
+	if !s.Stat.IsSymlink() { // symbolic links have no mode
+		if err := unix.Chmod(vfs.FDPath(dst), s.Stat.Mode&0o7777); err != nil {
+			return store.PathError("chmod", name, err)
 		}
 	}
-	return setTimes(fd, name, s.stat)
+	return store.SetTimes(fd, name, s.Stat)
 }
 
 // finishOwner sets the owner. It comes first, because chown clears set-id bits and file
@@ -106,7 +106,7 @@ func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 	if err != nil || have.UID == want.UID && have.GID == want.GID {
 		return err
 	}
-	return failed("chown", name, unix.Fchownat(fd, "", int(want.UID), int(want.GID), unix.AT_EMPTY_PATH))
+	return store.PathError("chown", name, unix.Fchownat(fd, "", int(want.UID), int(want.GID), unix.AT_EMPTY_PATH))
 }
 
 // same reports whether the attribute already has this value, set by a security module.
@@ -117,18 +117,18 @@ func (m *merger) same(fd int, attr, value string) bool {
 
 // grantRead gives an ordinary user the permission to read the user's own files of mode 000 while an
 // entry is copied. A process killed meanwhile leaves the changed mode; root needs no permission.
-func (m *merger) grantRead(s *stack) (revoke func(), err error) {
+func (m *merger) grantRead(s *Stack) (revoke func(), err error) {
 	var undo []func()
 	revoke = func() {
 		for _, f := range slices.Backward(undo) {
 			f()
 		}
 	}
-	if !m.unprivileged {
+	if !m.Unprivileged {
 		return revoke, nil
 	}
 	for j := range m.roots {
-		if j != s.top && j != s.data && (!s.has[j] || j >= s.end) {
+		if j != s.Top && j != s.data && (!s.Has[j] || j >= s.end) {
 			continue
 		}
 		st, node, err := m.stat(j, s.at[j])
@@ -147,12 +147,12 @@ func (m *merger) grantRead(s *stack) (revoke func(), err error) {
 	return revoke, nil
 }
 
-func (l *layers) grantReadInode(node *os.File, st vfs.Stat) (revoke func(), err error) {
+func (l *Layers) grantReadInode(node *os.File, st vfs.Stat) (revoke func(), err error) {
 	need := uint32(0o400)
 	if st.IsDir() {
 		need = 0o500
 	}
-	if !l.unprivileged || st.IsSymlink() || st.Mode&need == need {
+	if !l.Unprivileged || st.IsSymlink() || st.Mode&need == need {
 		return func() {}, nil
 	}
 	mode := st.Mode & 0o7777

@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"errors"
@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Layers without content are reused by a rename. This saves three mkdir calls, and avoids deleted
@@ -20,28 +19,28 @@ import (
 const maxSpare = 32
 
 // reuse renames a spare layer to layer. It returns false if there is none.
-func (s *store) reuse(layer string) bool {
-	dir, err := os.Open(s.dir + "/spare")
+func (s *Store) reuse(layer string) bool {
+	dir, err := os.Open(s.Dir + "/spare")
 	if err != nil {
 		return false
 	}
 	names, _ := dir.Readdirnames(maxSpare)
 	_ = dir.Close()
 	for _, name := range names {
-		if vfs.RenameNew(s.dir+"/spare/"+name, s.layerPath(layer)) == nil {
+		if vfs.RenameNew(s.Dir+"/spare/"+name, s.LayerPath(layer)) == nil {
 			return true // no other process took this one first
 		}
 	}
 	return false
 }
 
-// keepSpare stores a layer in spare/, if it is empty. No record names the layer, and it has no project
+// KeepSpare stores a layer in spare/, if it is empty. No record names the layer, and it has no project
 // id. The caller has the lock, so that no sweep examines the layer meanwhile.
-func (s *store) keepSpare(layer string) bool {
-	if s.storage != nil {
+func (s *Store) KeepSpare(layer string) bool {
+	if s.Storage != nil {
 		return false
 	}
-	spare := s.dir + "/spare"
+	spare := s.Dir + "/spare"
 	if n, err := names(spare); errors.Is(err, fs.ErrNotExist) {
 		if os.Mkdir(spare, 0o700) != nil {
 			return false
@@ -49,25 +48,25 @@ func (s *store) keepSpare(layer string) bool {
 	} else if err != nil || len(n) >= maxSpare {
 		return false
 	}
-	if n, err := names(s.treePath(layer)); err != nil || len(n) > 0 {
+	if n, err := names(s.TreePath(layer)); err != nil || len(n) > 0 {
 		return false
 	}
-	work := s.workPath(layer)
-	if marked, err := s.isVolatile(layer); err != nil {
+	work := s.WorkPath(layer)
+	if marked, err := s.IsVolatile(layer); err != nil {
 		return false
 	} else if marked { // the layer is empty, so nothing is lost
-		_ = unix.Unlink(work + kernelMark + "/dirty")
-		_ = unix.Rmdir(work + kernelMark)
-		_ = unix.Rmdir(filepath.Dir(work + kernelMark))
+		_ = unix.Unlink(work + KernelMark + "/dirty")
+		_ = unix.Rmdir(work + KernelMark)
+		_ = unix.Rmdir(filepath.Dir(work + KernelMark))
 	}
 	_ = unix.Rmdir(work + "/work")
 	if n, err := names(work); err != nil || len(n) > 0 {
 		return false
 	}
-	if n, err := names(s.layerPath(layer)); err != nil || len(n) != 2 {
+	if n, err := names(s.LayerPath(layer)); err != nil || len(n) != 2 {
 		return false
 	}
-	return vfs.RenameNew(s.layerPath(layer), filepath.Join(spare, layer)) == nil
+	return vfs.RenameNew(s.LayerPath(layer), filepath.Join(spare, layer)) == nil
 }
 
 func names(path string) ([]string, error) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"errors"
@@ -22,12 +22,12 @@ import (
 //     notes it on the frozen layer, as "unsettled".
 //   - The directory is of an earlier boot: the machine may have crashed with unwritten pages. Every
 //     verb refuses such a layer, with an error that names its path.
-const kernelMark = "/work/incompat/volatile"
+const KernelMark = "/work/incompat/volatile"
 
-// isVolatile reports whether the work directory of a layer has the kernel's mark. The mark is
+// IsVolatile reports whether the work directory of a layer has the kernel's mark. The mark is
 // inside a directory of mode 000, which belongs to the user who mounted the overlay.
-func (s *store) isVolatile(layer string) (bool, error) {
-	path := s.workPath(layer) + kernelMark
+func (s *Store) IsVolatile(layer string) (bool, error) {
+	path := s.WorkPath(layer) + KernelMark
 	for range 2 {
 		_, err := vfs.Lstat(unix.AT_FDCWD, path)
 		switch {
@@ -39,11 +39,11 @@ func (s *store) isVolatile(layer string) (bool, error) {
 			return false, err
 		}
 		// The kernel itself ignores these modes, all of which are 000.
-		for _, dir := range []string{"/work", "/work/incompat", kernelMark} {
-			if err := os.Chmod(s.workPath(layer)+dir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, dir := range []string{"/work", "/work/incompat", KernelMark} {
+			if err := os.Chmod(s.WorkPath(layer)+dir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return false, err
 			}
 		}
 	}
-	return false, because(errs.ErrDenied, path, "no permission to look for the mark of a volatile overlay")
+	return false, Refuse(errs.ErrDenied, path, "no permission to look for the mark of a volatile overlay")
 }

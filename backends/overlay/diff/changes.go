@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package diff
 
 import (
 	"errors"
@@ -9,19 +9,19 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // errEnough: the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// listChanges yields the changes between two states of tree, given by the trees of their layers,
+// ListChanges yields the changes between two states of tree, given by the trees of their layers,
 // topmost first. If their lowest layers are the same, the states can differ only at entries of the
 // layers above those.
-func listChanges(how mode, x, y []string, tree string, yield func(snapshot.Touch, error) bool) error {
+func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Touch, error) bool) error {
 	from, to := x, y
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
 		from, to = from[:len(from)-1], to[:len(to)-1]
@@ -49,8 +49,8 @@ func topmost(trees []string, tree string) string {
 }
 
 // changesIn yields the entries of some layers of a chain above a tree.
-func (m mode) changesIn(some, chain []string, tree string, yield func(snapshot.Touch, error) bool) error {
-	t := toucher{mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: layers{mode: m}}}
+func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Touch, error) bool) error {
+	t := toucher{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
 	for _, layer := range some {
 		if err := t.layer(layer); err != nil {
@@ -62,8 +62,8 @@ func (m mode) changesIn(some, chain []string, tree string, yield func(snapshot.T
 
 // rootCounts reports whether a difference in the owner of the roots is a change. It is none for an
 // ordinary user whose layers cannot have the owner of the tree's root.
-func (m mode) rootCounts(tree string) bool {
-	if !m.unprivileged {
+func (m Mode) rootCounts(tree string) bool {
+	if !m.Unprivileged {
 		return true
 	}
 	st, err := vfs.Lstat(unix.AT_FDCWD, tree)
@@ -72,7 +72,7 @@ func (m mode) rootCounts(tree string) bool {
 
 // sameRoot reports whether two root directories are equal in all that a layer stores of its root.
 // Usually they are, and the caller need not mount them.
-func (m mode) sameRoot(x, y string) bool {
+func (m Mode) sameRoot(x, y string) bool {
 	a, err := vfs.Lstat(unix.AT_FDCWD, x)
 	if err != nil {
 		return false
@@ -90,14 +90,14 @@ func (m mode) sameRoot(x, y string) bool {
 }
 
 // xattrs returns the attributes of a directory, without overlayfs's own.
-func (m mode) xattrs(dir string) (map[string]string, error) {
+func (m Mode) xattrs(dir string) (map[string]string, error) {
 	all, err := vfs.Xattrs(unix.AT_FDCWD, dir)
-	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, m.prefix) })
+	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, m.Prefix) })
 	return all, err
 }
 
 type toucher struct {
-	mode
+	Mode
 	yield func(snapshot.Touch, error) bool
 	// checkLayers is the last directory that was yielded with Tree set. Entries inside it are covered;
 	// they are only searched for redirects.
@@ -107,7 +107,7 @@ type toucher struct {
 
 func (t *toucher) layer(tree string) error {
 	t.whole = ""
-	return walk(tree, t.visit)
+	return store.Walk(tree, t.visit)
 }
 
 func (t *toucher) emit(name string, tree bool) error {
@@ -131,17 +131,17 @@ func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ 
 		return nil, err
 	}
 	if name != "" {
-		if err := t.directory(name, dir); err != nil || t.whole != "" && t.unprivileged { // an ordinary user's layers have no redirects
+		if err := t.directory(name, dir); err != nil || t.whole != "" && t.Unprivileged { // an ordinary user's layers have no redirects
 			return nil, err
 		}
 	}
 	err = vfs.EachEntry(int(dir.Fd()), func(entry []byte, _ uint64, typ uint8) error {
-		if isDir(int(dir.Fd()), entry, typ) {
-			dirs = append(dirs, join(name, entry))
+		if store.IsDir(int(dir.Fd()), entry, typ) {
+			dirs = append(dirs, store.Join(name, entry))
 			return nil
 		}
 		// A whiteout, or a file that may have replaced a directory.
-		return t.emit(join(name, entry), true)
+		return t.emit(store.Join(name, entry), true)
 	})
 	return dirs, err
 }
@@ -167,7 +167,7 @@ func (t *toucher) directory(name string, dir *os.File) error {
 func (t *toucher) isWhole(dir *os.File) (whole, redirectChecker bool, _ error) {
 	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
-		if short, own := strings.CutPrefix(attr, t.prefix); own {
+		if short, own := strings.CutPrefix(attr, t.Prefix); own {
 			whole = whole || short == "opaque" || short == "redirect"
 			redirectChecker = redirectChecker || short == "redirect"
 		}

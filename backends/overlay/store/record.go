@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A record is the text file that stands for a snapshot or a fork:
+// A Record is the text file that stands for a snapshot or a fork:
 //
 //	snapfs overlay 1 fork
 //	tree "/home/ann/work"
@@ -28,14 +28,14 @@ import (
 //	end
 //
 // A record without its last line is incomplete, and invalid.
-type record struct {
-	fork   bool
-	tree   string
-	taken  time.Time
-	base   string   // of a fork
-	boot   string   // of a fork: the last boot during which its upper layer may have been mounted
-	upper  string   // of a fork
-	layers []string // topmost first, above the tree
+type Record struct {
+	Fork   bool
+	Tree   string
+	Taken  time.Time
+	Base   string   // of a fork
+	Boot   string   // of a fork: the last boot during which its upper layer may have been mounted
+	Upper  string   // of a fork
+	Layers []string // topmost first, above the tree
 }
 
 const (
@@ -47,36 +47,36 @@ const (
 // errIncomplete: a record lacks its last line, because its writer was killed or is still writing.
 var errIncomplete = errors.New("the record is incomplete")
 
-func (r *record) text() []byte {
-	t := make([]byte, 0, 256+len(r.tree)+32*len(r.layers))
-	if r.fork {
+func (r *Record) text() []byte {
+	t := make([]byte, 0, 256+len(r.Tree)+32*len(r.Layers))
+	if r.Fork {
 		t = append(t, forkV1...)
 	} else {
 		t = append(t, snapshotV1...)
 	}
-	t = append(strconv.AppendQuote(append(t, "tree "...), r.tree), '\n')
-	t = append(r.taken.UTC().AppendFormat(append(t, "taken "...), time.RFC3339Nano), '\n')
-	if r.fork {
-		t = append(append(append(t, "base "...), r.base...), '\n')
-		t = append(append(append(t, "boot "...), r.boot...), '\n')
-		t = append(append(append(t, "upper "...), r.upper...), '\n')
+	t = append(strconv.AppendQuote(append(t, "tree "...), r.Tree), '\n')
+	t = append(r.Taken.UTC().AppendFormat(append(t, "taken "...), time.RFC3339Nano), '\n')
+	if r.Fork {
+		t = append(append(append(t, "base "...), r.Base...), '\n')
+		t = append(append(append(t, "boot "...), r.Boot...), '\n')
+		t = append(append(append(t, "upper "...), r.Upper...), '\n')
 	}
-	for _, layer := range r.layers {
+	for _, layer := range r.Layers {
 		t = append(append(append(t, "layer "...), layer...), '\n')
 	}
 	return append(t, "end\n"...)
 }
 
-func parseRecord(text string) (record, error) {
+func parseRecord(text string) (Record, error) {
 	head, body, _ := strings.Cut(text, "\n")
-	r := record{fork: head+"\n" == forkV1}
+	r := Record{Fork: head+"\n" == forkV1}
 	switch {
 	case strings.HasPrefix(forkV1, text), strings.HasPrefix(snapshotV1, text):
 		return r, errIncomplete
-	case !r.fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
-		return r, &reason{errs.ErrNotSupported, "the record was written by a newer version of snapfs: " + strconv.Quote(head), nil}
-	case !r.fork && head+"\n" != snapshotV1:
-		return r, &reason{errs.ErrDenied, "the file does not carry the mark of this backend", nil}
+	case !r.Fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
+		return r, &Reason{errs.ErrNotSupported, "the record was written by a newer version of snapfs: " + strconv.Quote(head), nil}
+	case !r.Fork && head+"\n" != snapshotV1:
+		return r, &Reason{errs.ErrDenied, "the file does not carry the mark of this backend", nil}
 	}
 	for line := range strings.Lines(body) {
 		line, whole := strings.CutSuffix(line, "\n")
@@ -88,26 +88,26 @@ func parseRecord(text string) (record, error) {
 		}
 		key, value, _ := strings.Cut(line, " ")
 		if err := r.set(key, value); err != nil {
-			return r, &reason{errs.ErrCorrupt, fmt.Sprintf("line %q of the record: %v", line, err), nil}
+			return r, &Reason{errs.ErrCorrupt, fmt.Sprintf("line %q of the record: %v", line, err), nil}
 		}
 	}
 	return r, errIncomplete
 }
 
-func (r *record) set(key, value string) (err error) {
+func (r *Record) set(key, value string) (err error) {
 	switch key {
 	case "tree":
-		r.tree, err = strconv.Unquote(value)
+		r.Tree, err = strconv.Unquote(value)
 	case "taken":
-		r.taken, err = time.Parse(time.RFC3339Nano, value)
+		r.Taken, err = time.Parse(time.RFC3339Nano, value)
 	case "base":
-		r.base = value
+		r.Base = value
 	case "boot":
-		r.boot = value
+		r.Boot = value
 	case "upper":
-		r.upper, err = value, layerName(value)
+		r.Upper, err = value, layerName(value)
 	case "layer":
-		r.layers, err = append(r.layers, value), layerName(value)
+		r.Layers, err = append(r.Layers, value), layerName(value)
 	default:
 		err = errors.New("unknown key")
 	}
@@ -117,9 +117,9 @@ func (r *record) set(key, value string) (err error) {
 	return err
 }
 
-func (r *record) check() error {
-	if r.tree == "" || r.taken.IsZero() || r.fork && (r.base == "" || r.upper == "") {
-		return &reason{errs.ErrCorrupt, "the record lacks a line", nil}
+func (r *Record) check() error {
+	if r.Tree == "" || r.Taken.IsZero() || r.Fork && (r.Base == "" || r.Upper == "") {
+		return &Reason{errs.ErrCorrupt, "the record lacks a line", nil}
 	}
 	return nil
 }
@@ -132,11 +132,11 @@ func layerName(name string) error {
 	return nil
 }
 
-// read reads the record at path. Errors: not exist, errIncomplete and *reason, each in a *fs.PathError.
-func read(path string) (record, error) {
-	text, err := readFile(path)
+// ReadRecord reads the record at path. Errors: not exist, errIncomplete and *reason, each in a *fs.PathError.
+func ReadRecord(path string) (Record, error) {
+	text, err := ReadFile(path)
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	r, err := parseRecord(text)
 	if err != nil {
@@ -145,10 +145,10 @@ func read(path string) (record, error) {
 	return r, nil
 }
 
-// readFile reads a small file with few system calls. It follows no symbolic link and does not block
+// ReadFile reads a small file with few system calls. It follows no symbolic link and does not block
 // on a pipe. A file that has lost its name while it was read is read again, because it may have
 // become the file of another record (see reuse.go).
-func readFile(path string) (string, error) {
+func ReadFile(path string) (string, error) {
 	for {
 		text, st, err := readOnce(path)
 		if err != nil {

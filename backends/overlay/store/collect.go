@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"context"
@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// liveLayers lists the layers that records name.
-type liveLayers struct {
-	used   map[string]bool // all layers
-	upper  map[string]bool // the upper layers of forks
-	chains [][]string      // the layers of each snapshot
+// LiveLayers lists the layers that records name.
+type LiveLayers struct {
+	Used   map[string]bool // all layers
+	Upper  map[string]bool // the upper layers of forks
+	Chains [][]string      // the layers of each snapshot
 }
 
 // recordCache caches records by path.
@@ -31,17 +31,17 @@ type recordCache map[string]cachedRecord
 type cachedRecord struct {
 	ino   uint64
 	ctime vfs.Timestamp
-	record
+	Record
 }
 
-// mark moves layers that no record names into the trash. If a record cannot be read it moves none,
+// Collect moves layers that no record names into the trash. If a record cannot be read it moves none,
 // because that record may name any of them.
-func (s *store) mark(ctx context.Context, free func(c *liveLayers, layer string) (bool, error)) (*liveLayers, error) {
+func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer string) (bool, error)) (*LiveLayers, error) {
 	k := recordCache{}
 	if _, err := s.count(k); err != nil { // without the lock, so that under it only new records are read
 		return nil, err
 	}
-	unlock, err := s.lock(ctx, unix.LOCK_EX)
+	unlock, err := s.Lock(ctx, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +50,9 @@ func (s *store) mark(ctx context.Context, free func(c *liveLayers, layer string)
 	if err != nil {
 		return nil, err
 	}
-	for _, layer := range slices.Collect(maps.Keys(c.used)) { // a merged layer lives as long as the layers that it replaces
-		for merged := s.mergedInto(layer); merged != "" && !c.used[merged]; merged = s.mergedInto(merged) {
-			c.used[merged] = true
+	for _, layer := range slices.Collect(maps.Keys(c.Used)) { // a merged layer lives as long as the layers that it replaces
+		for merged := s.mergedInto(layer); merged != "" && !c.Used[merged]; merged = s.mergedInto(merged) {
+			c.Used[merged] = true
 		}
 	}
 	if err := fault.Point(ctx, "move dead layers into the trash"); err != nil {
@@ -62,15 +62,15 @@ func (s *store) mark(ctx context.Context, free func(c *liveLayers, layer string)
 }
 
 // count reads all records that the cache does not have, and returns the layers they name.
-func (s *store) count(k recordCache) (*liveLayers, error) {
-	c := &liveLayers{used: map[string]bool{}, upper: map[string]bool{}}
+func (s *Store) count(k recordCache) (*LiveLayers, error) {
+	c := &LiveLayers{Used: map[string]bool{}, Upper: map[string]bool{}}
 	for _, dir := range []string{"snapshots", "forks"} {
-		ids, err := ids[string](s, dir)
+		ids, err := IDs[string](s, dir)
 		if err != nil {
 			return nil, err
 		}
 		for _, id := range ids {
-			r, err := k.read(filepath.Join(s.dir, dir, id))
+			r, err := k.read(filepath.Join(s.Dir, dir, id))
 			if errors.Is(err, errIncomplete) || errors.Is(err, fs.ErrNotExist) {
 				continue // a maker that has named layers holds the lock, so this one is dead
 			}
@@ -83,14 +83,14 @@ func (s *store) count(k recordCache) (*liveLayers, error) {
 	return c, nil
 }
 
-func (c *liveLayers) add(r *record) {
-	for _, layer := range r.layers {
-		c.used[layer] = true
+func (c *LiveLayers) add(r *Record) {
+	for _, layer := range r.Layers {
+		c.Used[layer] = true
 	}
-	if r.fork {
-		c.used[r.upper], c.upper[r.upper] = true, true
+	if r.Fork {
+		c.Used[r.Upper], c.Upper[r.Upper] = true, true
 	} else {
-		c.chains = append(c.chains, r.layers)
+		c.Chains = append(c.Chains, r.Layers)
 	}
 }
 
@@ -99,15 +99,15 @@ func (c *liveLayers) add(r *record) {
 const ctimeResolution = 50 * time.Millisecond
 
 // read returns the record at path from the cache, unless its ctime or inode has changed.
-func (k recordCache) read(path string) (record, error) {
+func (k recordCache) read(path string) (Record, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	if r, ok := k[path]; ok && r.ino == st.Ino && r.ctime == st.CTime {
-		return r.record, nil
+		return r.Record, nil
 	}
-	r, err := read(path)
+	r, err := ReadRecord(path)
 	if err == nil && time.Since(st.CTime.Time()) > ctimeResolution {
 		k[path] = cachedRecord{st.Ino, st.CTime, r}
 	}
@@ -115,8 +115,8 @@ func (k recordCache) read(path string) (record, error) {
 }
 
 // mergedInto returns the layer that replaces this one and all below it, or "".
-func (s *store) mergedInto(layer string) string {
-	to, err := os.Readlink(s.layerPath(layer) + "/merged")
+func (s *Store) mergedInto(layer string) string {
+	to, err := os.Readlink(s.LayerPath(layer) + "/merged")
 	to = strings.TrimPrefix(to, "../")
 	if err != nil || layerName(to) != nil {
 		return ""
@@ -124,24 +124,24 @@ func (s *store) mergedInto(layer string) string {
 	return to
 }
 
-func (s *store) clearLayers(c *liveLayers, free func(c *liveLayers, layer string) (bool, error)) error {
-	entries, err := readDir(filepath.Join(s.dir, "layers"))
+func (s *Store) clearLayers(c *LiveLayers, free func(c *LiveLayers, layer string) (bool, error)) error {
+	entries, err := readDir(filepath.Join(s.Dir, "layers"))
 	for _, e := range entries {
 		layer, again := e.Name(), false
-		if !c.used[layer] {
+		if !c.Used[layer] {
 			var e error
 			again, e = free(c, layer)
 			err = errors.Join(err, e)
 		}
 		switch {
-		case again && s.keepSpare(layer):
-		case !c.used[layer] && !gone(s.treePath(layer)):
-			s.toTrash(s.layerPath(layer))
-		case !c.used[layer]:
-			_ = os.Remove(s.layerPath(layer) + s.inner())
-			_ = os.Remove(s.layerPath(layer)) // incomplete; if it is not empty, it is not ours
-		case !c.upper[layer] && !gone(s.workPath(layer)):
-			s.toTrash(s.workPath(layer)) // the process was killed after the seal
+		case again && s.KeepSpare(layer):
+		case !c.Used[layer] && !IsGone(s.TreePath(layer)):
+			s.ToTrash(s.LayerPath(layer))
+		case !c.Used[layer]:
+			_ = os.Remove(s.LayerPath(layer) + s.Inner())
+			_ = os.Remove(s.LayerPath(layer)) // incomplete; if it is not empty, it is not ours
+		case !c.Upper[layer] && !IsGone(s.WorkPath(layer)):
+			s.ToTrash(s.WorkPath(layer)) // the process was killed after the seal
 		}
 	}
 	return err
@@ -157,8 +157,8 @@ func readDir(dir string) ([]os.DirEntry, error) {
 }
 
 // clearTmp discards entries that no living process writes.
-func (s *store) clearTmp() error {
-	dir := filepath.Join(s.dir, "tmp")
+func (s *Store) clearTmp() error {
+	dir := filepath.Join(s.Dir, "tmp")
 	entries, err := readDir(dir)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -167,10 +167,10 @@ func (s *store) clearTmp() error {
 			continue
 		}
 		switch dead := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil; {
-		case dead && !gone(path+s.inner()+"/"+treeDir):
-			s.toTrash(path)
+		case dead && !IsGone(path+s.Inner()+"/"+TreeDir):
+			s.ToTrash(path)
 		case dead:
-			_ = os.Remove(path + s.inner())
+			_ = os.Remove(path + s.Inner())
 			_ = os.Remove(path) // a record, or a directory without a tree
 		}
 		unix.Close(fd)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package diff
 
 import (
 	"context"
@@ -9,23 +9,23 @@ import (
 	"os"
 	"path"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
-// detach copies entries of the lower tree up into the upper layer of a fork, through mounted, and then
+// Detach copies entries of the lower tree up into the upper layer of a fork, through mounted, and then
 // removes their redirects.
-func detach(ctx context.Context, how mode, upper, tree string, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
+func Detach(ctx context.Context, how Mode, upper, tree string, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, upper)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	up := detacher{ctx: ctx, upper: dir, prefix: how.prefix, tree: tree, first: map[fileID]string{}}
+	up := detacher{ctx: ctx, upper: dir, prefix: how.Prefix, tree: tree, first: map[fileID]string{}}
 	err = mounted(func(root int) error {
 		if err := fault.Point(ctx, "copy it up"); err != nil {
 			return err
@@ -109,7 +109,7 @@ func (r *detacher) each(dir int, last, name string, do func(dir int, last, name 
 		return err
 	}
 	for _, e := range list {
-		if err := r.each(int(sub.Fd()), e.Name, join(name, []byte(e.Name)), do); err != nil {
+		if err := r.each(int(sub.Fd()), e.Name, store.Join(name, []byte(e.Name)), do); err != nil {
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 	if !st.IsRegular() || r.again(name, st) {
 		return nil
 	}
-	node, err := openIn(r.upper, name, unix.O_PATH|unix.O_NOFOLLOW)
+	node, err := store.OpenIn(r.upper, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == nil {
 		defer node.Close()
 		if _, err = vfs.GetXattr(int(node.Fd()), "", r.prefix+"metacopy"); err != nil { // the upper has the content
@@ -151,12 +151,12 @@ func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 func (r *detacher) checkSpace() error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(r.upper.Fd()), &fs); err != nil {
-		return failed("statfs", r.tree, err)
+		return store.PathError("statfs", r.tree, err)
 	}
 	if fs.Type == unix.BTRFS_SUPER_MAGIC || fs.Type == unix.XFS_SUPER_MAGIC || uint64(r.need) <= fs.Bavail*uint64(fs.Bsize) {
 		return nil
 	}
-	return because(errs.ErrNoSpace, r.tree, "no space for a copy of the renamed files", "snapfs gc")
+	return store.Refuse(errs.ErrNoSpace, r.tree, "no space for a copy of the renamed files", "snapfs gc")
 }
 
 // copyUp makes the kernel copy one entry up, with its content. It opens a file for writing, and
@@ -170,11 +170,11 @@ func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 			{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
 			{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
 		}
-		return failed("utimes", name, unix.UtimesNanoAt(dir, last, times, unix.AT_SYMLINK_NOFOLLOW))
+		return store.PathError("utimes", name, unix.UtimesNanoAt(dir, last, times, unix.AT_SYMLINK_NOFOLLOW))
 	}
 	fd, err := unix.Openat(dir, last, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return failed("open", path.Join(r.tree, name), err)
+		return store.PathError("open", path.Join(r.tree, name), err)
 	}
 	return unix.Close(fd)
 }
@@ -186,7 +186,7 @@ func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 			return err
 		}
 	}
-	if err := failed("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd()))); err != nil {
+	if err := store.PathError("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd()))); err != nil {
 		return err
 	}
 	for _, one := range what {
@@ -201,17 +201,17 @@ func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 			return err
 		}
 	}
-	return failed("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd())))
+	return store.PathError("syncfs", r.tree, unix.Syncfs(int(r.upper.Fd())))
 }
 
 // link makes another hard link to a file in the upper layer, unless the name exists.
 func (r *detacher) link(l linkOf) error {
-	dir, err := openIn(r.upper, path.Dir(l.name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	dir, err := store.OpenIn(r.upper, path.Dir(l.name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	first, err := openIn(r.upper, l.first, unix.O_PATH|unix.O_NOFOLLOW)
+	first, err := store.OpenIn(r.upper, l.first, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -225,14 +225,14 @@ func (r *detacher) link(l linkOf) error {
 		return nil // the name exists, as a link or as a file of its own
 	}
 	if err != nil {
-		return failed("link", l.name, err)
+		return store.PathError("link", l.name, err)
 	}
-	return setTimes(int(dir.Fd()), l.name, before)
+	return store.SetTimes(int(dir.Fd()), l.name, before)
 }
 
 // opaque makes a directory of the upper layer opaque.
 func (r *detacher) opaque(name string) error {
-	dir, err := openIn(r.upper, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	dir, err := store.OpenIn(r.upper, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"context"
@@ -9,57 +9,56 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
-// newLayer makes an empty layer for writes of the fork id. An overlay shows the root directory of
+// NewLayer makes an empty layer for writes of the fork id. An overlay shows the root directory of
 // its uppermost layer, so the new layer gets the attributes of below, the directory that it will
 // cover. The caller holds the lock.
-func (s *store) newLayer(ctx context.Context, id, below string) (layer string, err error) {
-	layer = uniqueName(id + "-")
+func (s *Store) NewLayer(ctx context.Context, id, below string) (layer string, err error) {
+	layer = UniqueName(id + "-")
 	if err := fault.Point(ctx, "make the layer"); err != nil {
 		return "", err
 	}
-	if s.storage != nil || !s.reuse(layer) {
+	if s.Storage != nil || !s.reuse(layer) {
 		err = s.makeLayer(layer)
 	}
 	if err != nil {
-		s.toTrash(s.layerPath(layer))
+		s.ToTrash(s.LayerPath(layer))
 		return "", err
 	}
-	if err := s.copyAttrs(s.treePath(layer), below); err != nil {
-		s.toTrash(s.layerPath(layer))
+	if err := s.CopyAttrs(s.TreePath(layer), below); err != nil {
+		s.ToTrash(s.LayerPath(layer))
 		return "", err
 	}
 	return layer, nil
 }
 
-func (s *store) makeLayer(layer string) error {
+func (s *Store) makeLayer(layer string) error {
 	mkdir := func(path string) error { return os.Mkdir(path, 0o700) }
-	err := mkdir(s.layerPath(layer))
+	err := mkdir(s.LayerPath(layer))
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = s.prepare(); err == nil {
-			err = mkdir(s.layerPath(layer))
+		if err = s.Prepare(); err == nil {
+			err = mkdir(s.LayerPath(layer))
 		}
 	}
 	if err == nil {
 		err = s.makeInner(layer)
 	}
 	if err == nil {
-		err = mkdir(s.treePath(layer))
+		err = mkdir(s.TreePath(layer))
 	}
 	if err == nil {
-		err = mkdir(s.workPath(layer))
+		err = mkdir(s.WorkPath(layer))
 	}
 	return err
 }
 
-// copyAttrs copies owner, mode, extended attributes and times of the directory like to dir. For an
+// CopyAttrs copies owner, mode, extended attributes and times of the directory like to dir. For an
 // ordinary user it copies the part of the ownership that the user may set.
-func (s *store) copyAttrs(dir, like string) error {
+func (s *Store) CopyAttrs(dir, like string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: dir, Err: err}
@@ -82,15 +81,15 @@ func (s *store) copyAttrs(dir, like string) error {
 	if err := unix.Fchmod(fd, want.Mode&0o7777); err != nil {
 		return &fs.PathError{Op: "chmod", Path: dir, Err: err}
 	}
-	return setTimes(fd, dir, want)
+	return SetTimes(fd, dir, want)
 }
 
-func (s *store) copyOwner(fd int, have, want vfs.Stat) error {
+func (s *Store) copyOwner(fd int, have, want vfs.Stat) error {
 	if have.UID == want.UID && have.GID == want.GID {
 		return nil
 	}
 	err := unix.Fchown(fd, int(want.UID), int(want.GID))
-	if !s.userXattr || err == nil {
+	if !s.UserXattr || err == nil {
 		return err
 	}
 	if have.GID != want.GID {
@@ -101,7 +100,7 @@ func (s *store) copyOwner(fd int, have, want vfs.Stat) error {
 
 // copyXattrs copies extended attributes, except overlayfs's own. It removes attributes that dir
 // has inherited, or has from an earlier use as a layer.
-func (s *store) copyXattrs(fd int, dir, like string) error {
+func (s *Store) copyXattrs(fd int, dir, like string) error {
 	old, err := vfs.ListXattrs(fd, "")
 	if err != nil {
 		return err
@@ -119,19 +118,19 @@ func (s *store) copyXattrs(fd int, dir, like string) error {
 		}
 	}
 	for attr, value := range all {
-		if strings.HasPrefix(attr, s.attr("")) {
+		if strings.HasPrefix(attr, s.Attr("")) {
 			continue
 		}
 		err := vfs.SetXattr(fd, "", attr, []byte(value), 0)
-		if err != nil && !(s.userXattr && errors.Is(err, unix.EPERM)) {
+		if err != nil && !(s.UserXattr && errors.Is(err, unix.EPERM)) {
 			return &fs.PathError{Op: "setxattr " + attr, Path: dir, Err: errors.Unwrap(err)}
 		}
 	}
 	return nil
 }
 
-// setTimes sets the access and modification times of an open file.
-func setTimes(fd int, path string, st vfs.Stat) error {
+// SetTimes sets the access and modification times of an open file.
+func SetTimes(fd int, path string, st vfs.Stat) error {
 	ts := []unix.Timespec{
 		{Sec: st.ATime.Sec, Nsec: int64(st.ATime.Nsec)},
 		{Sec: st.MTime.Sec, Nsec: int64(st.MTime.Nsec)},
@@ -142,10 +141,10 @@ func setTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// shorten replaces layers by the merged layer that stands for them, if the chain is long enough to
+// Shorten replaces layers by the merged layer that stands for them, if the chain is long enough to
 // matter.
-func (s *store) shorten(layers []string) []string {
-	if len(layers) <= s.mergeAt {
+func (s *Store) Shorten(layers []string) []string {
+	if len(layers) <= s.MergeAt {
 		return layers
 	}
 	for i, layer := range layers {
@@ -156,17 +155,17 @@ func (s *store) shorten(layers []string) []string {
 	return layers
 }
 
-// topDir returns the uppermost directory of a chain of layers above a tree.
-func (s *store) topDir(layers []string, tree string) string {
+// TopDir returns the uppermost directory of a chain of layers above a tree.
+func (s *Store) TopDir(layers []string, tree string) string {
 	if len(layers) > 0 {
-		return s.treePath(layers[0])
+		return s.TreePath(layers[0])
 	}
 	return tree
 }
 
-// makeLocked makes the directory home, with a tree in it, and locks it.
-func (s *store) makeLocked(ctx context.Context, home string) (release func(), err error) {
-	unlock, err := s.lock(ctx, unix.LOCK_SH)
+// MakeLocked makes the directory home, with a tree in it, and locks it.
+func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), err error) {
+	unlock, err := s.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
 		return nil, err
 	}
@@ -182,13 +181,14 @@ func (s *store) makeLocked(ctx context.Context, home string) (release func(), er
 		err = flock(ctx, int(dir.Fd()), unix.LOCK_EX)
 	}
 	if err == nil {
-		err = os.MkdirAll(home+s.inner()+"/"+treeDir, 0o700)
+		err = os.MkdirAll(home+s.Inner()+"/"+TreeDir, 0o700)
 	}
 	if err != nil {
-		s.toTrash(home)
+		s.ToTrash(home)
 		return nil, err
 	}
 	return func() { dir.Close() }, nil
 }
 
-func gone(path string) bool { return unix.Access(path, unix.F_OK) != nil }
+// IsGone reports whether path does not exist.
+func IsGone(path string) bool { return unix.Access(path, unix.F_OK) != nil }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// empty deletes the content of the trash.
-func (s *store) empty(ctx context.Context) error {
-	path := filepath.Join(s.dir, "trash")
+// EmptyTrash deletes the content of the trash.
+func (s *Store) EmptyTrash(ctx context.Context) error {
+	path := filepath.Join(s.Dir, "trash")
 	trash, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -25,7 +25,7 @@ func (s *store) empty(ctx context.Context) error {
 		return err
 	}
 	defer trash.Close()
-	d := deleter{ctx: ctx, storage: s.storage, trash: int(trash.Fd()), since: time.Now()}
+	d := deleter{ctx: ctx, storage: s.Storage, trash: int(trash.Fd()), since: time.Now()}
 	for {
 		entries, err := vfs.Entries(d.trash)
 		if err != nil || len(entries) == 0 {
@@ -77,7 +77,7 @@ func (d *deleter) remove(dir int, name string, depth int) error {
 		return d.gone("rmdir", name, err)
 	}
 	if depth >= deepEnough {
-		return d.gone("rename", name, unix.Renameat(dir, name, d.trash, uniqueName("")))
+		return d.gone("rename", name, unix.Renameat(dir, name, d.trash, UniqueName("")))
 	}
 	if err := d.clear(dir, name, depth); err != nil {
 		return err

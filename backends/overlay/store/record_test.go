@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"errors"
@@ -11,16 +11,16 @@ import (
 )
 
 func TestARecordSurvivesWritingAndReading(t *testing.T) {
-	for _, r := range []record{
-		{tree: "/", taken: time.Unix(1, 2).UTC()},
-		{tree: "/a b\n\xff\"", taken: time.Unix(1e9, 0).UTC(), layers: []string{"f1-a", "f0-b"}},
-		{fork: true, tree: "/t", taken: time.Unix(0, 1).UTC(), base: "s1", boot: "b", upper: "f1-c", layers: []string{"f1-a"}},
+	for _, r := range []Record{
+		{Tree: "/", Taken: time.Unix(1, 2).UTC()},
+		{Tree: "/a b\n\xff\"", Taken: time.Unix(1e9, 0).UTC(), Layers: []string{"f1-a", "f0-b"}},
+		{Fork: true, Tree: "/t", Taken: time.Unix(0, 1).UTC(), Base: "s1", Boot: "b", Upper: "f1-c", Layers: []string{"f1-a"}},
 	} {
 		got, err := parseRecord(string(r.text()))
 		if err != nil {
 			t.Errorf("parsing %s: %v", r.text(), err)
 		}
-		if d := cmp.Diff(r, got, cmp.AllowUnexported(record{})); d != "" {
+		if d := cmp.Diff(r, got, cmp.AllowUnexported(Record{})); d != "" {
 			t.Error(d)
 		}
 	}
@@ -28,7 +28,7 @@ func TestARecordSurvivesWritingAndReading(t *testing.T) {
 
 // A process killed while it writes a record leaves a prefix of it, which must count as incomplete.
 func TestAPrefixOfARecordIsIncomplete(t *testing.T) {
-	r := record{fork: true, tree: "/t", taken: time.Unix(0, 1).UTC(), base: "s1", boot: "b", upper: "f1-c", layers: []string{"f1-a"}}
+	r := Record{Fork: true, Tree: "/t", Taken: time.Unix(0, 1).UTC(), Base: "s1", Boot: "b", Upper: "f1-c", Layers: []string{"f1-a"}}
 	text := string(r.text())
 	for n := range text {
 		if _, err := parseRecord(text[:n]); !errors.Is(err, errIncomplete) {
@@ -39,7 +39,7 @@ func TestAPrefixOfARecordIsIncomplete(t *testing.T) {
 
 func TestARecordRefusesInvalidLayerNames(t *testing.T) {
 	for _, name := range []string{"..", "../x", "a/b", "/etc", "", ".hidden"} {
-		r := record{tree: "/t", taken: time.Unix(0, 1), layers: []string{name}}
+		r := Record{Tree: "/t", Taken: time.Unix(0, 1), Layers: []string{name}}
 		if _, err := parseRecord(string(r.text())); err == nil || errors.Is(err, errIncomplete) {
 			t.Errorf("the layer name %q returns %v", name, err)
 		}
@@ -53,7 +53,7 @@ func FuzzParseRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := parseRecord(string(r.text())); err != nil || again.tree != r.tree || len(again.layers) != len(r.layers) {
+		if again, err := parseRecord(string(r.text())); err != nil || again.Tree != r.Tree || len(again.Layers) != len(r.Layers) {
 			t.Errorf("%q is accepted, and the text written of it is not: %v", text, err)
 		}
 	})

@@ -1,6 +1,15 @@
 //go:build linux
 
-package overlay
+// Package quota limits the forks of the overlay backend by project quotas.
+//
+// A fork with a limit has a project id of its own, if the filesystem of the layers has project
+// quotas (ext4, xfs). The fork's upper layer has the project id, and so has each new upper that a
+// seal gives to the fork: the content of sealed layers still counts. The ids are in a range of
+// snapfs, and are stored nowhere but on the layers.
+//
+// A process in the initial user namespace can give a file that it owns another project; in another
+// user namespace it cannot (fileattr_set_prepare in fs/ioctl.c).
+package quota
 
 import (
 	"context"
@@ -10,30 +19,23 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/projquota"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
-// A fork with a limit has a project id of its own, if the filesystem of the layers has project
-// quotas (ext4, xfs). The fork's upper layer has the project id, and so has each new upper that a
-// seal gives to the fork: the content of sealed layers still counts. The ids are in a range of
-// snapfs, and are stored nowhere but on the layers.
-//
-// A process in the initial user namespace can give a file that it owns another project; in another
-// user namespace it cannot (fileattr_set_prepare in fs/ioctl.c).
 const (
 	firstProject uint32 = 0x5a << 24 // the first id of snapfs
 	projectCount uint32 = 1 << 24    // and the number of ids
 )
 
-// projects limits forks by the project quotas of the filesystem of a store.
-type projects struct{ store *store }
+// Projects limits forks by the project quotas of the filesystem of a store.
+type Projects struct{ Store *store.Store }
 
 func isProject(id uint32) bool { return id-firstProject < projectCount }
 
@@ -41,15 +43,16 @@ func isProject(id uint32) bool { return id-firstProject < projectCount }
 // project id yet.
 const labeling = "/remarking"
 
-func (p projects) canLimit(l snapshot.DiskLimit) error {
-	if p.store.storage != nil {
-		return p.store.storage.CanLimit(l)
+// CanLimit returns the reason why forks cannot be limited to l, or nil.
+func (p Projects) CanLimit(l snapshot.DiskLimit) error {
+	if p.Store.Storage != nil {
+		return p.Store.Storage.CanLimit(l)
 	}
 	no := func(why string, hints ...string) error {
-		return because(errs.ErrNotSupported, p.store.dir, why, hints...)
+		return store.Refuse(errs.ErrNotSupported, p.Store.Dir, why, hints...)
 	}
 	const pool = "snapfs pool create"
-	if p.store.userXattr {
+	if p.Store.UserXattr {
 		return no("only root can limit a fork", "sudo snapfs …")
 	}
 	dir, err := p.openNearest()
@@ -59,7 +62,7 @@ func (p projects) canLimit(l snapshot.DiskLimit) error {
 	defer dir.Close()
 	limited, err := projquota.Enabled(int(dir.Fd()))
 	if err != nil {
-		return failed("ask for quotas", dir.Name(), err)
+		return store.PathError("ask for quotas", dir.Name(), err)
 	}
 	if limited {
 		if id, err := projquota.Of(int(dir.Fd())); err != nil || id != 0 {
@@ -76,7 +79,7 @@ func (p projects) canLimit(l snapshot.DiskLimit) error {
 	switch {
 	case at.Type != "ext4" && at.Type != "xfs":
 		return no("the filesystem of the layers, "+at.Type+", has no project quotas", pool)
-	case gone("/proc/sys/fs/quota") && at.Type == "ext4":
+	case store.IsGone("/proc/sys/fs/quota") && at.Type == "ext4":
 		return no("this kernel has no disk quotas", pool)
 	case at.Type == "ext4":
 		return no(why, pool, "umount DEVICE && tune2fs -O project,quota -Q prjquota DEVICE && mount -o prjquota DEVICE")
@@ -85,8 +88,8 @@ func (p projects) canLimit(l snapshot.DiskLimit) error {
 }
 
 // openNearest opens the state directory, or its nearest parent that exists.
-func (p projects) openNearest() (*os.File, error) {
-	for at := p.store.dir; ; at = filepath.Dir(at) {
+func (p Projects) openNearest() (*os.File, error) {
+	for at := p.Store.Dir; ; at = filepath.Dir(at) {
 		f, err := os.Open(at)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) || at == "/" {
 			return f, err
@@ -94,21 +97,21 @@ func (p projects) openNearest() (*os.File, error) {
 	}
 }
 
-// limit is called with the layer locked, so that no seal gives the fork another one.
-func (p projects) limit(ctx context.Context, r *record, l snapshot.DiskLimit) error {
-	if p.store.storage != nil {
-		return p.store.storage.Limit(ctx, p.store.layerPath(r.upper)+p.store.inner(), l)
+// Limit is called with the layer locked, so that no seal gives the fork another one.
+func (p Projects) Limit(ctx context.Context, r *store.Record, l snapshot.DiskLimit) error {
+	if p.Store.Storage != nil {
+		return p.Store.Storage.Limit(ctx, p.Store.LayerPath(r.Upper)+p.Store.Inner(), l)
 	}
 	if l == (snapshot.DiskLimit{}) {
 		if err := fault.Point(ctx, "remove the limit"); err != nil {
 			return err
 		}
-		return p.unlimit(r.upper)
+		return p.unlimit(r.Upper)
 	}
-	if err := p.canLimit(l); err != nil {
+	if err := p.CanLimit(l); err != nil {
 		return err
 	}
-	dir, err := os.Open(p.store.layerPath(r.upper))
+	dir, err := os.Open(p.Store.LayerPath(r.Upper))
 	if err != nil {
 		return err
 	}
@@ -116,16 +119,16 @@ func (p projects) limit(ctx context.Context, r *record, l snapshot.DiskLimit) er
 	fd := int(dir.Fd())
 	id, err := projquota.Of(fd)
 	if err != nil {
-		return failed("read the project of", dir.Name(), err)
+		return store.PathError("read the project of", dir.Name(), err)
 	}
 	marked := isProject(id)
 	if !marked {
 		if id, err = freeProject(fd); err != nil {
-			return failed("find a project for", dir.Name(), err)
+			return store.PathError("find a project for", dir.Name(), err)
 		}
 	}
-	if !marked || !gone(dir.Name()+labeling) {
-		if err := p.label(ctx, r.upper, id); err != nil {
+	if !marked || !store.IsGone(dir.Name()+labeling) {
+		if err := p.label(ctx, r.Upper, id); err != nil {
 			return err
 		}
 	}
@@ -134,7 +137,7 @@ func (p projects) limit(ctx context.Context, r *record, l snapshot.DiskLimit) er
 	}
 	n := p.frozen(r, id)
 	l = addOverhead(l, ownBytes+n*frozenBytes, ownInodes+n*frozenInodes)
-	return failed("limit the project of", dir.Name(), limitProject(fd, id, l))
+	return store.PathError("limit the project of", dir.Name(), limitProject(fd, id, l))
 }
 
 // A project is also charged for the directories that layers consist of: each layer and its tree,
@@ -161,25 +164,25 @@ func limitProject(fd int, id uint32, l snapshot.DiskLimit) error {
 }
 
 // frozen counts the sealed layers of a fork that have its project id.
-func (p projects) frozen(r *record, id uint32) (n int) {
-	for _, layer := range r.layers {
-		if p.projectOf(layer) == id {
+func (p Projects) frozen(r *store.Record, id uint32) (n int) {
+	for _, layer := range r.Layers {
+		if p.ProjectOf(layer) == id {
 			n++
 		}
 	}
 	return n
 }
 
-// inheritLimit gives the empty layer next the project id of old.
-func (p projects) inheritLimit(old, next string) error {
-	if p.store.storage != nil {
-		return p.store.storage.InheritLimit(p.store.layerPath(old)+p.store.inner(), p.store.layerPath(next)+p.store.inner())
+// InheritLimit gives the empty layer next the project id of old.
+func (p Projects) InheritLimit(old, next string) error {
+	if p.Store.Storage != nil {
+		return p.Store.Storage.InheritLimit(p.Store.LayerPath(old)+p.Store.Inner(), p.Store.LayerPath(next)+p.Store.Inner())
 	}
-	id := p.projectOf(old)
+	id := p.ProjectOf(old)
 	if id == 0 {
 		return nil
 	}
-	dir, err := os.Open(p.store.layerPath(next))
+	dir, err := os.Open(p.Store.LayerPath(next))
 	if err != nil {
 		return err
 	}
@@ -190,9 +193,9 @@ func (p projects) inheritLimit(old, next string) error {
 		err = limitProject(int(dir.Fd()), id, addOverhead(l, frozenBytes, frozenInodes))
 	}
 	if err != nil && !noQuotas(err) {
-		return failed("limit the project of", dir.Name(), err)
+		return store.PathError("limit the project of", dir.Name(), err)
 	}
-	for _, path := range []string{p.store.workPath(next), p.store.treePath(next)} {
+	for _, path := range []string{p.Store.WorkPath(next), p.Store.TreePath(next)} {
 		if err := setProject(path, id, true); err != nil {
 			return err
 		}
@@ -224,22 +227,22 @@ func freeProject(fd int) (uint32, error) {
 // EXDEV. The work directory comes first, because the kernel creates files there and renames them
 // into the layer. The layer's own directory does not pass its project on: notes in it, beside the
 // tree, do not belong to the fork.
-func (p projects) label(ctx context.Context, layer string, id uint32) error {
+func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 	if err := fault.Point(ctx, "mark the layer"); err != nil {
 		return err
 	}
-	note := p.store.layerPath(layer) + labeling
+	note := p.Store.LayerPath(layer) + labeling
 	if err := os.WriteFile(note, nil, 0o600); err != nil {
 		return err
 	}
-	if err := setProject(p.store.layerPath(layer), id, false); err != nil {
+	if err := setProject(p.Store.LayerPath(layer), id, false); err != nil {
 		return err
 	}
 	if err := fault.Point(ctx, "mark what is in the layer"); err != nil {
 		return err
 	}
-	for _, dir := range []string{p.store.workPath(layer), p.store.treePath(layer)} {
-		if err := walk(dir, labeler{ctx, id}.visit); err != nil {
+	for _, dir := range []string{p.Store.WorkPath(layer), p.Store.TreePath(layer)} {
+		if err := store.Walk(dir, labeler{ctx, id}.visit); err != nil {
 			return err
 		}
 	}
@@ -253,7 +256,7 @@ func setProject(dir string, id uint32, inherit bool) error {
 		return err
 	}
 	defer f.Close()
-	return failed("give a project to", dir, projquota.Set(int(f.Fd()), id, inherit))
+	return store.PathError("give a project to", dir, projquota.Set(int(f.Fd()), id, inherit))
 }
 
 type labeler struct {
@@ -274,11 +277,11 @@ func (m labeler) visit(name string, dir *os.File, err error) (dirs []string, _ e
 	}
 	fd := int(dir.Fd())
 	if err := projquota.Set(fd, m.id, true); err != nil {
-		return nil, failed("give a project to", dir.Name(), err)
+		return nil, store.PathError("give a project to", dir.Name(), err)
 	}
 	err = vfs.EachEntry(fd, func(entry []byte, _ uint64, typ uint8) error {
-		if isDir(fd, entry, typ) {
-			dirs = append(dirs, join(name, entry))
+		if store.IsDir(fd, entry, typ) {
+			dirs = append(dirs, store.Join(name, entry))
 			return nil
 		}
 		return m.file(fd, entry)
@@ -300,18 +303,18 @@ func (m labeler) file(dir int, entry []byte) error {
 		return nil // deleted or replaced meanwhile
 	}
 	if err != nil {
-		return failed("open", string(entry), err)
+		return store.PathError("open", string(entry), err)
 	}
 	defer unix.Close(fd)
-	return failed("give a project to", string(entry), projquota.Set(fd, m.id, false))
+	return store.PathError("give a project to", string(entry), projquota.Set(fd, m.id, false))
 }
 
-// projectOf returns the project id of a layer, if it is one of snapfs's range, or 0.
-func (p projects) projectOf(layer string) uint32 {
-	if p.store.userXattr || p.store.storage != nil {
+// ProjectOf returns the project id of a layer, if it is one of snapfs's range, or 0.
+func (p Projects) ProjectOf(layer string) uint32 {
+	if p.Store.UserXattr || p.Store.Storage != nil {
 		return 0
 	}
-	fd, err := unix.Open(p.store.layerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(p.Store.LayerPath(layer), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
@@ -323,25 +326,26 @@ func (p projects) projectOf(layer string) uint32 {
 	return id
 }
 
-// dropWork removes the work directory of a frozen layer: at once, if a fork is charged for it.
-func (p projects) dropWork(layer string) {
-	if p.projectOf(layer) != 0 {
-		_ = os.RemoveAll(p.store.workPath(layer)) // otherwise Sweep does it
+// DropWork removes the work directory of a frozen layer: at once, if a fork is charged for it.
+func (p Projects) DropWork(layer string) {
+	if p.ProjectOf(layer) != 0 {
+		_ = os.RemoveAll(p.Store.WorkPath(layer)) // otherwise Sweep does it
 	}
-	p.store.toTrash(p.store.workPath(layer)) // a layer without a work directory is frozen
+	p.Store.ToTrash(p.Store.WorkPath(layer)) // a layer without a work directory is frozen
 }
 
 // unlimit removes the limits of a layer's project, if it has one. A project id without limits has
 // no effect, and is free again when the last file with it has gone.
-func (p projects) unlimit(layer string) error {
-	if id := p.projectOf(layer); id != 0 {
-		return p.unlimitProject(layer, id)
+func (p Projects) unlimit(layer string) error {
+	if id := p.ProjectOf(layer); id != 0 {
+		return p.UnlimitProject(layer, id)
 	}
 	return nil
 }
 
-func (p projects) unlimitProject(layer string, id uint32) error {
-	dir, err := os.Open(p.store.layerPath(layer))
+// UnlimitProject removes the limits of a project, of which a layer is a member.
+func (p Projects) UnlimitProject(layer string, id uint32) error {
+	dir, err := os.Open(p.Store.LayerPath(layer))
 	if err != nil {
 		return err
 	}
@@ -353,21 +357,21 @@ func (p projects) unlimitProject(layer string, id uint32) error {
 	if err != nil && noQuotas(err) {
 		return nil
 	}
-	return failed("lift the limit of", dir.Name(), err)
+	return store.PathError("lift the limit of", dir.Name(), err)
 }
 
-// freeOfProject reports whether a layer that no record names has no project id, and so may be reused.
+// FreeOfProject reports whether a layer that no record names has no project id, and so may be reused.
 // If the layer has one and no fork does, freeOfProject also removes the limit, which a process killed
 // in RemoveFork has left.
-func (p projects) freeOfProject(c *liveLayers, layer string) (bool, error) {
-	id := p.projectOf(layer)
+func (p Projects) FreeOfProject(c *store.LiveLayers, layer string) (bool, error) {
+	id := p.ProjectOf(layer)
 	if id == 0 {
 		return true, nil
 	}
-	for upper := range c.upper {
-		if p.projectOf(upper) == id {
+	for upper := range c.Upper {
+		if p.ProjectOf(upper) == id {
 			return false, nil // the fork exists, and has sealed this layer
 		}
 	}
-	return false, p.unlimitProject(layer, id)
+	return false, p.UnlimitProject(layer, id)
 }

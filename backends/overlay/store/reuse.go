@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package store
 
 import (
 	"errors"
@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // The files of removed records are reused, for the same reason as layers (see spare.go): they lie
@@ -18,7 +17,7 @@ import (
 
 // writeRecord creates a record at path. It fills an old file and renames it, if there is one, so
 // that the record is never incomplete; otherwise it calls writeNew.
-func (s *store) writeRecord(path string, text []byte) error {
+func (s *Store) writeRecord(path string, text []byte) error {
 	if own := s.takeOld(); own != "" {
 		err := writeOver(own, text)
 		if err == nil {
@@ -36,16 +35,16 @@ func (s *store) writeRecord(path string, text []byte) error {
 }
 
 // takeOld moves an old file to a unique name in tmp/ and returns the path, or "" if there is none.
-func (s *store) takeOld() string {
-	dir, err := os.Open(s.dir + "/old")
+func (s *Store) takeOld() string {
+	dir, err := os.Open(s.Dir + "/old")
 	if err != nil {
 		return ""
 	}
 	names, _ := dir.Readdirnames(maxSpare)
 	_ = dir.Close()
 	for _, name := range names {
-		own := filepath.Join(s.dir, "tmp", uniqueName("record"))
-		if vfs.RenameNew(filepath.Join(s.dir, "old", name), own) == nil {
+		own := filepath.Join(s.Dir, "tmp", UniqueName("record"))
+		if vfs.RenameNew(filepath.Join(s.Dir, "old", name), own) == nil {
 			return own // no other process took this one first
 		}
 	}
@@ -77,10 +76,10 @@ func writeOver(path string, text []byte) error {
 	return unix.Ftruncate(fd, int64(n))
 }
 
-// retire moves the file of a record to old/, or deletes it. A record that does not exist is no
+// Retire moves the file of a record to old/, or deletes it. A record that does not exist is no
 // error.
-func (s *store) retire(path string) error {
-	err := vfs.RenameNew(path, filepath.Join(s.dir, "old", uniqueName("")))
+func (s *Store) Retire(path string) error {
+	err := vfs.RenameNew(path, filepath.Join(s.Dir, "old", UniqueName("")))
 	if errors.Is(err, fs.ErrNotExist) { // either the record or the directory old
 		err = unix.Unlink(path)
 	}
@@ -91,14 +90,14 @@ func (s *store) retire(path string) error {
 }
 
 // clearOld discards all but maxSpare old files.
-func (s *store) clearOld() error {
-	dir := filepath.Join(s.dir, "old")
+func (s *Store) clearOld() error {
+	dir := filepath.Join(s.Dir, "old")
 	old, err := names(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for len(old) > maxSpare {
-		s.toTrash(filepath.Join(dir, old[0]))
+		s.ToTrash(filepath.Join(dir, old[0]))
 		old = old[1:]
 	}
 	return err

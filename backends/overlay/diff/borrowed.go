@@ -1,23 +1,23 @@
 //go:build linux
 
-package overlay
+package diff
 
 import (
 	"context"
 	"path"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
-// findRedirects lists the entries of an overlay, given by the trees of its layers, that are read from
+// FindRedirects lists the entries of an overlay, given by the trees of its layers, that are read from
 // another path of the lower tree.
-func findRedirects(ctx context.Context, how mode, trees []string) ([]snapshot.Borrowed, error) {
-	l := redirectFinder{layers: layers{mode: how}, ctx: ctx}
-	defer l.close()
-	if err := l.open(trees); err != nil {
+func FindRedirects(ctx context.Context, how Mode, trees []string) ([]snapshot.Borrowed, error) {
+	l := redirectFinder{Layers: Layers{Mode: how}, ctx: ctx}
+	defer l.Close()
+	if err := l.Open(trees); err != nil {
 		return nil, err
 	}
 	root := l.root()
@@ -27,18 +27,18 @@ func findRedirects(ctx context.Context, how mode, trees []string) ([]snapshot.Bo
 
 // A redirectFinder finds entries that overlayfs reads from the lower tree under another name.
 type redirectFinder struct {
-	layers
+	Layers
 	ctx  context.Context
 	list []snapshot.Borrowed
 }
 
 // dir examines the entries that the layers have in a directory.
-func (l *redirectFinder) dir(s *stack, name string) error {
+func (l *redirectFinder) dir(s *Stack, name string) error {
 	if err := l.ctx.Err(); err != nil {
 		return err
 	}
 	names := map[string]bool{}
-	for j, has := range s.has {
+	for j, has := range s.Has {
 		if !has || j >= s.end {
 			continue
 		}
@@ -49,7 +49,7 @@ func (l *redirectFinder) dir(s *stack, name string) error {
 	for one := range names {
 		c, err := l.child(s, one, 0)
 		if err == nil {
-			err = l.node(s, &c, join(name, []byte(one)), one)
+			err = l.node(s, &c, store.Join(name, []byte(one)), one)
 		}
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func (l *redirectFinder) dir(s *stack, name string) error {
 
 // names adds the names that a layer has in a directory.
 func (l *redirectFinder) names(layer int, dir string, names map[string]bool) error {
-	f, err := openIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	f, err := store.OpenIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func (l *redirectFinder) names(layer int, dir string, names map[string]bool) err
 	})
 }
 
-func (l *redirectFinder) node(parent, s *stack, name, last string) error {
-	isDir := s.top >= 0 && !s.whiteout && s.stat.IsDir()
-	if reads := isDir || s.top >= 0 && s.stat.IsRegular() && s.data < 0; reads && s.reachesLower() {
-		if natural := parent.reachesLower() && path.Join(parent.lowerPath(), last) == s.lowerPath(); !natural {
-			l.list = append(l.list, snapshot.Borrowed{Path: name, From: s.lowerPath(), Tree: isDir})
+func (l *redirectFinder) node(parent, s *Stack, name, last string) error {
+	isDir := s.Top >= 0 && !s.Whiteout && s.Stat.IsDir()
+	if reads := isDir || s.Top >= 0 && s.Stat.IsRegular() && s.data < 0; reads && s.ReachesLower() {
+		if natural := parent.ReachesLower() && path.Join(parent.LowerPath(), last) == s.LowerPath(); !natural {
+			l.list = append(l.list, snapshot.Borrowed{Path: name, From: s.LowerPath(), Tree: isDir})
 		}
 	}
 	if !isDir {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package overlay
+package diff
 
 import (
 	"errors"
@@ -9,50 +9,50 @@ import (
 	"path"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
-// A stack is the result of a look-up of one name, as overlayfs does it: the path of the name in
+// A Stack is the result of a look-up of one name, as overlayfs does it: the path of the name in
 // each layer, topmost first, and last in the lower tree below all layers. The paths differ from
 // layer to layer where a directory was renamed (Documentation/filesystems/overlayfs,
 // "redirect_dir").
-type stack struct {
+type Stack struct {
 	at  []string // one path for each layer, and one for the lower tree
 	end int      // the index of the first layer that is hidden by those above it
 	// top is the index of the layer that provides the entry, or -1.
-	top  int
-	stat vfs.Stat // of the entry in the top layer
+	Top  int
+	Stat vfs.Stat // of the entry in the top layer
 	// data is the index of the layer that provides a regular file's content. It differs from top if
 	// only the metadata was copied up, and is -1 if the lower tree provides the content.
 	data     int
-	has      []bool // whether a layer provides a directory, and is not hidden
-	whiteout bool   // the entry in the top layer is a whiteout
+	Has      []bool // whether a layer provides a directory, and is not hidden
+	Whiteout bool   // the entry in the top layer is a whiteout
 }
 
-// reachesLower reports whether the lower tree takes part in the entry.
-func (s *stack) reachesLower() bool { return s.end == len(s.at) }
+// ReachesLower reports whether the lower tree takes part in the entry.
+func (s *Stack) ReachesLower() bool { return s.end == len(s.at) }
 
-// lowerPath returns the path of the entry in the lower tree.
-func (s *stack) lowerPath() string { return s.at[len(s.at)-1] }
+// LowerPath returns the path of the entry in the lower tree.
+func (s *Stack) LowerPath() string { return s.at[len(s.at)-1] }
 
-// A mode is how the layers were written: by root's overlay or by an ordinary user's.
-type mode struct {
-	prefix string // of overlayfs's own attributes, "trusted.overlay." or "user.overlay."
+// A Mode is how the layers were written: by root's overlay or by an ordinary user's.
+type Mode struct {
+	Prefix string // of overlayfs's own attributes, "trusted.overlay." or "user.overlay."
 	// unprivileged: the layers were written by an ordinary user's overlay, and so have no redirects and
 	// no metacopies. The reader is that user, who may lack the permission to read some of them.
-	unprivileged bool
+	Unprivileged bool
 }
 
-// layers are the layers of an overlay, as open directories.
-type layers struct {
-	mode
+// Layers are the layers of an overlay, as open directories.
+type Layers struct {
+	Mode
 	roots []*os.File
 }
 
-// open opens the layers. The caller closes them, also after an error.
-func (l *layers) open(trees []string) error {
+// Open opens the layers. The caller closes them, also after an error.
+func (l *Layers) Open(trees []string) error {
 	for _, tree := range trees {
 		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
 		if err != nil {
@@ -63,7 +63,8 @@ func (l *layers) open(trees []string) error {
 	return nil
 }
 
-func (l *layers) close() {
+// Close closes the layers.
+func (l *Layers) Close() {
 	for _, f := range l.roots {
 		if f != nil {
 			f.Close()
@@ -72,24 +73,24 @@ func (l *layers) close() {
 }
 
 // root returns the stack of the root directory.
-func (l *layers) root() stack {
+func (l *Layers) root() Stack {
 	n := len(l.roots)
-	s := stack{at: make([]string, n+1), end: n + 1, has: make([]bool, n), data: -1}
-	for i := range s.has {
-		s.has[i] = true
+	s := Stack{at: make([]string, n+1), end: n + 1, Has: make([]bool, n), data: -1}
+	for i := range s.Has {
+		s.Has[i] = true
 	}
 	return s
 }
 
 // child looks name up in the directory parent, in the layers with index from and above.
-func (l *layers) child(parent *stack, name string, from int) (stack, error) {
+func (l *Layers) child(parent *Stack, name string, from int) (Stack, error) {
 	n := len(l.roots)
-	s := stack{at: make([]string, n+1), end: parent.end, has: make([]bool, n), top: -1, data: -1}
+	s := Stack{at: make([]string, n+1), end: parent.end, Has: make([]bool, n), Top: -1, data: -1}
 	for j := range s.at {
 		s.at[j] = path.Join(parent.at[j], name)
 	}
 	for j := from; j < min(s.end, n); j++ {
-		if !parent.has[j] && s.at[j] == path.Join(parent.at[j], name) {
+		if !parent.Has[j] && s.at[j] == path.Join(parent.at[j], name) {
 			continue // the layer has no such directory, and no redirect has changed the path
 		}
 		st, node, err := l.stat(j, s.at[j])
@@ -110,26 +111,26 @@ func (l *layers) child(parent *stack, name string, from int) (stack, error) {
 
 // add adds the entry found in layer j to the stack. It sets s.end if the entry hides the layers
 // lowerPath j.
-func (l *layers) add(s *stack, j int, st vfs.Stat, node *os.File) error {
-	isDir, first := st.IsDir(), s.top < 0
+func (l *Layers) add(s *Stack, j int, st vfs.Stat, node *os.File) error {
+	isDir, first := st.IsDir(), s.Top < 0
 	switch {
 	case st.IsWhiteout():
-		s.whiteout, s.end = first, j
+		s.Whiteout, s.end = first, j
 		if first {
-			s.top, s.stat = j, st
+			s.Top, s.Stat = j, st
 		}
 		return nil
-	case !first && isDir != s.stat.IsDir():
+	case !first && isDir != s.Stat.IsDir():
 		s.end = j // a directory hides a file, and a file hides a directory
 		return nil
 	}
 	if first {
-		s.top, s.stat = j, st
+		s.Top, s.Stat = j, st
 	}
 	var last bool
 	var err error
 	if isDir {
-		s.has[j] = true
+		s.Has[j] = true
 		last, err = l.isOpaque(node, st)
 	} else {
 		last, err = l.isComplete(node, st)
@@ -145,8 +146,8 @@ func (l *layers) add(s *stack, j int, st vfs.Stat, node *os.File) error {
 }
 
 // redirect sets the paths for the layers below j according to the entry's redirect attribute.
-func (l *layers) redirect(s *stack, j int, node *os.File) error {
-	if l.unprivileged {
+func (l *Layers) redirect(s *Stack, j int, node *os.File) error {
+	if l.Unprivileged {
 		return nil
 	}
 	to, err := l.get(node, "redirect")
@@ -159,7 +160,7 @@ func (l *layers) redirect(s *stack, j int, node *os.File) error {
 		}
 		return nil
 	}
-	other, err := l.locate(to[1:], j+1)
+	other, err := l.Locate(to[1:], j+1)
 	if err != nil {
 		return err
 	}
@@ -168,8 +169,8 @@ func (l *layers) redirect(s *stack, j int, node *os.File) error {
 	return nil
 }
 
-// locate looks up a path from the root, in the layers with index from and above.
-func (l *layers) locate(name string, from int) (stack, error) {
+// Locate looks up a path from the root, in the layers with index from and above.
+func (l *Layers) Locate(name string, from int) (Stack, error) {
 	s := l.root()
 	for part := range strings.SplitSeq(name, "/") {
 		next, err := l.child(&s, part, from)
@@ -181,7 +182,7 @@ func (l *layers) locate(name string, from int) (stack, error) {
 	return s, nil
 }
 
-func (l *layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
+func (l *Layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
 	revoke, err := l.grantReadInode(dir, st)
 	if err != nil {
 		return false, err
@@ -192,19 +193,19 @@ func (l *layers) isOpaque(dir *os.File, st vfs.Stat) (bool, error) {
 }
 
 // isComplete reports whether the layer has the file's content, and not only its metadata.
-func (l *layers) isComplete(node *os.File, st vfs.Stat) (bool, error) {
-	if l.unprivileged || !st.IsRegular() {
+func (l *Layers) isComplete(node *os.File, st vfs.Stat) (bool, error) {
+	if l.Unprivileged || !st.IsRegular() {
 		return true, nil
 	}
-	_, err := vfs.GetXattr(int(node.Fd()), "", l.prefix+"metacopy") // the value may be empty
+	_, err := vfs.GetXattr(int(node.Fd()), "", l.Prefix+"metacopy") // the value may be empty
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
 		return true, nil
 	}
 	return false, err
 }
 
-func (l *layers) get(node *os.File, short string) (string, error) {
-	value, err := vfs.GetXattr(int(node.Fd()), "", l.prefix+short)
+func (l *Layers) get(node *os.File, short string) (string, error) {
+	value, err := vfs.GetXattr(int(node.Fd()), "", l.Prefix+short)
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
 		return "", nil
 	}
@@ -212,8 +213,8 @@ func (l *layers) get(node *os.File, short string) (string, error) {
 }
 
 // stat returns the inode at a path of layer j. It follows no symbolic link.
-func (l *layers) stat(j int, name string) (vfs.Stat, *os.File, error) {
-	node, err := openIn(l.roots[j], name, unix.O_PATH|unix.O_NOFOLLOW)
+func (l *Layers) stat(j int, name string) (vfs.Stat, *os.File, error) {
+	node, err := store.OpenIn(l.roots[j], name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return vfs.Stat{}, nil, err
 	}

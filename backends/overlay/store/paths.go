@@ -1,0 +1,34 @@
+//go:build linux
+
+package store
+
+import "github.com/snapfs/snapfs/engine/snapshot"
+
+// TreeDir is the directory of a layer that holds its tree. The name is the ownership mark of a
+// layer, and the version of its content.
+const TreeDir = "snapfs-1"
+
+// SnapshotPath returns the path of a snapshot's record.
+func (s *Store) SnapshotPath(id snapshot.ID) string { return s.Dir + "/snapshots/" + string(id) }
+
+// ForkPath returns the path of a fork's record.
+func (s *Store) ForkPath(id snapshot.ForkID) string { return s.Dir + "/forks/" + string(id) }
+
+// LayerPath returns the directory of a layer.
+func (s *Store) LayerPath(layer string) string { return s.Dir + "/layers/" + layer }
+
+// TreePath returns the tree of a layer: overlayfs's upperdir or one of its lowerdirs.
+func (s *Store) TreePath(layer string) string {
+	return s.LayerPath(layer) + s.Inner() + "/" + TreeDir
+}
+
+// WorkPath returns overlayfs's workdir of a layer.
+func (s *Store) WorkPath(layer string) string { return s.LayerPath(layer) + s.Inner() + "/work" }
+
+// Attr returns the full name of one of overlayfs's own attributes.
+func (s *Store) Attr(short string) string {
+	if s.UserXattr {
+		return "user.overlay." + short
+	}
+	return "trusted.overlay." + short
+}
