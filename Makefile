@@ -78,7 +78,7 @@ lint-all: ## run go vet for every other platform and every build tag
 	lint=$$($(GO) tool -n -modfile=tools/go.mod golangci-lint); for p in $(PLATFORMS); do export GOOS=$${p%/*} GOARCH=$${p#*/}; \
 		$$lint run --tests=false --enable-only govet ./... 2>/dev/null; $(GO) vet $$(.ci/portable); done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) vet $(WINDOWS) ./internal/wsl; done
-	$(GO) vet -tags vm,posix ./backends/zfs ./backends/delegate ./backends/fusecow/trial ./engine ./limits
+	$(GO) vet -tags vm,posix ./backends/zfs ./backends/zfsuser ./backends/fusecow/trial ./engine ./limits
 
 .PHONY: fmt
 fmt: ## format all Go files as lint requires

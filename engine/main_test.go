@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/all"
-	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/servetest"
 	"github.com/snapfs/snapfs/backends/overlayfuse"
+	"github.com/snapfs/snapfs/backends/zfsuser"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/isolate/idmap"
@@ -21,7 +21,7 @@ import (
 func drivers() []snapshot.Driver {
 	self := servetest.Program
 	list := all.Drivers()
-	for _, mine := range []snapshot.Driver{delegate.Driver(self), overlayfuse.Driver(self), fusecow.Driver(self)} {
+	for _, mine := range []snapshot.Driver{zfsuser.Driver(self), overlayfuse.Driver(self), fusecow.Driver(self)} {
 		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
 	}
 	if only := os.Getenv(onlyEnv); only != "" {

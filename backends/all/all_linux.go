@@ -2,14 +2,14 @@ package all
 
 import (
 	"github.com/snapfs/snapfs/backends/btrfs"
-	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/overlay"
 	"github.com/snapfs/snapfs/backends/overlayfuse"
+	"github.com/snapfs/snapfs/backends/overlayquota"
 	"github.com/snapfs/snapfs/backends/plain"
 	"github.com/snapfs/snapfs/backends/pool"
-	"github.com/snapfs/snapfs/backends/quota"
 	"github.com/snapfs/snapfs/backends/zfs"
+	"github.com/snapfs/snapfs/backends/zfsuser"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -18,7 +18,7 @@ import (
 // plain, which copies every file and must be named.
 func Drivers() []snapshot.Driver {
 	return []snapshot.Driver{
-		pool.Driver(), btrfs.Driver(), zfs.Driver(), delegate.Driver(server), overlay.Driver(), quota.Driver(),
+		pool.Driver(), btrfs.Driver(), zfs.Driver(), zfsuser.Driver(server), overlay.Driver(), overlayquota.Driver(),
 		overlayfuse.Driver(server), fusecow.Driver(server), plain.Driver(),
 	}
 }

@@ -21,7 +21,7 @@ type LowerServer interface {
 // Backend is the backend that this package opens.
 type Backend = backend
 
-// OpenOn is [Open] with the layers on a storage that limits them. See package quota.
+// OpenOn is [Open] with the layers on a storage that limits them. See package overlayquota.
 func OpenOn(place snapshot.Place, g store.QuotaStorage) (*Backend, error) { return open(place, g, nil) }
 
 // OpenServed is [Open] with the layers above a served tree. See package overlayfuse.

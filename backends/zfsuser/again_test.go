@@ -1,6 +1,6 @@
 //go:build vm
 
-package delegate_test
+package zfsuser_test
 
 import (
 	"fmt"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package quota_test
+package overlayquota_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/quota"
+	"github.com/snapfs/snapfs/backends/overlayquota"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -17,7 +17,7 @@ import (
 func TestSweepDeletesSubvolumesInScratch(t *testing.T) {
 	m := &pools{t: t}
 	place := on(t, m.another(t), "")
-	opened, err := quota.Driver().Open(t.Context(), place)
+	opened, err := overlayquota.Driver().Open(t.Context(), place)
 	must(t, err)
 	b, ok := opened.(interface {
 		snapshot.Backend

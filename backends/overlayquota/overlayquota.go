@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package quota limits sandboxes on filesystems without quotas of their own. It is the backend of
+// Package overlayquota limits sandboxes on filesystems without quotas of their own. It is the backend of
 // package overlay with the layers on a pool. The tree stays where it is and is read from there;
 // nothing is imported. It needs root and a pool, which it never creates by itself.
 //
@@ -13,7 +13,7 @@
 // BTRFS_IOC_SUBVOL_CREATE is in the group of the scratch directory and is deleted with it. The
 // newer ioctl, which can refuse to join a group, is blocked by the system call filter. So no
 // process in a sandbox can leave its group.
-package quota
+package overlayquota
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func Driver() snapshot.Driver {
 // A Backend is the backend of package overlay, with its layers on a pool.
 type Backend struct {
 	*overlay.Backend
-	ground *ground
+	storage *poolStorage
 }
 
 var _ interface {
@@ -63,7 +63,7 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		return nil, err
 	}
 	place.Dir = layersDir(p, place.Dir)
-	g := &ground{dir: place.Dir, pool: p}
+	g := &poolStorage{dir: place.Dir, pool: p}
 	b, err := overlay.OpenOn(place, g)
 	if err != nil {
 		return nil, err
@@ -126,17 +126,17 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 
 // Fork implements [snapshot.Backend].
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
-	if err := b.ground.pool.Growing(ctx, id); err != nil {
+	if err := b.storage.pool.Growing(ctx, id); err != nil {
 		return snapshot.Fork{}, err
 	}
 	return b.Backend.Fork(ctx, from, id)
 }
 
 // Tend implements [snapshot.Tender].
-func (b *Backend) Tend(ctx context.Context) error { return b.ground.pool.Tend(ctx) }
+func (b *Backend) Tend(ctx context.Context) error { return b.storage.pool.Tend(ctx) }
 
 // LimitPlace implements [snapshot.Sharer].
-func (b *Backend) LimitPlace() string { return qgroup.Place(b.ground.pool.Mount()) }
+func (b *Backend) LimitPlace() string { return qgroup.Place(b.storage.pool.Mount()) }
 
 // Gauge implements [snapshot.Gauge].
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {

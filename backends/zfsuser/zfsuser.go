@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package delegate stores forks of trees on ZFS for an ordinary user to whom root has delegated
+// Package zfsuser stores forks of trees on ZFS for an ordinary user to whom root has delegated
 // snapshots (zfs-allow(8)). On Linux only root can mount a clone, whatever is delegated. So a
 // capture is a ZFS snapshot, and a fork is a layer of package fusecow above the view of that
 // snapshot in .zfs. The base is frozen, as for root.
@@ -9,7 +9,7 @@
 //
 // The layout is that of package fusecow. Its records name a snapshot of package zfs as the state of
 // a tree.
-package delegate
+package zfsuser
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package quota_test
+package overlayquota_test
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/snapfs/snapfs/backends/overlayquota"
 	"github.com/snapfs/snapfs/backends/pool"
-	"github.com/snapfs/snapfs/backends/quota"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/internal/mount"
@@ -55,7 +55,7 @@ func on(t testing.TB, p *pool.Pool, tree string) snapshot.Place {
 	}
 	must(t, os.Mkdir(tree, 0o755))
 	place := snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: filepath.Join(top, "overlay-quota")}
-	t.Cleanup(func() { must(t, os.RemoveAll(quota.Store(p, place.Dir))) })
+	t.Cleanup(func() { must(t, os.RemoveAll(overlayquota.Store(p, place.Dir))) })
 	return place
 }
 
@@ -63,7 +63,7 @@ func subject(t testing.TB) snapshottest.Subject {
 	m := &pools{t: t}
 	return snapshottest.Subject{
 		Name:   "overlay-quota (root)",
-		Driver: quota.Driver(),
+		Driver: overlayquota.Driver(),
 		Place: func(t testing.TB) snapshot.Place {
 			if m.first == nil {
 				m.first = m.another(m.t)
@@ -82,7 +82,7 @@ func subject(t testing.TB) snapshottest.Subject {
 		},
 		Reach: reach,
 		Data: func(place snapshot.Place) []string {
-			part := filepath.Base(quota.Store(&pool.Pool{}, place.Dir))
+			part := filepath.Base(overlayquota.Store(&pool.Pool{}, place.Dir))
 			return []string{filepath.Join(filepath.Dir(place.Dir), "pool/p/mnt/layers", part)}
 		},
 	}

@@ -1,6 +1,6 @@
 //go:build vm
 
-package delegate_test
+package zfsuser_test
 
 import (
 	"bytes"
@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/snapfs/snapfs/backends/delegate"
 	"github.com/snapfs/snapfs/backends/fusecow/servetest"
+	"github.com/snapfs/snapfs/backends/zfsuser"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
 	"github.com/snapfs/snapfs/errs"
@@ -33,7 +33,7 @@ const (
 func TestMain(m *testing.M) { servetest.Main(m) }
 
 func driver() snapshot.Driver {
-	return delegate.Driver(servetest.Program)
+	return zfsuser.Driver(servetest.Program)
 }
 
 func TestConformance(t *testing.T) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-package quota
+package overlayquota
 
 // Store returns the directory of a state directory's layers.
 var Store = layersDir

@@ -1,6 +1,6 @@
 //go:build linux
 
-package quota
+package overlayquota
 
 import (
 	"context"
@@ -19,16 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A ground stores the layers of an overlay in a pool.
-type ground struct {
+// A poolStorage stores the layers of an overlay in a pool.
+type poolStorage struct {
 	dir  string
 	pool *pool.Pool
 }
 
-var _ store.QuotaStorage = (*ground)(nil)
+var _ store.QuotaStorage = (*poolStorage)(nil)
 
 // Make makes a subvolume.
-func (g *ground) Make(path string) error {
+func (g *poolStorage) Make(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (g *ground) Make(path string) error {
 }
 
 // Destroy deletes a subvolume.
-func (g *ground) Destroy(dir int, name string) (bool, error) {
+func (g *poolStorage) Destroy(dir int, name string) (bool, error) {
 	st, err := vfs.Lstat(dir, name)
 	if err != nil || st.Ino != btrfs.RootInode {
 		return false, nil //nolint:nilerr // the caller deletes other entries file by file, and reports the error
@@ -51,7 +51,7 @@ func (g *ground) Destroy(dir int, name string) (bool, error) {
 }
 
 // CanLimit returns the reason why bytes cannot be limited, or nil. btrfs counts no inodes.
-func (g *ground) CanLimit(l snapshot.DiskLimit) error {
+func (g *poolStorage) CanLimit(l snapshot.DiskLimit) error {
 	if l.Inodes > 0 {
 		return &errs.Error{
 			Op: "limiting", Component: name, Path: g.dir, Kind: errs.ErrNotSupported, Err: errors.New("a pool does not count inodes"),
@@ -62,11 +62,11 @@ func (g *ground) CanLimit(l snapshot.DiskLimit) error {
 }
 
 // Limit puts the layer into the quota group of the fork, or of the forks that share the limit.
-func (g *ground) Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
+func (g *poolStorage) Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
 	return failed("limiting", layer, g.limit(ctx, layer, l))
 }
 
-func (g *ground) limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
+func (g *poolStorage) limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
 	top, err := os.Open(g.dir)
 	if err != nil {
 		return err
@@ -117,12 +117,12 @@ func (g *ground) limit(ctx context.Context, layer string, l snapshot.DiskLimit) 
 }
 
 // InheritLimit puts the next layer into the group of the old one.
-func (g *ground) InheritLimit(old, next string) error {
+func (g *poolStorage) InheritLimit(old, next string) error {
 	return failed("limiting", next, g.inheritGroup(context.Background(), old, next))
 }
 
 // Swept deletes unused scratch directories and quota groups.
-func (g *ground) Swept() error {
+func (g *poolStorage) Swept() error {
 	top, err := os.Open(g.dir)
 	if err != nil {
 		return err

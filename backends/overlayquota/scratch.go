@@ -1,6 +1,6 @@
 //go:build linux
 
-package quota
+package overlayquota
 
 import (
 	"context"
@@ -22,10 +22,10 @@ func kin(id string) string {
 	return id
 }
 
-func (g *ground) scratch(kin string) string { return filepath.Join(g.dir, "scratch", kin) }
+func (g *poolStorage) scratch(kin string) string { return filepath.Join(g.dir, "scratch", kin) }
 
 // openScratch opens the scratch directory of the fork that writes to a layer; nil if it has none.
-func (g *ground) openScratch(layer string) (*os.File, error) {
+func (g *poolStorage) openScratch(layer string) (*os.File, error) {
 	dir, err := os.Open(g.scratch(kin(filepath.Base(filepath.Dir(layer)))))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil //nolint:nilnil // most forks have none
@@ -40,11 +40,11 @@ func (b *Backend) Scratch(ctx context.Context, fork snapshot.ForkID) (string, er
 	if err != nil {
 		return "", err
 	}
-	path, err := b.ground.makeScratch(ctx, layer, kin(string(fork)))
+	path, err := b.storage.makeScratch(ctx, layer, kin(string(fork)))
 	return path, failed("making scratch space for", layer, err)
 }
 
-func (g *ground) makeScratch(ctx context.Context, layer, kin string) (string, error) {
+func (g *poolStorage) makeScratch(ctx context.Context, layer, kin string) (string, error) {
 	path := g.scratch(kin)
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -62,7 +62,7 @@ func (g *ground) makeScratch(ctx context.Context, layer, kin string) (string, er
 
 // sweepScratch deletes the scratch directories of removed forks. A fork's record is written before
 // its scratch directory is made.
-func (g *ground) sweepScratch() error {
+func (g *poolStorage) sweepScratch() error {
 	dir, err := os.Open(filepath.Join(g.dir, "scratch"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -98,7 +98,7 @@ func (g *ground) sweepScratch() error {
 }
 
 // inheritGroup puts the subvolume next into the quota groups of old.
-func (g *ground) inheritGroup(ctx context.Context, old, next string) error {
+func (g *poolStorage) inheritGroup(ctx context.Context, old, next string) error {
 	from, err := os.Open(old)
 	if err != nil {
 		return err
