@@ -19,19 +19,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Encode writes what makes the tree new of the tree old as a stream of
-// snapshot.FormCommands: changes are all that package diff finds between them, and
-// onBase says that the stream is for one who has old, not for an empty directory.
-// What got or lost another name is sent whole.
+// Encode writes the commands that turn the tree old into the tree new, as a stream of
+// snapshot.FormCommands. changes are all differences that package diff finds. With onBase the
+// receiver has old, otherwise an empty directory. A file with added or removed hard links is
+// sent whole.
 //
-// Cost: in proportion to the changes, and to the parts of files that differ.
-// Errors: those of w, and of reading what changed meanwhile.
+// Cost: proportional to the changes, and to the differing parts of files.
+// Errors: those of w, and of reading the trees.
 func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Change, onBase bool) error {
-	e := &encoder{ctx: ctx, s: sendstream.NewWriter(w, onBase), onBase: onBase, old: old, new: new, stirred: map[string]bool{}}
+	e := &encoder{ctx: ctx, s: sendstream.NewWriter(w, onBase), onBase: onBase, old: old, new: new, changedDirs: map[string]bool{}}
 	for _, c := range slices.Backward(changes) {
-		if c.Kind == diff.Deleted || anew(&c) {
+		if c.Kind == diff.Deleted || recreated(&c) {
 			e.s.Remove(c.Path, c.Old.Mode.IsDir())
-			e.stirred[path.Dir(c.Path)] = true
+			e.changedDirs[path.Dir(c.Path)] = true
 		}
 	}
 	if onBase {
@@ -40,7 +40,7 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 		}
 	}
 	for i := range changes {
-		if err := e.one(&changes[i]); err != nil {
+		if err := e.change(&changes[i]); err != nil {
 			return err
 		}
 	}
@@ -50,8 +50,8 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 	return e.s.End()
 }
 
-// anew: what is there goes, and is made again.
-func anew(c *diff.Change) bool {
+// recreated reports whether the old node is removed and a new one created.
+func recreated(c *diff.Change) bool {
 	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
 		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
 }
@@ -61,16 +61,16 @@ type encoder struct {
 	s        *sendstream.Writer
 	onBase   bool
 	old, new *os.File
-	// stirred are the directories in which names come and go, and with that the time.
-	stirred map[string]bool
-	// unchanged are names of a file that has new ones, which are not among the changes:
-	// package diff tells links among changed paths alone.
+	// changedDirs has the directories in which names, and so the time, change.
+	changedDirs map[string]bool
+	// unchanged maps the inode of a file with new hard links to an unchanged name, which the
+	// changes do not mention.
 	unchanged map[uint64]string
 	buf       []byte
 }
 
-// findUnchanged looks for the names of files that got another name and kept one.
-// Where there may be any, it walks the tree.
+// findUnchanged finds unchanged names of files that got further hard links. It walks the tree
+// if there may be any.
 func (e *encoder) findUnchanged(changes []diff.Change) error {
 	names, wanted, changed := map[uint64]uint32{}, map[uint64]bool{}, map[string]bool{}
 	for i := range changes {
@@ -80,7 +80,7 @@ func (e *encoder) findUnchanged(changes []diff.Change) error {
 		}
 	}
 	for i := range changes {
-		if c := &changes[i]; c.New != nil && !c.New.Mode.IsDir() && c.New.NLink > names[c.New.Ino] && (c.Kind == diff.Added || anew(c)) {
+		if c := &changes[i]; c.New != nil && !c.New.Mode.IsDir() && c.New.NLink > names[c.New.Ino] && (c.Kind == diff.Added || recreated(c)) {
 			wanted[c.New.Ino] = true
 		}
 	}
@@ -105,13 +105,13 @@ func (e *encoder) findUnchanged(changes []diff.Change) error {
 	})
 }
 
-func (e *encoder) one(c *diff.Change) error {
+func (e *encoder) change(c *diff.Change) error {
 	if err := e.ctx.Err(); err != nil {
 		return err
 	}
-	made := c.Kind == diff.Added || anew(c)
+	made := c.Kind == diff.Added || recreated(c)
 	if made {
-		e.stirred[path.Dir(c.Path)] = true
+		e.changedDirs[path.Dir(c.Path)] = true
 	}
 	switch {
 	case c.Kind == diff.Deleted, c.New.Mode.IsDir() && !made:
@@ -123,7 +123,7 @@ func (e *encoder) one(c *diff.Change) error {
 		if made {
 			e.s.Link(c.Path, c.New.LinkOf)
 		}
-		return e.s.Err() // it is what the other name was made
+		return e.s.Err() // sent with the other name
 	}
 	st, err := e.stat(c.Path)
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *encoder) one(c *diff.Change) error {
 		e.s.Make(c.Path, &st, c.New.Target)
 	}
 	if c.New.Mode.IsDir() {
-		return e.s.Err() // its metadata come last
+		return e.s.Err() // its metadata is sent last
 	}
 	if c.New.Mode.IsRegular() && (made || c.What&diff.Content != 0) {
 		if err := e.content(c, made); err != nil {
@@ -144,8 +144,8 @@ func (e *encoder) one(c *diff.Change) error {
 	return e.s.Err()
 }
 
-// meta sends what a node is beyond its content, all of it: to write is to clear
-// capabilities, and to change a mode is to change an access list.
+// meta sends all metadata of a node: a write clears capabilities, and a change of mode changes
+// an access control list.
 func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {
@@ -166,7 +166,7 @@ func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Times(c.Path, st)
 }
 
-// content sends the parts of a file that differ.
+// content sends the differing parts of a file.
 func (e *encoder) content(c *diff.Change, made bool) error {
 	now, err := open(e.new, c.Path)
 	if err != nil {
@@ -209,25 +209,25 @@ func (e *encoder) extent(name string, f *os.File, x diff.Extent) error {
 	return e.s.Err()
 }
 
-// dirs sends the metadata of directories, from the inside out: what is made in
-// one changes its time.
+// dirs sends the metadata of directories, from the bottom up: creating a node in a directory
+// changes its time.
 func (e *encoder) dirs(changes []diff.Change) error {
 	told := map[string]*diff.Change{}
 	for i := range changes {
 		if c := &changes[i]; c.New != nil && c.New.Mode.IsDir() {
-			told[c.Path], e.stirred[c.Path] = c, true
+			told[c.Path], e.changedDirs[c.Path] = c, true
 		}
 	}
-	if !e.onBase { // what the root is there, nobody knows: old is just a directory of the sender's
+	if !e.onBase { // the receiver's root is empty, unlike the sender's
 		attrs, err := vfs.Xattrs(int(e.new.Fd()), "")
 		if err != nil {
 			return err
 		}
 		maps.DeleteFunc(attrs, func(name, _ string) bool { return vfs.OverlayXattr(name) })
-		told["."], e.stirred["."] = &diff.Change{Path: ".", Kind: diff.Added, New: &diff.Node{Xattrs: attrs}}, true
+		told["."], e.changedDirs["."] = &diff.Change{Path: ".", Kind: diff.Added, New: &diff.Node{Xattrs: attrs}}, true
 	}
-	all := make([]string, 0, len(e.stirred))
-	for dir := range e.stirred {
+	all := make([]string, 0, len(e.changedDirs))
+	for dir := range e.changedDirs {
 		all = append(all, dir)
 	}
 	slices.SortFunc(all, func(a, b string) int { return strings.Compare(b, a) })
@@ -235,7 +235,7 @@ func (e *encoder) dirs(changes []diff.Change) error {
 		st, err := e.stat(dir)
 		switch {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-			continue // it went, with what was in it
+			continue // deleted with its parent
 		case err != nil:
 			return err
 		}
@@ -249,7 +249,7 @@ func (e *encoder) dirs(changes []diff.Change) error {
 		if c := told[dir]; c != nil {
 			sent := *c
 			sent.Path = at
-			e.meta(&sent, &st, c.Kind == diff.Added || anew(c))
+			e.meta(&sent, &st, c.Kind == diff.Added || recreated(c))
 		} else {
 			e.s.Times(at, &st)
 		}
@@ -257,7 +257,7 @@ func (e *encoder) dirs(changes []diff.Change) error {
 	return e.s.Err()
 }
 
-// stat looks at a path of the new tree.
+// stat returns the stat of a path of the new tree.
 func (e *encoder) stat(name string) (vfs.Stat, error) {
 	if name == "." {
 		return vfs.Lstat(int(e.new.Fd()), "")
@@ -273,7 +273,7 @@ func (e *encoder) stat(name string) (vfs.Stat, error) {
 func open(root *os.File, name string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := vfs.OpenBeneath(int(root.Fd()), name, flags|vfs.ONoatime, 0)
-	if errors.Is(err, unix.EPERM) { // it is another user's
+	if errors.Is(err, unix.EPERM) { // another user's file
 		f, err = vfs.OpenBeneath(int(root.Fd()), name, flags, 0)
 	}
 	return f, err

@@ -41,7 +41,7 @@ func unpacked(b []byte) (parcel.Label, []byte, error) {
 	return l, content, err
 }
 
-func TestAParcelIsUnpackedAsItWasPacked(t *testing.T) {
+func TestStreamIsReadAsWritten(t *testing.T) {
 	for _, n := range []int{0, 1, 256 << 10, 700_000} {
 		content := bytes.Repeat([]byte("x1"), n)[:n]
 		l, got, err := unpacked(packed(t, label(), content))
@@ -51,7 +51,7 @@ func TestAParcelIsUnpackedAsItWasPacked(t *testing.T) {
 	}
 }
 
-func TestADamagedOrCutParcelIsNone(t *testing.T) {
+func TestDamagedOrCutStreamIsRejected(t *testing.T) {
 	good := packed(t, label(), []byte("some content"))
 	for at := range good {
 		if _, _, err := unpacked(good[:at]); !errors.Is(err, errs.ErrCorrupt) {
@@ -67,8 +67,8 @@ func TestADamagedOrCutParcelIsNone(t *testing.T) {
 	}
 }
 
-// What another machine calls things is used for names here.
-func TestALabelHoldsNamesAlone(t *testing.T) {
+// Names from another machine become names on this one.
+func TestHeaderNamesAreValidated(t *testing.T) {
 	for name, spoil := range map[string]func(*parcel.Label){
 		"a sandbox that is a path": func(l *parcel.Label) { l.Sandbox = "../x" },
 		"a state that is a path":   func(l *parcel.Label) { l.State = "a/b" },

@@ -1,14 +1,14 @@
-// Package parcel is how a state of a sandbox travels: what is in it, then a
-// stream, so that whoever unpacks it knows that all of it came, and nothing else.
+// Package parcel defines the stream format in which a sandbox's snapshot is sent to another
+// machine: a header and a payload, with checksums that prove that the receiver has all of it.
 //
 //	"snapfs parcel 1\n"
 //	frames: length (32 bits, little-endian), CRC-32C of the bytes (32), the bytes
-//	a frame of no bytes, then the SHA-256 of all before it
+//	an empty frame, then the SHA-256 of everything before it
 //
-// The first frame is a [Label] as JSON, the others are the stream. A frame is
-// checked before it is handed on; whether the whole is complete is known at its
-// end, so nothing may be made of it before that ([Reader.Read]). A parcel is not
-// signed: it is as good as the way that it came.
+// The first frame is the header, a [Label] as JSON; the others are the payload. The reader checks
+// each frame before it passes it on. Only the end of the stream proves that it is complete, so
+// the receiver must not use the payload before that ([Reader.Read]). The stream is not signed:
+// its origin is as trustworthy as the channel.
 package parcel
 
 import (
@@ -31,71 +31,71 @@ import (
 
 const (
 	magic = "snapfs parcel 1\n"
-	// frame is the most of a frame that is written, most what is read.
-	frame = 256 << 10
-	most  = 1 << 20
+	// frameSize is the maximum length of a written frame, most that of an accepted one.
+	frameSize = 256 << 10
+	maxFrame  = 1 << 20
 )
 
-// A Label says what is in a parcel. It may be anybody's: [Open] has checked that
-// names are names, and nothing else of it is to be relied on.
+// A Label is the header of a stream. Its content is not trustworthy: [Open] checks only that
+// names are valid.
 type Label struct {
-	// Sandbox and State are what the sender calls it, ID what everybody does:
+	// Sandbox and State are the sender's names, ID is the same on every machine:
 	// [catalog.Mark.Identity].
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
 	ID      string `json:"id"`
-	// Base is the state that the stream is the difference to, or "".
+	// Base is the id of the snapshot that the payload is a difference to, or "".
 	Base  string    `json:"base,omitempty"`
 	Taken time.Time `json:"taken"`
-	// Workspace is the directory whose content it is, on the sender's machine.
+	// Workspace is the path of the directory on the sender's machine.
 	Workspace string `json:"workspace"`
-	// Driver is what held it there, Form how the stream is written.
+	// Driver is the sender's backend, Form the format of the payload.
 	Driver string        `json:"driver"`
 	Form   snapshot.Form `json:"form"`
-	// From is where in the stream this begins, in bytes: what comes before is with the
-	// receiver, and has the SHA-256 Before.
+	// From is the offset in the payload at which this stream resumes. The receiver has the
+	// part before it, with the SHA-256 Before.
 	From   int64  `json:"from,omitempty"`
 	Before string `json:"before,omitempty"`
 }
 
 func (l *Label) check() error {
 	if err := errors.Join(catalog.CheckName(l.Sandbox), catalog.CheckName(l.State)); err != nil {
-		return bad("its label: %v", err)
+		return corrupt("header: %v", err)
 	}
 	for _, id := range []string{l.ID, l.Base} {
 		if id != "" && !snapshot.ValidID(id) {
-			return bad("its label: %q is not an id", id)
+			return corrupt("header: %q is not an id", id)
 		}
 	}
 	if l.ID == "" || !filepath.IsAbs(l.Workspace) || filepath.Clean(l.Workspace) != l.Workspace {
-		return bad("its label names no state of a directory")
+		return corrupt("header names no snapshot of a directory")
 	}
-	if l.From < 0 || l.From > 0 && !isSum(l.Before) {
-		return bad("its label does not say what it goes on from")
+	if l.From < 0 || l.From > 0 && !validSum(l.Before) {
+		return corrupt("header has no valid position to resume from")
 	}
 	return nil
 }
 
-func bad(format string, args ...any) error {
-	return &errs.Error{Op: "reading what was sent", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
+func corrupt(format string, args ...any) error {
+	return &errs.Error{Op: "receive", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A Writer packs a parcel.
+// A Writer writes a stream.
 type Writer struct {
 	w   io.Writer
 	sum hash.Hash
 	buf []byte
 }
 
-// NewWriter begins a parcel with its label.
+// NewWriter starts a stream with its header.
 func NewWriter(w io.Writer, l Label) (*Writer, error) {
 	p := newWriter(w, sha256.New())
 	return p, p.label(l)
 }
 
-// label writes what a parcel begins with.
+// label writes the header.
 func (p *Writer) label(l Label) error {
 	text, err := json.Marshal(l)
 	if err == nil {
@@ -109,7 +109,7 @@ func (p *Writer) label(l Label) error {
 }
 
 func newWriter(w io.Writer, sum hash.Hash) *Writer {
-	return &Writer{w: w, sum: sum, buf: make([]byte, 8, 8+frame)}
+	return &Writer{w: w, sum: sum, buf: make([]byte, 8, 8+frameSize)}
 }
 
 func (p *Writer) put(b []byte) error {
@@ -126,13 +126,13 @@ func (p *Writer) flush() error {
 	return err
 }
 
-// Write adds to the stream.
+// Write adds to the payload.
 func (p *Writer) Write(b []byte) (n int, err error) {
 	for n < len(b) {
-		k := min(len(b)-n, 8+frame-len(p.buf))
+		k := min(len(b)-n, 8+frameSize-len(p.buf))
 		p.buf = append(p.buf, b[n:n+k]...)
 		n += k
-		if len(p.buf) == 8+frame {
+		if len(p.buf) == 8+frameSize {
 			if err := p.flush(); err != nil {
 				return n, err
 			}
@@ -141,17 +141,17 @@ func (p *Writer) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// rest writes the frame that is not full.
-func (p *Writer) rest() error {
+// flushRest writes the last, incomplete frame.
+func (p *Writer) flushRest() error {
 	if len(p.buf) == 8 {
 		return nil
 	}
 	return p.flush()
 }
 
-// Close ends the parcel: without that it is no whole one.
+// Close ends the stream, which is incomplete without that.
 func (p *Writer) Close() error {
-	if err := p.rest(); err != nil {
+	if err := p.flushRest(); err != nil {
 		return err
 	}
 	if err := p.flush(); err != nil {
@@ -161,49 +161,49 @@ func (p *Writer) Close() error {
 	return err
 }
 
-// A Reader unpacks a parcel.
+// A Reader reads a stream.
 type Reader struct {
 	r    io.Reader
 	sum  hash.Hash
 	buf  []byte
-	rest []byte // of buf, not handed on yet
+	rest []byte // part of buf that is not passed on yet
 	err  error
-	// whole is how many bytes were read up to the end of the last frame that is one,
-	// and read those that were read.
-	whole, read int64
-	broken      bool
+	// complete is the offset after the last complete frame, and read that of the last byte
+	// read.
+	complete, read int64
+	broken         bool
 }
 
-// Open reads the label of a parcel. Errors: errs.ErrCorrupt, and those of r.
+// Open reads the header of a stream. Errors: errs.ErrCorrupt, and those of r.
 func Open(r io.Reader) (*Reader, Label, error) {
 	p := &Reader{r: r, sum: sha256.New()}
 	var l Label
-	if err := p.begins(); err != nil {
+	if err := p.readMagic(); err != nil {
 		return nil, l, err
 	}
 	if err := p.next(); err != nil {
 		return nil, l, err
 	}
 	if err := json.Unmarshal(p.rest, &l); err != nil {
-		return nil, l, bad("its label: %v", err)
+		return nil, l, corrupt("header: %v", err)
 	}
 	p.rest = nil
 	return p, l, l.check()
 }
 
-// begins reads the first line.
-func (p *Reader) begins() error {
+// readMagic reads the first line.
+func (p *Reader) readMagic() error {
 	start := make([]byte, len(magic))
 	n, err := io.ReadFull(p.r, start)
 	p.sum.Write(start)
 	p.read = int64(n)
 	switch {
 	case errors.Is(err, io.EOF):
-		return bad("nothing came: what sends it says why")
+		return corrupt("empty stream (see the sender's error)")
 	case string(start[:n]) != magic[:n]:
-		return bad("it is nothing that snapfs send writes")
+		return corrupt("not a stream of snapfs send")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return bad("it ends before its end")
+		return corrupt("incomplete stream")
 	}
 	return err
 }
@@ -212,22 +212,22 @@ func (p *Reader) begins() error {
 func (p *Reader) get(b []byte) error {
 	_, err := io.ReadFull(p.r, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return bad("it ends before its end")
+		return corrupt("incomplete stream")
 	}
 	p.sum.Write(b)
 	p.read += int64(len(b))
 	return err
 }
 
-// next reads a frame; none is left after the last.
+// next reads a frame. rest is empty after the last frame.
 func (p *Reader) next() error {
 	var head [8]byte
 	if err := p.get(head[:]); err != nil {
 		return err
 	}
 	n := int64(binary.LittleEndian.Uint32(head[:]))
-	if n > most {
-		return bad("a frame of %d bytes", n)
+	if n > maxFrame {
+		return corrupt("invalid frame of %d bytes", n)
 	}
 	if int64(cap(p.buf)) < n {
 		p.buf = make([]byte, n)
@@ -237,15 +237,15 @@ func (p *Reader) next() error {
 		return err
 	}
 	if crc32.Checksum(p.rest, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
-		return bad("it was damaged on the way")
+		return corrupt("damaged in transit")
 	}
 	if n > 0 {
-		p.whole = p.read
+		p.complete = p.read
 	}
 	return nil
 }
 
-// Read gives the stream. Only when all came as it was sent does it end with io.EOF.
+// Read reads the payload. It returns io.EOF only if everything arrived as it was sent.
 func (p *Reader) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 && p.err == nil {
 		if p.err = p.next(); p.err == nil && len(p.rest) == 0 {
@@ -262,8 +262,8 @@ func (p *Reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Broken says that the parcel ended, or was damaged, before its end: what was read is
-// a beginning of what was sent.
+// Broken reports whether the stream ended early or was damaged: the payload read so far is a
+// prefix of the sent one.
 func (p *Reader) Broken() bool { return p.broken }
 
 func (p *Reader) verify() error {
@@ -274,7 +274,7 @@ func (p *Reader) verify() error {
 		return err
 	}
 	if !bytes.Equal(want, got) {
-		return bad("it is not what was sent: its checksum is wrong")
+		return corrupt("damaged in transit: wrong checksum of the whole stream")
 	}
 	return io.EOF
 }

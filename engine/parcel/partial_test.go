@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// content is 700,000 bytes that are not the same anywhere.
+// content returns 700,000 bytes without repetition.
 func content() []byte {
 	b := make([]byte, 700_000)
 	for i := range b {
@@ -27,8 +27,8 @@ func content() []byte {
 	return b
 }
 
-// begun keeps some bytes of a parcel, as one whose way breaks then.
-func begun(t *testing.T, dir string, l parcel.Label, b []byte) parcel.Begun {
+// partial receives some bytes of a stream and is then interrupted.
+func partial(t *testing.T, dir string, l parcel.Label, b []byte) parcel.Begun {
 	t.Helper()
 	k, err := parcel.Keep(dir, l)
 	if err != nil {
@@ -43,7 +43,7 @@ func begun(t *testing.T, dir string, l parcel.Label, b []byte) parcel.Begun {
 	}
 	listed, err := parcel.ListBegun(dir)
 	if err != nil || len(listed) != 1 || listed[0].Bytes != n {
-		t.Fatalf("%d bytes are kept, and listed %+v, %v", n, listed, err)
+		t.Fatalf("%d bytes are stored, and listed %+v, %v", n, listed, err)
 	}
 	return listed[0]
 }
@@ -53,16 +53,16 @@ func onFrom(l parcel.Label, b parcel.Begun) parcel.Label {
 	return l
 }
 
-func TestWhatBrokeOffIsGoneOnWith(t *testing.T) {
+func TestInterruptedTransferResumes(t *testing.T) {
 	dir, all := filepath.Join(t.TempDir(), "begun"), content()
-	had := begun(t, dir, label(), all[:300_000])
+	had := partial(t, dir, label(), all[:300_000])
 	if had.Bytes != 300_000 || had.ID != "abc-s1" || had.Base != "abc-s0" {
 		t.Errorf("kept %+v", had)
 	}
 	if again, ok := parcel.ParseBegun(had.String()); !ok || again != had {
 		t.Errorf("%q is read as %+v", had, again)
 	}
-	had = begun(t, dir, onFrom(label(), had), all[300_000:300_007])
+	had = partial(t, dir, onFrom(label(), had), all[300_000:300_007])
 	listed, err := parcel.ListBegun(dir)
 	if err != nil || len(listed) != 1 || listed[0] != had {
 		t.Errorf("listed %+v, %v: want %+v", listed, err, had)
@@ -99,9 +99,9 @@ func TestWhatBrokeOffIsGoneOnWith(t *testing.T) {
 	}
 }
 
-// An attempt that begins anew, since nobody said what is here, takes nothing from that until it
-// has come as far: what it brings is compared with what is here, and kept from where it differs.
-func TestAnAttemptThatBeginsAnewTakesNothing(t *testing.T) {
+// A restarted transfer does not truncate the partial file of an earlier one. Received bytes are
+// compared with the file, and stored from the first difference on.
+func TestRestartDoesNotTruncateThePartialFile(t *testing.T) {
 	all := content()
 	other := bytes.Clone(all)
 	other[300_000]++
@@ -124,7 +124,7 @@ func TestAnAttemptThatBeginsAnewTakesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "begun")
-			begun(t, dir, label(), all[:600_000])
+			partial(t, dir, label(), all[:600_000])
 			k, err := parcel.Keep(dir, c.label)
 			if err != nil {
 				t.Fatal(err)
@@ -160,24 +160,24 @@ func TestAnAttemptThatBeginsAnewTakesNothing(t *testing.T) {
 	}
 }
 
-// The week begins with the last attempt.
-func TestWhatAnAttemptFindsHereIsKeptFromThenOn(t *testing.T) {
+// The retention time starts with the last attempt.
+func TestAttemptRenewsTheTimeOfThePartialFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "begun")
-	begun(t, dir, label(), content())
+	partial(t, dir, label(), content())
 	old := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(filepath.Join(dir, "abc-s1"), old, old); err != nil {
 		t.Fatal(err)
 	}
-	begun(t, dir, label(), content()[:1000])
+	partial(t, dir, label(), content()[:1000])
 	if n, err := parcel.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
 		t.Errorf("%d are removed, %v", n, err)
 	}
 }
 
-func TestOnlyWhatIsWholeOfItIsKept(t *testing.T) {
+func TestOnlyCompleteFramesAreUsed(t *testing.T) {
 	dir, all := filepath.Join(t.TempDir(), "begun"), content()
 	file := filepath.Join(dir, "abc-s1")
-	begun(t, dir, label(), all)
+	partial(t, dir, label(), all)
 	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestOnlyWhatIsWholeOfItIsKept(t *testing.T) {
 	for at := 0; at < len(whole); at += 10_007 {
 		damaged := bytes.Clone(whole)
 		damaged[at] ^= 4
-		torn := append(bytes.Clone(whole[:at]), make([]byte, 5000)...) // as a power cut leaves it
+		torn := append(bytes.Clone(whole[:at]), make([]byte, 5000)...) // as after a power cut
 		for _, b := range [][]byte{whole[:at], damaged, torn} {
 			if err := os.WriteFile(file, b, 0o600); err != nil {
 				t.Fatal(err)
@@ -215,9 +215,9 @@ func TestOnlyWhatIsWholeOfItIsKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotTheSameIsNotGoneOnWith(t *testing.T) {
+func TestDifferentStreamDoesNotResume(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "begun")
-	had := begun(t, dir, label(), content())
+	had := partial(t, dir, label(), content())
 	for name, l := range map[string]parcel.Label{
 		"another base":   onFrom(parcel.Label{ID: "abc-s1", Base: "abc-s2"}, had),
 		"another length": onFrom(label(), parcel.Begun{Bytes: had.Bytes - 1, Sum: had.Sum}),
@@ -244,12 +244,12 @@ func TestWhatIsNotTheSameIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyGoesOnWithIsRemoved(t *testing.T) {
+func TestOldPartialFilesAreRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "begun")
 	if n, err := parcel.DropOlder(dir, time.Now()); n != 0 || err != nil {
 		t.Errorf("of nothing: %d, %v", n, err)
 	}
-	begun(t, dir, label(), content())
+	partial(t, dir, label(), content())
 	if n, err := parcel.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
 		t.Errorf("of what is new: %d, %v", n, err)
 	}
@@ -258,20 +258,20 @@ func TestWhatNobodyGoesOnWithIsRemoved(t *testing.T) {
 	}
 }
 
-// The disk that holds the state holds the sandboxes, too.
-func TestWhatThereIsNoRoomToKeepMakesRoom(t *testing.T) {
+// The state directory and the sandboxes share a disk.
+func TestPartialFileIsEmptiedOnAFullDisk(t *testing.T) {
 	dir := filepath.Join(small(t), "begun")
 	k, err := parcel.Keep(dir, label())
 	if err != nil {
 		t.Fatal(err)
 	}
-	roomIsMade(t, dir, k)
+	spaceIsFreed(t, dir, k)
 }
 
-func TestWhatWasKeptBeforeMakesRoomToo(t *testing.T) {
+func TestEarlierPartialFileIsEmptiedOnAFullDisk(t *testing.T) {
 	disk := small(t)
 	dir, other := filepath.Join(disk, "begun"), filepath.Join(disk, "other")
-	begun(t, dir, label(), content())
+	partial(t, dir, label(), content())
 	if err := os.WriteFile(other, make([]byte, 12<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -288,10 +288,10 @@ func TestWhatWasKeptBeforeMakesRoomToo(t *testing.T) {
 	if err := os.Remove(other); err != nil {
 		t.Fatal(err)
 	}
-	roomIsMade(t, dir, k)
+	spaceIsFreed(t, dir, k)
 }
 
-// small is a directory on a disk of 24 MB.
+// small returns a directory on a disk of 24 MB.
 func small(t *testing.T) string {
 	t.Helper()
 	treetest.NeedRoot(t)
@@ -303,8 +303,8 @@ func small(t *testing.T) string {
 	return disk
 }
 
-// roomIsMade looks that what is too much for a small disk is not kept in a directory of it.
-func roomIsMade(t *testing.T, dir string, k *parcel.Kept) {
+// spaceIsFreed checks that a stream too large for a small disk leaves no partial file there.
+func spaceIsFreed(t *testing.T, dir string, k *parcel.Kept) {
 	t.Helper()
 	for range 40 {
 		if _, err := k.Write(content()); err != nil {
@@ -322,11 +322,11 @@ func roomIsMade(t *testing.T, dir string, k *parcel.Kept) {
 	}
 }
 
-// What somebody else has put there is neither read nor removed, and nothing waits for it; what
-// a machine that went has left of what was kept is not taken for it.
-func TestWhatWasNotKeptHereIsLeftAlone(t *testing.T) {
+// Foreign files are neither read nor removed, and a pipe does not block. Partial files torn by a
+// power loss do not count as foreign.
+func TestForeignFilesAreLeftAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "begun")
-	had := begun(t, dir, label(), content()[:300_000])
+	had := partial(t, dir, label(), content()[:300_000])
 	at := func(name string) string { return filepath.Join(dir, name) }
 	strange := []string{at("0-directory"), at("0-file"), at("0-link"), at("0-pipe"), at("Not_an_id")}
 	err := errors.Join(
@@ -346,7 +346,7 @@ func TestWhatWasNotKeptHereIsLeftAlone(t *testing.T) {
 	other := label()
 	other.ID = "0-file"
 	if _, err := parcel.Keep(dir, other); err == nil {
-		t.Error("a file of somebody's was taken to keep a parcel")
+		t.Error("a foreign file was used as a partial file")
 	}
 	if n, err := parcel.DropOlder(dir, time.Now().Add(time.Hour)); n != 4 || err != nil {
 		t.Errorf("%d are removed, %v", n, err)

@@ -1,0 +1,460 @@
+package parcel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/mount"
+)
+
+// A Begun identifies the received part of an interrupted transfer: the length of its payload
+// and the SHA-256 of that.
+type Begun struct {
+	ID, Base string
+	Bytes    int64
+	Sum      string
+}
+
+// String returns the form that [ParseBegun] reads.
+func (b Begun) String() string {
+	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
+}
+
+// ParseBegun parses a Begun from another machine; ok is false for malformed text.
+func ParseBegun(text string) (b Begun, ok bool) {
+	f := strings.Split(text, ":")
+	if len(f) != 4 || !snapshot.ValidID(f[0]) || f[1] != "" && !snapshot.ValidID(f[1]) || !validSum(f[3]) {
+		return b, false
+	}
+	n, err := strconv.ParseInt(f[2], 10, 64)
+	return Begun{f[0], f[1], n, f[3]}, err == nil && n > 0
+}
+
+func validSum(text string) bool {
+	b, err := hex.DecodeString(text)
+	return err == nil && len(b) == sha256.Size
+}
+
+// A Kept is a partial file: the received part of a stream, itself in the stream format, from
+// which an interrupted transfer resumes. Each frame has a checksum, so whatever kills the
+// process or the machine, the complete frames are usable.
+type Kept struct {
+	f *os.File
+	w *Writer
+	// earlier identifies the part that the file had before; the rest is appended.
+	earlier Begun
+	// size is the written size of the file; at size next, free space is checked again.
+	size, checkAt int64
+	// bytes is the size of the stored payload.
+	bytes int64
+	err   error
+	// old reads the file of an earlier attempt, while the received payload equals it; start
+	// is the offset of its current frame.
+	old   *Reader
+	start int64
+	// instead: the next write replaces everything from size on, and writes first before.
+	replacing bool
+	first     []byte
+}
+
+// spaceStep is the number of bytes after which free space is checked again.
+const spaceStep = 16 << 20
+
+// Keep opens the partial file for a stream's label in a directory, which it creates, or resumes
+// it if the label says so. A restarted stream leaves the old content until it has received more,
+// or a different frame. One process at a time can use a partial file. Errors: errs.ErrNotFound
+// (the part to resume from is missing or different); ErrBusy.
+func Keep(dir string, l Label) (*Kept, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, failPartial(dir, err)
+	}
+	flags := os.O_RDWR
+	if l.From == 0 {
+		flags |= os.O_CREATE
+	}
+	f, err := locked(filepath.Join(dir, l.ID), flags)
+	if errors.Is(err, errs.ErrNotFound) && l.From > 0 {
+		return nil, cannotResume(l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	k := &Kept{f: f}
+	err = checkMagic(f)
+	if err == nil {
+		err = k.prepare(l)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func failPartial(path string, err error) error {
+	return &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.KindOfFile(err), Err: err}
+}
+
+// locked opens a file and locks it. ErrBusy: another process has the lock.
+func locked(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, failPartial(path, err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		err = checkLinked(f) // another process may have removed it
+	}
+	if err != nil {
+		f.Close()
+		return nil, &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.ErrBusy, Err: errors.New("another command is receiving it")}
+	}
+	return f, nil
+}
+
+// checkLinked checks that the path still leads to the open file.
+func checkLinked(f *os.File) error {
+	mine, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	now, err := os.Lstat(f.Name())
+	if err == nil && !os.SameFile(mine, now) {
+		err = os.ErrNotExist
+	}
+	return err
+}
+
+func cannotResume(l Label) error {
+	return &errs.Error{
+		Op: "resuming", Path: l.Sandbox + "@" + l.State, Kind: errs.ErrNotFound,
+		Err:   fmt.Errorf("the first %v are missing here, or differ", snapshot.Bytes(l.From)),
+		Hints: []string{"ssh HOST snapfs send " + l.Sandbox + "@" + l.State + " | snapfs receive   # without --have"},
+	}
+}
+
+// prepare prepares the file for the label.
+func (k *Kept) prepare(l Label) error {
+	if l.From == 0 {
+		return k.restart(l)
+	}
+	had, end, err := scan(k.f)
+	if err != nil || had.Base != l.Base || had.Bytes != l.From || had.Sum != l.Before {
+		return cannotResume(l)
+	}
+	k.earlier, k.bytes = had, had.Bytes
+	k.replaceFrom(end, nil)
+	return k.truncate()
+}
+
+// noSum replaces the sum of a stream that gets no end.
+func noSum() hash.Hash { return crc32.New(castagnoli) }
+
+// truncate replaces the rest of the file from size on, if requested.
+func (k *Kept) truncate() error {
+	if !k.replacing {
+		return nil
+	}
+	k.replacing = false
+	if err := k.f.Truncate(k.size); err != nil {
+		return failPartial(k.f.Name(), err)
+	}
+	if _, err := k.f.Seek(k.size, io.SeekStart); err != nil {
+		return failPartial(k.f.Name(), err)
+	}
+	n, err := k.f.Write(k.first)
+	k.size += int64(n)
+	return err
+}
+
+// spaceChecked writes to the file while at least as much space is free as the file takes.
+type spaceChecked struct{ k *Kept }
+
+func (c spaceChecked) Write(b []byte) (int, error) {
+	k := c.k
+	if err := k.truncate(); err != nil {
+		return 0, err
+	}
+	if err := k.checkSpace(k.size); err != nil {
+		return 0, err
+	}
+	n, err := k.f.Write(b)
+	k.size += int64(n)
+	return n, err
+}
+
+// checkSpace checks at intervals that at least as much space is free as the file takes.
+func (k *Kept) checkSpace(bytes int64) error {
+	if bytes < k.checkAt {
+		return nil
+	}
+	info, err := k.f.Stat()
+	if err != nil {
+		return err
+	}
+	fs, err := mount.FilesystemOf(k.f.Name())
+	if err != nil {
+		return err
+	}
+	if fs.Avail < info.Size()+spaceStep {
+		return &os.PathError{Op: "write", Path: k.f.Name(), Err: syscall.ENOSPC}
+	}
+	k.checkAt = bytes + spaceStep
+	return nil
+}
+
+// Begun returns a reader of the payload received earlier.
+func (k *Kept) Begun() (io.Reader, error) {
+	if k.earlier.Bytes == 0 {
+		return strings.NewReader(""), nil
+	}
+	r, _, err := Open(io.NewSectionReader(k.f, 0, k.size))
+	if err != nil {
+		return nil, err
+	}
+	return io.LimitReader(r, k.earlier.Bytes), nil
+}
+
+// Write stores more of the payload. It never fails: without space, the transfer continues and
+// the partial file is emptied to make room. See [Kept.Close].
+func (k *Kept) Write(b []byte) (int, error) {
+	if k.err == nil {
+		k.err = k.store(b)
+	}
+	return len(b), nil
+}
+
+func (k *Kept) store(b []byte) error {
+	b, err := k.skipEqual(b)
+	if err == nil && len(b) > 0 {
+		_, err = k.w.Write(b)
+	}
+	if err != nil {
+		return errors.Join(err, k.f.Truncate(0))
+	}
+	k.bytes += int64(len(b))
+	return nil
+}
+
+// Close ends an interrupted transfer and returns the size of the stored payload, of this attempt
+// or of an earlier one. It is 0 if there is none, or if storing it failed, with that error.
+// Cost: one sync.
+func (k *Kept) Close() (bytes int64, err error) {
+	defer k.f.Close()
+	err = k.err
+	if err == nil {
+		if bytes, err = k.reuseOld(); bytes > 0 {
+			return bytes, err
+		}
+	}
+	if err == nil && k.w != nil {
+		err = k.w.flushRest()
+	}
+	if err == nil {
+		err = k.f.Sync()
+	}
+	if err != nil || k.bytes == 0 {
+		return 0, errors.Join(err, os.Remove(k.f.Name()))
+	}
+	return k.bytes, nil
+}
+
+// Drop removes the partial file.
+func (k *Kept) Drop() error {
+	defer k.f.Close()
+	return os.Remove(k.f.Name())
+}
+
+// scan reads the complete frames of a partial file, and returns the offset of their end.
+// ErrCorrupt.
+func scan(f *os.File) (b Begun, end int64, err error) {
+	r, l, err := Open(io.NewSectionReader(f, 0, 1<<62))
+	if err != nil {
+		return b, 0, err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(sum, r)
+	if err == nil { // a partial file has no end
+		return b, 0, corrupt("not a partial stream")
+	}
+	return Begun{l.ID, l.Base, n, hex.EncodeToString(sum.Sum(nil))}, r.complete, nil
+}
+
+// ListBegun lists the partial streams in a directory that no process is receiving, sorted by
+// id. It leaves out files of another form. Cost: reads all of them.
+func ListBegun(dir string) ([]Begun, error) {
+	var all []Begun
+	err := eachPartial(dir, func(f *os.File) error {
+		if b, _, err := scan(f); err == nil && b.Bytes > 0 && b.ID == filepath.Base(f.Name()) {
+			all = append(all, b)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// DropOlder removes partial files last written before a time, and returns their number. Streams
+// being received stay.
+func DropOlder(dir string, than time.Time) (n int, err error) {
+	err = eachPartial(dir, func(f *os.File) error {
+		info, err := f.Stat()
+		if err != nil || !info.ModTime().Before(than) {
+			return err
+		}
+		n++
+		return os.Remove(f.Name())
+	})
+	return n, err
+}
+
+// eachPartial calls do for each partial file that no other process uses, one at a time. It skips
+// foreign files, see [Strange].
+func eachPartial(dir string, do func(*os.File) error) error {
+	entries, err := entriesIn(dir)
+	failures := []error{err}
+	for _, e := range entries {
+		f, err := lockedPartial(dir, e)
+		switch {
+		case errors.Is(err, errs.ErrBusy), errors.Is(err, errs.ErrNotFound), errors.Is(err, errUnknown):
+			continue
+		case err == nil:
+			err = do(f)
+			f.Close()
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// Strange lists the entries of a directory for partial files, or the path itself, that snapfs did
+// not create. snapfs neither reads nor changes nor removes them.
+func Strange(dir string) ([]string, error) {
+	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+		return []string{dir}, nil
+	}
+	entries, err := entriesIn(dir)
+	failures := []error{err}
+	var strange []string
+	for _, e := range entries {
+		f, err := lockedPartial(dir, e)
+		switch {
+		case err == nil:
+			f.Close()
+		case errors.Is(err, errUnknown):
+			strange = append(strange, filepath.Join(dir, e.Name()))
+		case !errors.Is(err, errs.ErrBusy) && !errors.Is(err, errs.ErrNotFound):
+			failures = append(failures, err)
+		}
+	}
+	return strange, errors.Join(failures...)
+}
+
+// entriesIn lists a directory; no entries if it does not exist or is no directory.
+func entriesIn(dir string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return nil, failPartial(dir, err)
+	}
+	return entries, nil
+}
+
+// errUnknown says that [Keep] did not create a file.
+var errUnknown = errors.New("not a partial stream of snapfs")
+
+// lockedPartial opens and locks a partial file. Errors: those of locked, and errStrange.
+func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
+	path := filepath.Join(dir, e.Name())
+	if !e.Type().IsRegular() || !snapshot.ValidID(e.Name()) {
+		return nil, failPartial(path, errUnknown)
+	}
+	f, err := locked(path, os.O_RDWR)
+	if errors.Is(err, errs.ErrDenied) { // another user's file
+		return nil, failPartial(path, errUnknown)
+	}
+	if err == nil {
+		if err = checkMagic(f); err != nil {
+			f.Close()
+			f = nil
+		}
+	}
+	return f, err
+}
+
+// checkMagic checks that a file starts like a stream, as far as it was written: after a power loss the
+// start may be missing or zeros. Error: errStrange.
+func checkMagic(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return failPartial(f.Name(), err)
+	}
+	start := make([]byte, len(magic))
+	n := 0
+	if info.Mode().IsRegular() {
+		n, err = f.ReadAt(start, 0)
+	} else {
+		err = errUnknown
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return failPartial(f.Name(), err)
+	}
+	if !strings.HasPrefix(magic, strings.TrimRight(string(start[:n]), "\x00")) {
+		return failPartial(f.Name(), errUnknown)
+	}
+	return nil
+}
+
+// A Skipper passes on the part of a payload after the prefix that the receiver has, once it has
+// verified that prefix.
+type Skipper struct {
+	begun Begun
+	// begin opens the writer for the rest.
+	begin func() (io.Writer, error)
+	to    io.Writer
+	sum   hash.Hash
+	left  int64
+}
+
+// ErrOther says that the payload does not start with the part that the receiver has.
+var ErrOther = errors.New("the payload starts differently now")
+
+// NewSkipper skips the part b, then calls begin and writes the rest to its result.
+func NewSkipper(b Begun, begin func() (io.Writer, error)) *Skipper {
+	return &Skipper{begun: b, begin: begin, sum: sha256.New(), left: b.Bytes}
+}
+
+// Write takes more of the payload. Errors: ErrOther, before begin was called; those of the writer.
+func (s *Skipper) Write(b []byte) (int, error) {
+	n := int(min(s.left, int64(len(b))))
+	s.sum.Write(b[:n])
+	s.left -= int64(n)
+	if s.left > 0 {
+		return n, nil
+	}
+	if s.to == nil {
+		if hex.EncodeToString(s.sum.Sum(nil)) != s.begun.Sum {
+			return 0, ErrOther
+		}
+		var err error
+		if s.to, err = s.begin(); err != nil {
+			return 0, err
+		}
+	}
+	if n == len(b) {
+		return n, nil
+	}
+	m, err := s.to.Write(b[n:])
+	return n + m, err
+}
