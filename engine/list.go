@@ -133,7 +133,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 	return info, err
 }
 
-// driftBudget bounds how long is looked for the drift of a sandbox, or of all
+// DriftBudget bounds how long is looked for the drift of a sandbox, or of all
 // with a live base of one workspace: about 200,000 warm files.
 const DriftBudget = 200 * time.Millisecond
 

@@ -83,7 +83,7 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	return st, s.End(ctx)
 }
 
-// end ends every process of the sandbox.
+// End ends every process of the sandbox.
 func (s *Session) End(ctx context.Context) error {
 	if s.Supervisor == nil {
 		return nil
@@ -182,7 +182,7 @@ func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcil
 	return s.Engine.Reconcile.ApplyRecord(ctx, s.Record, o)
 }
 
-// again runs a command in a session whose last one has ended.
+// Again runs a command in a session whose last one has ended.
 func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolate.Status, err error) {
 	if err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record); err != nil {
 		return st, err

@@ -15,13 +15,13 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A common is what both sides of a merge started from: the base of a part of a
+// A Common is what both sides of a merge started from: the base of a part of a
 // sandbox, but for what was carried since, which counts as the base of what came
 // after it.
 type Common struct {
 	Root string // what paths are relative to
 	Kept *Kept
-	// live finds out what a live base held; nil where it is frozen, and frozen
+	// Live finds out what a live base held; nil where it is frozen, and frozen
 	// is its tree.
 	Live   *LiveBase
 	Frozen Looker
@@ -29,7 +29,7 @@ type Common struct {
 
 func (c *Common) Abs(path string) string { return filepath.Join(c.Root, path) }
 
-// at says what the base has at a path, nil for nothing; or why that is not known.
+// At says what the base has at a path, nil for nothing; or why that is not known.
 // fresh: it is not kept, and what a comparison with the real tree found holds.
 func (c *Common) At(path string) (n *diff.Node, fresh bool, why string, err error) {
 	if k, ok := c.Kept.Nodes[c.Abs(path)]; ok && (c.Live != nil || k.Carried) {
@@ -46,7 +46,7 @@ func (c *Common) At(path string) (n *diff.Node, fresh bool, why string, err erro
 	return n, true, why, err
 }
 
-// open opens a regular file of the base: ErrNotFound where its bytes are not
+// Open opens a regular file of the base: ErrNotFound where its bytes are not
 // there any more.
 func (c *Common) Open(path string) (*os.File, error) {
 	if n, ok := c.Kept.Nodes[c.Abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Carried || c.Live != nil) {
@@ -85,7 +85,7 @@ func (c *Common) unmoved(path string, n *diff.Node) (*os.File, error) {
 	return f, nil
 }
 
-// between says how one side differs from the base, nil for not at all. tree is
+// Between says how one side differs from the base, nil for not at all. tree is
 // that side's; times of directories do not count, as they only repeat what
 // happened in them.
 func (c *Common) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
@@ -174,7 +174,7 @@ func sameBytes(f, g io.Reader) (bool, error) {
 	}
 }
 
-// inOrder sorts changes as package diff does.
+// InOrder sorts changes as package diff does.
 func InOrder(changes []diff.Change) {
 	slices.SortStableFunc(changes, func(a, b diff.Change) int {
 		switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A looker looks at places of one tree, following no symbolic link and never
+// A Looker looks at places of one tree, following no symbolic link and never
 // leaving it. It keeps the last directory open: paths mostly come in order.
 type Looker struct {
 	Root *os.File
@@ -29,7 +29,7 @@ func (l *Looker) Close() {
 	}
 }
 
-// dir opens a directory beneath the root; it stays open until the next call.
+// Dir opens a directory beneath the root; it stays open until the next call.
 func (l *Looker) Dir(path string) (*os.File, error) {
 	if path == "." {
 		return l.Root, nil
@@ -55,7 +55,7 @@ func (l *Looker) stat(path string) (vfs.Stat, error) {
 	return vfs.Lstat(int(dir.Fd()), filepath.Base(path))
 }
 
-// present describes a path but for what needs another look: a link's target and
+// Present describes a path but for what needs another look: a link's target and
 // the attributes. nil where nothing is there.
 func (l *Looker) Present(path string) (*diff.Node, error) {
 	st, err := l.stat(path)
@@ -69,7 +69,7 @@ func (l *Looker) Present(path string) (*diff.Node, error) {
 	return n, nil
 }
 
-// node describes a path as package diff does; nil where nothing is there.
+// Node describes a path as package diff does; nil where nothing is there.
 func (l *Looker) Node(path string) (*diff.Node, error) {
 	n, err := l.Present(path)
 	if n == nil || err != nil {
@@ -99,7 +99,7 @@ func (l *Looker) Node(path string) (*diff.Node, error) {
 	return n, Absence(err)
 }
 
-// open opens a regular file for reading; opening anything else has no effect on
+// Open opens a regular file for reading; opening anything else has no effect on
 // it, and is ErrNotFound like a file that is not there.
 func (l *Looker) Open(path string) (*os.File, error) {
 	fd, err := l.OpenFD(path)
@@ -109,7 +109,7 @@ func (l *Looker) Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// openFD does as open, and answers with the bare descriptor.
+// OpenFD does as open, and answers with the bare descriptor.
 func (l *Looker) OpenFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	fd, err := vfs.OpenBeneathFD(int(l.Root.Fd()), path, flags|vfs.ONoatime, 0)
@@ -146,7 +146,7 @@ func Absence(err error) error {
 	return err
 }
 
-// openRoot opens a directory of the real machine.
+// OpenRoot opens a directory of the real machine.
 func OpenRoot(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -155,13 +155,13 @@ func OpenRoot(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// A liveBase finds out what a live base held, from the real tree as it is now.
+// A LiveBase finds out what a live base held, from the real tree as it is now.
 type LiveBase struct {
 	Real  Looker
 	Taken time.Time
-	// mine opens the sandbox's tree, when it is needed.
+	// Mine opens the sandbox's tree, when it is needed.
 	Mine func() (*os.File, error)
-	// known are the stamps of what promotions left as it is.
+	// Known are the stamps of what promotions left as it is.
 	Known map[string]promote.Stamp
 	lifts map[string]string
 }
@@ -171,7 +171,7 @@ func (b *LiveBase) ours(path string, st *vfs.Stat) bool {
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// at says what the base has at a path, nil for nothing; or why that is not known,
+// At says what the base has at a path, nil for nothing; or why that is not known,
 // and then what the real tree has there now.
 //
 // What a live base held is known where the real tree has not changed since: a

@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// keepBase keeps what the live bases of a sandbox held at the places that it has
+// KeepBase keeps what the live bases of a sandbox held at the places that it has
 // changed, as far as that can still be told. It is called whenever snapfs looks
 // at a sandbox anyway, and by nothing that somebody waits for before a command.
 // What cannot be kept is a conflict later, if it comes to that: so nothing here
@@ -39,7 +39,7 @@ func (bl *Recorder) KeepBase(ctx context.Context, rec *catalog.Record) map[strin
 	return looked
 }
 
-// tryToKeepBase is keepBase for who can still turn back. Trees that have just gone
+// TryToKeepBase is keepBase for who can still turn back. Trees that have just gone
 // are left out.
 func (bl *Recorder) TryToKeepBase(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Touch, error) {
 	looked := map[string][]snapshot.Touch{}
@@ -297,7 +297,7 @@ func (k *keeper) text(path string, n *diff.Node) (string, error) {
 	return name, nil
 }
 
-// store keeps bytes under their hash. same is a file with them to share blocks
+// Store keeps bytes under their hash. same is a file with them to share blocks
 // with, or nil.
 func (k *Kept) Store(data []byte, same *os.File) (string, error) {
 	sum := sha256.Sum256(data)

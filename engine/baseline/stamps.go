@@ -12,10 +12,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// stampsOf are the stamps of what a sandbox's promotions left, by target.
+// StampsOf are the stamps of what a sandbox's promotions left, by target.
 type StampsOf map[string]map[string]promote.Stamp
 
-// in are those of what lies in a tree, by path relative to it.
+// In are those of what lies in a tree, by path relative to it.
 func (s StampsOf) In(tree string) map[string]promote.Stamp {
 	all := map[string]promote.Stamp{}
 	for root, stamps := range s {
@@ -45,7 +45,7 @@ func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	return known, nil
 }
 
-// remember adds stamps to those of a sandbox, if it is still there.
+// Remember adds stamps to those of a sandbox, if it is still there.
 func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp) error {
 	if len(stamps) == 0 {
 		return nil

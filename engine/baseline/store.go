@@ -43,7 +43,7 @@ type Kept struct {
 	Changed bool
 }
 
-// A keptNode is what a base has at a path.
+// A KeptNode is what a base has at a path.
 type KeptNode struct {
 	// Node is nil for nothing.
 	Node *diff.Node
@@ -74,7 +74,7 @@ func (bl *Recorder) BaseDir(name string, refreshed int) string {
 	return filepath.Join(bl.cat.Path(name), "bases", strconv.Itoa(refreshed))
 }
 
-// readKept reads what is kept of the base that a sandbox has now.
+// ReadKept reads what is kept of the base that a sandbox has now.
 func (bl *Recorder) ReadKept(rec *catalog.Record) (*Kept, error) {
 	return readKept(bl.BaseDir(rec.Name, rec.Refreshed))
 }
@@ -115,7 +115,7 @@ func (k *Kept) decodeJSON(data []byte) error {
 	return nil
 }
 
-// updateKept changes what is kept of a sandbox's base, while nobody else does.
+// UpdateKept changes what is kept of a sandbox's base, while nobody else does.
 func (bl *Recorder) UpdateKept(ctx context.Context, rec *catalog.Record, change func(k *Kept) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	lock, err := bl.lockKept(rec)
@@ -136,7 +136,7 @@ func (bl *Recorder) UpdateKept(ctx context.Context, rec *catalog.Record, change 
 	return bl.saveKept(rec.Name, rec.Refreshed, k)
 }
 
-// whileNobodyKeeps does what changes the real tree for a sandbox, and remembers what it has left there: who looked
+// WhileNobodyKeeps does what changes the real tree for a sandbox, and remembers what it has left there: who looked
 // for what the base held in between would take that for somebody else's. rec may be nil, of one that is gone.
 func (bl *Recorder) WhileNobodyKeeps(rec *catalog.Record, do func() error) error {
 	if rec == nil || rec.Ephemeral {
@@ -182,10 +182,10 @@ func (bl *Recorder) saveKept(name string, refreshed int, k *Kept) error {
 	return bl.cat.WriteFile(name, filepath.Join(rel, keptFile), k.encode())
 }
 
-// set says what the base has at a path.
+// Set says what the base has at a path.
 func (k *Kept) Set(path string, n KeptNode) { k.Nodes[path], k.Changed = n, true }
 
-// uncarry goes back to what the base had where something was carried.
+// Uncarry goes back to what the base had where something was carried.
 func (k *Kept) Uncarry(path string) {
 	n, ok := k.Nodes[path]
 	if !ok || !n.Carried {
@@ -214,7 +214,7 @@ func (k *Kept) open(path string, n KeptNode) (*os.File, error) {
 // full: nothing more is kept.
 func (k *Kept) full() bool { return len(k.Nodes) >= keptNodes }
 
-// absent reports whether it is kept that the base has nothing at a path that is
+// Absent reports whether it is kept that the base has nothing at a path that is
 // not kept itself: a directory above it was not there, or is kept with all in it.
 func (k *Kept) Absent(path string) bool {
 	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
@@ -225,7 +225,7 @@ func (k *Kept) Absent(path string) bool {
 	return false
 }
 
-// inherit copies what is kept of one base for another sandbox, by hard links:
+// Inherit copies what is kept of one base for another sandbox, by hard links:
 // nothing ever writes to a file that is there.
 func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	src, dst := bl.BaseDir(from.Name, to.Refreshed), bl.BaseDir(to.Name, to.Refreshed)
@@ -326,7 +326,7 @@ func (k KeptEntry) node() *diff.Node {
 	return n
 }
 
-// safely makes a string of any bytes one that JSON keeps: what is not UTF-8 is
+// Safely makes a string of any bytes one that JSON keeps: what is not UTF-8 is
 // written in base 64, led by a NUL, which leads nothing else.
 func Safely(s string) string {
 	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
@@ -344,7 +344,7 @@ func Unsafely(s string) string {
 	return s
 }
 
-// uncarryAll goes back to the base as it was before anything was promoted.
+// UncarryAll goes back to the base as it was before anything was promoted.
 func (k *Kept) UncarryAll() {
 	for path := range k.Nodes {
 		k.Uncarry(path)
@@ -352,7 +352,7 @@ func (k *Kept) UncarryAll() {
 	k.Changed = false // on disk it stays
 }
 
-// carry makes what the sandbox has at a path the base of what it changes there.
+// Carry makes what the sandbox has at a path the base of what it changes there.
 func (k *Kept) Carry(abs string, c *diff.Change, mine *Looker) error {
 	n := KeptNode{Node: c.New, Carried: true, Made: c.Kind == diff.Added && c.New.Mode.IsDir()}
 	if before, had := k.Nodes[abs]; had {

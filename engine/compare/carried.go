@@ -17,7 +17,7 @@ import (
 // changes there from then on. Other targets have seen nothing of that: for them
 // the base is what it was, and what was promoted is a change like any other.
 
-// withCarried adds to the changes of a sandbox's workspace what a live base does
+// WithCarried adds to the changes of a sandbox's workspace what a live base does
 // not show any more, because the real tree has got it from the sandbox: what is
 // noted as carried, and, of the paths in also, what a command was killed before it
 // could note.

@@ -96,7 +96,7 @@ func (cm *Comparer) changesBetween(ctx context.Context, rec *catalog.Record, fro
 	return cm.ChangesAt(ctx, rec, from, to, nil)
 }
 
-// changesAt is changesBetween where what was touched is known of some trees.
+// ChangesAt is changesBetween where what was touched is known of some trees.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, looked map[string][]snapshot.Touch) (*Changes, error) {
 	left, err := sandbox.IdsAt(rec, from)
 	if err != nil {
@@ -139,7 +139,7 @@ func workspaceFirst(parts []Part) {
 	}
 }
 
-// A pair is two states of one tree; right is "" for the fork as it is.
+// A Pair is two states of one tree; right is "" for the fork as it is.
 type Pair struct {
 	Tree        catalog.Tree
 	Left, Right snapshot.ID
@@ -148,7 +148,7 @@ type Pair struct {
 	looked  bool
 }
 
-// compare finds the changes of one tree. A tree in which nothing was touched
+// comparePair finds the changes of one tree. A tree in which nothing was touched
 // costs no mount.
 func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair) ([]Part, error) {
 	b, err := cm.host.BackendOf(ctx, p.Tree)
@@ -232,7 +232,7 @@ func realOnly(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
 
-// touched asks the backend where the two states may differ; walk means that it
+// Touched asks the backend where the two states may differ; walk means that it
 // cannot tell.
 func Touched(ctx context.Context, b snapshot.Backend, p Pair) (touches []snapshot.Touch, walk bool, err error) {
 	var seq iter.Seq2[snapshot.Touch, error]
@@ -281,7 +281,7 @@ func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapsho
 	return left, right, err
 }
 
-// viewOf is how a snapshot of a tree is reached, or, with no id, its fork.
+// ViewOf is how a snapshot of a tree is reached, or, with no id, its fork.
 func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot.ID) (snapshot.View, error) {
 	if id == "" {
 		f, err := b.LookupFork(ctx, t.Fork)
@@ -291,7 +291,7 @@ func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot
 	return s.View, err
 }
 
-// openPair opens both states for reading.
+// OpenPair opens both states for reading.
 func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.File, err error) {
 	left, right, err := views(ctx, b, p)
 	if err != nil {
@@ -354,7 +354,7 @@ func split(whole Part, workspace string) ([]Part, error) {
 	return []Part{inside, whole}, nil
 }
 
-// moved makes a change's paths relative to a directory beneath the tree.
+// Moved makes a change's paths relative to a directory beneath the tree.
 func Moved(c diff.Change, prefix string) diff.Change {
 	c.Path = hostfs.Relative(c.Path, prefix)
 	for _, n := range []**diff.Node{&c.Old, &c.New} {

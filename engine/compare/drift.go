@@ -137,7 +137,7 @@ func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (Dri
 	return r, nil
 }
 
-// noticed are the files of live trees that were read in a sandbox after they had moved, by absolute
+// Noticed are the files of live trees that were read in a sandbox after they had moved, by absolute
 // paths, each with its tree. Who cannot be asked has shown none: what is drift is found without him.
 func (cm *Comparer) Noticed(ctx context.Context, rec *catalog.Record) map[string]catalog.Tree {
 	all := map[string]catalog.Tree{}
@@ -189,7 +189,7 @@ func (r *DriftReport) notice(all map[string]catalog.Tree) {
 	r.Files = FilesIn(r.Paths)
 }
 
-// holderOf is the tree that the workspace is in: the one deepest down.
+// HolderOf is the tree that the workspace is in: the one deepest down.
 func HolderOf(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	path := hostfs.Holder(rec)
 	for _, t := range rec.Trees {
@@ -200,7 +200,7 @@ func HolderOf(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	return t, false
 }
 
-// driftPaths leaves out directories whose time alone differs, because what that
+// DriftPaths leaves out directories whose time alone differs, because what that
 // tells is told by what is in them, and what is still as a promotion of the
 // sandbox left it.
 func DriftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promote.Stamp) []DriftPath {
@@ -223,7 +223,7 @@ func DriftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promo
 	return paths
 }
 
-// promoted are the stamps of what a sandbox's promotions left, by absolute path.
+// Promoted are the stamps of what a sandbox's promotions left, by absolute path.
 func (cm *Comparer) Promoted(name string) (map[string]promote.Stamp, error) {
 	known, err := cm.baseline.Stamps(name)
 	all := map[string]promote.Stamp{}
@@ -235,7 +235,7 @@ func (cm *Comparer) Promoted(name string) (map[string]promote.Stamp, error) {
 	return all, err
 }
 
-// compare completes a report by what the sandbox has changed. What both have
+// Compare completes a report by what the sandbox has changed. What both have
 // deleted has not moved away from either.
 func (r *DriftReport) Compare(mine *Changes) {
 	type change struct {
@@ -300,7 +300,7 @@ func showsThrough(p *Part, c diff.Change, path string) bool {
 	return err == nil && c.New.CTime.Equal(st.CTime.Time()) && c.New.MTime.Equal(st.MTime.Time())
 }
 
-// filesIn counts paths, without directories that only repeat what another path
+// FilesIn counts paths, without directories that only repeat what another path
 // says.
 func FilesIn(paths []DriftPath) int {
 	told := map[string]bool{} // directories of which a path is there
@@ -316,7 +316,7 @@ func FilesIn(paths []DriftPath) int {
 	return n
 }
 
-// realChanges is what has happened to a real tree since the base of a sandbox
+// RealChanges is what has happened to a real tree since the base of a sandbox
 // was taken: in the workspace where the tree holds it, else in all of the tree.
 // See [Engine.realChangesIn].
 func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t catalog.Tree) (changes []diff.Change, exact bool, err error) {
@@ -327,7 +327,7 @@ func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t cata
 	return cm.RealChangesIn(ctx, t, dir)
 }
 
-// realChangesIn is what has happened to the real tree at and beneath the absolute
+// RealChangesIn is what has happened to the real tree at and beneath the absolute
 // path dir, in the order of [diff.Less], by paths relative to the tree. What
 // snapfs keeps in the tree, and what is mounted in it, is left out.
 //
@@ -403,7 +403,7 @@ func driftTouches(ctx context.Context, b snapshot.Backend, base snapshot.ID, ben
 	return touches, nil
 }
 
-// lies is within, for paths relative to a tree.
+// Lies is within, for paths relative to a tree.
 func Lies(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
 
 // openReal opens a tree's base and the real tree for reading.
@@ -436,7 +436,7 @@ func (cm *Comparer) skipReal(b snapshot.Backend, tree string) (func(string) bool
 	return func(path string) bool { return foreign[path] || ours(path) }, nil
 }
 
-// equal: two reports say the same.
+// Equal: two reports say the same.
 func (r *DriftReport) Equal(o *DriftReport) bool {
 	return r.Since.Equal(o.Since) && r.Known == o.Known && r.Exact == o.Exact && slices.Equal(r.Paths, o.Paths)
 }

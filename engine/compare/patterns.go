@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// patterns pick paths; none picks the workspace.
+// Patterns pick paths; none picks the workspace.
 type Patterns struct {
 	workspace string
 	list      []string
@@ -32,7 +32,7 @@ func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	return p, nil
 }
 
-// matches reports whether an absolute path is picked.
+// Matches reports whether an absolute path is picked.
 func (p *Patterns) Matches(abs string) bool {
 	if len(p.list) == 0 {
 		return hostfs.Within(abs, p.workspace)
@@ -46,7 +46,7 @@ func (p *Patterns) Matches(abs string) bool {
 	return any
 }
 
-// matchPath reports whether a pattern names an absolute path, or what it lies in.
+// MatchPath reports whether a pattern names an absolute path, or what it lies in.
 func MatchPath(workspace, pattern, abs string) bool {
 	if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
 		rel, err := filepath.Rel(workspace, abs)
@@ -75,7 +75,7 @@ func MatchPath(workspace, pattern, abs string) bool {
 	}
 }
 
-// part picks what of a part is looked at: the whole workspace, and elsewhere what
+// Part picks what of a part is looked at: the whole workspace, and elsewhere what
 // is named.
 func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	if part.Workspace {
@@ -91,7 +91,7 @@ func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	return part, true
 }
 
-// pick takes the changes that are matched, and the new directories that these
+// Pick takes the changes that are matched, and the new directories that these
 // need to lie in.
 func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	if len(p.list) == 0 && root == p.workspace {
@@ -114,7 +114,7 @@ func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	return picked
 }
 
-// unmatched is the error of what picks nothing.
+// Unmatched is the error of what picks nothing.
 func (p *Patterns) Unmatched() error {
 	for i, found := range p.found {
 		if !found {

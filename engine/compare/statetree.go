@@ -116,7 +116,7 @@ func (t *treeState) state(ctx context.Context) (state, error) {
 	return state{b: t.b, view: view}, err
 }
 
-// treeOptions are those of comparing the tree that a part lies in.
+// TreeOptions are those of comparing the tree that a part lies in.
 func (p Part) TreeOptions(e *Comparer, b snapshot.Backend) diff.Options {
 	o := p.Opt
 	o.Skip = e.host.Skip(b, p.Tree)

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// netLog is the file of a sandbox's events, and netLogMost how long it gets
+	// NetLog is the file of a sandbox's events, and netLogMost how long it gets
 	// before the older half goes to netLogOld.
 	NetLog, NetLogOld = "net.jsonl", "net.old.jsonl"
 	netLogMost        = 1 << 20
@@ -19,7 +19,7 @@ const (
 	netCounts = "net.json"
 )
 
-// A netJournal keeps what was decided about a sandbox's network.
+// A NetJournal keeps what was decided about a sandbox's network.
 type NetJournal struct {
 	mu   sync.Mutex
 	path string // of the file
@@ -29,7 +29,7 @@ func (eg *Gateway) JournalOf(rec *catalog.Record) *NetJournal {
 	return &NetJournal{path: filepath.Join(eg.cat.Path(rec.Name), NetLog)}
 }
 
-// put keeps an event. Where the sandbox is being removed, or the disk is full, it is
+// Put keeps an event. Where the sandbox is being removed, or the disk is full, it is
 // lost, and the traffic goes on.
 func (j *NetJournal) Put(ev network.Event) {
 	line, err := json.Marshal(ev)
@@ -61,7 +61,7 @@ func (j *NetJournal) count(c network.Counters) {
 	}
 }
 
-// counted is what was counted last, in the sandbox's life. Unless it runs, nothing is open.
+// Counted is what was counted last, in the sandbox's life. Unless it runs, nothing is open.
 func (j *NetJournal) Counted(runs bool) (c network.Counters) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), netCounts))
 	if err != nil || json.Unmarshal(text, &c) != nil {

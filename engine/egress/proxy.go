@@ -25,7 +25,7 @@ import (
 // its own: what a sandbox sends is read there and nowhere else. It gets the
 // interface and a socket as descriptors, see edge.Serve.
 
-// An outlet is a sandbox's side of the process at the edge of its network. It starts
+// An Outlet is a sandbox's side of the process at the edge of its network. It starts
 // another where that one ends by itself.
 type Outlet struct {
 	program []string
@@ -64,7 +64,7 @@ type RefusedAccess struct {
 // mostRefused is how many different ones are kept to be told at the end.
 const mostRefused = 100
 
-// openOutlet starts the edge of a box's network, nil where it has none. Answers
+// OpenOutlet starts the edge of a box's network, nil where it has none. Answers
 // when the rules are in force, or the box's command has ended before.
 func (eg *Gateway) OpenOutlet(rec *catalog.Record, box *isolate.Container, log *NetJournal) (*Outlet, error) {
 	tun := box.Tun()
@@ -152,7 +152,7 @@ func (o *Outlet) handOver() error {
 	return o.conn.Send(msg)
 }
 
-// allow tells the edge which rules hold from now on.
+// Allow tells the edge which rules hold from now on.
 func (o *Outlet) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -311,7 +311,7 @@ func (o *Outlet) note(ev *network.Event) {
 	}
 }
 
-// forget leaves what was refused by now out of what is told at the end.
+// Forget leaves what was refused by now out of what is told at the end.
 func (o *Outlet) Forget() {
 	if o == nil {
 		return
@@ -321,7 +321,7 @@ func (o *Outlet) Forget() {
 	o.since, o.refused = time.Now(), nil
 }
 
-// close ends the edge and answers with what it has refused.
+// Close ends the edge and answers with what it has refused.
 func (o *Outlet) Close() []RefusedAccess {
 	if o == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// everyBackend opens each backend that holds anything: once for those whose
+// EveryBackend opens each backend that holds anything: once for those whose
 // data lies in the state directory, once a place for the others.
 func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	records, failures := hf.cat.List()

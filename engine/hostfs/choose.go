@@ -39,7 +39,7 @@ func (hf *Host) Backends(ctx context.Context, req Request) ([]Candidate, error) 
 	return trees, err
 }
 
-// A choice is a tree of an environment with the backend that will hold it.
+// A Choice is a tree of an environment with the backend that will hold it.
 type Choice struct {
 	Tree    string
 	Driver  string
@@ -48,7 +48,7 @@ type Choice struct {
 	hints   []string // of who is named in the reason
 }
 
-// choose finds a backend for each tree. Where a limit is asked for, it holds all of
+// Choose finds a backend for each tree. Where a limit is asked for, it holds all of
 // them together: so what they add must be counted in one place.
 func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
 	first, err := hf.chooseEach(ctx, env, req)
@@ -90,7 +90,7 @@ func oneLimitPlace(chosen []Choice) bool {
 	return true
 }
 
-// limitPlace is where a backend counts what its forks add, or "".
+// LimitPlace is where a backend counts what its forks add, or "".
 func LimitPlace(b snapshot.Backend) string {
 	if s, ok := b.(snapshot.Sharer); ok {
 		return s.LimitPlace()
@@ -282,7 +282,7 @@ func (hf *Host) driverNames() (names []string) {
 	return names
 }
 
-// backendOf opens the backend that holds a tree of a sandbox.
+// BackendOf opens the backend that holds a tree of a sandbox.
 func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend, error) {
 	key := t.Driver + " " + t.Path
 	hf.mu.Lock()
@@ -306,7 +306,7 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 }
 
-// rememberPlace: a backend that keeps its data apart must be found when no
+// RememberPlace: a backend that keeps its data apart must be found when no
 // sandbox refers to it any more.
 func (hf *Host) RememberPlace(c Choice) error {
 	if hf.Apart(c.Driver, c.Backend) == "" {
@@ -315,7 +315,7 @@ func (hf *Host) RememberPlace(c Choice) error {
 	return hf.cat.AddPlace(catalog.Place{Driver: c.Driver, Path: c.Tree})
 }
 
-// apart is where a backend keeps its data, if that depends on the tree, which may be
+// Apart is where a backend keeps its data, if that depends on the tree, which may be
 // in the state directory all the same, as a pool is. Otherwise it is "".
 func (hf *Host) Apart(driver string, b snapshot.Backend) string {
 	h, ok := b.(snapshot.Hider)

@@ -26,12 +26,12 @@ func DiskLimit(l catalog.Limits) snapshot.DiskLimit {
 
 func LimitsDisk(l catalog.Limits) bool { return DiskLimit(l) != (snapshot.DiskLimit{}) }
 
-// limitsIO: what processes read from disks and write to them is limited.
+// LimitsIO: what processes read from disks and write to them is limited.
 func LimitsIO(l catalog.Limits) bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
 
-// errServed: of no use where what is read and written is limited.
+// ErrServed: of no use where what is read and written is limited.
 func ErrServed() error {
 	return fmt.Errorf("a process outside of the sandbox reads and writes for it, which no limit on that holds: %w", errs.ErrNotSupported)
 }
@@ -43,7 +43,7 @@ func ErrUnlimited() error {
 	}
 }
 
-// forProcesses is the part of the limits that is about processes.
+// ForProcesses is the part of the limits that is about processes.
 func ForProcesses(l catalog.Limits) limits.Limits {
 	return limits.Limits{
 		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Files: l.Files, CPUTime: l.CPUTime,

@@ -61,13 +61,13 @@ func (hf *Host) placesIn(rec *catalog.Record) ([]string, error) {
 	return slices.Compact(places), nil
 }
 
-// placesAt are the [catalog.Mark.Places] of the state that a sandbox was last at.
+// PlacesAt are the [catalog.Mark.Places] of the state that a sandbox was last at.
 func PlacesAt(rec *catalog.Record) []string {
 	m, _ := rec.Mark(rec.At)
 	return m.Places
 }
 
-// places looks at the mount places of a fork that is open at the workspace. What is not there is none.
+// Places looks at the mount places of a fork that is open at the workspace. What is not there is none.
 func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountPlace, error) {
 	paths, err := hf.placesIn(rec)
 	if err != nil {
@@ -94,7 +94,7 @@ func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountPlace, error) 
 	return there, nil
 }
 
-// putBack makes again what is not there any more of places, as it was, and keeps the times of the
+// PutBack makes again what is not there any more of places, as it was, and keeps the times of the
 // directories that it is made in. It answers with what that was. What has come in its place and is of another
 // type is refused: ErrNotSupported.
 func PutBack(ctx context.Context, dir *os.File, places []mountPlace) (made []string, err error) {
@@ -166,7 +166,7 @@ func (p mountPlace) make(in *os.File, name string) error {
 	return errors.Join(err, vfs.SetTimes(fd, &p.st.ATime, p.st.MTime), vfs.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
 }
 
-// clearOut takes everything out of a directory, which nobody else uses, but for places. Where its
+// ClearOut takes everything out of a directory, which nobody else uses, but for places. Where its
 // modes forbid that to their owner, they are changed.
 func ClearOut(dir *os.File, places []mountPlace) error {
 	top := vfs.FDPath(dir) + "/."

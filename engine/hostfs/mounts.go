@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// An environment is what of the real machine a sandbox sees, as paths. What is
+// An Environment is what of the real machine a sandbox sees, as paths. What is
 // in none of its lists, or lies under a replaced directory, is not there.
 type Environment struct {
 	// Trees are copied, parents before what lies in them; "/" first, unless
@@ -47,7 +47,7 @@ var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
 // nothing else is copied.
 const ownViews = runtime.GOOS == "linux"
 
-// survey plans the environment of a sandbox from this process's mounts.
+// Survey plans the environment of a sandbox from this process's mounts.
 func Survey(workspace, state string, privileged bool) (*Environment, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -228,7 +228,7 @@ func (e *Environment) treeOf(path string) string {
 	return best
 }
 
-// mountedBeneath reports whether something is mounted in dir.
+// MountedBeneath reports whether something is mounted in dir.
 func (e *Environment) MountedBeneath(dir string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path != dir && Within(m.Path, dir) })
 }
@@ -287,7 +287,7 @@ func visible(mounts []mount.Point) []mount.Point {
 	})
 }
 
-// within reports whether path is dir or lies beneath it.
+// Within reports whether path is dir or lies beneath it.
 func Within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }
@@ -335,7 +335,7 @@ func caseless(fstype string) bool {
 	return false
 }
 
-// over reports whether a path of a tree is, or lies beneath, a place where
+// Over reports whether a path of a tree is, or lies beneath, a place where
 // something is mounted.
 func (e *Environment) Over(tree, path string) bool {
 	for _, m := range e.mounts {

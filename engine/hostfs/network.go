@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// allowNet begins a policy's network that is held to rules.
+// AllowNet begins a policy's network that is held to rules.
 const AllowNet = "allow:"
 
 // NetworkRules reads the network of a policy: "none", "host", or "allow:" with

@@ -26,7 +26,7 @@ type Request struct {
 	Admission admission.Options
 
 	limitAt string // where its disk's limit is to be counted: see choose
-	// fill makes its forks what they are to be, however long that takes, before anybody sees
+	// Fill makes its forks what they are to be, however long that takes, before anybody sees
 	// it; may be nil. It is called once at most.
 	Fill func(ctx context.Context, rec *catalog.Record) error
 }

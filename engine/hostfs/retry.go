@@ -26,17 +26,17 @@ import (
 // stay in a tree of a sandbox that is there already, which is then used directory
 // by directory, without those that lead to the mount.
 
-// attempts repeats what failed, as long as mounts come and go meanwhile.
+// Attempts repeats what failed, as long as mounts come and go meanwhile.
 type Attempts struct {
 	watch *mount.Watch
 	made  int
 }
 
-// mostAttempts is for a machine where mounts come and go all the time: half of
+// MostAttempts is for a machine where mounts come and go all the time: half of
 // the attempts fail then.
 const MostAttempts = 20
 
-// again reports whether what failed with err is worth another attempt. After the
+// Again reports whether what failed with err is worth another attempt. After the
 // first nobody knows what moved while it was made.
 func (a *Attempts) Again(err error) bool {
 	a.made++
@@ -61,14 +61,14 @@ func (a *Attempts) Close() {
 	}
 }
 
-// mountedError: a tree cannot be had as a whole because of mounts beneath it.
+// MountedError: a tree cannot be had as a whole because of mounts beneath it.
 type MountedError struct{ mounts []string }
 
 func (m *MountedError) Error() string {
 	return "mounted beneath it is " + Several(m.mounts) + ", and the kernel overlays no such directory for an ordinary user"
 }
 
-// several names one of many paths, and says how many more there are.
+// Several names one of many paths, and says how many more there are.
 func Several(paths []string) string {
 	text := pathlist.Printable(paths[0])
 	if n := len(paths) - 1; n > 0 {
@@ -77,7 +77,7 @@ func Several(paths []string) string {
 	return text
 }
 
-// mountedSince is the error of a directory with these mounts beneath it.
+// MountedSince is the error of a directory with these mounts beneath it.
 func MountedSince(op, dir string, mounts []string) error {
 	return &errs.Error{
 		Op: op, Path: dir, Kind: errs.ErrBusy, Err: &MountedError{mounts},
@@ -85,7 +85,7 @@ func MountedSince(op, dir string, mounts []string) error {
 	}
 }
 
-// mountsBeneath lists what is mounted in dir.
+// MountsBeneath lists what is mounted in dir.
 func (e *Environment) MountsBeneath(dir string) (list []string) {
 	for _, m := range e.mounts {
 		if m.Path != dir && Within(m.Path, dir) {
@@ -95,7 +95,7 @@ func (e *Environment) MountsBeneath(dir string) (list []string) {
 	return list
 }
 
-// clear is the topmost directory from tree down to path that has nothing mounted
+// Clear is the topmost directory from tree down to path that has nothing mounted
 // beneath it; "" where there is none, or something is mounted right on it, or it is
 // no directory of the real machine.
 func (e *Environment) Clear(tree, path string) string {
@@ -115,7 +115,7 @@ func (e *Environment) Clear(tree, path string) string {
 	}
 }
 
-// mountsNow reads the mounts that this process sees.
+// MountsNow reads the mounts that this process sees.
 func MountsNow() (*Environment, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -127,7 +127,7 @@ func MountsNow() (*Environment, error) {
 // An opener is isolate.OpenViews or isolate.OpenForks.
 type opener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
-// openViews opens views of what lies at dir on the real machine. Where a mount
+// OpenViews opens views of what lies at dir on the real machine. Where a mount
 // beneath dir is in the way, the error is mountedSince's.
 func OpenViews(ctx context.Context, open opener, dir string, mounts ...isolate.Mount) ([]*os.File, error) {
 	var tries Attempts
@@ -148,7 +148,7 @@ func OpenViews(ctx context.Context, open opener, dir string, mounts ...isolate.M
 	}
 }
 
-// narrow is a view of a directory of a tree alone.
+// Narrow is a view of a directory of a tree alone.
 func Narrow(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir string, write bool) (snapshot.View, error) {
 	prefix, err := filepath.Rel(tree, dir)
 	if err != nil || prefix == "." {
@@ -161,7 +161,7 @@ func Narrow(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir 
 	return n.Narrow(ctx, v, prefix, write)
 }
 
-// openDir opens a directory of a tree in each of views. Where the tree cannot be
+// OpenDir opens a directory of a tree in each of views. Where the tree cannot be
 // had as a whole, only the part is mounted that holds the directory.
 func OpenDir(ctx context.Context, open opener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
 	at := tree
@@ -223,7 +223,7 @@ func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	return dirs, nil
 }
 
-// withoutBase is a view of what layers hold alone: right for what they hold, and
+// WithoutBase is a view of what layers hold alone: right for what they hold, and
 // without names that only the tree below them has.
 func WithoutBase(v snapshot.View) snapshot.View {
 	if v.Overlay == nil {

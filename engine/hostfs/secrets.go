@@ -14,11 +14,11 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A search is for the secrets of a machine: where they lie, those of people and
+// A Search is for the secrets of a machine: where they lie, those of people and
 // those of the machine itself.
 type Search struct{ people, machine []string }
 
-// searching looks for secrets in the real trees, beside whatever comes before the
+// Searching looks for secrets in the real trees, beside whatever comes before the
 // answer is wanted: it takes as long as a fifth of making a sandbox.
 func Searching() func() Search {
 	answer := make(chan Search, 1)

@@ -17,7 +17,7 @@ const (
 	heavyBytes = snapshot.Bytes(256 << 20)
 )
 
-// weigh tells what is about to be copied, where backends copy, and refuses what there is
+// Weigh tells what is about to be copied, where backends copy, and refuses what there is
 // plainly no room for: ErrNoSpace. Each tree is copied twice, as base and as fork.
 func (hf *Host) Weigh(ctx context.Context, choices []Choice) error {
 	taken := map[string]snapshot.Bytes{}
@@ -48,7 +48,7 @@ func (hf *Host) Weigh(ctx context.Context, choices []Choice) error {
 	return nil
 }
 
-// skip leaves out of comparisons what snapfs itself keeps in a tree.
+// Skip leaves out of comparisons what snapfs itself keeps in a tree.
 func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 	ours := []string{hf.cat.Dir()}
 	if h, ok := b.(snapshot.Hider); ok {

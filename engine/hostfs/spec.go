@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// spec says what the processes of a sandbox may see and do, and in notes what of
+// Spec says what the processes of a sandbox may see and do, and in notes what of
 // it is not as it was when the sandbox was made. real is where the secrets of the
 // real trees are.
 func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Search) (spec isolate.Spec, notes []string, err error) {
@@ -132,7 +132,7 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 	return list
 }
 
-// confinement is the part of a sandbox's spec that is known before its trees.
+// Confinement is the part of a sandbox's spec that is known before its trees.
 func Confinement(p catalog.Policy) isolate.Spec {
 	s := isolate.Spec{IDs: ids(), BestEffort: p.BestEffort}
 	connect(&s, p.Network)
@@ -154,7 +154,7 @@ func copies(roots map[string]string) func(string) string {
 	}
 }
 
-// holder is the tree that the workspace is in: the one deepest down.
+// Holder is the tree that the workspace is in: the one deepest down.
 func Holder(rec *catalog.Record) (tree string) {
 	for _, t := range rec.Trees {
 		if Within(rec.Workspace, t.Path) && len(t.Path) > len(tree) {
@@ -164,7 +164,7 @@ func Holder(rec *catalog.Record) (tree string) {
 	return tree
 }
 
-// vanished: the place of a tree is not there any more, because its filesystem
+// Vanished: the place of a tree is not there any more, because its filesystem
 // was unmounted, and it is not one that the sandbox is about. What the sandbox
 // changed in it stays, for when it comes back.
 func Vanished(t catalog.Tree, workspace string) bool {
@@ -193,7 +193,7 @@ func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error
 	return hf.Tmp(rec), nil
 }
 
-// tmp is the directory behind a kept sandbox's /tmp in the state directory.
+// Tmp is the directory behind a kept sandbox's /tmp in the state directory.
 func (hf *Host) Tmp(rec *catalog.Record) string { return filepath.Join(hf.cat.Path(rec.Name), "tmp") }
 
 func MountOf(target string, v snapshot.View) isolate.Mount {
@@ -223,7 +223,7 @@ func ids() isolate.IDs {
 	return isolate.Own(first + uint32(os.Getpid()%ranges)<<16)
 }
 
-// hostname makes a host name of a sandbox's name: at most 63 letters, digits
+// Hostname makes a host name of a sandbox's name: at most 63 letters, digits
 // and hyphens (RFC 1123).
 func Hostname(name string) string {
 	b := []byte(name[:min(len(name), 63)])

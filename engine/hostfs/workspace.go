@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// privileged: this process may make any mount, and give sandboxes ids of
+// Privileged: this process may make any mount, and give sandboxes ids of
 // their own.
 func Privileged() bool { return os.Geteuid() == 0 }
 
-// checkWorkspace refuses what cannot be one.
+// CheckWorkspace refuses what cannot be one.
 func (hf *Host) CheckWorkspace(dir string) error {
 	refuse := func(kind error, why string) error {
 		return &errs.Error{Op: "copying", Path: dir, Kind: kind, Err: errors.New(why)}

@@ -155,7 +155,7 @@ func (rc *Reconciler) applyAll(ctx context.Context, rec *catalog.Record, parts [
 // applyGroup begins the names of applies among those of promotions.
 const applyGroup = "apply-"
 
-// isApply tells an apply from a promotion, by its group.
+// IsApply tells an apply from a promotion, by its group.
 func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
 // toApply opens what a part is applied to, and what it is the difference to.

@@ -256,7 +256,7 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// wentBack: a sandbox that was rolled back has not carried anything any more that
+// WentBack: a sandbox that was rolled back has not carried anything any more that
 // it may change again, and what was answered in it may be open again.
 func (rc *Reconciler) WentBack(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)

@@ -30,7 +30,7 @@ type raising struct {
 // itself: what is carried goes to where it is.
 func itself(abs string) string { return abs }
 
-// picks are what apply is asked for.
+// Picks are what apply is asked for.
 func (o ApplyOptions) Picks(rec *catalog.Record) raising {
 	return raising{at: itself, picked: func(abs string) bool {
 		if len(o.Paths) == 0 {
@@ -96,7 +96,7 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Held, o PlanOpti
 	return rc.freezeToCarry(ctx, h, r)
 }
 
-// raise has what is frozen, or idle, hold what it would lose.
+// Raise has what is frozen, or idle, hold what it would lose.
 func (rc *Reconciler) Raise(ctx context.Context, rec *catalog.Record, use snapshot.Use, what raising) error {
 	var places changedPaths
 	for _, t := range rec.Trees {

@@ -35,7 +35,7 @@ type PlanOptions struct {
 	Target string
 	// Allow names what is held back otherwise.
 	Allow approval.Allow
-	// also are paths, relative to the workspace, that the sandbox has changed,
+	// Also are paths, relative to the workspace, that the sandbox has changed,
 	// though its workspace may have got that from it: see withCarried.
 	Also []string
 	// out: it is to be carried out, too.
@@ -158,7 +158,7 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 	return c.Plan, rc.SavePlan(c.Plan)
 }
 
-// A carrying is a plan with all that is needed to carry it out.
+// A Carrying is a plan with all that is needed to carry it out.
 type Carrying struct {
 	Rec   *catalog.Record
 	Plan  *CarryPlan
@@ -167,11 +167,11 @@ type Carrying struct {
 
 type carryPart struct {
 	*merging
-	// changes are those of the merge that are carried.
+	// Changes are those of the merge that are carried.
 	Changes []diff.Change
 }
 
-// beginCarry merges what is to be carried. Until done is called, the sandbox's
+// BeginCarry merges what is to be carried. Until done is called, the sandbox's
 // lock is held and its processes stand still.
 func (rc *Reconciler) BeginCarry(ctx context.Context, name string, o PlanOptions, a answers) (c *Carrying, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
@@ -358,7 +358,7 @@ func (c *Carrying) withhold(root string, changes []diff.Change, held *approval.N
 	return kept
 }
 
-// print fills in the steps, and the fingerprint of them. Cost: reading what each
+// Print fills in the steps, and the fingerprint of them. Cost: reading what each
 // expects and makes.
 func (c *Carrying) Print(ctx context.Context) error {
 	for _, p := range c.Parts {

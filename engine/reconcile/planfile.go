@@ -76,7 +76,7 @@ const plansKept = 50
 
 func (rc *Reconciler) plansDir() string { return filepath.Join(rc.cat.Dir(), "plans") }
 
-// savePlan keeps a plan under its fingerprint. The oldest go.
+// SavePlan keeps a plan under its fingerprint. The oldest go.
 func (rc *Reconciler) SavePlan(p *CarryPlan) error {
 	dir := rc.plansDir()
 	fail := func(err error) error {
@@ -141,7 +141,7 @@ func checkFingerprint(name, reviewed string) error {
 	}
 }
 
-// insist refuses a plan that is not the reviewed one, and says what differs. The
+// Insist refuses a plan that is not the reviewed one, and says what differs. The
 // first twelve characters of a fingerprint will do.
 func (rc *Reconciler) Insist(p *CarryPlan, reviewed string) error {
 	if strings.HasPrefix(p.Fingerprint, reviewed) {

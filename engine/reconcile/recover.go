@@ -45,7 +45,7 @@ func (rc *Reconciler) Unfinished() []Unfinished {
 	return slices.Clone(rc.unfinished)
 }
 
-// unfinishedOf is the promotion of a sandbox that waits, or nil.
+// UnfinishedOf is the promotion of a sandbox that waits, or nil.
 func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	for _, u := range rc.Unfinished() {
 		if u.Sandbox == name {
@@ -55,7 +55,7 @@ func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	return nil
 }
 
-// refuseUnfinished refuses what would be done to a sandbox of which a promotion waits, or
+// RefuseUnfinished refuses what would be done to a sandbox of which a promotion waits, or
 // to a target, where there is one, that such a promotion is about: that is ErrBusy.
 func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	for _, u := range rc.Unfinished() {
@@ -66,7 +66,7 @@ func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	return nil
 }
 
-// recoverPromotions completes, or takes back, what a killed Apply left. What cannot be
+// RecoverPromotions completes, or takes back, what a killed Apply left. What cannot be
 // ended now is told once, and holds up its own sandbox and its own target alone.
 func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	found, err := promote.Recover(ctx, rc.promotionsDir())

@@ -450,7 +450,7 @@ type forkTree struct {
 	Dir  *os.File // where a part begins
 }
 
-// openFork opens a fork that nobody uses, at a directory in it.
+// OpenFork opens a fork that nobody uses, at a directory in it.
 func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) (*forkTree, error) {
 	if err := fault.Point(ctx, "open the new fork"); err != nil {
 		return nil, rebaseError(dir, err)
@@ -472,7 +472,7 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 
 func (f *forkTree) Close() { f.Dir.Close() }
 
-// settle closes the fork, and makes what was written there reachable again.
+// Settle closes the fork, and makes what was written there reachable again.
 func (f *forkTree) Settle(ctx context.Context) error {
 	f.Close()
 	b, err := f.e.host.BackendOf(ctx, f.tree)

@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// end ends an intent whose work is done. Where that fails, the next command
+// End ends an intent whose work is done. Where that fails, the next command
 // finds nothing to mend, and ends it.
 func (sb *Store) End(i *catalog.Intent) {
 	if err := i.End(); err != nil {
@@ -22,7 +22,7 @@ func (sb *Store) End(i *catalog.Intent) {
 	}
 }
 
-// create intends a sandbox and makes it. An ephemeral one stays covered by its
+// Create intends a sandbox and makes it. An ephemeral one stays covered by its
 // intent, which the caller ends when it is gone or kept.
 func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec, intent, err := sb.Intend(req, ephemeral)
@@ -36,7 +36,7 @@ func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool)
 	return rec, intent, nil
 }
 
-// intend begins a sandbox: whatever is made for it from now on, the next command
+// Intend begins a sandbox: whatever is made for it from now on, the next command
 // takes away if this process is killed. The caller ends the intent.
 func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec := newRecord(req, ephemeral)
@@ -44,7 +44,7 @@ func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *c
 	return rec, intent, err
 }
 
-// make makes a sandbox that was intended. Where filesystems are mounted or
+// Make makes a sandbox that was intended. Where filesystems are mounted or
 // unmounted meanwhile, so that the machine has other trees, it tries again; not once it
 // fills the forks, which may use up what they are filled from. After an error there is none,
 // as a rule; see [Engine.endIfGone].
@@ -108,7 +108,7 @@ func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	return rec
 }
 
-// register claims the name of a sandbox that was intended, runs grow, which makes
+// Register claims the name of a sandbox that was intended, runs grow, which makes
 // its forks, and fill where it is not nil, and marks it ready. When anything fails, nothing
 // stays. Nothing is collected while grow runs, which finds its bases; from then on the record
 // says what it refers to, so that nobody waits for fill.
@@ -150,7 +150,7 @@ func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() 
 	return nil
 }
 
-// makeTmp makes the directory behind a kept sandbox's /tmp.
+// MakeTmp makes the directory behind a kept sandbox's /tmp.
 func (sb *Store) MakeTmp(rec *catalog.Record) error {
 	dir := sb.host.Tmp(rec)
 	err := os.Mkdir(dir, 0o700)
@@ -246,7 +246,7 @@ func paths(trees []snapshot.Cloning) string {
 	return strings.Join(all, ", ")
 }
 
-// grow captures a tree and forks the capture, which is held to its limits.
+// Grow captures a tree and forks the capture, which is held to its limits.
 func Grow(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
 	var base snapshot.Snapshot
 	var err error

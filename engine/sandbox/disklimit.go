@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// limitTrees has the forks of a sandbox, which hold no more than some limits say, hold
+// LimitTrees has the forks of a sandbox, which hold no more than some limits say, hold
 // no more than others do: all of them, or none.
 func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
 	if hostfs.LimitsIO(now) && !hostfs.LimitsIO(was) {
@@ -36,7 +36,7 @@ func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now c
 	return nil
 }
 
-// limitForks has the forks of a sandbox hold no more than the limits say.
+// LimitForks has the forks of a sandbox hold no more than the limits say.
 func (sb *Store) LimitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
 	for _, t := range rec.Trees {
 		if err := sb.limitTree(ctx, rec, t, l); err != nil {
@@ -57,7 +57,7 @@ func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.T
 // entering is what the kernel may need to mount a tree that is full to its limit.
 const entering = 1 << 20
 
-// makeRoom raises the limit of a full sandbox, as long as its trees are being
+// MakeRoom raises the limit of a full sandbox, as long as its trees are being
 // mounted. The caller takes it back. Should this process be killed meanwhile, the next
 // start does.
 func (sb *Store) MakeRoom(ctx context.Context, rec *catalog.Record) error {
@@ -89,7 +89,7 @@ func (sb *Store) MakeRoom(ctx context.Context, rec *catalog.Record) error {
 // tendEvery is how often what holds the trees of a box looks after itself.
 const tendEvery = 10 * time.Second
 
-// tend has the backends of a sandbox look after themselves while its box lives, where
+// Tend has the backends of a sandbox look after themselves while its box lives, where
 // they need to. The answer ends it.
 func (sb *Store) Tend(rec *catalog.Record) (stop func()) {
 	var tenders []snapshot.Tender
@@ -125,7 +125,7 @@ func (sb *Store) Tend(rec *catalog.Record) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// gaugeOf answers with what tells how much counts for a sandbox's limit of the disk.
+// GaugeOf answers with what tells how much counts for a sandbox's limit of the disk.
 func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, known bool) {
 	trees := slices.Clone(rec.Trees)
 	return func() (snapshot.DiskLimit, bool) {
@@ -143,7 +143,7 @@ func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, k
 	}
 }
 
-// fitsDisk refuses a limit of the disk that is below what the trees of a sandbox have added
+// FitsDisk refuses a limit of the disk that is below what the trees of a sandbox have added
 // already: nothing could be started in it, and most that is there could not be removed.
 func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	if !hostfs.LimitsDisk(l) || hostfs.DiskLimit(l) == hostfs.DiskLimit(rec.Policy.Limits) {

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// homeless is the error of a sandbox whose real workspace is not there any more: ErrNotFound;
+// Homeless is the error of a sandbox whose real workspace is not there any more: ErrNotFound;
 // or nil.
 func Homeless(op string, rec *catalog.Record) error {
 	if _, err := os.Lstat(rec.Workspace); !errors.Is(err, os.ErrNotExist) {
@@ -28,7 +28,7 @@ func Homeless(op string, rec *catalog.Record) error {
 	}
 }
 
-// tellHomeless tells it where the work goes on all the same.
+// TellHomeless tells it where the work goes on all the same.
 func (sb *Store) TellHomeless(op string, rec *catalog.Record) {
 	var refused *errs.Error
 	if errors.As(Homeless(op, rec), &refused) {
@@ -36,7 +36,7 @@ func (sb *Store) TellHomeless(op string, rec *catalog.Record) {
 	}
 }
 
-// becauseHomeless gives the error of a command that was to start in a workspace which is not
+// BecauseHomeless gives the error of a command that was to start in a workspace which is not
 // there any more its reason.
 func (sb *Store) BecauseHomeless(ctx context.Context, err error, name string, command isolate.Command) error {
 	if !errors.Is(errs.KindOf(err), errs.ErrNotFound) || ctx.Err() != nil {

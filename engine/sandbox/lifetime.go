@@ -9,10 +9,10 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// overdue: the time of a sandbox is over.
+// Overdue: the time of a sandbox is over.
 func Overdue(l catalog.Limits, age time.Duration) bool { return l.TTL > 0 && age >= l.TTL }
 
-// refuseOverdue: nothing is started in a sandbox whose time is over.
+// RefuseOverdue: nothing is started in a sandbox whose time is over.
 func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	l, age := rec.Policy.Limits, rec.AgeAt(now)
 	refuse := func(why string, hints ...string) error {
@@ -35,7 +35,7 @@ func endedWhy(rec *catalog.Record) string {
 	return "it ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
 }
 
-// refuseEnded: what has ended starts nothing, so nothing of it is to be limited. No host and
+// RefuseEnded: what has ended starts nothing, so nothing of it is to be limited. No host and
 // no user could, so it is none of the kinds that say that.
 func RefuseEnded(rec *catalog.Record) error {
 	if rec.Ended == nil {
@@ -47,7 +47,7 @@ func RefuseEnded(rec *catalog.Record) error {
 	}
 }
 
-// timesFit refuses limits of time that contradict one another.
+// TimesFit refuses limits of time that contradict one another.
 func TimesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
 		return &errs.Error{
@@ -85,7 +85,7 @@ func IdleHit(l catalog.Limits) catalog.Hit {
 	return catalog.Hit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in it for " + idle}
 }
 
-// pausedNote says to whom a paused command belongs what has happened to it.
+// PausedNote says to whom a paused command belongs what has happened to it.
 func PausedNote(name string, why catalog.Hit, l catalog.Limits, age time.Duration) string {
 	how := "let it go on: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {
@@ -94,7 +94,7 @@ func PausedNote(name string, why catalog.Hit, l catalog.Limits, age time.Duratio
 	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
 }
 
-// over: a sandbox is to be removed.
+// Over: a sandbox is to be removed.
 func Over(rec *catalog.Record, now catalog.Instant) bool {
 	end := rec.Policy.Limits.Over()
 	return end > 0 && rec.AgeAt(now) >= end

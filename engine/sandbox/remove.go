@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// settleTrees makes trees that were mounted, and are not any more, reachable.
+// SettleTrees makes trees that were mounted, and are not any more, reachable.
 func (sb *Store) SettleTrees(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -52,7 +52,7 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 	return nil
 }
 
-// remove takes a sandbox away whose lock is held, once last has succeeded.
+// Remove takes a sandbox away whose lock is held, once last has succeeded.
 func (sb *Store) Remove(ctx context.Context, h *catalog.Held, last func() error) error {
 	intent, err := sb.cat.Begin(catalog.Removing, h.Name, h.ID)
 	if errors.Is(err, errs.ErrNoSpace) {
@@ -68,7 +68,7 @@ func (sb *Store) Remove(ctx context.Context, h *catalog.Held, last func() error)
 	return err
 }
 
-// endIfGone ends the intent of a sandbox that was to be discarded. Where it is
+// EndIfGone ends the intent of a sandbox that was to be discarded. Where it is
 // still there, the intent stays, for the next command.
 func (sb *Store) EndIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
 	if err != nil {
@@ -79,7 +79,7 @@ func (sb *Store) EndIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
 	sb.End(i)
 }
 
-// discard takes a sandbox without processes away, if it is still there.
+// Discard takes a sandbox without processes away, if it is still there.
 func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 	h, err := sb.cat.Hold(ctx, rec.Name)
 	if err == nil && h.ID != rec.ID {
@@ -95,7 +95,7 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 	return sb.ThrowAway(ctx, h)
 }
 
-// throwAway takes a sandbox's name, then its trees. The lock is released.
+// ThrowAway takes a sandbox's name, then its trees. The lock is released.
 func (sb *Store) ThrowAway(ctx context.Context, h *catalog.Held) error {
 	if err := h.Discard(); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (sb *Store) ThrowAway(ctx context.Context, h *catalog.Held) error {
 	return sb.Reclaim(ctx, h.ID)
 }
 
-// reclaim gives back the trees of all sandboxes in the trash. What fails stays
+// Reclaim gives back the trees of all sandboxes in the trash. What fails stays
 // there for the next time, and is an error if it is of the sandbox id: what is
 // wrong with others is told by [Engine.Collect].
 func (sb *Store) Reclaim(ctx context.Context, id string) error {
@@ -135,7 +135,7 @@ func (sb *Store) removeTrees(ctx context.Context, rec *catalog.Record) error {
 	return sb.eachPlace(ctx, rec, func(b snapshot.Backend) error { return removeNumbers(ctx, b, rec) })
 }
 
-// tidy removes what was numbered for a sandbox and is none of its states.
+// Tidy removes what was numbered for a sandbox and is none of its states.
 func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	ids, forks := map[snapshot.ID]bool{}, map[snapshot.ForkID]bool{}
 	for _, t := range rec.Trees {

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// changing saves the numbers that were taken and runs change. When that fails,
+// Changing saves the numbers that were taken and runs change. When that fails,
 // the record on disk says what is so, and the rest is removed; where not even
 // that works, or the process is killed, the next command does it.
 func (sb *Store) Changing(ctx context.Context, h *catalog.Held, change func() error) error {
@@ -35,7 +35,7 @@ func (sb *Store) Changing(ctx context.Context, h *catalog.Held, change func() er
 	return err
 }
 
-// number takes a snapshot's number for each tree.
+// Number takes a snapshot's number for each tree.
 func Number(r *catalog.Record) (ids []snapshot.ID) {
 	for range r.Trees {
 		ids = append(ids, r.NewSnapshot())
@@ -52,7 +52,7 @@ func FreshMark(r *catalog.Record) string {
 	}
 }
 
-// idsAt gives the snapshots of a named state, or of the base.
+// IdsAt gives the snapshots of a named state, or of the base.
 func IdsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	if mark == "" {
 		var ids []snapshot.ID
@@ -71,7 +71,7 @@ func IdsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	return m.IDs, nil
 }
 
-// forkAll forks a snapshot of each tree of a sandbox, and holds the forks to its limits.
+// ForkAll forks a snapshot of each tree of a sandbox, and holds the forks to its limits.
 func (sb *Store) ForkAll(ctx context.Context, rec *catalog.Record, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID) error {
 	for i, t := range trees {
 		b, err := sb.host.BackendOf(ctx, t)

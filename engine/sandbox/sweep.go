@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// sweepLock is held by the one process that collects; nil when another does.
+// SweepLock is held by the one process that collects; nil when another does.
 func (sb *Store) SweepLock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(sb.cat.Dir(), "sweeping"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -28,7 +28,7 @@ func (sb *Store) SweepLock() (*os.File, error) {
 	return f, nil
 }
 
-// sweepLater starts a collection that outlives this command, or collects now
+// SweepLater starts a collection that outlives this command, or collects now
 // where there is nothing to start.
 func (sb *Store) SweepLater(ctx context.Context) error {
 	if err := fault.Point(ctx, "start to clean up"); err != nil {

@@ -33,7 +33,7 @@ type Pipeline struct {
 	Stages  []StageRun      `json:"stages"`
 	// Running: a process works on it now. It is no part of the file.
 	Running bool `json:"running"`
-	// content is what the sandbox held when it began, see pipelinecontent.go.
+	// Content is what the sandbox held when it began, see pipelinecontent.go.
 	Content map[string]string
 }
 
@@ -100,7 +100,7 @@ const (
 	StageTakenBack StageState = "taken back" // the target is as it was before, and saw it for a while
 )
 
-// ended: nothing more happens in this stage.
+// Ended: nothing more happens in this stage.
 func (s StageState) Ended() bool {
 	switch s {
 	case StageDone, StageFailed, StageStuck, StageTakenBack:
@@ -119,7 +119,7 @@ type StageApproval struct {
 	Plan string `json:"plan,omitempty"`
 }
 
-// current is the stage that is worked on next: the first that is not done.
+// Current is the stage that is worked on next: the first that is not done.
 func (p *Pipeline) Current() (int, bool) {
 	for i := range p.Stages {
 		if p.Stages[i].State != StageDone {
@@ -129,7 +129,7 @@ func (p *Pipeline) Current() (int, bool) {
 	return 0, false
 }
 
-// target is the directory that a stage is about: its own, or that of the nearest
+// Target is the directory that a stage is about: its own, or that of the nearest
 // stage before it that has one, or the workspace.
 func (p *Pipeline) Target(i int) string {
 	if s := p.Stages[i]; s.Target != "" || s.Deploy == nil {
@@ -146,14 +146,14 @@ func (p *Pipeline) Target(i int) string {
 	return p.Workspace
 }
 
-// carries: the stage has changes to check or to carry. One that deploys has not.
+// Carries: the stage has changes to check or to carry. One that deploys has not.
 func (s *StageRun) Carries() bool { return s.Deploy == nil }
 
 func PipelineError(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }
 
-// has reports whether a promotion is that of one of the stages.
+// Has reports whether a promotion is that of one of the stages.
 func (p *Pipeline) Has(promotion string) bool {
 	for _, s := range p.Stages {
 		if s.Promotion == promotion {

@@ -40,7 +40,7 @@ func (sg *Store) PipelineDir(id string) string {
 	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
 }
 
-// savePipeline writes down what was decided.
+// SavePipeline writes down what was decided.
 func (sg *Store) SavePipeline(p *Pipeline) error {
 	p.Format = pipelineFormat
 	file := *p
@@ -106,7 +106,7 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 	return all, errors.Join(failures...)
 }
 
-// beginPipeline makes the directory of a pipeline, with its lock and its first
+// BeginPipeline makes the directory of a pipeline, with its lock and its first
 // state. One of the same sandbox that has not ended is in the way: ErrBusy.
 func (sg *Store) BeginPipeline(p *Pipeline) (*os.File, error) {
 	all, err := sg.Pipelines()
@@ -186,7 +186,7 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 	}
 }
 
-// onlyOpen is the pipeline that is meant where none is named, or a sandbox is.
+// OnlyOpen is the pipeline that is meant where none is named, or a sandbox is.
 func (sg *Store) OnlyOpen(sandbox string) (string, error) {
 	all, err := sg.Pipelines()
 	if err != nil {
@@ -211,7 +211,7 @@ func (sg *Store) OnlyOpen(sandbox string) (string, error) {
 	return "", &errs.Error{Op: "going on with a promotion", Kind: errs.ErrBusy, Err: errors.New("there are several: " + strings.Join(open, ", ")), Hints: hints}
 }
 
-// newPipeline is one that nothing is written of yet.
+// NewPipeline is one that nothing is written of yet.
 func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 	return &Pipeline{
 		ID: catalog.NewID(), Sandbox: rec.Name, SandboxID: rec.ID, Workspace: rec.Workspace,
@@ -219,7 +219,7 @@ func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 	}
 }
 
-// readContent reads what a sandbox held when its pipeline began.
+// ReadContent reads what a sandbox held when its pipeline began.
 func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	path := filepath.Join(sg.PipelineDir(id), contentFile)
 	data, err := os.ReadFile(path)
@@ -233,7 +233,7 @@ func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	return content, nil
 }
 
-// tryLock locks a directory, or answers ErrBusy.
+// TryLock locks a directory, or answers ErrBusy.
 func TryLock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err == nil {

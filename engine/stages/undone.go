@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// noteUndone notes that a promotion was undone, where it was that of a stage. It is a
+// NoteUndone notes that a promotion was undone, where it was that of a stage. It is a
 // file of its own: whoever works on the pipeline need not know of it.
 func (sg *Store) NoteUndone(promotion string) error {
 	pipelines, err := sg.Pipelines()

@@ -17,13 +17,13 @@ import (
 // place: whatever else is started in it needs none.
 type Admission = admission.Options
 
-// admit waits for room for a sandbox with these limits, as is asked for. The caller
+// Admit waits for room for a sandbox with these limits, as is asked for. The caller
 // closes the place when nothing runs in the sandbox any more.
 func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
 	return sv.book.Enter(ctx, askOf(l), when)
 }
 
-// giveBack gives a place back in which nothing runs. It is free then, even where its
+// GiveBack gives a place back in which nothing runs. It is free then, even where its
 // file stays: so that is told, and no error of what was done.
 func (sv *Manager) GiveBack(p *admission.Slot) {
 	if err := p.Close(); err != nil {
@@ -35,7 +35,7 @@ func askOf(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
-// beneathCeiling is what the control groups of this process leave of a host.
+// BeneathCeiling is what the control groups of this process leave of a host.
 func BeneathCeiling(h admission.Host) (admission.Host, error) {
 	c, err := limits.CeilingHere()
 	if err != nil {
@@ -70,7 +70,7 @@ func (sv *Manager) admitTo(ctx context.Context, name string, when Admission) (*a
 	return sv.Admit(ctx, rec.Policy.Limits, when)
 }
 
-// admitNew waits for room to make a sandbox from a request, as that asks for it.
+// AdmitNew waits for room to make a sandbox from a request, as that asks for it.
 func (sv *Manager) AdmitNew(ctx context.Context, req hostfs.Request) (*admission.Slot, error) {
 	err := sv.NameFits(req.Name, req.Admission)
 	if err == nil && !req.Admission.Plain() {
@@ -82,7 +82,7 @@ func (sv *Manager) AdmitNew(ctx context.Context, req hostfs.Request) (*admission
 	return sv.Admit(ctx, req.Policy.Limits, req.Admission)
 }
 
-// nameFits refuses a name that no sandbox can get, before one waits for room with it.
+// NameFits refuses a name that no sandbox can get, before one waits for room with it.
 func (sv *Manager) NameFits(name string, when Admission) error {
 	if name == "" || when.Plain() {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// leave is how long a command has after it was asked to end.
+// Leave is how long a command has after it was asked to end.
 const Leave = 2 * time.Second
 
 // within ends a command that takes longer than the limit, first politely. While the

@@ -18,7 +18,7 @@ import (
 // errLeft: the keeper ended before it could do what it was asked for.
 var errLeft = errors.New("its keeper has just ended")
 
-// errSilent: the keeper is there and does not answer.
+// ErrSilent: the keeper is there and does not answer.
 var ErrSilent = errors.New("its keeper does not answer")
 
 // silence is how long a keeper may stand still before nobody waits for it any more. One
@@ -37,7 +37,7 @@ func silent(ctx context.Context, name string) error {
 	return err
 }
 
-// dial connects to a sandbox's keeper, nil where none runs. Errors: also errSilent, where
+// Dial connects to a sandbox's keeper, nil where none runs. Errors: also errSilent, where
 // more wait for it already than can, as before one that was stopped.
 func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn, error) {
 	for began := time.Now(); ; pause(ctx, glance) {
@@ -131,7 +131,7 @@ func (sv *Manager) askKeeper(ctx context.Context, rec *catalog.Record, a Ask) (*
 	return &t, nil
 }
 
-// sendHome asks a sandbox's keeper to end it, and reports whether nothing runs
+// SendHome asks a sandbox's keeper to end it, and reports whether nothing runs
 // in it now. Where it is to end whatever runs, a keeper is made to.
 func (sv *Manager) SendHome(ctx context.Context, rec *catalog.Record, a Ask) (bool, error) {
 	conn, err := sv.Dial(ctx, rec)

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// sealAll seals every tree of a sandbox at one moment. After an error some of
+// SealAll seals every tree of a sandbox at one moment. After an error some of
 // the snapshots may be there.
 func (sv *Manager) SealAll(ctx context.Context, h *catalog.Held, ids []snapshot.ID) error {
 	use, thaw, err := sv.Freeze(ctx, h)
@@ -32,14 +32,14 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Held, ids []snapshot.
 	return nil
 }
 
-// freeze makes a sandbox's processes stand still until thaw. A keeper that is
+// Freeze makes a sandbox's processes stand still until thaw. A keeper that is
 // about to end has none left.
 func (sv *Manager) Freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use, thaw func(), err error) {
 	_, use, thaw, err = sv.FreezeTold(ctx, h)
 	return use, thaw, err
 }
 
-// freezeTold is freeze, and answers with what the keeper has told, too.
+// FreezeTold is freeze, and answers with what the keeper has told, too.
 func (sv *Manager) FreezeTold(ctx context.Context, h *catalog.Held) (t tell, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err

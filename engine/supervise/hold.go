@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// hold locks a sandbox to do something to it. One that belongs to a command
+// Hold locks a sandbox to do something to it. One that belongs to a command
 // that is at work is refused.
 func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Held, error) {
 	h, err := sv.HoldAny(ctx, name)
@@ -20,7 +20,7 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Held, er
 	return h, err
 }
 
-// holdAny locks a sandbox, whoever it belongs to, and ends what was begun to be taken back: half of it is
+// HoldAny locks a sandbox, whoever it belongs to, and ends what was begun to be taken back: half of it is
 // nothing to be carried anywhere.
 func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Held, error) {
 	h, err := sv.cat.Hold(ctx, name)
@@ -34,7 +34,7 @@ func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Held, err
 	return h, nil
 }
 
-// A returnable is a tree of a sandbox that can be taken back while it is in use.
+// A Returnable is a tree of a sandbox that can be taken back while it is in use.
 type Returnable struct {
 	snapshot.Backend
 	snapshot.Returner
@@ -55,7 +55,7 @@ func (sv *Manager) Returnables(ctx context.Context, rec *catalog.Record) (all []
 	return all, nil
 }
 
-// endReturn ends what a command that was killed had begun to take back.
+// EndReturn ends what a command that was killed had begun to take back.
 func (sv *Manager) EndReturn(ctx context.Context, h *catalog.Held) error {
 	if h.Returning == nil {
 		return nil
@@ -68,7 +68,7 @@ func (sv *Manager) EndReturn(ctx context.Context, h *catalog.Held) error {
 	return sv.UndoReturn(ctx, h, use, true)
 }
 
-// undoReturn has the trees of a sandbox that has begun to go back hold what they did before; or,
+// UndoReturn has the trees of a sandbox that has begun to go back hold what they did before; or,
 // to finish it, leaves them where all have gone.
 func (sv *Manager) UndoReturn(ctx context.Context, h *catalog.Held, use snapshot.Use, finish bool) error {
 	if !h.Returning.Kept {
@@ -99,7 +99,7 @@ func (sv *Manager) UndoReturn(ctx context.Context, h *catalog.Held, use snapshot
 	return Returned(h, h.At)
 }
 
-// returned saves that a sandbox is at a mark, and nothing is under way any more.
+// Returned saves that a sandbox is at a mark, and nothing is under way any more.
 func Returned(h *catalog.Held, at string) error {
 	was, before := h.At, h.Returning
 	h.At, h.Returning = at, nil

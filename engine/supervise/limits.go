@@ -254,7 +254,7 @@ func (a *allowance) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 	return was, nil
 }
 
-// close gives the groups and the place back, after the box has ended.
+// Close gives the groups and the place back, after the box has ended.
 func (a *allowance) Close(ctx context.Context) error {
 	return errors.Join(a.Group.Close(ctx), a.place.Close())
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// An ask is what a guest wants, and a tell what it is told.
+// An Ask is what a guest wants, and a tell what it is told.
 type Ask struct {
 	Exec   *wireCommand   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`

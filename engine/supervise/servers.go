@@ -48,7 +48,7 @@ func (l *losable) watch(lost func()) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// lost reports whether that has happened, when a command has just ended. Cost: that of
+// Lost reports whether that has happened, when a command has just ended. Cost: that of
 // [snapshot.Loser], where the trees have one.
 func (l *losable) Lost() bool {
 	now, cancel := context.WithCancel(context.Background())

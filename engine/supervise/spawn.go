@@ -248,7 +248,7 @@ func (sv *Manager) noteHit(rec *catalog.Record, hit catalog.Hit) {
 	}
 }
 
-// settle makes a sandbox whose processes have ended reachable again.
+// Settle makes a sandbox whose processes have ended reachable again.
 func (sv *Manager) Settle(ctx context.Context, h *catalog.Held) error {
 	if err := sv.sandboxes.SettleTrees(ctx, h.Record); err != nil {
 		return err
@@ -264,7 +264,7 @@ func (sv *Manager) Settle(ctx context.Context, h *catalog.Held) error {
 	return h.Save()
 }
 
-// mustBeIdle ends the keeper of a sandbox in which nothing runs any more, so
+// MustBeIdle ends the keeper of a sandbox in which nothing runs any more, so
 // that its files may be moved. Where something runs: ErrBusy. The caller holds
 // the sandbox's lock, which the keeper then finds settled.
 func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Held, op string) error {
@@ -274,7 +274,7 @@ func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Held, op string) e
 	return sv.Settle(ctx, h)
 }
 
-// endKeeper is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
+// EndKeeper is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
 func (sv *Manager) EndKeeper(ctx context.Context, h *catalog.Held, op string) error {
 	ended, err := sv.SendHome(ctx, h.Record, Ask{Leave: true})
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A host is a keeper: the part of a process that holds a sandbox's namespaces
+// A Supervisor is a keeper: the part of a process that holds a sandbox's namespaces
 // and lets other commands in by a socket in the sandbox's directory. `snapfs
 // run` is the host of its own sandbox; other sandboxes get a process for it
 // while something runs in them.
@@ -58,7 +58,7 @@ type Supervisor struct {
 	closed bool
 }
 
-// beginBox starts the limits of a policy and a box that they hold. place is the box's
+// Prepare starts the limits of a policy and a box that they hold. place is the box's
 // from here on, also after an error; nil: one that is given without waiting.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Slot) (*isolate.Prepared, *allowance, error) {
 	allowed, err := sv.startAllowance(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
@@ -77,7 +77,7 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 	return begun, allowed, nil
 }
 
-// startBox starts a box, and command in it where it is not nil. begun is a box begun
+// startContainer starts a box, and command in it where it is not nil. begun is a box begun
 // for them with what it is allowed, or one is nil, or both; real is where the secrets of the
 // real trees are. Mounts of the real machine come and go while it is looked at, so
 // what fails is tried again where they have changed meanwhile.
@@ -171,7 +171,7 @@ func (sv *Manager) hosted(ctx context.Context, rec *catalog.Record, h *Superviso
 	return h, p, nil
 }
 
-// tellNotes says what of a sandbox that was started is not as it was.
+// TellNotes says what of a sandbox that was started is not as it was.
 func (sv *Manager) TellNotes(h *Supervisor) {
 	for _, note := range h.notes {
 		sv.notice(note)
@@ -287,7 +287,7 @@ func (h *Supervisor) idleSoon() bool {
 	}
 }
 
-// close ends everything inside, lets the guests know, and removes the socket.
+// Close ends everything inside, lets the guests know, and removes the socket.
 func (h *Supervisor) Close(ctx context.Context) error {
 	h.drift.stop()
 	h.warden.stop()
@@ -357,7 +357,7 @@ func (h *Supervisor) answer(guest *fdsock.Conn) {
 	}
 }
 
-// start runs one more command in the box, when that does not stand still for a
+// Start runs one more command in the box, when that does not stand still for a
 // moment. One that stands still for good gets none: errs.ErrDenied.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 	defer h.warden.stir()()
@@ -482,7 +482,7 @@ func say(guest *fdsock.Conn, t tell, files ...*os.File) bool {
 	return err == nil && guest.Send(msg, files...) == nil
 }
 
-// startHost starts a sandbox's processes: a box, and command in it where it is
+// Start starts a sandbox's processes: a box, and command in it where it is
 // not nil, after its walls were tried where its policy wants that. The rest is as for
 // startBox. Errors: also ErrWall; then rec has the proof.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *allowance, real func() hostfs.Search, command *isolate.Command) (*Supervisor, *isolate.Process, error) {

@@ -15,27 +15,27 @@ type btrfsFsInfoArgs struct {
 	_                               [944]byte
 }
 
-// BtrfsUUID is the identity of the filesystem that holds fd.
+// FilesystemUUID is the identity of the filesystem that holds fd.
 func FilesystemUUID(fd int) (UUID, error) {
 	var a btrfsFsInfoArgs
 	err := btrfsIoctl(fd, IocRead, btrfsFsInfo, unsafe.Sizeof(a), unsafe.Pointer(&a))
 	return a.fsid, err
 }
 
-// BtrfsGrow makes the filesystem fill its (first) device. Root only.
+// Grow makes the filesystem fill its (first) device. Root only.
 func Grow(fd int) error {
 	var args btrfsVolArgs
 	copy(args.name[:], "max")
 	return btrfsIoctl(fd, IocWrite, btrfsResize, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// BtrfsCommit writes all buffered data of the filesystem and wakes its cleaner,
+// Commit writes all buffered data of the filesystem and wakes its cleaner,
 // which otherwise waits up to 30 seconds before it frees removed subvolumes.
 func Commit(fd int) error {
 	return btrfsIoctl(fd, iocNone, btrfsSync, 0, nil)
 }
 
-// BtrfsQueue is the number of removed subvolumes the cleaner has not freed yet.
+// Queue is the number of removed subvolumes the cleaner has not freed yet.
 // ENOTTY before Linux 6.13.
 func Queue(fd int) (int, error) {
 	const count = 2 // BTRFS_SUBVOL_SYNC_COUNT

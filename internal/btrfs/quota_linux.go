@@ -24,7 +24,7 @@ const (
 	rootTree, rootBackref = 1, 144
 )
 
-// BtrfsQuota is the way a filesystem counts what its subvolumes hold.
+// QuotaMode is the way a filesystem counts what its subvolumes hold.
 type QuotaMode string
 
 // The ways of counting. Full groups make removing snapshots block the whole
@@ -35,7 +35,7 @@ const (
 	QuotaFull   QuotaMode = "full"
 )
 
-// BtrfsQuotaMode reads the mode from sysfs; any user may. It is off where sysfs
+// QuotaModeOf reads the mode from sysfs; any user may. It is off where sysfs
 // does not say, as before Linux 5.9, where only root could ask.
 func QuotaModeOf(fd int) (QuotaMode, error) {
 	id, err := FilesystemUUID(fd)
@@ -57,7 +57,7 @@ func sysfsSays(path, want string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == want
 }
 
-// BtrfsSetQuota chooses how the filesystem counts; each way but off begins with
+// SetQuota chooses how the filesystem counts; each way but off begins with
 // what is written from then on. Simple quotas need Linux 6.7 (EINVAL before) and
 // set a flag because of which older kernels refuse to mount the filesystem.
 // Repeatable. Root only.
@@ -70,12 +70,12 @@ func SetQuota(fd int, mode QuotaMode) error {
 	return err
 }
 
-// BtrfsSimpleQuota reports whether this kernel has simple quotas.
+// SimpleQuota reports whether this kernel has simple quotas.
 func SimpleQuota() bool {
 	return sysfsSays("/sys/fs/btrfs/features/simple_quota", "0") || sysfsSays("/sys/fs/btrfs/features/simple_quota", "1")
 }
 
-// BtrfsMayLimit says whether this process may change quotas: EPERM when not. It
+// MayLimit says whether this process may change quotas: EPERM when not. It
 // asks for what is not valid, and changes nothing.
 func MayLimit(fd int) error {
 	err := btrfsGroup(fd, 0, false)
@@ -85,11 +85,11 @@ func MayLimit(fd int) error {
 	return nil
 }
 
-// BtrfsGroup is the id of the group of a level above 0 which belongs to the
+// Group is the id of the group of a level above 0 which belongs to the
 // subvolume with this id.
 func Group(level uint16, id uint64) uint64 { return uint64(level)<<48 | id }
 
-// BtrfsAddGroup makes a group, which it is no error to repeat. Root only, with
+// AddGroup makes a group, which it is no error to repeat. Root only, with
 // quotas on (ENOTCONN).
 func AddGroup(fd int, group uint64) error {
 	err := btrfsGroup(fd, group, true)
@@ -99,7 +99,7 @@ func AddGroup(fd int, group uint64) error {
 	return err
 }
 
-// BtrfsDropGroup removes a group. EBUSY: it has members; ENOENT: there is none;
+// DropGroup removes a group. EBUSY: it has members; ENOENT: there is none;
 // ENOTCONN: quotas are off. Root only.
 func DropGroup(fd int, group uint64) error { return btrfsGroup(fd, group, false) }
 
@@ -111,7 +111,7 @@ func btrfsGroup(fd int, group uint64, add bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupCreate, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// BtrfsJoinGroup makes a subvolume, or a group, a member of a group of a higher
+// JoinGroup makes a subvolume, or a group, a member of a group of a higher
 // level, together with what it is charged for already. Repeatable. Root only.
 func JoinGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, true)
@@ -121,7 +121,7 @@ func JoinGroup(fd int, member, group uint64) error {
 	return err
 }
 
-// BtrfsLeaveGroup is the reverse of BtrfsJoinGroup, and as repeatable.
+// LeaveGroup is the reverse of BtrfsJoinGroup, and as repeatable.
 func LeaveGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, false)
 	if err == unix.ENOENT {
@@ -138,7 +138,7 @@ func btrfsMember(fd int, member, group uint64, join bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupAssign, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// BtrfsMembers lists the members of a group, as of the last commit at least.
+// Members lists the members of a group, as of the last commit at least.
 // Root only.
 func Members(fd int, group uint64) ([]uint64, error) {
 	var members []uint64
@@ -155,7 +155,7 @@ func Members(fd int, group uint64) ([]uint64, error) {
 	return members, err
 }
 
-// BtrfsGroups lists the groups of a level. Root only.
+// Groups lists the groups of a level. Root only.
 func Groups(fd int, level uint16) ([]uint64, error) {
 	var groups []uint64
 	low := Group(level, 0)
@@ -172,7 +172,7 @@ func Groups(fd int, level uint16) ([]uint64, error) {
 	return groups, err
 }
 
-// BtrfsLimit limits what a subvolume, or the members of a group together, are
+// Limit limits what a subvolume, or the members of a group together, are
 // charged for to n bytes, or lifts the limit when n is negative. Writes beyond it
 // fail with EDQUOT, root's too. Root only, with quotas on.
 func Limit(fd int, group uint64, n int64) error {
@@ -184,7 +184,7 @@ func Limit(fd int, group uint64, n int64) error {
 	return btrfsIoctl(fd, IocRead, btrfsQgroupLimit, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// BtrfsUsage is what a subvolume or a group is charged for: with simple quotas,
+// Usage is what a subvolume or a group is charged for: with simple quotas,
 // the bytes that it wrote itself. Root only; ENODATA where quotas are off, or
 // there is no such group.
 func Usage(fd int, id uint64) (int64, error) {
@@ -203,7 +203,7 @@ func Usage(fd int, id uint64) (int64, error) {
 	return used, err
 }
 
-// BtrfsIsThere reports whether the subvolume with this id has a name. One that is
+// IsThere reports whether the subvolume with this id has a name. One that is
 // being destroyed has none. Root only.
 func IsThere(fd int, id uint64) bool {
 	found := false

@@ -21,7 +21,7 @@ const (
 	ExtentData = 108
 )
 
-// A BtrfsRange says which items to read: the keys between the two ends, where a
+// A Range says which items to read: the keys between the two ends, where a
 // key is compared as (object, type, offset). A zero Max means the largest.
 type Range struct {
 	// Tree is the id of the subvolume; 0 is the one that holds the descriptor.
@@ -34,7 +34,7 @@ type Range struct {
 	NewerThan uint64
 }
 
-// A BtrfsItem is one item; Data is valid until the visitor returns.
+// A Item is one item; Data is valid until the visitor returns.
 type Item struct {
 	Object, Offset uint64
 	Type           uint32
@@ -68,7 +68,7 @@ func orMax[T uint32 | uint64](v, most T) T {
 	return v
 }
 
-// BtrfsSearch calls visit for each item of the range, in the order of keys,
+// Search calls visit for each item of the range, in the order of keys,
 // until it answers false. What is only in memory (buffered data, delayed inode
 // updates) is not seen: [unix.Syncfs] first. EPERM: not root; ENOENT: no such tree.
 func Search(fd int, r Range, visit func(Item) bool) error {
@@ -142,7 +142,7 @@ func (a *btrfsSearchArgs) startAfter(it Item) bool {
 	return true
 }
 
-// BtrfsInode is the part of an inode item that says what happened to it.
+// Inode is the part of an inode item that says what happened to it.
 type Inode struct {
 	// Made is the transaction that made the inode, Changed the last that
 	// changed anything about it.
@@ -162,7 +162,7 @@ func (it Item) Inode() (Inode, bool) {
 	}, true
 }
 
-// A BtrfsName is one name of an inode, and the directory that holds it; or one
+// A Name is one name of an inode, and the directory that holds it; or one
 // entry of a directory, and the inode (or subvolume) it names.
 type Name struct {
 	Inode uint64

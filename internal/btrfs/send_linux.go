@@ -19,7 +19,7 @@ type btrfsSendArgs struct {
 	_       [28]byte
 }
 
-// BtrfsSend writes the read-only subvolume that is open as fd to the pipe out, as
+// Send writes the read-only subvolume that is open as fd to the pipe out, as
 // a stream of version 1: as the difference to the read-only subvolume with the id
 // parent, which share it with, or whole for 0. Only root may. It blocks until all
 // is written, or nobody reads any more: EPIPE. EAGAIN: the filesystem is being

@@ -32,7 +32,7 @@ const (
 const (
 	btrfsReadOnly = 1 << 1
 
-	// BtrfsRootInode is the inode number of the root of every subvolume.
+	// RootInode is the inode number of the root of every subvolume.
 	RootInode    = 256
 	btrfsNameMax = 255
 )
@@ -78,7 +78,7 @@ func putBtrfsName(dst []byte, name string) error {
 	return nil
 }
 
-// IsBtrfs reports whether the open file or directory fd lies on btrfs.
+// Is reports whether the open file or directory fd lies on btrfs.
 func Is(fd int) (bool, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
@@ -87,7 +87,7 @@ func Is(fd int) (bool, error) {
 	return st.Type == unix.BTRFS_SUPER_MAGIC, nil
 }
 
-// BtrfsSnapshot makes the subvolume whose root is open as src appear as
+// Snapshot makes the subvolume whose root is open as src appear as
 // dir/name, writable or not. Atomic; one transaction commit. It writes the
 // source's own buffered data first, and holds dir locked throughout: use a
 // directory for each snapshot. EPERM: src belongs to another user; EEXIST;
@@ -103,7 +103,7 @@ func Snapshot(src, dir int, name string, readOnly bool) error {
 	return btrfsIoctl(dir, IocWrite, btrfsSnapCreateV2, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// BtrfsCreate makes an empty subvolume dir/name with mode 0777 less the umask.
+// Create makes an empty subvolume dir/name with mode 0777 less the umask.
 func Create(dir int, name string) error {
 	var args btrfsVolArgsV2
 	if err := putBtrfsName(args.name[:], name); err != nil {
@@ -112,7 +112,7 @@ func Create(dir int, name string) error {
 	return btrfsIoctl(dir, IocWrite, btrfsSubvolCreate2, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// BtrfsDestroy removes the subvolume dir/name; its space comes back when the
+// Destroy removes the subvolume dir/name; its space comes back when the
 // filesystem's cleaner gets to it. Costs 7 µs for each of its cached inodes.
 // ENOTEMPTY: a subvolume lies in it. EPERM: not root, and the filesystem is
 // not mounted with user_subvol_rm_allowed. EROFS: read-only, and not root.
@@ -124,7 +124,7 @@ func Destroy(dir int, name string) error {
 	return btrfsIoctl(dir, IocWrite, btrfsSnapDestroy, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// BtrfsSetReadOnly makes the subvolume whose root is open as fd read-only or
+// SetReadOnly makes the subvolume whose root is open as fd read-only or
 // writable. Its owner may.
 func SetReadOnly(fd int, readOnly bool) error {
 	was, err := btrfsFlags(fd)
@@ -195,7 +195,7 @@ type btrfsSubvolInfoArgs struct {
 	_                              [8]uint64
 }
 
-// BtrfsInfo describes the subvolume that holds the open file fd. Any user may
+// Info describes the subvolume that holds the open file fd. Any user may
 // ask; it costs under a microsecond.
 func Info(fd int) (Subvolume, error) {
 	var a btrfsSubvolInfoArgs
@@ -224,7 +224,7 @@ type btrfsLookupArgs struct {
 	path          [4080 - btrfsNameMax - 1]byte
 }
 
-// BtrfsNested names the subvolumes that lie directly in the subvolume of the
+// Nested names the subvolumes that lie directly in the subvolume of the
 // open directory fd, beneath that directory, by their paths relative to it.
 // What this user may not reach is left out. It costs one call, and another for
 // each found, whatever the size of the tree.

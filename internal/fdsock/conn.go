@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// hungUp: nobody listens at the other end any more.
+// HungUp: nobody listens at the other end any more.
 func HungUp(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }

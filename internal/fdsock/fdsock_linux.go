@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Packet socket is a connection between two processes of this machine that
+// A Conn socket is a connection between two processes of this machine that
 // keeps messages apart and carries descriptors (unix(7), SOCK_SEQPACKET). Its
 // methods block their thread; Shutdown wakes them.
 type Conn struct{ fd int }
 
-// MaxPacket is the longest message, in bytes; the arguments and environment of
+// MaxMessage is the longest message, in bytes; the arguments and environment of
 // a command must fit. The kernel's default send buffer holds it.
 const MaxMessage = 160 << 10
 
 // maxFDs is how many descriptors a message can carry.
 const maxFDs = 8
 
-// ListenPacket makes a listening socket at path, which must not exist. A path of
+// Listen makes a listening socket at path, which must not exist. A path of
 // any length will do: it is reached by way of its directory's descriptor, for
 // a socket's address holds 108 bytes only.
 func Listen(path string) (*Conn, error) {
@@ -36,7 +36,7 @@ func Listen(path string) (*Conn, error) {
 	})
 }
 
-// DialPacket connects to a listening socket, without waiting. ECONNREFUSED: nobody
+// Dial connects to a listening socket, without waiting. ECONNREFUSED: nobody
 // listens any more; ENOENT: nobody ever did; EAGAIN: as many as may wait to be let in do.
 func Dial(path string) (*Conn, error) {
 	return socket(path, func(fd int, sa unix.Sockaddr) error {
@@ -65,7 +65,7 @@ func socket(path string, do func(fd int, sa unix.Sockaddr) error) (*Conn, error)
 	return &Conn{fd}, nil
 }
 
-// PacketPair makes two ends that are connected. The second is to be handed to a
+// Pair makes two ends that are connected. The second is to be handed to a
 // process that is started, which has it by [PacketOf].
 func Pair() (*Conn, *os.File, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -75,7 +75,7 @@ func Pair() (*Conn, *os.File, error) {
 	return FromFD(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
 }
 
-// PacketOf is a socket that this process has as a descriptor already.
+// FromFD is a socket that this process has as a descriptor already.
 func FromFD(fd int) *Conn { return &Conn{fd: fd} }
 
 // Accept waits for the next connection. After Shutdown: EINVAL.

@@ -10,24 +10,24 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Packet socket is a connection between two processes of this machine that keeps
+// A Conn socket is a connection between two processes of this machine that keeps
 // messages apart and carries descriptors. macOS has no such sockets (SOCK_SEQPACKET
 // of unix(7) is Linux's), so that nothing can make one here.
 type Conn struct{}
 
-// MaxPacket is the longest message, in bytes.
+// MaxMessage is the longest message, in bytes.
 const MaxMessage = 160 << 10
 
-// ListenPacket makes a listening socket on Linux; here it only refuses, as all of these.
+// Listen makes a listening socket on Linux; here it only refuses, as all of these.
 func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// DialPacket connects to a listening socket.
+// Dial connects to a listening socket.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// PacketPair makes two ends that are connected.
+// Pair makes two ends that are connected.
 func Pair() (*Conn, *os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
-// PacketOf is a socket that this process has as a descriptor already.
+// FromFD is a socket that this process has as a descriptor already.
 func FromFD(int) *Conn { return &Conn{} }
 
 // Accept waits for the next connection.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program is a list of system calls that a forked child carries out, in its
+// A Program is a list of system calls that a forked child carries out, in its
 // own namespaces, without any of Go's runtime: the child may not allocate, grow
 // its stack or schedule. Everything it needs is prepared here, before the fork.
 type Program struct {
@@ -24,12 +24,12 @@ type operation struct {
 	args [6]uintptr
 }
 
-// slot stands for the result of an earlier operation as an argument.
+// Slot stands for the result of an earlier operation as an argument.
 type Slot int
 
 const slotMark = uintptr(0x80) << 56 // no pointer, flag or descriptor begins so
 
-// call adds a system call and answers with the slot of its result. Arguments
+// Call adds a system call and answers with the slot of its result. Arguments
 // are int, string, slot or unsafe.Pointer (kept alive).
 func (p *Program) Call(name string, nr uintptr, args ...any) Slot {
 	op := operation{name: name, nr: nr}
@@ -52,7 +52,7 @@ func (p *Program) Call(name string, nr uintptr, args ...any) Slot {
 	return Slot(len(p.ops) - 1)
 }
 
-// write adds the calls that write text to a file.
+// Write adds the calls that write text to a file.
 func (p *Program) Write(path, text string) {
 	fd := p.Call("open "+path, unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	p.Call("write "+path, unix.SYS_WRITE, fd, text, len(text))
@@ -66,7 +66,7 @@ type outcome struct {
 	result [64]uintptr
 }
 
-// run forks with the CLONE_* flags, carries the program out in the child, and
+// Run forks with the CLONE_* flags, carries the program out in the child, and
 // waits for it. After an error, failed names the operation: "clone" or one of
 // the program. Cost: half a millisecond.
 func (p *Program) Run(flags uintptr) (failed string, err error) {
@@ -74,7 +74,7 @@ func (p *Program) Run(flags uintptr) (failed string, err error) {
 	return failed, err
 }
 
-// results does as run, and answers with what each operation gave. Under CLONE_FILES
+// Results does as run, and answers with what each operation gave. Under CLONE_FILES
 // what the child opened is open here, but for after an error.
 func (p *Program) Results(flags uintptr) (result [64]uintptr, failed string, err error) {
 	mem, err := unix.Mmap(-1, 0, int(unsafe.Sizeof(outcome{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// own begins a program by mapping the caller's ids to themselves in its new
+// OwnIDs begins a program by mapping the caller's ids to themselves in its new
 // user namespace, which needs no right outside (user_namespaces(7)).
 func OwnIDs() *Program {
 	p := &Program{}

@@ -34,7 +34,7 @@ func CgroupRoots() ([]CgroupRoot, error) {
 	return roots, err
 }
 
-// controllers leaves of a hierarchy's mount options what is neither a flag nor a
+// Controllers leaves of a hierarchy's mount options what is neither a flag nor a
 // name.
 func Controllers(options string) []string {
 	var list []string

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RefreshLoop makes the loop device path see the present size of its image.
+// Refresh makes the loop device path see the present size of its image.
 func Refresh(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

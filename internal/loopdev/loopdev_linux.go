@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AttachLoop makes the file image a loop device (Linux 5.8), where it is none yet,
+// Attach makes the file image a loop device (Linux 5.8), where it is none yet,
 // and answers with the device, open. It detaches itself when its last user is gone: keep it open
 // until it is mounted. Direct I/O is used where the filesystem of image allows.
 // Errors: *os.PathError; ENOENT where there are no loop devices, EPERM without

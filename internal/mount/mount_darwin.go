@@ -22,7 +22,7 @@ func FilesystemOf(path string) (Filesystem, error) {
 	}, nil
 }
 
-// Mounts lists the mounts of this machine. Errors are *os.SyscallError.
+// List lists the mounts of this machine. Errors are *os.SyscallError.
 func List() ([]Point, error) {
 	n, err := unix.Getfsstat(nil, unix.MNT_NOWAIT)
 	if err != nil {

@@ -98,7 +98,7 @@ func Unmount(path string) error {
 	return nil
 }
 
-// MountError is a mount that the kernel refused.
+// Error is a mount that the kernel refused.
 type Error struct {
 	// FS is the filesystem type.
 	FS string

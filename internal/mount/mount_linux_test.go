@@ -38,7 +38,7 @@ func layers(t *testing.T, n int, name string) mount.Overlay {
 	return o
 }
 
-// mount mounts o and answers with a path into it.
+// attachAt mounts o and answers with a path into it.
 func attachAt(t *testing.T, o mount.Overlay) string {
 	t.Helper()
 	m, err := mount.NewOverlay(o)

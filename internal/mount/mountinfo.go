@@ -1,6 +1,6 @@
 package mount
 
-// A MountPoint is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)), or what
+// A Point is one line of /proc/self/mountinfo (proc_pid_mountinfo(5)), or what
 // getfsstat(2) tells of it, which leaves Parent and SuperOptions empty.
 type Point struct {
 	// ID and Parent are what statx calls the mount id (not the unique one).

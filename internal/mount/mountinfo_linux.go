@@ -10,7 +10,7 @@ import (
 
 const ErrNoProcess = unix.ESRCH
 
-// Mounts lists the mounts of this process's mount namespace in the order of
+// List lists the mounts of this process's mount namespace in the order of
 // the kernel: a mount comes after the one it is mounted on, and where two have
 // one Path, the later hides the earlier. Cost: 50 µs for a hundred.
 func List() ([]Point, error) {

@@ -57,7 +57,7 @@ type Overlay struct {
 // mapped, and the reason is in the kernel's log only.
 var ErrEndedReadOnly = errors.New("the kernel made the overlay read-only: its work directory cannot be written with these ids")
 
-// MountOverlay mounts o, detached. A view of one layer and no upper is that
+// NewOverlay mounts o, detached. A view of one layer and no upper is that
 // layer itself, cloned and made read-only, which costs nothing to read through.
 //
 // Errors are *MountError, *os.PathError, or ErrEndedReadOnly. After an error

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A MountWatch tells whether filesystems were mounted or unmounted in this
+// A Watch tells whether filesystems were mounted or unmounted in this
 // thread's mount namespace.
 type Watch struct{ file *os.File }
 
-// WatchMounts begins to watch. Cost: 10 µs. Errors are *os.PathError.
+// NewWatch begins to watch. Cost: 10 µs. Errors are *os.PathError.
 func NewWatch() (*Watch, error) {
 	fd, err := unix.Open("/proc/thread-self/mounts", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

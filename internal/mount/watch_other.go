@@ -4,10 +4,10 @@ package mount
 
 import "github.com/snapfs/snapfs/internal/vfs"
 
-// A MountWatch tells whether filesystems were mounted or unmounted: on Linux.
+// A Watch tells whether filesystems were mounted or unmounted: on Linux.
 type Watch struct{}
 
-// WatchMounts begins to watch on Linux; here it only refuses.
+// NewWatch begins to watch on Linux; here it only refuses.
 func NewWatch() (*Watch, error) { return nil, vfs.ErrNeedsLinux }
 
 // Changed reports whether any mount may have come, gone or moved.

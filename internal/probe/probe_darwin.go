@@ -11,7 +11,7 @@ import (
 // SandboxExec is the program that runs another under a profile of the system's sandbox.
 const SandboxExec = "/usr/bin/sandbox-exec"
 
-// Probes lists all probes: as on Linux, those few powers that this system can have.
+// All lists all probes: as on Linux, those few powers that this system can have.
 func All(dir string) []Probe {
 	at := place{dir}
 	return []Probe{

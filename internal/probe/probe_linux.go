@@ -1,6 +1,6 @@
 package probe
 
-// Probes lists all probes. What depends on a filesystem is tried on the one
+// All lists all probes. What depends on a filesystem is tried on the one
 // that holds the directory dir, or will hold it once it is made; where that
 // cannot be written, the answer is Unknown. Listing costs nothing.
 func All(dir string) []Probe {

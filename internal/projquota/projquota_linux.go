@@ -35,7 +35,7 @@ func fsxattrIoctl(fd int, dir, nr uintptr, a *fsxattr) error {
 	return nil
 }
 
-// Project is the number of the project that an open file or directory bears; 0 is
+// Of is the number of the project that an open file or directory bears; 0 is
 // none. ENOTTY, EOPNOTSUPP: the filesystem knows no projects.
 func Of(fd int) (uint32, error) {
 	var a fsxattr
@@ -52,7 +52,7 @@ func AllocatesAhead(fd int) (bool, error) {
 	return a.flags&(realtime|sized) != 0, err
 }
 
-// SetProject gives an open file or directory a project, which it is charged to
+// Set gives an open file or directory a project, which it is charged to
 // from then on, and says whether what is made in it is to have it too. From another
 // directory nothing can be renamed to one that hands its number on (EXDEV). Only
 // the owner, in the first user namespace, may.
@@ -73,7 +73,7 @@ func Set(fd int, id uint32, inherit bool) error {
 	return fsxattrIoctl(fd, btrfs.IocWrite, 32, &a)
 }
 
-// A ProjectUse is what a project is charged for, and its limits; 0 is none.
+// A Use is what a project is charged for, and its limits; 0 is none.
 type Use struct {
 	ID                     uint32
 	Bytes, Inodes          int64
@@ -96,7 +96,7 @@ func quotactl(fd int, cmd uintptr, id uint32, arg unsafe.Pointer) error {
 	return nil
 }
 
-// ProjectsLimited reports whether the filesystem of fd, open for reading, holds
+// Enabled reports whether the filesystem of fd, open for reading, holds
 // projects to their limits: it was mounted with prjquota. It does not where the
 // kernel has no quotas, or no quotactl_fd(2), which came with Linux 5.14.
 func Enabled(fd int) (bool, error) {
@@ -114,7 +114,7 @@ func Enabled(fd int) (bool, error) {
 	return state.flags&enforced != 0, err
 }
 
-// ProjectUsage is what is charged to a project: nothing, to one that is not known.
+// Usage is what is charged to a project: nothing, to one that is not known.
 // Root only.
 func Usage(fd int, id uint32) (Use, error) {
 	var q dqblk
@@ -144,7 +144,7 @@ func (q *dqblk) use() Use {
 	}
 }
 
-// LimitProject gives a project its limits, in bytes, of which whole KiB count, and
+// Limit gives a project its limits, in bytes, of which whole KiB count, and
 // inodes; 0 is none. Writes beyond fail with EDQUOT (ext4) or ENOSPC (xfs), but on
 // ext4 not those of a process that has CAP_SYS_RESOURCE: what is written through an
 // overlay is written without. Root only.

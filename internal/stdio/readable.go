@@ -17,7 +17,7 @@ func Readable(f *os.File) bool {
 	return readable
 }
 
-// control calls f with the descriptor of a file, which stays open and as it is meanwhile.
+// Control calls f with the descriptor of a file, which stays open and as it is meanwhile.
 func Control(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

@@ -8,5 +8,5 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// KeepInterface leaves a TUN device to its network namespace, on Linux; here it only refuses.
+// Persist leaves a TUN device to its network namespace, on Linux; here it only refuses.
 func Persist(*os.File) error { return vfs.ErrNeedsLinux }

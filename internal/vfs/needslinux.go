@@ -7,5 +7,5 @@ import (
 	"fmt"
 )
 
-// errLinux is what asks for a power of Linux gets elsewhere. It matches [errors.ErrUnsupported].
+// ErrNeedsLinux is what asks for a power of Linux gets elsewhere. It matches [errors.ErrUnsupported].
 var ErrNeedsLinux = fmt.Errorf("needs Linux: %w", errors.ErrUnsupported)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Settle puts the content of a new file on the disk before any name that it gets from here on: a power cut
+// SyncData puts the content of a new file on the disk before any name that it gets from here on: a power cut
 // leaves it with neither or with both. What else fsync(2) waits for, a transaction of the
 // filesystem, takes several times as long, and need not be waited for: ext4 writes the blocks of a
 // transaction before that (data=ordered, ext4(5)), and XFS tells its log how long a file is when it has

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// text is what stands before the NUL.
+// Text is what stands before the NUL.
 func Text(field []byte) string {
 	head, _, _ := bytes.Cut(field, []byte{0})
 	return string(head)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A TreeWatch tells that something in a directory tree was changed, by whomever:
+// A Tree tells that something in a directory tree was changed, by whomever:
 // names that came or went, files that were written to, attributes. What is
 // changed through a mapping of a file in memory is not told, nor what lies on
 // another mount beneath the tree.
@@ -42,7 +42,7 @@ type Tree struct {
 // ErrManyDirectories says that a tree has more directories than may be watched.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
-// WatchTree watches the directory dir, absolute, with all that lies beneath it
+// New watches the directory dir, absolute, with all that lies beneath it
 // on its mount but what skip names. most bounds the directories that are watched
 // each for itself, and what is remembered. Cost: two system calls with a mark on
 // the filesystem, otherwise a walk.

@@ -8,13 +8,13 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A TreeWatch tells that something in a directory tree was changed: on Linux.
+// A Tree tells that something in a directory tree was changed: on Linux.
 type Tree struct{}
 
 // ErrManyDirectories says that a tree has more directories than may be watched.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
-// WatchTree watches a directory tree on Linux; here it only refuses.
+// New watches a directory tree on Linux; here it only refuses.
 func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
 // Close ends the watch.

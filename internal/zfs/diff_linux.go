@@ -49,7 +49,7 @@ func (c *zfsLegacy) do(dev *os.File, call Call) error {
 	return nil
 }
 
-// ZFSTemporary takes a snapshot of a dataset that is there until gone is closed, or the process has
+// Temporary takes a snapshot of a dataset that is there until gone is closed, or the process has
 // ended. Its name begins with prefix. Cost: a transaction group. Errors are *os.PathError, beside those of [ZFS]
 // EEXIST: one with that prefix was made in the same tick.
 func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err error) {
@@ -73,12 +73,12 @@ func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err erro
 	return dataset + "@" + name, f, nil
 }
 
-// ZFSObjects is a set of numbers of objects, which are those of inodes.
+// Objects is a set of numbers of objects, which are those of inodes.
 type Objects []zfsRange // in order, and apart from each other
 
 type zfsRange struct{ first, last uint64 }
 
-// ZFSChanged answers with the numbers of the objects that differ in two snapshots, of which the older is
+// Changed answers with the numbers of the objects that differ in two snapshots, of which the older is
 // an ancestor of the younger, or whose descriptions lie beside one that does, 31 at most: what the filesystem has
 // written in between is told by the block. What is not in the younger is not in it: its name is missing there.
 // No object is looked at, and no path. Cost: in proportion to the blocks. Errors are *os.PathError, beside those of [ZFS]

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A ZFSCall is what the kernel module of ZFS can be asked to do.
+// A Call is what the kernel module of ZFS can be asked to do.
 type Call uintptr
 
 // The numbers are those of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1, which says that
@@ -61,7 +61,7 @@ func ZFS(call Call, name string, in []byte) (out []byte, err error) {
 	return out[:min(cmd.outSize, uint64(len(out)))], nil
 }
 
-// ZFSPairs packs pairs as nvlist_pack of OpenZFS does for its own machine (module/nvpair/nvpair.c): the values are
+// Pairs packs pairs as nvlist_pack of OpenZFS does for its own machine (module/nvpair/nvpair.c): the values are
 // strings, uint64, nil for a name alone, or more pairs.
 func Pairs(pairs ...Pair) []byte {
 	order := byte(0)
@@ -73,7 +73,7 @@ func Pairs(pairs ...Pair) []byte {
 	return appendPairs(b, pairs)
 }
 
-// A ZFSPair is a name and what it stands for.
+// A Pair is a name and what it stands for.
 type Pair struct {
 	Name  string
 	Value any

@@ -21,7 +21,7 @@ import (
 // proofTime is how long the walls may be tried before a start is given up.
 const proofTime = 30 * time.Second
 
-// tryWalls tries, in a box that is there, the walls that take no time: all in one
+// TryWalls tries, in a box that is there, the walls that take no time: all in one
 // process. Cost: some ten milliseconds. Errors: ErrWall with what did not hold, beside
 // the proof.
 func (ts *Tester) TryWalls(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
