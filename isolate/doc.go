@@ -28,4 +28,9 @@
 // A container can break itself: a process that runs as pid 1's user may take away pid 1's descriptors
 // (prlimit(2)). Every later Exec then fails with "too many open files" until the container is started anew. No
 // other container is affected.
+//
+// # Where to start
+//
+// Read [Spec], [Start] and [Container] first; pid1.go has the loop of pid 1. The package must know neither snapshots
+// nor cgroup limits nor network rules: the engine passes mounts, cgroups and a TUN reader.
 package isolate

@@ -64,6 +64,32 @@ func TestFreezersOfCgroups(t *testing.T) {
 	}
 }
 
+// freezeOnce checks that processes that write into a file of this size stop while frozen, and continue.
+func freezeOnce(t *testing.T, container *Container, size func() int64) {
+	t.Helper()
+	if err := container.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := size()
+	time.Sleep(20 * time.Millisecond)
+	if after := size(); after != before {
+		t.Errorf("a frozen process wrote %d bytes", after-before)
+	}
+	if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, errs.ErrBusy) {
+		t.Errorf("exec into a frozen container: %v", err)
+	}
+	if err := container.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for size() == before && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if size() == before {
+		t.Fatal("no process writes after Thaw")
+	}
+}
+
 // freezes checks Freeze on processes that write into a file as fast as they can.
 func freezes(t *testing.T, spec Spec) {
 	container, _, err := Start(t.Context(), spec, nil)
@@ -118,27 +144,7 @@ func freezes(t *testing.T, spec Spec) {
 		return st.Size
 	}
 	for range 5 {
-		if err := container.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		before := size()
-		time.Sleep(20 * time.Millisecond)
-		if after := size(); after != before {
-			t.Errorf("a frozen process wrote %d bytes", after-before)
-		}
-		if _, err := container.Exec(t.Context(), shell("")); !errors.Is(err, errs.ErrBusy) {
-			t.Errorf("exec into a frozen container: %v", err)
-		}
-		if err := container.Thaw(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		deadline := time.Now().Add(5 * time.Second)
-		for size() == before && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond)
-		}
-		if size() == before {
-			t.Fatal("no process writes after Thaw")
-		}
+		freezeOnce(t, container, size)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()

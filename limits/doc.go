@@ -10,5 +10,8 @@
 // limits, [Group.Usage] measures, [Group.Events] and [Group.LimitHit] report limits that were hit. Finally
 // [Group.Close] removes the control groups. [Sweep] removes those of a killed supervisor.
 //
+// Read [Limits], [Group] and [Enforcement] first. The package must know neither sandboxes nor how their processes are
+// isolated.
+//
 // The package starts no processes: it only reads and writes files of the kernel.
 package limits

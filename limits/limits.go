@@ -70,6 +70,11 @@ func (l Limits) Check() error {
 	case l.Files < 0 || l.Files > 0 && l.Files < minFiles || l.Files > units.MaxCount:
 		return bad(PartFiles, units.FormatCount(l.Files)+" is not between 8, which a command needs to start, and what a host can have")
 	}
+	return l.checkRates(bad)
+}
+
+// checkRates returns the error of bad for the first invalid rate.
+func (l Limits) checkRates(bad func(Part, string) error) error {
 	for _, io := range l.rates() {
 		if io.value < 0 || io.value > units.MaxSize {
 			return bad(io.part, units.FormatCount(io.value)+" is not between nothing and what a disk can do")

@@ -20,4 +20,6 @@
 // Rules choose the destination and not the content: a sandbox may send any data to an allowed name. If one
 // server serves two names under one certificate and ignores a difference between server name and Host, it may
 // serve either; with HTTPS the proxy sees only the server name.
+//
+// Read [Rules] and [Event] first. The package must know neither sandboxes nor the proxy's network stack.
 package network

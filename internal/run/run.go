@@ -1,5 +1,3 @@
-// Package run starts outside programs: no other package may import os/exec. A missing or failing program is a
-// typed error with advice.
 package run
 
 import (

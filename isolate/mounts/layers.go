@@ -22,19 +22,19 @@ import (
 // attached, which happens in a temporary mount namespace of a single thread.
 type Layers struct {
 	Userns *os.File
-	// shift mounts a tree that cannot be id-mapped through FUSE, or returns why.
-	shift    func(path string, why error) (*os.File, error)
-	base     func(i int) (*os.File, error) // mounts Overlay.Base[i]
-	attached bool                          // whether each layer must be attached
-	root     *os.File                      // a copy of the mount of /, which contains most layers, or nil
-	mounts   []*os.File
+	// mapByFUSE mounts a tree that cannot be id-mapped through FUSE, or returns why.
+	mapByFUSE func(path string, why error) (*os.File, error)
+	base      func(i int) (*os.File, error) // mounts Overlay.Base[i]
+	attached  bool                          // whether each layer must be attached
+	root      *os.File                      // a copy of the mount of /, which contains most layers, or nil
+	mounts    []*os.File
 }
 
 // overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be id-mapped.
 func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
 	base := int(pl.Spec.IDs.Base)
 	l := &Layers{Userns: userns, root: pl.rootMount(userns)}
-	l.shift = func(path string, why error) (*os.File, error) { return pl.layerShifted(ctx, target, path, why) }
+	l.mapByFUSE = func(path string, why error) (*os.File, error) { return pl.layerByFUSE(ctx, target, path, why) }
 	l.base = func(i int) (*os.File, error) { return pl.base(ctx, target, o.Base, i, userns) }
 	m, err := l.overlay(o, attr, base)
 	pl.CloseLater = append(pl.CloseLater, l.mounts...)
@@ -51,7 +51,7 @@ func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr
 // OverlayInScratch is overlay for kernels that want each layer attached.
 func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &Layers{Userns: like.Userns, shift: like.shift, base: like.base, attached: true}
+		l := &Layers{Userns: like.Userns, mapByFUSE: like.mapByFUSE, base: like.base, attached: true}
 		defer func() { CloseInBackground(l.mounts...) }()
 		return l.overlay(o, attr, base)
 	})
@@ -175,7 +175,7 @@ func (l *Layers) findLower(path string) (string, error) {
 	if !errors.As(err, new(unmappable)) {
 		return name, err
 	}
-	return l.add(l.shift(path, err))
+	return l.add(l.mapByFUSE(path, err))
 }
 
 // onRoot opens a directory on the copy of the mount of /, or returns nil when path leaves that mount.

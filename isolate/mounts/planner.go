@@ -21,7 +21,7 @@ type Planner struct {
 	premountFDs int      // image offset at which the descriptors of premounts arrive
 	userns      *os.File // the user namespace of pid 1, unless IDs is Same
 	files       []bound
-	shifts      []shifted  // trees whose ids a FUSE process maps
+	fuseTrees   []fuseTree // trees whose ids a FUSE process maps
 	rootCopy    *os.File   // see rootMount
 	CloseLater  []*os.File // mounts and directories to close once the trees are complete
 }

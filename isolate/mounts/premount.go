@@ -119,11 +119,11 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 		if g.mount.ReadOnly { // its owners appear as nobody
 			return Mapped(g.mount.Source, attr, nil)
 		}
-		return pl.shifted(ctx, g.mount.Target, g.mount.Source, attr, err)
+		return pl.mapByFUSE(ctx, g.mount.Target, g.mount.Source, attr, err)
 	case o.Alone() != "":
 		m, err := Mapped(o.Alone(), attr|unix.MOUNT_ATTR_RDONLY, userns)
 		if errors.As(err, new(unmappable)) {
-			m, err = pl.shifted(ctx, g.mount.Target, o.Alone(), attr|unix.MOUNT_ATTR_RDONLY, err)
+			m, err = pl.mapByFUSE(ctx, g.mount.Target, o.Alone(), attr|unix.MOUNT_ATTR_RDONLY, err)
 		}
 		return m, err
 	default:

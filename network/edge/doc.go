@@ -33,4 +33,6 @@
 // An HTTP proxy outside is a server like any other. If a rule names it by address, its traffic is not
 // inspected, so it can connect to anything. If a rule names it by name, requests through it for other names are
 // refused.
+//
+// Read [Edge], target and inspector first. The package must not know sandboxes: it has a TUN device and rules.
 package edge

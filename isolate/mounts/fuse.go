@@ -14,9 +14,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// shifted is a tree whose ids a FUSE process maps for the container, because its filesystem does not support
+// fuseTree is a tree whose ids a FUSE process maps for the container, because its filesystem does not support
 // id-mapped mounts.
-type shifted struct {
+type fuseTree struct {
 	target string
 	root   *os.File // root of the FUSE mount
 	// layer is the mount if it is a layer of an overlay, and key identifies the layer.
@@ -30,12 +30,12 @@ type layerKey struct {
 	served       int
 }
 
-// maxShiftRead limits a FUSE request. It equals idmap.MaxRead, whose package this program does not link.
-const maxShiftRead = 1 << 20
+// maxFUSERead limits a FUSE request. It equals idmap.MaxRead, whose package this program does not link.
+const maxFUSERead = 1 << 20
 
-// shifted mounts a directory through [Spec.Shift]. why is the reason that it cannot be id-mapped; shifted
+// mapByFUSE mounts a directory through [Spec.Shift]. why is the reason that it cannot be id-mapped; mapByFUSE
 // returns why if there is no Shift.
-func (pl *Planner) shifted(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
+func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
 	if pl.Spec.Shift == nil {
 		return nil, why
 	}
@@ -44,12 +44,12 @@ func (pl *Planner) shifted(ctx context.Context, target, path string, attr uint64
 		return nil, err
 	}
 	defer tree.Close()
-	return pl.shownBy(ctx, target, tree, attr, why)
+	return pl.serveMapped(ctx, target, tree, attr, why)
 }
 
-// shownBy mounts a mounted tree through FUSE.
-func (pl *Planner) shownBy(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
-	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxShiftRead}, attr)
+// serveMapped mounts a mounted tree through FUSE.
+func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
+	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxFUSERead}, attr)
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
@@ -64,34 +64,34 @@ func (pl *Planner) shownBy(ctx context.Context, target string, tree *os.File, at
 		mount.Close()
 		return nil, err
 	}
-	pl.shifts = append(pl.shifts, shifted{target: target, root: root})
+	pl.fuseTrees = append(pl.fuseTrees, fuseTree{target: target, root: root})
 	return mount, nil
 }
 
-// layerShifted is shifted for a layer, which may be used again. The builder closes its mount.
-func (pl *Planner) layerShifted(ctx context.Context, target, path string, why error) (*os.File, error) {
+// layerByFUSE is mapByFUSE for a layer, which may be used again. The builder closes its mount.
+func (pl *Planner) layerByFUSE(ctx context.Context, target, path string, why error) (*os.File, error) {
 	key := layerKey{path: path}
-	if m := pl.layerShown(key); m != nil {
+	if m := pl.fuseLayer(key); m != nil {
 		return duplicate(m)
 	}
-	m, err := pl.shifted(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
+	m, err := pl.mapByFUSE(ctx, target, path, unix.MOUNT_ATTR_RDONLY, why)
 	if err != nil {
 		return nil, err
 	}
-	return pl.keepLayer(key, m)
+	return pl.recordLayer(key, m)
 }
 
-// keepLayer records the tree that shifted mounted last as a layer.
-func (pl *Planner) keepLayer(key layerKey, m *os.File) (*os.File, error) {
-	s := &pl.shifts[len(pl.shifts)-1]
+// recordLayer records the tree that mapByFUSE mounted last as a layer.
+func (pl *Planner) recordLayer(key layerKey, m *os.File) (*os.File, error) {
+	s := &pl.fuseTrees[len(pl.fuseTrees)-1]
 	s.key, s.layer = key, m
 	pl.CloseLater = append(pl.CloseLater, m)
 	return duplicate(m)
 }
 
-// layerShown returns the mount of a layer that layerShifted or base made before, or nil.
-func (pl *Planner) layerShown(key layerKey) *os.File {
-	for _, s := range pl.shifts {
+// fuseLayer returns the mount of a layer that layerByFUSE or base made before, or nil.
+func (pl *Planner) fuseLayer(key layerKey) *os.File {
+	for _, s := range pl.fuseTrees {
 		if s.key == key && s.layer != nil {
 			return s.layer
 		}
@@ -111,21 +111,21 @@ func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.
 		return nil, err2
 	}
 	defer plain.Close()
-	return pl.shownBy(ctx, m.Target, plain, attr, err)
+	return pl.serveMapped(ctx, m.Target, plain, attr, err)
 }
 
 // base is served for the Base layer i of the overlay at target. Later calls reuse the mount.
 func (pl *Planner) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
-	if m := pl.layerShown(key); m != nil {
+	if m := pl.fuseLayer(key); m != nil {
 		return duplicate(m)
 	}
-	before := len(pl.shifts)
+	before := len(pl.fuseTrees)
 	m, err := pl.served(ctx, Mount{Target: target, Served: all[i]}, unix.MOUNT_ATTR_RDONLY, userns)
-	if err != nil || len(pl.shifts) == before {
+	if err != nil || len(pl.fuseTrees) == before {
 		return m, err
 	}
-	return pl.keepLayer(key, m)
+	return pl.recordLayer(key, m)
 }
 
 func duplicate(f *os.File) (*os.File, error) {
@@ -138,7 +138,7 @@ func duplicate(f *os.File) (*os.File, error) {
 
 // ShiftedTrees returns the targets of the trees that FUSE processes map.
 func (pl *Planner) ShiftedTrees() (targets []string) {
-	for _, s := range pl.shifts {
+	for _, s := range pl.fuseTrees {
 		targets = append(targets, s.target)
 	}
 	return slices.Compact(targets) // layers of one overlay are consecutive
@@ -146,11 +146,11 @@ func (pl *Planner) ShiftedTrees() (targets []string) {
 
 // ShownRoots returns the roots of the FUSE mounts, once; the caller closes them.
 func (pl *Planner) ShownRoots() (roots []*os.File) {
-	for i, s := range pl.shifts {
+	for i, s := range pl.fuseTrees {
 		if s.root != nil {
 			roots = append(roots, s.root)
 		}
-		pl.shifts[i].root = nil
+		pl.fuseTrees[i].root = nil
 	}
 	return roots
 }

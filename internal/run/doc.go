@@ -1,0 +1,6 @@
+// Package run starts outside programs: no other package may import os/exec. A missing or failing program is a
+// typed error with advice.
+//
+// Read [Program] and [Run] first: [Output] collects the output, [Group] also ends descendants, [Background] leaves a
+// program running, and [Timed] measures one. The package must not know what any program does.
+package run
