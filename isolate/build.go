@@ -37,7 +37,7 @@ func (b *builder) optional(what string, s launch.Step) {
 	if !b.spec.BestEffort {
 		return
 	}
-	_, c := s.Anyhow().Into()
+	_, c := s.IgnoreErrors().Into()
 	b.optionals = append(b.optionals, optionalStep{c, what})
 }
 
@@ -93,9 +93,9 @@ func (b *builder) forget() {
 	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_NAME), b.Str("snapfs-init"))
 	if start, size := commandLine(); size > 0 {
 		zero := b.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), b.Str("/dev/zero"), launch.Num(unix.O_RDONLY|unix.O_CLOEXEC)).Result()
-		b.Do(unix.SYS_READ, b.Of(zero), launch.Num(start), launch.Num(size)).Anyhow()
+		b.Do(unix.SYS_READ, b.Of(zero), launch.Num(start), launch.Num(size)).IgnoreErrors()
 		if size >= 16 {
-			b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_GET_NAME), launch.Num(start)).Anyhow()
+			b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_GET_NAME), launch.Num(start)).IgnoreErrors()
 		}
 		b.Do(unix.SYS_CLOSE, b.Of(zero))
 	}

@@ -276,9 +276,9 @@ func (c *Container) signalAll(sig unix.Signal) error {
 func (b *builder) broadcast(sig int) launch.Step {
 	msg, _, _, seq, _ := b.Message(reportStarted, 0)
 	b.Stage, b.Last, b.OnErr = "signalling", 0, b.p1.die.At
-	first := b.Do(launch.Look, b.Of(b.p1.request)).To(seq)
-	b.Do(unix.SYS_KILL, launch.Num(-1), launch.Num(sig)).Anyhow()
-	b.Do(unix.SYS_SENDMSG, launch.Num(b.p1.ctl), msg, launch.Num(unix.MSG_NOSIGNAL)).Anyhow()
+	first := b.Do(launch.Load, b.Of(b.p1.request)).To(seq)
+	b.Do(unix.SYS_KILL, launch.Num(-1), launch.Num(sig)).IgnoreErrors()
+	b.Do(unix.SYS_SENDMSG, launch.Num(b.p1.ctl), msg, launch.Num(unix.MSG_NOSIGNAL)).IgnoreErrors()
 	b.Jump().Next(b.p1.loop)
 	return first
 }

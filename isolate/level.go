@@ -25,9 +25,9 @@ type Level struct {
 	Scopes []string
 	// Cgroups is the number of cgroups that the container entered.
 	Cgroups int
-	// Shifted are the targets of trees whose ids a FUSE process maps, because their filesystem does not support
+	// FUSEMapped are the targets of trees whose ids a FUSE process maps, because their filesystem does not support
 	// id-mapped mounts. They are as separate from the host's users as others, and slower.
-	Shifted []string
+	FUSEMapped []string
 	// Missing names the parts that this host could not give; empty unless [Spec.BestEffort].
 	Missing []string
 }
@@ -55,8 +55,8 @@ func (l Level) String() string {
 	if l.Cgroups > 0 {
 		parts = append(parts, fmt.Sprintf("cgroups %d", l.Cgroups))
 	}
-	if len(l.Shifted) > 0 {
-		parts = append(parts, "shown by a process "+strings.Join(l.Shifted, ","))
+	if len(l.FUSEMapped) > 0 {
+		parts = append(parts, "ids mapped by FUSE "+strings.Join(l.FUSEMapped, ","))
 	}
 	if len(l.Missing) > 0 {
 		parts = append(parts, "missing "+strings.Join(l.Missing, ","))

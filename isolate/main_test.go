@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		visitor()
 	case "limited":
 		limited()
-	case "shifter":
+	case "idmapper":
 		base, err := strconv.ParseUint(os.Getenv("BASE"), 10, 32)
 		if err == nil {
 			err = idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(base))

@@ -92,9 +92,9 @@ func (b *builder) serve() {
 	b.Do(unix.SYS_SENDMSG, ctl, exited, launch.Num(unix.MSG_NOSIGNAL)).Next(reap)
 
 	idle, _, _, seen, _ := b.Message(reportIdle, 0)
-	none := b.Do(launch.Look, b.Of(b.p1.request)).To(seen)
+	none := b.Do(launch.Load, b.Of(b.p1.request)).To(seen)
 	b.Do(unix.SYS_SENDMSG, ctl, idle, launch.Num(unix.MSG_NOSIGNAL))
-	sleep := b.Do(unix.SYS_PPOLL, launch.Num(b.Addr(poll)), launch.Num(2), launch.Num(0), launch.Num(0), launch.Num(0)).Anyhow()
+	sleep := b.Do(unix.SYS_PPOLL, launch.Num(b.Addr(poll)), launch.Num(2), launch.Num(0), launch.Num(0), launch.Num(0)).IgnoreErrors()
 	reap.Expect(none).Zero(sleep)
 
 	receive := b.Do(unix.SYS_RECVMSG, ctl, launch.Num(b.Addr(b.p1.inbox)), launch.Num(unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)

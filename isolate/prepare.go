@@ -110,7 +110,7 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 		return nil, nil, p.fail(err)
 	}
 	c.level = spec.level(c.builder.host.landlock, c.builder.missing())
-	c.level.Shifted = c.builder.ShiftedTrees()
+	c.level.FUSEMapped = c.builder.FUSETrees()
 	c.shown = c.builder.ShownRoots()
 	c.regions = c.builder.Regions()
 	c.reqMu.Lock()

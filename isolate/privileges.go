@@ -54,10 +54,10 @@ func (b *builder) giveUp() {
 	b.Stage = "dropping capabilities"
 	for c := 0; c <= lastCapability; c++ {
 		if set&(1<<c) == 0 {
-			b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAPBSET_DROP), launch.Num(c)).Quiet(unix.EINVAL)
+			b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAPBSET_DROP), launch.Num(c)).Tolerate(unix.EINVAL)
 		}
 	}
-	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAP_AMBIENT), launch.Num(unix.PR_CAP_AMBIENT_CLEAR_ALL), launch.Num(0), launch.Num(0), launch.Num(0)).Quiet(unix.EINVAL)
+	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAP_AMBIENT), launch.Num(unix.PR_CAP_AMBIENT_CLEAR_ALL), launch.Num(0), launch.Num(0), launch.Num(0)).Tolerate(unix.EINVAL)
 	header := b.Words(unix.LINUX_CAPABILITY_VERSION_3)
 	low, high := uint32(set), uint32(set>>32)
 	at := b.Take(24)

@@ -60,13 +60,13 @@ func (c *Command) streams(slave launch.Cell, handed []launch.Cell) []launch.Cell
 // first, because the next request, which may come as soon as the reply is sent, arrives in the same cells.
 func (b *builder) report(message launch.Arg, request launch.Cell, streams, fds []launch.Cell) (first launch.Step) {
 	b.Stage, b.Last, b.OnErr = "reporting", 0, b.p1.die.At
-	first = b.Do(launch.Look, b.Of(b.p1.request)).To(request)
+	first = b.Do(launch.Load, b.Of(b.p1.request)).To(request)
 	for _, fd := range streams {
-		b.Do(unix.SYS_CLOSE, b.Of(fd)).Anyhow()
+		b.Do(unix.SYS_CLOSE, b.Of(fd)).IgnoreErrors()
 	}
-	b.Do(unix.SYS_SENDMSG, launch.Num(b.p1.ctl), message, launch.Num(unix.MSG_NOSIGNAL)).Anyhow()
+	b.Do(unix.SYS_SENDMSG, launch.Num(b.p1.ctl), message, launch.Num(unix.MSG_NOSIGNAL)).IgnoreErrors()
 	for _, fd := range fds {
-		b.Do(unix.SYS_CLOSE, b.Of(fd)).Anyhow()
+		b.Do(unix.SYS_CLOSE, b.Of(fd)).IgnoreErrors()
 	}
 	b.Jump().Next(b.p1.loop)
 	return first
@@ -100,7 +100,7 @@ func (b *builder) child(c Command, slave launch.Cell, streams []launch.Cell, for
 		b.Do(unix.SYS_IOCTL, b.Of(slave), launch.Num(unix.TIOCSCTTY), launch.Num(0))
 	}
 	for i := range 3 {
-		b.Do(unix.SYS_DUP3, b.Of(streams[i]), launch.Num(i), launch.Num(0)).Quiet(unix.EBADF)
+		b.Do(unix.SYS_DUP3, b.Of(streams[i]), launch.Num(i), launch.Num(0)).Tolerate(unix.EBADF)
 	}
 	b.Do(unix.SYS_CLOSE_RANGE, launch.Num(3), launch.Num(^uint32(0)), launch.Num(0))
 	b.Do(unix.SYS_UMASK, b.Of(b.p1.umask))
@@ -138,10 +138,10 @@ func (b *builder) execute(c Command) execResult {
 	b.Stage = "executing the command"
 	l := execResult{name: c.Args[0], reached: b.NewCell(0)}
 	argv, envp := b.Strs(c.Args), b.Strs(c.Env)
-	b.Do(launch.Look, launch.Num(1)).To(l.reached)
+	b.Do(launch.Load, launch.Num(1)).To(l.reached)
 	for _, p := range candidates(c.Args[0], c.Env) {
 		try := b.NewCell(0)
-		b.Do(unix.SYS_EXECVE, b.Str(p), argv, envp).To(try).Anyhow()
+		b.Do(unix.SYS_EXECVE, b.Str(p), argv, envp).To(try).IgnoreErrors()
 		l.tries = append(l.tries, try)
 	}
 	return l

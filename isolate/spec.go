@@ -44,8 +44,8 @@ type Spec struct {
 	// Rlimits are the limits of every command, the first and those of Exec, but not of pid 1. Other limits are
 	// inherited from the supervisor. A limit above the supervisor's own hard limit is an error.
 	Rlimits []Rlimit
-	// Shift mounts trees that cannot be id-mapped. Nil: such trees are errors.
-	Shift Shifter
+	// MapIDs mounts trees that cannot be id-mapped. Nil: such trees are errors.
+	MapIDs IDMapper
 	// BestEffort continues without a protection that this host cannot give, and reports it in
 	// [Container.Level]. Otherwise a missing protection is an error.
 	BestEffort bool
@@ -70,11 +70,11 @@ const (
 
 // Types of package mounts that are part of a [Spec].
 type (
-	Mount   = mounts.Mount
-	Overlay = mounts.Overlay
-	Served  = mounts.Served
-	IDs     = mounts.IDs
-	Shifter = mounts.Shifter
+	Mount    = mounts.Mount
+	Overlay  = mounts.Overlay
+	Served   = mounts.Served
+	IDs      = mounts.IDs
+	IDMapper = mounts.IDMapper
 )
 
 // Same maps only the caller's own user and group, to themselves: see [mounts.Same].
@@ -87,7 +87,7 @@ func Own(base uint32) IDs { return mounts.Own(base) }
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
 		Mounts: s.Mounts, Tmp: s.Tmp, Hide: s.Hide, ReadOnly: s.ReadOnly, Resolver: s.Resolver, IDs: s.IDs,
-		HostNetwork: s.Network == NetworkHost, Shift: s.Shift,
+		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs,
 	}
 }
 

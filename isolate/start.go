@@ -85,7 +85,7 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	b.Assemble()
 	b.sendRoot()
 	b.Stage = "keeping the terminals"
-	b.Do(unix.SYS_DUP3, b.Of(b.Terminals()), launch.Num(b.p1.pts), launch.Num(unix.O_CLOEXEC)).Quiet(unix.EINVAL)
+	b.Do(unix.SYS_DUP3, b.Of(b.Terminals()), launch.Num(b.p1.pts), launch.Num(unix.O_CLOEXEC)).Tolerate(unix.EINVAL)
 	b.closeAll(slices.Concat(streams, []int{b.p1.ctl, b.p1.pts}))
 	b.limit()
 	b.forget()
@@ -189,7 +189,7 @@ func (b *builder) sendRoot() {
 	}
 	msg, _, _, _, fds := b.Message(reportRoot, len(own))
 	for i, c := range own {
-		b.Do(launch.Look, b.Of(c)).To(fds[i])
+		b.Do(launch.Load, b.Of(c)).To(fds[i])
 	}
 	b.Do(unix.SYS_SENDMSG, launch.Num(b.p1.ctl), msg, launch.Num(unix.MSG_NOSIGNAL))
 }

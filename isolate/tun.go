@@ -62,7 +62,7 @@ func (b *builder) makeEdge() {
 	// Without a link-local address the kernel sends nothing unsolicited; from one, it would solicit routers. A
 	// kernel without IPv6 reports that here, and again below if the container is to have an IPv6 address.
 	b.netlink(s, linkMessage(0, nested(unix.IFLA_AF_SPEC, nested(unix.AF_INET6, attr(unix.IFLA_INET6_ADDR_GEN_MODE, 1))))).
-		Quiet(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
+		Tolerate(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
 	b.netlink(s, linkMessage(unix.IFF_UP, attr(unix.IFLA_MTU, binary.NativeEndian.AppendUint32(nil, uint32(e.MTU))...)))
 	for _, f := range []struct {
 		name    string
@@ -94,7 +94,7 @@ func (b *builder) netlink(socket launch.Cell, messages ...[]byte) launch.Step {
 	b.Do(unix.SYS_SENDTO, b.Of(socket), b.Bytes(all...), launch.Num(len(all)), launch.Num(0), launch.Num(0), launch.Num(0))
 	answer := b.Take(unix.NLMSG_HDRLEN + 32)
 	b.Do(unix.SYS_RECVFROM, b.Of(socket), launch.Num(b.Addr(answer)), launch.Num(unix.NLMSG_HDRLEN+32), launch.Num(0), launch.Num(0), launch.Num(0))
-	return b.Do(launch.Look, b.Of(launch.Cell(answer+unix.NLMSG_HDRLEN))) // the error of struct nlmsgerr, or 0
+	return b.Do(launch.Load, b.Of(launch.Cell(answer+unix.NLMSG_HDRLEN))) // the error of struct nlmsgerr, or 0
 }
 
 func linkMessage(flags uint32, attrs []byte) []byte {

@@ -64,12 +64,12 @@ func TestUnmappableTreesAreRefusedWithAHint(t *testing.T) {
 	}
 }
 
-// shifter returns a Shifter that starts this program, and a function that waits for all of them.
-func shifter(t *testing.T) (start Shifter, wait func()) {
+// idMapper returns an IDMapper that starts this program, and a function that waits for all of them.
+func idMapper(t *testing.T) (start IDMapper, wait func()) {
 	var procs []*exec.Cmd
 	start = func(_ context.Context, dev, tree *os.File, base uint32) error {
 		c := exec.Command("/proc/self/exe")
-		c.Env = []string{"SNAPFS_TEST_AS=shifter", "BASE=" + strconv.FormatUint(uint64(base), 10)}
+		c.Env = []string{"SNAPFS_TEST_AS=idmapper", "BASE=" + strconv.FormatUint(uint64(base), 10)}
 		c.ExtraFiles, c.Stderr = []*os.File{dev, tree}, os.Stderr
 		procs = append(procs, c)
 		return c.Start()
@@ -123,9 +123,9 @@ func shown(t *testing.T, dir string, m Mount) {
 	spec := rootSpec(t)
 	spec.Mounts = append(spec.Mounts, m)
 	var wait func()
-	spec.Shift, wait = shifter(t)
+	spec.MapIDs, wait = idMapper(t)
 	container := open(t, spec)
-	if l := container.Level(); !slices.Equal(l.Shifted, []string{"/mnt"}) || !strings.Contains(l.String(), "shown by a process /mnt") {
+	if l := container.Level(); !slices.Equal(l.FUSEMapped, []string{"/mnt"}) || !strings.Contains(l.String(), "ids mapped by FUSE /mnt") {
 		t.Errorf("%+v", l)
 	}
 	got := sh(t, container, "stat -c %u:%g /mnt /mnt/theirs; echo new > /mnt/own; chown 9:9 /mnt/theirs; ln -s /etc/passwd /mnt/link; wc -l < /mnt/link > /mnt/lines")
@@ -171,7 +171,7 @@ func shownLayer(t *testing.T, fs string, o *Overlay) {
 	spec := rootSpec(t)
 	spec.Mounts = append(spec.Mounts, Mount{Target: "/mnt", Overlay: o})
 	var wait func()
-	spec.Shift, wait = shifter(t)
+	spec.MapIDs, wait = idMapper(t)
 	container := open(t, spec)
 	sh(t, container, "echo new > /mnt/own && chown 7:7 /mnt/own")
 	var st unix.Stat_t
@@ -191,7 +191,7 @@ func TestEscapesFailWithFUSEMappedTrees(t *testing.T) {
 	spec := rootSpec(t)
 	spec.Mounts = append(spec.Mounts, Mount{Target: "/media", Source: mountUnmappable(t, "ramfs")})
 	var wait func()
-	spec.Shift, wait = shifter(t)
+	spec.MapIDs, wait = idMapper(t)
 	t.Cleanup(wait)
 	imprison(t, spec)
 }

@@ -24,7 +24,7 @@ type shifts struct {
 }
 
 // shifter is what isolate starts them by, or nil where there are none to be had.
-func (sv *Manager) shifter() (*shifts, isolate.Shifter) {
+func (sv *Manager) shifter() (*shifts, isolate.IDMapper) {
 	if sv.shift == nil {
 		return nil, nil
 	}
@@ -68,11 +68,11 @@ func (s *shifts) wait() {
 
 // shownNote says which trees are shown by a process, or nothing.
 func shownNote(l isolate.Level) []string {
-	if len(l.Shifted) == 0 {
+	if len(l.FUSEMapped) == 0 {
 		return nil
 	}
-	list := make([]string, len(l.Shifted))
-	for i, t := range l.Shifted {
+	list := make([]string, len(l.FUSEMapped))
+	for i, t := range l.FUSEMapped {
 		list[i] = pathlist.Printable(t)
 	}
 	return []string{strings.Join(list, ", ") + ": its filesystem has no id-mapped mounts; a process shows it instead (FUSE), which is slower"}

@@ -113,7 +113,7 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 			return nil, nil, errors.Join(err, begun.Close())
 		}
 		var shown *shifts
-		shown, spec.Shift = sv.shifter()
+		shown, spec.MapIDs = sv.shifter()
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
 		if err != nil {
@@ -467,7 +467,7 @@ func (h *Supervisor) freeze(guest *fdsock.Conn) {
 		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return
 	}
-	say(guest, tell{Frozen: true, Shifted: h.Box.Level().Shifted})
+	say(guest, tell{Frozen: true, Shifted: h.Box.Level().FUSEMapped})
 	_, files, _ := guest.Receive() // until it says that it is done, or goes
 	fdsock.CloseAll(files)
 	if !paused {

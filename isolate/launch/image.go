@@ -44,7 +44,7 @@ type stageOf struct {
 
 // Offsets, in bytes, of the fields of a step, as run_*.s reads it.
 const (
-	stepCall   = 0  // the system call's number, or Look
+	stepCall   = 0  // the system call's number, or Load
 	stepArgs   = 8  // the six arguments
 	stepNext   = 56 // the step after a positive result
 	stepZero   = 64 // the step after a zero result
@@ -57,8 +57,8 @@ const (
 	quietAll = 0xffff // as the first of stepQuiet: matches every error
 	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// Look makes no system call: its result is its first argument.
-	Look = ^uint64(0)
+	// Load makes no system call: its result is its first argument.
+	Load = ^uint64(0)
 
 	// Offsets in the head of an image, which the executing process fills.
 	headFailed = 0 // address of the step that failed
@@ -262,8 +262,8 @@ func (s Step) Result() Cell {
 	return c
 }
 
-// Quiet lists at most two errors that count as success.
-func (s Step) Quiet(errnos ...syscall.Errno) Step {
+// Tolerate lists at most two errors that count as success.
+func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	for i, e := range errnos {
 		binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2*i:], uint16(e))
 	}
@@ -276,8 +276,8 @@ func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); 
 func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
-// Anyhow makes every error count as success; the result still holds it.
-func (s Step) Anyhow() Step { return s.Quiet(quietAll) }
+// IgnoreErrors makes every error count as success; the result still holds it.
+func (s Step) IgnoreErrors() Step { return s.Tolerate(quietAll) }
 
 func (s Step) Expect(to Step) Step {
 	binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2:], expected)
@@ -285,7 +285,7 @@ func (s Step) Expect(to Step) Step {
 }
 
 // Jump appends a step without effect, whose next step is set later.
-func (im *Image) Jump() Step { return im.Do(Look, Num(1)) }
+func (im *Image) Jump() Step { return im.Do(Load, Num(1)) }
 
 // Failure returns the step that failed and its error, once the process has ended.
 func (im *Image) Failure() (where stageOf, errno syscall.Errno) {

@@ -25,7 +25,7 @@ func (pl *Planner) Assemble() {
 		}
 	}
 	for _, f := range pl.files {
-		pl.attach(pl.Of(f.mount), f.to, false).Quiet(unix.EBUSY, unix.EBADF)
+		pl.attach(pl.Of(f.mount), f.to, false).Tolerate(unix.EBUSY, unix.EBADF)
 	}
 	pl.attachPrivate(&pl.private)
 	pl.Stage = "attaching the trees"
@@ -56,8 +56,8 @@ func underPrivate(target string) bool {
 func (pl *Planner) makeDirs(target string) {
 	for i := 1; i < len(target); i++ {
 		if target[i] == '/' {
-			pl.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), pl.Str(target[:i]), launch.Num(0o755)).Path(target[:i]).Quiet(unix.EEXIST)
+			pl.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), pl.Str(target[:i]), launch.Num(0o755)).Path(target[:i]).Tolerate(unix.EEXIST)
 		}
 	}
-	pl.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), pl.Str(target), launch.Num(0o755)).Path(target).Quiet(unix.EEXIST)
+	pl.Do(unix.SYS_MKDIRAT, launch.Num(unix.AT_FDCWD), pl.Str(target), launch.Num(0o755)).Path(target).Tolerate(unix.EEXIST)
 }

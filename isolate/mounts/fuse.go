@@ -33,10 +33,10 @@ type layerKey struct {
 // maxFUSERead limits a FUSE request. It equals idmap.MaxRead, whose package this program does not link.
 const maxFUSERead = 1 << 20
 
-// mapByFUSE mounts a directory through [Spec.Shift]. why is the reason that it cannot be id-mapped; mapByFUSE
-// returns why if there is no Shift.
+// mapByFUSE mounts a directory through [Spec.MapIDs]. why is the reason that it cannot be id-mapped; mapByFUSE
+// returns why if MapIDs is nil.
 func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
-	if pl.Spec.Shift == nil {
+	if pl.Spec.MapIDs == nil {
 		return nil, why
 	}
 	tree, err := Mapped(path, attr&unix.MOUNT_ATTR_RDONLY, nil) // without the mounts below it
@@ -54,7 +54,7 @@ func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File
 		return nil, errors.Join(why, err)
 	}
 	dev := os.NewFile(uintptr(fuse.Dev), "/dev/fuse")
-	err = pl.Spec.Shift(ctx, dev, tree, pl.Spec.IDs.Base)
+	err = pl.Spec.MapIDs(ctx, dev, tree, pl.Spec.IDs.Base)
 	dev.Close() // the FUSE process has its own descriptor
 	var root *os.File
 	if err == nil {
@@ -68,7 +68,7 @@ func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File
 	return mount, nil
 }
 
-// layerByFUSE is mapByFUSE for a layer, which may be used again. The builder closes its mount.
+// layerByFUSE is mapByFUSE for a layer, which may be used again. The planner closes its mount.
 func (pl *Planner) layerByFUSE(ctx context.Context, target, path string, why error) (*os.File, error) {
 	key := layerKey{path: path}
 	if m := pl.fuseLayer(key); m != nil {
@@ -103,7 +103,7 @@ func (pl *Planner) fuseLayer(key layerKey) *os.File {
 // 6.12), a second FUSE process maps them.
 func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := MountServed(ctx, m, attr, userns)
-	if !errors.As(err, new(unmappable)) || pl.Spec.Shift == nil {
+	if !errors.As(err, new(unmappable)) || pl.Spec.MapIDs == nil {
 		return tree, err
 	}
 	plain, err2 := MountServed(ctx, m, attr&unix.MOUNT_ATTR_RDONLY, nil)
@@ -136,8 +136,8 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// ShiftedTrees returns the targets of the trees that FUSE processes map.
-func (pl *Planner) ShiftedTrees() (targets []string) {
+// FUSETrees returns the targets of the trees that FUSE processes map.
+func (pl *Planner) FUSETrees() (targets []string) {
 	for _, s := range pl.fuseTrees {
 		targets = append(targets, s.target)
 	}

@@ -43,10 +43,10 @@ func (pl *Planner) mask(path string) {
 	done := pl.Jump()
 	pl.Last = 0
 
-	file := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Quiet(unix.ENOENT).To(over) // a step can tolerate only two errors
-	again := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Quiet(unix.ENOTDIR).To(over)
-	third := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Quiet(unix.EACCES, unix.ELOOP).To(over)
-	there := pl.Do(launch.Look, pl.Of(over))
+	file := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Tolerate(unix.ENOENT).To(over) // a step can tolerate only two errors
+	again := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Tolerate(unix.ENOTDIR).To(over)
+	third := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Tolerate(unix.EACCES, unix.ELOOP).To(over)
+	there := pl.Do(launch.Load, pl.Of(over))
 	pl.cover(over, pl.private.maskFile)
 	pl.Do(unix.SYS_CLOSE, pl.Of(over))
 	after := pl.Jump()
@@ -94,9 +94,9 @@ func (pl *Planner) readOnly() {
 }
 
 func (pl *Planner) lock(path string) {
-	clone := pl.clone(launch.Num(unix.AT_FDCWD), path, unix.AT_RECURSIVE).Quiet(unix.ENOENT, unix.EACCES)
+	clone := pl.clone(launch.Num(unix.AT_FDCWD), path, unix.AT_RECURSIVE).Tolerate(unix.ENOENT, unix.EACCES)
 	m := clone.Result()
-	there := pl.Do(launch.Look, pl.Of(m))
+	there := pl.Do(launch.Load, pl.Of(m))
 	pl.restrict(m, unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE).Path(path)
 	pl.attach(pl.Of(m), path, true)
 	pl.Do(unix.SYS_CLOSE, pl.Of(m))

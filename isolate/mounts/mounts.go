@@ -117,7 +117,7 @@ func (pl *Planner) attachTree(i int) {
 	m := pl.Spec.Mounts[i]
 	s := pl.attach(pl.Of(pl.trees[i]), m.Target, false)
 	if m.MayVanish {
-		s.Anyhow() // no tree, or a target that is not in a MayVanish tree: the container is then emptier, not more open
+		s.IgnoreErrors() // no tree, or a target that is not in a MayVanish tree: the container is then emptier, not more open
 	}
 }
 

@@ -117,7 +117,7 @@ func (pl *Planner) fill(fs launch.Cell, entries []entry) {
 			pl.Do(unix.SYS_SYMLINKAT, pl.Str(e.link), pl.Of(fs), pl.Str(e.name)).Path(e.name)
 			continue
 		}
-		pl.Do(unix.SYS_MKDIRAT, pl.Of(fs), pl.Str(e.name), launch.Num(e.mode)).Path(e.name).Quiet(unix.EEXIST, unix.ENOENT)
+		pl.Do(unix.SYS_MKDIRAT, pl.Of(fs), pl.Str(e.name), launch.Num(e.mode)).Path(e.name).Tolerate(unix.EEXIST, unix.ENOENT)
 		owned := pl.Spec.IDs != Same && (e.uid != 0 || e.gid != 0) && e.uid < pl.Spec.IDs.Size && e.gid < pl.Spec.IDs.Size
 		if owned {
 			pl.Do(unix.SYS_FCHOWNAT, pl.Of(fs), pl.Str(e.name), launch.Num(e.uid), launch.Num(e.gid), launch.Num(0)).Path(e.name)
@@ -164,7 +164,7 @@ func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 	rest := strings.TrimPrefix(pl.around.resolv, "/run/")
 	for i, c := range rest {
 		if c == '/' {
-			pl.Do(unix.SYS_MKDIRAT, pl.Of(run), pl.Str(rest[:i]), launch.Num(0o755)).Quiet(unix.EEXIST)
+			pl.Do(unix.SYS_MKDIRAT, pl.Of(run), pl.Str(rest[:i]), launch.Num(0o755)).Tolerate(unix.EEXIST)
 		}
 	}
 	pl.Do(unix.SYS_MKNODAT, pl.Of(run), pl.Str(rest), launch.Num(unix.S_IFREG|0o644), launch.Num(0))

@@ -20,13 +20,13 @@ type Spec struct {
 	Resolver    netip.Addr
 	IDs         IDs
 	HostNetwork bool // whether the container has the host's network
-	Shift       Shifter
+	MapIDs      IDMapper
 }
 
-// Shifter starts a process that serves the directory tree through the FUSE device dev, with user and group ids
+// IDMapper starts a process that serves the directory tree through the FUSE device dev, with user and group ids
 // increased by base, as package isolate/idmap does. The caller closes both descriptors. The process ends when
 // the last mount of its filesystem is gone.
-type Shifter func(ctx context.Context, dev, tree *os.File, base uint32) error
+type IDMapper func(ctx context.Context, dev, tree *os.File, base uint32) error
 
 // Mount is one tree of a container: exactly one of Overlay, Source, Skeleton and Served. Devices in it have no
 // effect, nor, because of no_new_privs, have set-id bits.
@@ -91,7 +91,7 @@ type IDs struct{ Base, Size uint32 }
 var Same = IDs{}
 
 // Own maps the ids 0 to 65535 inside to 65536 ids of the host from base on, which no user should have. Files
-// keep their real owners on disk, by id-mapped mounts or by Shift. Own needs root, and Linux 5.19 for overlays.
+// keep their real owners on disk, by id-mapped mounts or by MapIDs. Own needs root, and Linux 5.19 for overlays.
 func Own(base uint32) IDs { return IDs{Base: base, Size: 1 << 16} }
 
 func (i IDs) String() string {

@@ -57,7 +57,7 @@ func (f *flow) pool() (*sync.Pool, int) {
 	return &f.edge.buffers, copySize
 }
 
-func (f *flow) buffer() *[]byte {
+func (f *flow) getBuffer() *[]byte {
 	pool, size := f.pool()
 	if b, ok := pool.Get().(*[]byte); ok {
 		return b
@@ -66,7 +66,7 @@ func (f *flow) buffer() *[]byte {
 	return &b
 }
 
-func (f *flow) give(b *[]byte) {
+func (f *flow) putBuffer(b *[]byte) {
 	pool, _ := f.pool()
 	pool.Put(b)
 }

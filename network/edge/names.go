@@ -33,7 +33,7 @@ func (t *names) addrs(name string) (four, six netip.Addr) {
 	t.make()
 	el := t.byName[name]
 	if el == nil {
-		el = t.give(name)
+		el = t.add(name)
 	}
 	t.used.MoveToFront(el)
 	n, _ := el.Value.(*named)
@@ -69,8 +69,8 @@ func (t *names) restore(numbers map[string]int, last int) {
 	}
 }
 
-// give adds a name. The caller holds mu.
-func (t *names) give(name string) *list.Element {
+// add adds a name. The caller holds mu.
+func (t *names) add(name string) *list.Element {
 	n := &named{name, t.last + 1}
 	if t.last < t.max {
 		t.last++

@@ -131,8 +131,8 @@ func (f *flow) relay(inside *inner, outside net.Conn, j *inspector) {
 
 // inward copies the server's bytes at once, also of a server that sends first.
 func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
-	buf := f.buffer()
-	defer f.give(buf)
+	buf := f.getBuffer()
+	defer f.putBuffer(buf)
 	for {
 		n, err := outside.Read(*buf)
 		if n > 0 {
@@ -157,12 +157,12 @@ func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 
 // outward copies the bytes of the process inside after inspection.
 func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
-	buf := f.buffer()
-	defer f.give(buf)
+	buf := f.getBuffer()
+	defer f.putBuffer(buf)
 	for {
 		n, err := inside.Read(*buf)
 		if timed(err) {
-			if !f.say(inside, outside, j.release()) {
+			if !f.send(inside, outside, j.release()) {
 				return
 			}
 			err = nil
@@ -194,7 +194,7 @@ func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) 
 			f.cut(why)
 			return false
 		}
-		if !f.say(inside, outside, pass) {
+		if !f.send(inside, outside, pass) {
 			return false
 		}
 		if !j.waits() {
@@ -207,8 +207,8 @@ func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) 
 	}
 }
 
-// say writes to the server.
-func (f *flow) say(inside *inner, outside net.Conn, p []byte) bool {
+// send writes to the server.
+func (f *flow) send(inside *inner, outside net.Conn, p []byte) bool {
 	if len(p) == 0 {
 		return true
 	}
@@ -237,7 +237,7 @@ func (j *inspector) wait(inside *inner) bool {
 
 // outwardEnds passes on the end of the process's data.
 func (f *flow) outwardEnds(inside *inner, outside net.Conn, j *inspector, err error) {
-	if errors.Is(err, io.EOF) && !f.say(inside, outside, j.release()) {
+	if errors.Is(err, io.EOF) && !f.send(inside, outside, j.release()) {
 		return
 	}
 	if !errors.Is(err, io.EOF) || closeWrite(outside) != nil {

@@ -12,14 +12,14 @@ var places = []place{
 	{"limits/family.go", "\tstop, wait := m.update(now, used, cpus)\n", "\tstop, wait := m.update(now, used, cpus)\n\tstop = stop && !isOut(\"cpus\")\n"},
 	{"limits/level.go", "case h.Part == PartCPUTime && h.Note != noteCounted:", `case h.Part == PartCPUTime && h.Note != noteCounted && !isOut("cpu-time"):`},
 	{"limits/cause.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
-	{"engine/countdown.go", "\tlimit := a.p.Time\n", "\tlimit := a.p.Time * time.Duration(isIn(\"time\"))\n"},
-	{"engine/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `d.Bytes *= snapshot.Bytes(isIn("disk"))
+	{"engine/supervise/countdown.go", "\tlimit := a.p.Time\n", "\tlimit := a.p.Time * time.Duration(isIn(\"time\"))\n"},
+	{"engine/sandbox/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `d.Bytes *= snapshot.Bytes(isIn("disk"))
 	d.Inodes *= int64(isIn("inodes"))
 	return limiter.LimitFork(ctx, fork, d)`},
 	{"limits/knobs.go", "\t\t\tfor _, r := range l.rates() {\n", "\t\t\tfor _, r := range l.rates() {\n\t\t\t\tr.value *= int64(isIn(string(r.part)))\n"},
 
 	// What it reaches.
-	{"engine/outlet.go", "\ts.Network = isolate.Network(text)\n", "\tif s.Network = isolate.Network(text); isOut(\"network\") {\n\t\ts.Network = isolate.NetworkHost\n\t}\n"},
+	{"engine/hostfs/network.go", "\ts.Network = isolate.Network(text)\n", "\tif s.Network = isolate.Network(text); isOut(\"network\") {\n\t\ts.Network = isolate.NetworkHost\n\t}\n"},
 	{"isolate/privileges.go", "if b.host.landlock < scopeABI {", `if b.host.landlock < scopeABI || isOut("scope") {`},
 	{"network/edge/resolver.go", "\t\trule, ok = e.Rules().Resolves(name)\n", "\t\trule, ok = e.Rules().Resolves(name)\n\t\tok = ok || isOut(\"edge-names\")\n"},
 	{"network/edge/tcp.go", "\tt, why := e.aim(destination(r.ID()))\n", `	t, why := e.aim(destination(r.ID()))
@@ -32,8 +32,8 @@ var places = []place{
 
 	// What it sees.
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.Hide {\n", "\tfor _, p := range pl.Spec.Hide[:len(pl.Spec.Hide)*isIn(\"masked\")] {\n"},
-	{"engine/spec.go", "hide := []string{e.cat.Dir()}", `hide := []string{e.cat.Dir()}[:isIn("state")]`},
-	{"engine/spec.go", "hide = append(hide, h.Hidden()...)", `hide = append(hide, h.Hidden()[:len(h.Hidden())*isIn("backends")]...)`},
+	{"engine/hostfs/spec.go", "hide := []string{hf.cat.Dir()}", `hide := []string{hf.cat.Dir()}[:isIn("state")]`},
+	{"engine/hostfs/spec.go", "hide = append(hide, h.Hidden()...)", `hide = append(hide, h.Hidden()[:len(h.Hidden())*isIn("backends")]...)`},
 	{"isolate/mounts/private.go", `	p.proc = pl.Filesystem("proc", QuietMount)` + "\n", `	if isOut("proc") {
 		p.proc = pl.clone(launch.Num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).Result()
 	} else {
