@@ -91,6 +91,16 @@ func TestHintsAreFoundThroughWrapping(t *testing.T) {
 	}
 }
 
+func TestHasOpLooksIntoTheWholeTree(t *testing.T) {
+	bare, placed := &Error{Path: "/etc", Kind: ErrBusy}, New("mounting", "", ErrBusy, "")
+	if HasOp(nil) || HasOp(syscall.EIO) || HasOp(fmt.Errorf("outer: %w", bare)) {
+		t.Error("an error without an Op has one")
+	}
+	if !HasOp(placed) || !HasOp(errors.Join(bare, fmt.Errorf("outer: %w", placed))) {
+		t.Error("an Op is overlooked")
+	}
+}
+
 func TestExitCodeIsThatOfAnErrorInTheTree(t *testing.T) {
 	if code, ok := ExitCode(&Error{Op: "starting", Kind: ErrBusy, Err: fmt.Errorf("outer: %w", withStatus{})}); code != 124 || !ok {
 		t.Errorf("got %d, %v", code, ok)

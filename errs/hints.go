@@ -26,24 +26,48 @@ func (s *Status) Error() string { return s.text }
 func (s *Status) ExitCode() int { return s.code }
 
 // HintsOf returns the hints of the outermost error in err's tree that has any.
-func HintsOf(err error) []string {
-	if e, ok := err.(*Error); ok && len(e.Hints) > 0 { //nolint:errorlint // this walks the tree itself
-		return e.Hints
+func HintsOf(err error) (hints []string) {
+	walk(err, func(err error) bool {
+		if e, ok := err.(*Error); ok { //nolint:errorlint // walk unwraps
+			hints = e.Hints
+		} else if h, ok := err.(Hinter); ok {
+			hints = h.Hints()
+		}
+		return len(hints) > 0
+	})
+	return hints
+}
+
+// HasOp reports whether an [*Error] in err's tree names its Op. One without an
+// Op is a cause: the caller of a backend's helper wraps it in an [*Error] that
+// names the backend's verb.
+func HasOp(err error) bool {
+	return walk(err, func(err error) bool {
+		e, ok := err.(*Error) //nolint:errorlint // walk unwraps
+		return ok && e.Op != ""
+	})
+}
+
+// walk calls found for the errors of err's tree, outermost first, until found
+// returns true, and reports whether it did.
+func walk(err error, found func(error) bool) bool {
+	if err == nil {
+		return false
 	}
-	if h, ok := err.(Hinter); ok && len(h.Hints()) > 0 {
-		return h.Hints()
+	if found(err) {
+		return true
 	}
-	switch w := err.(type) { //nolint:errorlint // this walks the tree itself
+	switch w := err.(type) { //nolint:errorlint // this is what unwraps
 	case interface{ Unwrap() error }:
-		return HintsOf(w.Unwrap())
+		return walk(w.Unwrap(), found)
 	case interface{ Unwrap() []error }:
 		for _, inner := range w.Unwrap() {
-			if hints := HintsOf(inner); len(hints) > 0 {
-				return hints
+			if walk(inner, found) {
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }
 
 // ExitCode returns the exit status that an error in err's tree asks for, and

@@ -107,10 +107,10 @@ func (b *Backend) findData(dir string) bool {
 // usable returns the reason why this process cannot snapshot the subvolume of src, or nil.
 func usable(src source) error {
 	if uid := os.Geteuid(); uid != 0 && (int(src.owner) != uid || src.home == "") {
-		return &problem{
-			kind: errs.ErrNotSupported, path: src.root,
-			why: fmt.Sprintf("the subvolume belongs to uid %d, and only its owner or root can snapshot it", src.owner),
-			hints: []string{
+		return &errs.Error{
+			Kind: errs.ErrNotSupported, Path: src.root,
+			Err: fmt.Errorf("the subvolume belongs to uid %d, and only its owner or root can snapshot it", src.owner),
+			Hints: []string{
 				"btrfs subvolume create work && cp -a --reflink OLD/. work/ (a subvolume of your own)",
 				"mount -o remount,user_subvol_rm_allowed " + src.mount + " (as root: makes removal as cheap as creation)",
 			},
@@ -126,10 +126,10 @@ func usable(src source) error {
 		return &os.PathError{Op: "read the quota mode of", Path: src.root, Err: err}
 	}
 	if mode == btrfs.QuotaFull {
-		return &problem{
-			kind: errs.ErrNotSupported, path: src.mount,
-			why:   "full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes",
-			hints: []string{"btrfs quota disable " + src.mount},
+		return &errs.Error{
+			Kind: errs.ErrNotSupported, Path: src.mount,
+			Err:   errors.New("full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes"),
+			Hints: []string{"btrfs quota disable " + src.mount},
 		}
 	}
 	return nil
@@ -148,19 +148,18 @@ func (b *Backend) Hidden() []string { return []string{b.top + sep(b.top) + b.hid
 
 // fail returns err as an error of the contract.
 func (b *Backend) fail(op, id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var done *errs.Error
-	if errors.As(err, &done) {
+	if err == nil || errs.HasOp(err) {
 		return err
 	}
 	e := &errs.Error{Op: op, Component: b.name, Subject: id, Kind: kindOf(err), Err: err}
-	var p *problem
+	var p *errs.Error
 	var at *os.PathError
 	switch {
 	case errors.As(err, &p):
-		e.Path, e.Hints = p.path, p.hints
+		e.Path, e.Hints = p.Path, p.Hints
+		if err == error(p) { //nolint:errorlint // an error that wraps p has more text
+			e.Err = p.Err
+		}
 	case errors.As(err, &at):
 		e.Path, e.Err = at.Path, at.Err
 	}

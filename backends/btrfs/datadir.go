@@ -67,10 +67,10 @@ func (b *Backend) enter() (dataDir, error) {
 		return dataDir{}, &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 || unix.Faccessat(hidden, markName, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return dataDir{}, &problem{
-			kind: errs.ErrDenied, path: path,
-			why:   "not a directory that snapfs made for this user",
-			hints: []string{"mv " + path + " " + path + ".old"},
+		return dataDir{}, &errs.Error{
+			Kind: errs.ErrDenied, Path: path,
+			Err:   errors.New("not a directory that snapfs made for this user"),
+			Hints: []string{"mv " + path + " " + path + ".old"},
 		}
 	}
 	fd, err := unix.Openat(hidden, b.key, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -68,7 +68,7 @@ func renameNew(dir int, from, to string) error {
 	case nil:
 		return nil
 	case unix.EEXIST:
-		return &problem{kind: errs.ErrExists, why: "the id exists"}
+		return &errs.Error{Kind: errs.ErrExists, Err: errors.New("the id exists")}
 	default:
 		return &os.PathError{Op: "rename", Path: to, Err: err}
 	}
@@ -78,7 +78,7 @@ func renameNew(dir int, from, to string) error {
 func valid[T ~string](ids ...T) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(string(id)) {
-			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not a valid id", id)}
+			return &errs.Error{Kind: errs.ErrNotSupported, Err: fmt.Errorf("%q is not a valid id", id)}
 		}
 	}
 	return nil
@@ -144,9 +144,9 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 func take(src, dir int, name string, readOnly bool) error {
 	err := btrfs.Snapshot(src, dir, name, readOnly)
 	if err == unix.EPERM {
-		return &problem{
-			kind: errs.ErrDenied, why: "the subvolume belongs to another user",
-			hints: []string{"sudo snapfs …", "btrfs subvolume create work (one of your own)"},
+		return &errs.Error{
+			Kind: errs.ErrDenied, Err: errors.New("the subvolume belongs to another user"),
+			Hints: []string{"sudo snapfs …", "btrfs subvolume create work (one of your own)"},
 		}
 	}
 	if err != nil {
@@ -194,9 +194,9 @@ func copyNestedOne(ctx context.Context, src, dst int, path string, readOnly bool
 		return err
 	}
 	if err := replaceStub(from, parent, name); err != nil {
-		var p *problem
+		var p *errs.Error
 		if errors.As(err, &p) {
-			p.path, p.why = path, "a subvolume nested in the tree belongs to another user"
+			p.Path, p.Err = path, errors.New("a subvolume nested in the tree belongs to another user")
 		}
 		return err
 	}

@@ -10,25 +10,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A problem is an error with a text of this package.
-type problem struct {
-	kind      error
-	path, why string
-	hints     []string
-}
-
-func (p *problem) Error() string { return p.why }
-func (p *problem) Unwrap() error { return p.kind }
-
-func notFound(why string) error { return &problem{kind: errs.ErrNotFound, why: why} }
-func corrupt(why string) error  { return &problem{kind: errs.ErrCorrupt, why: why} }
+func notFound(why string) error { return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New(why)} }
+func corrupt(why string) error  { return &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New(why)} }
 
 // kindOf returns the sentinel that an error stands for.
 func kindOf(err error) error {
-	var p *problem
-	if errors.As(err, &p) {
-		return p.kind
-	}
 	if kind := errs.KindOf(err); kind != nil {
 		return kind
 	}

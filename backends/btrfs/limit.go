@@ -39,7 +39,7 @@ func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 
 func (b *Backend) canLimit(fd int, l snapshot.DiskLimit) error {
 	no := func(why string, hints ...string) error {
-		return &problem{kind: errs.ErrNotSupported, path: b.top, why: why, hints: hints}
+		return &errs.Error{Kind: errs.ErrNotSupported, Path: b.top, Err: errors.New(why), Hints: hints}
 	}
 	mode, err := btrfs.QuotaModeOf(fd)
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *Backend) gauge(fork string) (int64, error) {
 	}
 	groups, err := qgroup.Of(r.fd, info.ID)
 	if err == nil && len(groups) == 0 {
-		err = &problem{kind: errs.ErrNotSupported, path: b.top, why: "the fork has no limit"}
+		err = &errs.Error{Kind: errs.ErrNotSupported, Path: b.top, Err: errors.New("the fork has no limit")}
 	}
 	if err != nil {
 		return 0, err

@@ -4,6 +4,7 @@ package btrfs
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"golang.org/x/sys/unix"
@@ -55,8 +56,8 @@ func (s *scan) run() error {
 
 func searchError(err error) error {
 	if err == unix.EPERM {
-		return &problem{
-			kind: errs.ErrNotSupported, why: "only root can read the filesystem's record of changes",
+		return &errs.Error{
+			Kind: errs.ErrNotSupported, Err: errors.New("only root can read the filesystem's record of changes"),
 		}
 	}
 	return err

@@ -32,7 +32,7 @@ func (b *Backend) Send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 
 func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
 	if os.Geteuid() != 0 {
-		return &problem{kind: errs.ErrNotSupported, why: "only root can use the kernel's send"}
+		return &errs.Error{Kind: errs.ErrNotSupported, Err: errors.New("only root can use the kernel's send")}
 	}
 	r, err := b.enter()
 	if err != nil {
@@ -63,7 +63,7 @@ func (r dataDir) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 		return -1, info, err
 	}
 	if m.within != "." {
-		return -1, info, &problem{kind: errs.ErrNotSupported, path: m.tree, why: "the tree is a directory of a subvolume, and the kernel sends whole subvolumes"}
+		return -1, info, &errs.Error{Kind: errs.ErrNotSupported, Path: m.tree, Err: errors.New("the tree is a directory of a subvolume, and the kernel sends whole subvolumes")}
 	}
 	fd, err := r.open(snapshots + "/" + string(id) + "/" + treeName)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r dataDir) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	}
 	nested, err := nestedIn(fd, ".")
 	if err == nil && len(nested) > 0 {
-		err = &problem{kind: errs.ErrNotSupported, path: m.tree, why: "the tree contains subvolumes, which the kernel does not send"}
+		err = &errs.Error{Kind: errs.ErrNotSupported, Path: m.tree, Err: errors.New("the tree contains subvolumes, which the kernel does not send")}
 	}
 	if err != nil {
 		unix.Close(fd)

@@ -3,6 +3,7 @@
 package btrfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,14 +39,14 @@ func sep(dir string) string {
 func findSource(tree string) (source, error) {
 	var s source
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
-		return s, &problem{kind: errs.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
+		return s, &errs.Error{Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("not an absolute, clean path")}
 	}
 	first, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return s, err
 	}
 	if !first.IsDir() {
-		return s, &problem{kind: errs.ErrNotSupported, path: tree, why: "not a directory"}
+		return s, &errs.Error{Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("not a directory")}
 	}
 	if err := onBtrfs(tree); err != nil {
 		return s, err
@@ -69,10 +70,10 @@ func findSource(tree string) (source, error) {
 		at = up
 	}
 	if s.root == "" {
-		return s, &problem{
-			kind: errs.ErrNotSupported, path: tree,
-			why:   "only a part of the tree's subvolume is mounted here",
-			hints: []string{"findmnt -o TARGET,SOURCE,FSROOT -T " + tree},
+		return s, &errs.Error{
+			Kind: errs.ErrNotSupported, Path: tree,
+			Err:   errors.New("only a part of the tree's subvolume is mounted here"),
+			Hints: []string{"findmnt -o TARGET,SOURCE,FSROOT -T " + tree},
 		}
 	}
 	s.within = "."
@@ -87,10 +88,10 @@ func onBtrfs(path string) error {
 	if err != nil || fs.Type == "btrfs" {
 		return err
 	}
-	return &problem{
-		kind: errs.ErrNotSupported, path: path,
-		why:   "the tree is on " + fs.Type + ", not on btrfs",
-		hints: []string{"snapfs pool create && snapfs pool import " + path + " (a btrfs in a file)"},
+	return &errs.Error{
+		Kind: errs.ErrNotSupported, Path: path,
+		Err:   errors.New("the tree is on " + fs.Type + ", not on btrfs"),
+		Hints: []string{"snapfs pool create && snapfs pool import " + path + " (a btrfs in a file)"},
 	}
 }
 

@@ -100,7 +100,7 @@ func (r dataDir) claim(ctx context.Context, from, id string) (bool, error) {
 			return true, nil
 		case unix.ENOENT:
 		case unix.EEXIST:
-			return false, &problem{kind: errs.ErrExists, why: "the id exists"}
+			return false, &errs.Error{Kind: errs.ErrExists, Err: errors.New("the id exists")}
 		default:
 			return false, &os.PathError{Op: "rename", Path: name, Err: err}
 		}

@@ -116,7 +116,7 @@ func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit 
 func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.Touch) bool) error {
 	since, related := commonTransaction(x.line, y.line)
 	if !related {
-		return &problem{kind: errs.ErrNotSupported, why: "the two states do not descend from one subvolume"}
+		return &errs.Error{Kind: errs.ErrNotSupported, Err: errors.New("the two states do not descend from one subvolume")}
 	}
 	if x.ino != y.ino {
 		if !emit(snapshot.Touch{Path: ".", Tree: true}) {

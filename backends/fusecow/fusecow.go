@@ -167,8 +167,7 @@ func (b *backend) layerPath(layer string) string      { return b.dir + "/layers/
 
 // fail wraps err in the contract's error, unless it is one. The path of an *fs.PathError becomes its path.
 func fail(op, id string, err error) error {
-	var done *errs.Error
-	if err == nil || errors.As(err, &done) {
+	if err == nil || errs.HasOp(err) {
 		return err
 	}
 	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: kindOf(err), Err: err}
@@ -176,9 +175,9 @@ func fail(op, id string, err error) error {
 	if errors.As(err, &at) {
 		e.Path, e.Err = at.Path, at.Err
 	}
-	var r *reason
+	var r *errs.Error
 	if errors.As(err, &r) {
-		e.Hints = r.hints
+		e.Hints = r.Hints
 	}
 	switch {
 	case errors.Is(e.Kind, errs.ErrNoSpace):
@@ -191,10 +190,10 @@ func fail(op, id string, err error) error {
 
 // kindOf returns the kind of err, a reason of our own or a system error.
 func kindOf(err error) error {
-	var r *reason
+	var r *errs.Error
 	switch {
 	case errors.As(err, &r):
-		return r.kind
+		return r.Kind
 	case errors.Is(err, unix.EPERM), errors.Is(err, os.ErrPermission):
 		return errs.ErrDenied
 	}
@@ -203,13 +202,5 @@ func kindOf(err error) error {
 
 // because returns an error of a kind with a text of our own.
 func because(kind error, path, why string, hints ...string) error {
-	return &fs.PathError{Op: name, Path: path, Err: &reason{kind, why, hints}}
+	return &fs.PathError{Op: name, Path: path, Err: &errs.Error{Kind: kind, Err: errors.New(why), Hints: hints}}
 }
-
-type reason struct {
-	kind  error
-	why   string
-	hints []string
-}
-
-func (r *reason) Error() string { return r.why }

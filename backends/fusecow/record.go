@@ -91,7 +91,7 @@ func (r *record) merged(from, to int, layer string) record {
 	return next
 }
 
-// read reads the record of a fork or of a snapshot at path. Errors: those of files, and *reason in an
+// read reads the record of a fork or of a snapshot at path. Errors: those of files, and *errs.Error in an
 // *fs.PathError.
 func read(path string, fork bool) (record, error) {
 	var r record

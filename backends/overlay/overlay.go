@@ -81,16 +81,15 @@ func (b *backend) Hidden() []string { return []string{b.store.Dir} }
 
 // fail returns err as an error of the contract, with the path of a *fs.PathError.
 func fail(op, id string, err error) error {
-	var done *errs.Error
-	if err == nil || errors.As(err, &done) { // an error of the quota storage
+	if err == nil || errs.HasOp(err) { // an error of the quota storage has an Op
 		return err
 	}
-	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: store.KindOf(err), Err: err}
+	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: errs.KindOfFile(err), Err: err}
 	var at *fs.PathError
 	if errors.As(err, &at) {
 		e.Path, e.Err = at.Path, at.Err
 	}
-	var r *store.Reason
+	var r *errs.Error
 	if errors.As(err, &r) {
 		e.Hints = r.Hints
 	}

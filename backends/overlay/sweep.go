@@ -53,7 +53,7 @@ func (b *backend) mergeLong(ctx context.Context, c *store.LiveLayers) error {
 			continue
 		}
 		err := b.compact(ctx, chain)
-		kind := store.KindOf(err)
+		kind := errs.KindOfFile(err)
 		passed := errors.Is(kind, errs.ErrNotFound) || errors.Is(kind, errs.ErrBusy) // the chain was removed, or merged by another process
 		if err != nil && !passed {
 			return err

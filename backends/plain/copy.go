@@ -123,7 +123,7 @@ func (c *copier) copyStable(here *level, name string) error {
 		}
 		time.Sleep(time.Millisecond << try)
 	}
-	return &reason{errs.ErrBusy, errAgain.Error()}
+	return &errs.Error{Kind: errs.ErrBusy, Err: errors.New(errAgain.Error())}
 }
 
 // entry copies one entry of a directory. It returns ENOENT if the entry was deleted, and errAgain,

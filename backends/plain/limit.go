@@ -2,6 +2,7 @@ package plain
 
 import (
 	"context"
+	"errors"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -32,7 +33,7 @@ func (b *backend) refuse(fork string, l snapshot.DiskLimit) error {
 	}
 	return &errs.Error{
 		Op: "limiting", Component: name, Subject: fork, Path: b.dir, Kind: errs.ErrNotSupported,
-		Err: &reason{errs.ErrNotSupported, "a copy of a tree has no counter for added data"},
+		Err: &errs.Error{Kind: errs.ErrNotSupported, Err: errors.New("a copy of a tree has no counter for added data")},
 		Hints: []string{
 			"snapfs pool create && snapfs pool import TREE",
 			"snapfs run --backend overlay … (on an ext4 or xfs with project quotas)",

@@ -1,6 +1,7 @@
 package plain
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -36,19 +37,19 @@ func (m mark) text() string {
 func parseMark(k kind, id, text string) (mark, error) {
 	rest, ok := strings.CutPrefix(text, markFormat)
 	if !ok {
-		return mark{}, &reason{errs.ErrCorrupt, "the mark has a format that this version cannot read"}
+		return mark{}, &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New("the mark has a format that this version cannot read")}
 	}
 	m := mark{kind: k}
 	var word, taken string
 	if _, err := fmt.Sscanf(rest, "%s %s\ntree %q\nbase %q\ntaken %s\n", &word, &m.id, &m.tree, &m.base, &taken); err != nil {
-		return mark{}, &reason{errs.ErrCorrupt, "the mark is not readable: " + err.Error()}
+		return mark{}, &errs.Error{Kind: errs.ErrCorrupt, Err: fmt.Errorf("the mark is not readable: %w", err)}
 	}
 	var err error
 	if m.taken, err = time.Parse(time.RFC3339Nano, taken); err != nil {
-		return mark{}, &reason{errs.ErrCorrupt, "the mark has no time"}
+		return mark{}, &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New("the mark has no time")}
 	}
 	if word != k.word || m.id != id {
-		return mark{}, &reason{errs.ErrNotFound, "the mark is of " + word + " " + m.id}
+		return mark{}, &errs.Error{Kind: errs.ErrNotFound, Err: errors.New("the mark is of " + word + " " + m.id)}
 	}
 	return m, nil
 }

@@ -29,7 +29,7 @@ func (c *copier) node(here *level, name string, st *vfs.Stat) error {
 		return vfs.MakeNode(here.dst, name, st.Mode&unix.S_IFMT|0o600, st.Rdev)
 	})
 	if errors.Is(err, unix.EPERM) {
-		err = &reason{errs.ErrDenied, "only root can make a device"}
+		err = &errs.Error{Kind: errs.ErrDenied, Err: errors.New("only root can make a device")}
 	}
 	if err != nil {
 		return written(err)

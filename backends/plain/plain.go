@@ -49,10 +49,6 @@ func fail(op, id string, err error) error {
 	if errors.As(err, &at) {
 		e.Path, e.Err = at.Path, at.Err
 	}
-	var r *reason
-	if errors.As(err, &r) {
-		e.Kind = r.kind
-	}
 	if errors.Is(e.Kind, errs.ErrNoSpace) {
 		e.Hints = []string{"snapfs gc"}
 	}
@@ -61,13 +57,5 @@ func fail(op, id string, err error) error {
 
 // because returns an error of this kind with a text of this package.
 func because(kind error, path, why string) error {
-	return &fs.PathError{Op: "copy", Path: path, Err: &reason{kind, why}}
+	return &fs.PathError{Op: "copy", Path: path, Err: &errs.Error{Kind: kind, Err: errors.New(why)}}
 }
-
-type reason struct {
-	kind error
-	why  string
-}
-
-func (r *reason) Error() string { return r.why }
-func (r *reason) Unwrap() error { return r.kind }

@@ -3,6 +3,7 @@ package plain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -153,7 +154,7 @@ func readMark(dir int) (string, error) {
 	buf := make([]byte, 32<<10) // a path has 4 KiB, and at most four times that when quoted
 	n, err := f.Read(buf)
 	if n == 0 {
-		return "", &reason{errs.ErrCorrupt, "the mark is empty: " + err.Error()}
+		return "", &errs.Error{Kind: errs.ErrCorrupt, Err: fmt.Errorf("the mark is empty: %w", err)}
 	}
 	return string(buf[:n]), nil
 }

@@ -1,6 +1,7 @@
 package plain
 
 import (
+	"errors"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func (l *level) reopen(child *level) error {
 	}
 	l.src = src
 	if st, err := vfs.Lstat(src, ""); err != nil || inodeOf(&st) != inodeOf(&l.stat) {
-		return &reason{errs.ErrBusy, "the directory was moved during the copy"}
+		return &errs.Error{Kind: errs.ErrBusy, Err: errors.New("the directory was moved during the copy")}
 	}
 	dst, err := openRead(child.dst, "..", unix.O_DIRECTORY)
 	if err != nil {
@@ -74,7 +75,7 @@ func (l *level) reopen(child *level) error {
 	}
 	l.dst = dst
 	if st, err := vfs.Lstat(dst, ""); err != nil || inodeOf(&st) != l.dstIs {
-		return &reason{errs.ErrNotFound, "the copy was removed while it was made"}
+		return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New("the copy was removed while it was made")}
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (p *Pool) Adopt(ctx context.Context, tree string, progress func(Progress)) 
 
 func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	if r, err := p.record(tree); err == nil && r.State != imported {
-		return Report{}, &problem{kind: errs.ErrExists, why: "the workspace is on the pool already"}
+		return Report{}, &errs.Error{Kind: errs.ErrExists, Err: errors.New("the workspace is on the pool already")}
 	}
 	if err := checkTree(tree); err != nil {
 		return Report{}, err
@@ -60,7 +60,7 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	}
 	original := tree + originalSuffix
 	if _, err := os.Lstat(original); err == nil {
-		return Report{}, &problem{errs.ErrExists, original + " exists", []string{"mv " + original + " " + original + ".old"}}
+		return Report{}, &errs.Error{Kind: errs.ErrExists, Err: errors.New(original + " exists"), Hints: []string{"mv " + original + " " + original + ".old"}}
 	}
 	report, err := p.update(ctx, tree, progress)
 	if err != nil {

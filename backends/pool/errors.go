@@ -17,43 +17,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A problem is an error with a text of this package.
-type problem struct {
-	kind  error
-	why   string
-	hints []string
-}
-
-func (p *problem) Error() string { return p.why }
-func (p *problem) Unwrap() error { return p.kind }
-
 func unsupported(why string, hints ...string) error {
-	return &problem{errs.ErrNotSupported, why, hints}
+	return &errs.Error{Kind: errs.ErrNotSupported, Err: errors.New(why), Hints: hints}
 }
 
-func busy(why string, hints ...string) error { return &problem{errs.ErrBusy, why, hints} }
+func busy(why string, hints ...string) error {
+	return &errs.Error{Kind: errs.ErrBusy, Err: errors.New(why), Hints: hints}
+}
 
 func needRoot() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return &problem{errs.ErrDenied, "only root can make and mount a pool", []string{
+	return &errs.Error{Kind: errs.ErrDenied, Err: errors.New("only root can make and mount a pool"), Hints: []string{
 		"sudo snapfs pool …", "btrfs subvolume create work (on a btrfs of your own, where you need no pool)",
 	}}
 }
 
 // failed returns err as an error of the contract.
 func failed(op, id, path string, err error) error {
-	var done *errs.Error
-	if err == nil || errors.As(err, &done) {
+	if err == nil || errs.HasOp(err) {
 		return err
 	}
 	e := &errs.Error{Op: op, Component: name, Subject: id, Path: path, Kind: errs.KindOf(err), Err: err}
-	var p *problem
+	var p *errs.Error
 	var missing *run.MissingError
 	switch {
 	case errors.As(err, &p):
-		e.Kind, e.Hints = p.kind, p.hints
+		e.Kind, e.Hints = p.Kind, p.Hints
 	case errors.As(err, &missing):
 		e.Kind, e.Hints = errs.ErrNotSupported, []string{missing.Fix}
 	case e.Kind == nil:

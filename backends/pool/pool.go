@@ -458,7 +458,7 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return &problem{kind: errs.ErrCorrupt, why: path + ": " + err.Error()}
+		return &errs.Error{Kind: errs.ErrCorrupt, Err: fmt.Errorf("%s: %w", path, err)}
 	}
 	return nil
 }

@@ -43,10 +43,10 @@ func (p *Pool) hostHasRoom(need int64) error {
 	if err != nil || free-need > reserve {
 		return err
 	}
-	return &problem{
-		errs.ErrNoSpace,
-		fmt.Sprintf("the disk below the pool's image has %v free, of which the pool leaves %v free", snapshot.Bytes(free), snapshot.Bytes(reserve)),
-		[]string{"snapfs gc", "snapfs rm SANDBOX", "df -h " + p.Dir},
+	return &errs.Error{
+		Kind:  errs.ErrNoSpace,
+		Err:   fmt.Errorf("the disk below the pool's image has %v free, of which the pool leaves %v free", snapshot.Bytes(free), snapshot.Bytes(reserve)),
+		Hints: []string{"snapfs gc", "snapfs rm SANDBOX", "df -h " + p.Dir},
 	}
 }
 

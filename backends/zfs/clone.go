@@ -107,7 +107,7 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 			base.unique, base.taken = first.unique, first.taken
 			base.dataset = snapshotName(base.source, base.unique)
 			if poolOf(base.source) != poolOf(first.source) || seen[base.source] {
-				return nil, &problem{kind: errs.ErrNotSupported, path: t.Tree.Path, why: "one transaction can only snapshot different datasets of one pool"}
+				return nil, &errs.Error{Kind: errs.ErrNotSupported, Path: t.Tree.Path, Err: errors.New("one transaction can only snapshot different datasets of one pool")}
 			}
 		}
 		seen[base.source] = true

@@ -14,7 +14,7 @@ import (
 
 // zfsCmd runs zfs(8) and returns its standard output. Cost: a process, which takes some 5 ms, and
 // for a change a transaction group. The program is killed when ctx ends or this process is killed;
-// its change may then have happened or not. Errors: *problem.
+// its change may then have happened or not. Errors: *errs.Error.
 func zfsCmd(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
 
 // zfsWith is zfsCmd with a text as standard input.
@@ -40,9 +40,9 @@ func running(dataset string) error {
 	if strings.TrimSpace(string(state)) != "SUSPENDED" {
 		return nil
 	}
-	return &problem{
-		kind: errs.ErrCorrupt, path: dataset, why: "the pool " + pool + " is suspended, because a disk of it fails: every access would block until it resumes",
-		hints: []string{"zpool status " + pool, "sudo zpool clear " + pool + "   # when the disk is back"},
+	return &errs.Error{
+		Kind: errs.ErrCorrupt, Path: dataset, Err: errors.New("the pool " + pool + " is suspended, because a disk of it fails: every access would block until it resumes"),
+		Hints: []string{"zpool status " + pool, "sudo zpool clear " + pool + "   # when the disk is back"},
 	}
 }
 
@@ -56,9 +56,9 @@ func imported(dataset string) error {
 	_, known := os.Lstat(kstats)
 	_, err := os.Lstat(kstats + "/" + pool)
 	if known == nil && errors.Is(err, os.ErrNotExist) {
-		return &problem{
-			kind: errs.ErrNotFound, path: dataset, why: "the pool " + pool + " is not imported",
-			hints: []string{"sudo zpool import " + pool},
+		return &errs.Error{
+			Kind: errs.ErrNotFound, Path: dataset, Err: errors.New("the pool " + pool + " is not imported"),
+			Hints: []string{"sudo zpool import " + pool},
 		}
 	}
 	return nil // the next call reports other errors
@@ -67,10 +67,10 @@ func imported(dataset string) error {
 // moved returns the error for a captured dataset that does not exist although its pool does: it was
 // renamed or destroyed, or another pool has that name. The entry stays.
 func moved(m mark) error {
-	return &problem{
-		kind: errs.ErrNotFound, path: m.dataset,
-		why: "the captured dataset " + m.source + " does not exist: it was renamed, or " + poolOf(m.source) + " is another pool of that name",
-		hints: []string{
+	return &errs.Error{
+		Kind: errs.ErrNotFound, Path: m.dataset,
+		Err: errors.New("the captured dataset " + m.source + " does not exist: it was renamed, or " + poolOf(m.source) + " is another pool of that name"),
+		Hints: []string{
 			"zfs list -H -r -t all -o name " + poolOf(m.source) + " | grep " + m.unique + "   # its present name",
 			"sudo zfs rename NAME " + m.source,
 		},
@@ -103,10 +103,10 @@ func understood(err error) error {
 	}
 	for line := range strings.Lines(e.Stderr) {
 		if kind := kindOfLine(strings.TrimSuffix(line, "\n")); kind != nil {
-			return &problem{kind: kind, why: e.Error(), hints: hintsOfKind(kind)}
+			return &errs.Error{Kind: kind, Err: e, Hints: hintsOfKind(kind)}
 		}
 	}
-	return &problem{kind: errs.ErrNotSupported, why: e.Error()}
+	return &errs.Error{Kind: errs.ErrNotSupported, Err: e}
 }
 
 func hintsOfKind(kind error) []string {
@@ -159,6 +159,6 @@ func kindOfLine(line string) error {
 }
 
 var (
-	errNoParent = &problem{kind: errs.ErrNotFound, why: "the parent does not exist"}
-	errNoTag    = &problem{kind: errs.ErrNotFound, why: "the snapshot has no hold"}
+	errNoParent = &errs.Error{Kind: errs.ErrNotFound, Err: errors.New("the parent does not exist")}
+	errNoTag    = &errs.Error{Kind: errs.ErrNotFound, Err: errors.New("the snapshot has no hold")}
 )

@@ -6,8 +6,11 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // destroyProgram runs in the kernel (zfs-program(8)), in one transaction: no other change happens
@@ -52,7 +55,7 @@ func (said destroyed) stays(d dead) (stays bool, why error) {
 	case unix.EBUSY, unix.EEXIST: // EEXIST: it has children
 		return true, nil
 	default:
-		return true, &problem{kind: kindOf(errno), path: name, why: "zfs cannot destroy it: " + errno.Error()}
+		return true, &errs.Error{Kind: kindOf(errno), Path: name, Err: fmt.Errorf("zfs cannot destroy it: %w", errno)}
 	}
 	if said.Moved[name] {
 		return true, moved(d.mark)

@@ -12,18 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A problem is an error with a text of this package, or of zfs(8).
-type problem struct {
-	kind      error
-	path, why string
-	hints     []string
-}
-
-func (p *problem) Error() string { return p.why }
-func (p *problem) Unwrap() error { return p.kind }
-
-func notFound(why string) error { return &problem{kind: errs.ErrNotFound, why: why} }
-func corrupt(why string) error  { return &problem{kind: errs.ErrCorrupt, why: why} }
+func notFound(why string) error { return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New(why)} }
+func corrupt(why string) error  { return &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New(why)} }
 
 // absent returns notFound for a path that does not exist, and err otherwise.
 func absent(err error) error {
@@ -34,29 +24,25 @@ func absent(err error) error {
 }
 
 func noProgram(err error) error {
-	p := &problem{kind: errs.ErrNotSupported, why: err.Error()}
+	p := &errs.Error{Kind: errs.ErrNotSupported, Err: err}
 	var missing *run.MissingError
 	if errors.As(err, &missing) && missing.Fix != "" {
-		p.hints = []string{missing.Fix}
+		p.Hints = []string{missing.Fix}
 	}
 	return p
 }
 
 // fail returns err as an error of the contract.
 func fail(op, id string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var done *errs.Error
-	if errors.As(err, &done) {
+	if err == nil || errs.HasOp(err) {
 		return err
 	}
 	e := &errs.Error{Op: op, Component: name, Subject: id, Kind: kindOf(err), Err: err}
-	var p *problem
+	var p *errs.Error
 	var at *os.PathError
 	switch {
 	case errors.As(err, &p):
-		e.Path, e.Hints, e.Err = p.path, p.hints, p
+		e.Path, e.Hints, e.Err = p.Path, p.Hints, p.Err
 	case errors.As(err, &at):
 		e.Path, e.Err = at.Path, at.Err
 	}
@@ -68,10 +54,10 @@ func fail(op, id string, err error) error {
 
 // kindOf returns the sentinel that an error stands for. An unknown error is ErrCorrupt.
 func kindOf(err error) error {
-	var p *problem
+	var p *errs.Error
 	if errors.As(err, &p) {
-		_ = errors.As(p.kind, &p) // the kind may be one of the problems that zfsCmd returns
-		return p.kind
+		_ = errors.As(p.Kind, &p) // errNoParent and errNoTag have a kind of their own
+		return p.Kind
 	}
 	return errs.KindOfFile(err)
 }

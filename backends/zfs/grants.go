@@ -4,6 +4,7 @@ package zfs
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/user"
 	"slices"
@@ -29,14 +30,14 @@ func delegated(ctx context.Context, tree string) error {
 	if err != nil {
 		return err
 	}
-	refused := &problem{kind: errs.ErrNotSupported, path: tree}
+	refused := &errs.Error{Kind: errs.ErrNotSupported, Path: tree}
 	switch err := unix.Access("/dev/zfs", unix.R_OK|unix.W_OK); {
 	case os.Geteuid() == 0:
-		refused.why, refused.hints = "this backend is for ordinary users; root uses clones", []string{"snapfs … --backend zfs"}
+		refused.Err, refused.Hints = errors.New("this backend is for ordinary users; root uses clones"), []string{"snapfs … --backend zfs"}
 		return refused
 	case err != nil:
-		refused.why = "zfs(8) cannot open /dev/zfs: " + err.Error()
-		refused.hints = []string{"sudo modprobe zfs && sudo chmod 666 /dev/zfs"}
+		refused.Err = errors.New("zfs(8) cannot open /dev/zfs: " + err.Error())
+		refused.Hints = []string{"sudo modprobe zfs && sudo chmod 666 /dev/zfs"}
 		return refused
 	}
 	if _, err := run.Look("zfs"); err != nil {
@@ -54,8 +55,8 @@ func delegated(ctx context.Context, tree string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	refused.why = "root has not granted " + strings.Join(missing, ", ") + " on " + src.dataset
-	refused.hints = []string{"sudo zfs allow " + login() + " " + strings.Join(missing, ",") + " " + src.dataset}
+	refused.Err = errors.New("root has not granted " + strings.Join(missing, ", ") + " on " + src.dataset)
+	refused.Hints = []string{"sudo zfs allow " + login() + " " + strings.Join(missing, ",") + " " + src.dataset}
 	return refused
 }
 

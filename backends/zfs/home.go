@@ -78,9 +78,9 @@ func ownHome(ctx context.Context, home string) error {
 			return nil
 		}
 		if is != "" || time.Since(began) > 2*time.Second {
-			return &problem{
-				kind: errs.ErrDenied, path: home, why: "not a dataset that snapfs made",
-				hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
+			return &errs.Error{
+				Kind: errs.ErrDenied, Path: home, Err: errors.New("not a dataset that snapfs made"),
+				Hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
 			}
 		}
 	}

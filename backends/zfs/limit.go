@@ -4,6 +4,7 @@ package zfs
 
 import (
 	"context"
+	"errors"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -28,10 +29,10 @@ func refuse(dir string, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil
 	}
-	return &problem{
-		kind: errs.ErrNotSupported, path: dir,
-		why: "a ZFS quota cannot be below the present use, does not count preallocated space, and prevents sealing a full fork",
-		hints: []string{
+	return &errs.Error{
+		Kind: errs.ErrNotSupported, Path: dir,
+		Err: errors.New("a ZFS quota cannot be below the present use, does not count preallocated space, and prevents sealing a full fork"),
+		Hints: []string{
 			"snapfs pool create && snapfs pool import TREE",
 			"snapfs run --backend overlay … (on an ext4 or xfs with project quotas)",
 		},

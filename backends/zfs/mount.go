@@ -35,9 +35,9 @@ func (r dataDir) checkPath(m mark) error {
 	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
-	return &problem{
-		kind: errs.ErrDrifted, path: m.tree,
-		why: "at the capture, a symbolic link or another file was in place of the directory, or of a parent of it",
+	return &errs.Error{
+		Kind: errs.ErrDrifted, Path: m.tree,
+		Err: errors.New("at the capture, a symbolic link or another file was in place of the directory, or of a parent of it"),
 	}
 }
 
@@ -63,9 +63,9 @@ func (r dataDir) mount(m mark) error {
 		case err == unix.ENOENT:
 			return lost(m)
 		case err == unix.EACCES:
-			return &problem{
-				kind: errs.ErrDenied, path: m.dataset, why: "the encryption key of the dataset is not loaded",
-				hints: []string{"sudo zfs load-key -r " + m.source},
+			return &errs.Error{
+				Kind: errs.ErrDenied, Path: m.dataset, Err: errors.New("the encryption key of the dataset is not loaded"),
+				Hints: []string{"sudo zfs load-key -r " + m.source},
 			}
 		case err != unix.EBUSY || time.Since(began) > 2*time.Second: // EBUSY: the last mount is just going away
 			return &os.PathError{Op: "mount", Path: m.dataset, Err: err}
@@ -106,7 +106,7 @@ func (r dataDir) leave(entry string, busy bool) error {
 		}
 		switch {
 		case err == unix.EBUSY:
-			return &problem{kind: errs.ErrBusy, path: entry, why: "a process uses it", hints: []string{"fuser -vm " + r.Name() + "/" + entry + "/" + treeName}}
+			return &errs.Error{Kind: errs.ErrBusy, Path: entry, Err: errors.New("a process uses it"), Hints: []string{"fuser -vm " + r.Name() + "/" + entry + "/" + treeName}}
 		case err != nil && err != unix.EINVAL: // EINVAL: another process has unmounted it
 			return &os.PathError{Op: "unmount", Path: entry, Err: err}
 		}

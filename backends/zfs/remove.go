@@ -147,7 +147,7 @@ func (r dataDir) sweep(ctx context.Context) error {
 				return errors.Join(trouble, err)
 			}
 			err := r.sweepPart(ctx, pool, part)
-			if p := (*problem)(nil); errors.As(err, &p) && ctx.Err() == nil { // the error will persist
+			if p := (*errs.Error)(nil); errors.As(err, &p) && ctx.Err() == nil { // the error will persist
 				for _, d := range part {
 					err = errors.Join(err, r.postpone(trash+"/"+d.entry))
 				}
@@ -272,7 +272,7 @@ func (r dataDir) deadOf(name string) ([]dead, error) {
 		return nil, errors.Join(err, r.postpone(entry))
 	}
 	if errors.Is(err, errs.ErrCorrupt) && !strings.HasPrefix(name, incomplete) {
-		return nil, errors.Join(&problem{kind: errs.ErrCorrupt, path: r.Name() + "/" + entry, why: err.Error()}, r.postpone(entry))
+		return nil, errors.Join(&errs.Error{Kind: errs.ErrCorrupt, Path: r.Name() + "/" + entry, Err: errors.New(err.Error())}, r.postpone(entry))
 	}
 	if err != nil { // incomplete, or swept by another process: it names no dataset
 		return nil, r.erase(entry)

@@ -3,6 +3,7 @@
 package zfs
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 
@@ -23,14 +24,14 @@ type source struct {
 // findSource finds the dataset that is mounted at the tree or above it.
 func findSource(tree string) (source, error) {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
-		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "not an absolute, clean path"}
+		return source{}, &errs.Error{Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("not an absolute, clean path")}
 	}
 	st, err := vfs.Lstat(unix.AT_FDCWD, tree)
 	if err != nil {
 		return source{}, err
 	}
 	if !st.IsDir() {
-		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "not a directory"}
+		return source{}, &errs.Error{Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("not a directory")}
 	}
 	if err := onZFS(tree); err != nil {
 		return source{}, err
@@ -44,20 +45,20 @@ func findSource(tree string) (source, error) {
 			return sourceAt(tree, m)
 		}
 	}
-	return source{}, &problem{
-		kind: errs.ErrNotSupported, path: tree, why: "the tree is on a mount of another mount namespace",
-		hints: []string{"findmnt -T " + tree},
+	return source{}, &errs.Error{
+		Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("the tree is on a mount of another mount namespace"),
+		Hints: []string{"findmnt -T " + tree},
 	}
 }
 
 // sourceAt reads the dataset and the path in it from a line of mountinfo.
 func sourceAt(tree string, m mount.Point) (source, error) {
 	if strings.Contains(m.Source, "@") {
-		return source{}, &problem{kind: errs.ErrReadOnly, path: tree, why: "the tree is in the snapshot " + m.Source}
+		return source{}, &errs.Error{Kind: errs.ErrReadOnly, Path: tree, Err: errors.New("the tree is in the snapshot " + m.Source)}
 	}
 	rest, ok := strings.CutPrefix(tree, m.Path)
 	if !ok {
-		return source{}, &problem{kind: errs.ErrNotSupported, path: tree, why: "the tree is hidden by another mount at " + m.Path}
+		return source{}, &errs.Error{Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("the tree is hidden by another mount at " + m.Path)}
 	}
 	within := strings.TrimPrefix(filepath.Join(m.Root, rest), "/")
 	if within == "" {
@@ -71,7 +72,7 @@ func onZFS(path string) error {
 	if err != nil || fs.Type == "zfs" {
 		return err
 	}
-	return &problem{kind: errs.ErrNotSupported, path: path, why: "the tree is on " + fs.Type + ", not on zfs"}
+	return &errs.Error{Kind: errs.ErrNotSupported, Path: path, Err: errors.New("the tree is on " + fs.Type + ", not on zfs")}
 }
 
 // nameMax is the longest full name of a dataset or a snapshot (ZFS_MAX_DATASET_NAME_LEN of
@@ -82,10 +83,10 @@ const nameMax = 255
 // long.
 func fits(src source) error {
 	if long := len(forkName(src.dataset, strings.Repeat("x", uniqueMax))) + len("@"+tag+"-") + uniqueMax; long > nameMax {
-		return &problem{
-			kind: errs.ErrNotSupported, path: src.dataset,
-			why:   "the dataset's name is too long: the name of a snapshot of its fork would be longer than ZFS allows",
-			hints: []string{"zfs rename " + src.dataset + " NAME (one that is shorter)"},
+		return &errs.Error{
+			Kind: errs.ErrNotSupported, Path: src.dataset,
+			Err:   errors.New("the dataset's name is too long: the name of a snapshot of its fork would be longer than ZFS allows"),
+			Hints: []string{"zfs rename " + src.dataset + " NAME (one that is shorter)"},
 		}
 	}
 	return nil

@@ -105,9 +105,9 @@ func rootOf(dataset string) (string, error) {
 			return m.Path, nil
 		}
 	}
-	return "", &problem{
-		kind: errs.ErrNotSupported, path: dataset, why: "the root of the dataset is not mounted, and its snapshots are read from there",
-		hints: []string{"sudo zfs mount " + dataset},
+	return "", &errs.Error{
+		Kind: errs.ErrNotSupported, Path: dataset, Err: errors.New("the root of the dataset is not mounted, and its snapshots are read from there"),
+		Hints: []string{"sudo zfs mount " + dataset},
 	}
 }
 

@@ -72,7 +72,7 @@ func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapsho
 
 func isFork(dataset string) bool { return strings.Contains(dataset, "/"+homeName+"/") }
 
-func noDiff(why string) error { return &problem{kind: errs.ErrNotSupported, why: why} }
+func noDiff(why string) error { return &errs.Error{Kind: errs.ErrNotSupported, Err: errors.New(why)} }
 
 func (b *Backend) compare(id string, with func(dataDir, func(snapshot.Touch) bool) error) iter.Seq2[snapshot.Touch, error] {
 	return func(yield func(snapshot.Touch, error) bool) {

@@ -223,7 +223,7 @@ func (r dataDir) begin(ctx context.Context, m mark) error {
 			err = s.do()
 		}
 		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTDIR) {
-			err = &problem{kind: errs.ErrExists, why: "the id exists"}
+			err = &errs.Error{Kind: errs.ErrExists, Err: errors.New("the id exists")}
 		}
 		if err != nil {
 			return errors.Join(err, r.erase(born))
@@ -239,7 +239,7 @@ func (r dataDir) begin(ctx context.Context, m mark) error {
 func valid(ids ...string) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(id) {
-			return &problem{kind: errs.ErrNotSupported, why: fmt.Sprintf("%q is not a valid id", id)}
+			return &errs.Error{Kind: errs.ErrNotSupported, Err: fmt.Errorf("%q is not a valid id", id)}
 		}
 	}
 	return nil

@@ -41,19 +41,19 @@ func usable(tree string) error {
 		return err
 	}
 	if os.Geteuid() != 0 {
-		return &problem{
-			kind: errs.ErrNotSupported, path: tree,
-			why:   "only root can mount a clone on Linux, whatever zfs allow grants",
-			hints: []string{"sudo snapfs …", "snapfs … --backend zfs-fusecow"},
+		return &errs.Error{
+			Kind: errs.ErrNotSupported, Path: tree,
+			Err:   errors.New("only root can mount a clone on Linux, whatever zfs allow grants"),
+			Hints: []string{"sudo snapfs …", "snapfs … --backend zfs-fusecow"},
 		}
 	}
 	if _, err := run.Look("zfs"); err != nil {
 		return noProgram(err)
 	}
 	if _, err := vfs.Lstat(-1, "/dev/zfs"); err != nil {
-		return &problem{
-			kind: errs.ErrNotSupported, path: tree, why: "/dev/zfs is missing, which zfs(8) needs",
-			hints: []string{"modprobe zfs"},
+		return &errs.Error{
+			Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("/dev/zfs is missing, which zfs(8) needs"),
+			Hints: []string{"modprobe zfs"},
 		}
 	}
 	src, err := findSource(tree)

@@ -74,9 +74,9 @@ func parseRecord(text string) (Record, error) {
 	case strings.HasPrefix(forkV1, text), strings.HasPrefix(snapshotV1, text):
 		return r, errIncomplete
 	case !r.Fork && head+"\n" != snapshotV1 && strings.HasPrefix(text, recordMark):
-		return r, &Reason{errs.ErrNotSupported, "the record was written by a newer version of snapfs: " + strconv.Quote(head), nil}
+		return r, errs.New("", "", errs.ErrNotSupported, "the record was written by a newer version of snapfs: "+strconv.Quote(head))
 	case !r.Fork && head+"\n" != snapshotV1:
-		return r, &Reason{errs.ErrDenied, "the file does not carry the mark of this backend", nil}
+		return r, errs.New("", "", errs.ErrDenied, "the file does not carry the mark of this backend")
 	}
 	for line := range strings.Lines(body) {
 		line, whole := strings.CutSuffix(line, "\n")
@@ -88,7 +88,7 @@ func parseRecord(text string) (Record, error) {
 		}
 		key, value, _ := strings.Cut(line, " ")
 		if err := r.set(key, value); err != nil {
-			return r, &Reason{errs.ErrCorrupt, fmt.Sprintf("line %q of the record: %v", line, err), nil}
+			return r, errs.New("", "", errs.ErrCorrupt, fmt.Sprintf("line %q of the record: %v", line, err))
 		}
 	}
 	return r, errIncomplete
@@ -119,7 +119,7 @@ func (r *Record) set(key, value string) (err error) {
 
 func (r *Record) check() error {
 	if r.Tree == "" || r.Taken.IsZero() || r.Fork && (r.Base == "" || r.Upper == "") {
-		return &Reason{errs.ErrCorrupt, "the record lacks a line", nil}
+		return errs.New("", "", errs.ErrCorrupt, "the record lacks a line")
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func layerName(name string) error {
 	return nil
 }
 
-// ReadRecord reads the record at path. Errors: not exist, errIncomplete and *reason, each in a *fs.PathError.
+// ReadRecord reads the record at path. Errors: not exist, errIncomplete and *errs.Error, each in a *fs.PathError.
 func ReadRecord(path string) (Record, error) {
 	text, err := ReadFile(path)
 	if err != nil {

@@ -105,8 +105,8 @@ func (s *Store) Forget(ctx context.Context, id, path string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, errIncomplete), errors.Is(KindOf(err), errs.ErrCorrupt): // an incomplete or damaged record of this backend
-	case errors.Is(KindOf(err), errs.ErrDenied), errors.Is(KindOf(err), errs.ErrNotSupported):
+	case errors.Is(err, errIncomplete), errors.Is(errs.KindOfFile(err), errs.ErrCorrupt): // an incomplete or damaged record of this backend
+	case errors.Is(errs.KindOfFile(err), errs.ErrDenied), errors.Is(errs.KindOfFile(err), errs.ErrNotSupported):
 		return Refuse(errs.ErrDenied, path, "the record does not belong to this backend: "+err.Error())
 	case err != nil: // the record is not readable
 		return PathError("read", path, err)
