@@ -83,7 +83,7 @@ func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string
 
 func (r *referee) making(s *setting, dir string, n int) subject {
 	do := func(ctx context.Context) (took time.Duration, err error) {
-		req := race.RaceRequest{Request: hostfs.Request{Workspace: dir, Backend: s.Driver, Policy: policy()}}
+		req := race.Request{Request: hostfs.Request{Workspace: dir, Backend: s.Driver, Policy: policy()}}
 		for range n {
 			req.Attempts = append(req.Attempts, truth(dir))
 		}

@@ -40,7 +40,7 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 	}
 	defer h.Release()
 	// To settle it is what may not work.
-	if err := e.Supervise.EndKeeper(ctx, h, "checking"); err != nil {
+	if err := e.Supervise.EndIdleSupervisor(ctx, h, "checking"); err != nil {
 		return nil, err
 	}
 	trees, sound := []CheckedTree{}, true

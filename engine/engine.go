@@ -242,7 +242,7 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 	switch {
 	case h.Ephemeral || h.State == catalog.Creating:
 		e.notice(killed(i) + " while " + i.Name + " was at work: it is removed")
-		err = e.Sandboxes.ThrowAway(ctx, h)
+		err = e.Sandboxes.DiscardHeld(ctx, h)
 	case i.What == catalog.Keeping:
 		if h.Keeper != nil && *h.Keeper != i.Owner && proc.Alive(*h.Keeper) {
 			break // it has another one by now
@@ -251,7 +251,7 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 		err = e.Supervise.Settle(ctx, h)
 	case i.What == catalog.Changing:
 		e.notice(killed(i) + " while it changed the states of " + i.Name + ": what was half done is removed")
-		if err = e.Supervise.EndReturn(ctx, h); err == nil {
+		if err = e.Supervise.FinishRollback(ctx, h); err == nil {
 			err = e.Sandboxes.Tidy(ctx, h.Record)
 		}
 	case i.What == catalog.Removing:

@@ -57,7 +57,7 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && proc.Alive(*rec.Keeper):
 			continue // whoever holds it ends it
 		}
-		if wait, err := e.promoting(rec); wait || err != nil {
+		if wait, err := e.needsPromotion(rec); wait || err != nil {
 			continue
 		}
 		due = true
@@ -94,7 +94,7 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	case !sandbox.Over(h.Record, now): // it was given more time
 		return e.cat.NoteAgain(end, h.Record, now)
 	}
-	if wait, err := e.promoting(h.Record); wait || err != nil {
+	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err // the next command looks again
 	}
 	if err := e.Supervise.Settle(ctx, h); err != nil {
@@ -106,10 +106,10 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	return end.Drop()
 }
 
-// promoting: a promotion of the sandbox waits for its target, or one through stages has
+// needsPromotion: a promotion of the sandbox waits for its target, or one through stages has
 // begun and not ended. That lets go of the sandbox's lock between its stages, and needs it
 // still.
-func (e *Engine) promoting(rec *catalog.Record) (bool, error) {
+func (e *Engine) needsPromotion(rec *catalog.Record) (bool, error) {
 	all, err := e.Stages.Pipelines()
 	return e.Reconcile.UnfinishedOf(rec.Name) != nil || slices.ContainsFunc(all, func(p stages.Pipeline) bool { return p.State == stages.PipelineOpen && p.SandboxID == rec.ID }), err
 }
@@ -117,7 +117,7 @@ func (e *Engine) promoting(rec *catalog.Record) (bool, error) {
 // finishUnlessPromoting is finish, unless a promotion needs the sandbox still: then the
 // command after it ends the sandbox.
 func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Held) error {
-	if wait, err := e.promoting(h.Record); wait || err != nil {
+	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err
 	}
 	return e.finish(ctx, h)
@@ -149,7 +149,7 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
 	})
 	if err == nil {
 		e.notice(h.Name + " has ended, its last state is " + h.Name + "@" + mark + " (" + why.Text + ")")
-		e.Baseline.KeepBase(ctx, h.Record)
+		e.Baseline.Record(ctx, h.Record)
 	}
 	return err
 }

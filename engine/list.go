@@ -33,7 +33,7 @@ type Info struct {
 	Drift Drift `json:"drift"`
 	// Conflicts are what a refresh has left in it and nobody has resolved. Only
 	// [Engine.Show] looks for them.
-	Conflicts []reconcile.CarryConflict `json:"conflicts,omitempty"`
+	Conflicts []reconcile.Conflict `json:"conflicts,omitempty"`
 	// Unfinished is a promotion of it that waits for its target, nil for none.
 	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }

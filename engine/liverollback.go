@@ -29,18 +29,18 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	}
 	h.Returning = &catalog.Returning{Mark: mark, Before: sandbox.Number(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
-		told, use, thaw, err := e.Supervise.FreezeTold(ctx, h)
+		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
 		if err == nil {
 			defer thaw()
 			err = mayReturnShifted(h.Record, told.Shifted)
 		}
 		if err == nil {
-			err = e.goBack(ctx, h, use)
+			err = e.rollBackLive(ctx, h, use)
 		}
 		if err != nil {
-			return errors.Join(err, e.Supervise.UndoReturn(context.WithoutCancel(ctx), h, use, false))
+			return errors.Join(err, e.Supervise.UndoRollback(context.WithoutCancel(ctx), h, use, false))
 		}
-		return errors.Join(e.Reconcile.WentBack(ctx, h.Record), e.Sandboxes.Tidy(ctx, h.Record))
+		return errors.Join(e.Reconcile.NoteRollback(ctx, h.Record), e.Sandboxes.Tidy(ctx, h.Record))
 	})
 	h.Release()
 	if err != nil {
@@ -57,7 +57,7 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 	if m, _ := rec.Mark(mark); m.Base != nil {
 		return cannotReturn(rec, mark, errors.New("it was refreshed since, and what runs in it has files of its base open"))
 	}
-	all, err := e.Supervise.Returnables(ctx, rec)
+	all, err := e.Supervise.LiveTrees(ctx, rec)
 	if err != nil {
 		return err
 	}
@@ -66,13 +66,13 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 
 // restStill says which of the other trees is not what it was at a mark, or nil: those stay as
 // they are.
-func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.Returnable) error {
+func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.LiveTree) error {
 	to, err := sandbox.IdsAt(rec, mark)
 	if err != nil {
 		return err
 	}
 	for i, t := range rec.Trees {
-		if slices.ContainsFunc(but, func(r supervise.Returnable) bool { return r.At == i }) {
+		if slices.ContainsFunc(but, func(r supervise.LiveTree) bool { return r.At == i }) {
 			continue
 		}
 		why := errors.New(t.Driver + " cannot take " + t.Path + " back under what runs in it")
@@ -110,8 +110,8 @@ func rollbackOf(rec *catalog.Record, mark string) string {
 	return strings.TrimSpace("snapfs rollback " + rec.Name + " " + mark)
 }
 
-// orLive says of a sandbox in which something runs how it can be taken back all the same.
-func (e *Engine) orLive(ctx context.Context, rec *catalog.Record, mark string, err error) error {
+// hintLive says of a sandbox in which something runs how it can be taken back all the same.
+func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string, err error) error {
 	var busy *errs.Error
 	if errors.As(err, &busy) && errors.Is(err, errs.ErrBusy) && e.mayReturn(ctx, rec, mark) == nil {
 		busy.Hints = append(busy.Hints, rollbackOf(rec, mark)+" --live")
@@ -119,15 +119,15 @@ func (e *Engine) orLive(ctx context.Context, rec *catalog.Record, mark string, e
 	return err
 }
 
-// goBack takes the trees of a sandbox, in which nothing moves, to what its record says that they are
+// rollBackLive takes the trees of a sandbox, in which nothing moves, to what its record says that they are
 // returning to, and saves that they are there. First what they are is kept, of all of them, for
 // undoReturn.
-func (e *Engine) goBack(ctx context.Context, h *catalog.Held, use snapshot.Use) error {
+func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Held, use snapshot.Use) error {
 	to, err := sandbox.IdsAt(h.Record, h.Returning.Mark)
 	if err != nil {
 		return err
 	}
-	all, err := e.Supervise.Returnables(ctx, h.Record)
+	all, err := e.Supervise.LiveTrees(ctx, h.Record)
 	if err == nil {
 		err = e.restStill(ctx, h.Record, h.Returning.Mark, all)
 	}
@@ -157,5 +157,5 @@ func (e *Engine) goBack(ctx context.Context, h *catalog.Held, use snapshot.Use) 
 	if err != nil {
 		return err
 	}
-	return supervise.Returned(h, h.Returning.Mark)
+	return supervise.SaveRolledBack(h, h.Returning.Mark)
 }

@@ -76,5 +76,5 @@ func keep(state, name string) error {
 		return err
 	}
 	arm()
-	return e.Supervise.Keep(ctx, name)
+	return e.Supervise.Supervise(ctx, name)
 }

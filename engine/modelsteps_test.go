@@ -154,7 +154,7 @@ func (m *model) undoes() {
 func present(t modelTree, f string) bool { _, ok := t[f]; return ok }
 
 // places are those that conflicts are about, wherever a side has them.
-func (m *model) places(conflicts []reconcile.CarryConflict) map[string]bool {
+func (m *model) places(conflicts []reconcile.Conflict) map[string]bool {
 	all := map[string]bool{}
 	for _, c := range conflicts {
 		for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {

@@ -133,7 +133,7 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 				"mv sub moved", "rm -r moved",
 			} {
 				near.in("fix", script)
-				has, err := transfer.New(far.Engine).Have("fix")
+				has, err := transfer.New(far.Engine).Offers("fix")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -150,12 +150,12 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 				p.likeThere(t, i, got)
 			}
 			near.in("fix", "mkdir -p sub; echo x > sub/data")
-			has, err := transfer.New(far.Engine).Have("fix")
+			has, err := transfer.New(far.Engine).Offers("fix")
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.refused(t, transfer.SendRequest{Sandbox: "fix", Have: has}, "sub/data")
-			if now, err := transfer.New(far.Engine).Have("fix"); err != nil || len(now) < len(has) {
+			if now, err := transfer.New(far.Engine).Offers("fix"); err != nil || len(now) < len(has) {
 				t.Errorf("it has %v, %v, and had %v", now, err, has)
 			}
 		})

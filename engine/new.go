@@ -16,7 +16,7 @@ func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, 
 	if err != nil {
 		return nil, err
 	}
-	defer e.Supervise.GiveBack(place) // nothing runs in it yet
+	defer e.Supervise.ReleaseSlot(place) // nothing runs in it yet
 	rec, intent, err := e.Sandboxes.Create(ctx, req, false)
 	if err != nil {
 		return nil, err

@@ -26,15 +26,15 @@ func asAll(t *testing.T, test func(t *testing.T, b *bench)) {
 }
 
 // tries is a request with an attempt for each script.
-func (b *bench) tries(scripts ...string) race.RaceRequest {
-	req := race.RaceRequest{Request: b.request()}
+func (b *bench) tries(scripts ...string) race.Request {
+	req := race.Request{Request: b.request()}
 	for _, s := range scripts {
 		req.Attempts = append(req.Attempts, b.command(s))
 	}
 	return req
 }
 
-func (b *bench) race(req race.RaceRequest) *race.Race {
+func (b *bench) race(req race.Request) *race.Race {
 	b.t.Helper()
 	r, err := race.New(b.Engine).Race(b.t.Context(), req)
 	if err != nil {

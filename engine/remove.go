@@ -30,7 +30,7 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 	}
 	defer h.Release()
 	return e.Sandboxes.Remove(ctx, h, func() error {
-		_, err := e.Supervise.SendHome(ctx, h.Record, supervise.Ask{Stop: true}) // a keeper that came in since
+		_, err := e.Supervise.RequestEnd(ctx, h.Record, supervise.Request{Stop: true}) // a keeper that came in since
 		return err
 	})
 }
@@ -38,7 +38,7 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 // removeUnread removes a sandbox whose record cannot be read. A collection then
 // finds its trees, because nothing owns them.
 func (e *Engine) removeUnread(ctx context.Context, name string) error {
-	if _, err := e.Supervise.SendHome(ctx, &catalog.Record{Name: name}, supervise.Ask{Stop: true}); err != nil {
+	if _, err := e.Supervise.RequestEnd(ctx, &catalog.Record{Name: name}, supervise.Request{Stop: true}); err != nil {
 		return err
 	}
 	if err := e.cat.Drop(name); err != nil {

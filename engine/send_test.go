@@ -97,7 +97,7 @@ func interrupted(t *testing.T, pair machines, powers treetest.Powers) {
 	if _, err := transfer.New(far.Engine).Forget(); err != nil { // what broke off before
 		t.Fatal(err)
 	}
-	if has, err := transfer.New(far.Engine).Have("fix"); err != nil || len(has) != 1 {
+	if has, err := transfer.New(far.Engine).Offers("fix"); err != nil || len(has) != 1 {
 		t.Errorf("the other side has %v, %v", has, err)
 	} else {
 		request.Have = has
@@ -147,13 +147,13 @@ func TestAnAttemptThatBreaksSoonerLeavesWhatCameBefore(t *testing.T) {
 		if _, err := p.receive(io.MultiReader(bytes.NewReader(way[:n]), failing{errBroken})); !errors.Is(err, errBroken) {
 			t.Errorf("broken after %d bytes: %v", n, err)
 		}
-		have, err := transfer.New(p.far.Engine).Have("fix")
+		have, err := transfer.New(p.far.Engine).Offers("fix")
 		if err != nil || len(have) != 1 || had != nil && !slices.Equal(have, had) {
 			t.Errorf("after %d bytes it has %v, %v, and had %v", n, have, err, had)
 		}
 		had = have
 		p.far.sound("after what broke off")
-		if strange, err := transfer.New(p.far.Engine).Strange(); err != nil || len(strange) > 0 {
+		if strange, err := transfer.New(p.far.Engine).Unknown(); err != nil || len(strange) > 0 {
 			t.Errorf("%v is strange, %v", strange, err)
 		}
 	}
@@ -259,7 +259,7 @@ func (p *pairing) goneOn(t *testing.T, req transfer.SendRequest, n int) transfer
 		if _, err := p.receive(r); !errors.Is(err, errBroken) {
 			t.Errorf("the way broke the %dth time: %v", i+1, err)
 		}
-		have, err := transfer.New(p.far.Engine).Have("fix")
+		have, err := transfer.New(p.far.Engine).Offers("fix")
 		if err != nil {
 			t.Fatal(err)
 		}

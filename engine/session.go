@@ -46,7 +46,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 		e.Sandboxes.End(intent)
 		return nil, err
 	}
-	real := hostfs.Searching()
+	real := hostfs.SearchSecrets()
 	if err := e.Sandboxes.Make(ctx, req, rec); err != nil {
 		err = errors.Join(err, begun.Close(), allowed.Close(context.WithoutCancel(ctx)))
 		e.Sandboxes.EndIfGone(intent, rec, err)
@@ -57,7 +57,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
-	e.Supervise.TellNotes(s.Supervisor)
+	e.Supervise.ReportNotes(s.Supervisor)
 	return s, nil
 }
 
@@ -140,7 +140,7 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	*s.Record = *h.Record
 	s.Engine.Sandboxes.End(s.Intent)
 	h.Release()
-	s.Engine.Baseline.KeepBase(ctx, s.Record)
+	s.Engine.Baseline.Record(ctx, s.Record)
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcil
 	if o.Stays && !o.DryRun {
 		err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record)
 		if err == nil {
-			err = s.Engine.Reconcile.Raise(ctx, s.Record, snapshot.Idle, o.Picks(s.Record))
+			err = s.Engine.Reconcile.Detach(ctx, s.Record, snapshot.Idle, o.Picks(s.Record))
 		}
 		if err != nil {
 			return reconcile.Applied{}, err
@@ -187,10 +187,10 @@ func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolat
 	if err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record); err != nil {
 		return st, err
 	}
-	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.Searching(), &command); err != nil {
+	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.SearchSecrets(), &command); err != nil {
 		return st, err
 	}
-	s.Engine.Supervise.TellNotes(s.Supervisor)
+	s.Engine.Supervise.ReportNotes(s.Supervisor)
 	st, err = s.Wait(ctx)
 	if err != nil {
 		err = errors.Join(err, s.End(context.WithoutCancel(ctx)))

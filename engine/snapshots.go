@@ -38,7 +38,7 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark,
 		}
 	}
 	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), Places: hostfs.PlacesAt(h.Record)}
-	defer func() { h.Release(); e.Baseline.KeepBase(ctx, h.Record) }()
+	defer func() { h.Release(); e.Baseline.Record(ctx, h.Record) }()
 	return m, e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	}
 	defer h.Release()
 	if err := e.Supervise.MustBeIdle(ctx, h, "rolling back"); err != nil {
-		return e.orLive(ctx, h.Record, mark, err)
+		return e.hintLive(ctx, h.Record, mark, err)
 	}
 	ids, err := sandbox.IdsAt(h.Record, mark)
 	if err != nil {
@@ -90,7 +90,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		if err := h.Save(); err != nil {
 			return err
 		}
-		return errors.Join(e.Reconcile.WentBack(ctx, h.Record), e.Sandboxes.RemoveForks(ctx, trees, old))
+		return errors.Join(e.Reconcile.NoteRollback(ctx, h.Record), e.Sandboxes.RemoveForks(ctx, trees, old))
 	})
 	h.Release()
 	if err != nil {
@@ -123,7 +123,7 @@ func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when
 	if err != nil {
 		return nil, err
 	}
-	defer e.Supervise.GiveBack(place) // nothing runs in it yet
+	defer e.Supervise.ReleaseSlot(place) // nothing runs in it yet
 	return e.fork(ctx, from, mark, name)
 }
 

@@ -23,7 +23,7 @@ import (
 // A talk is a command in a sandbox that answers each line with the next number, and
 // ends with status 7 at the end of its input.
 type talk struct {
-	supervise.Guest
+	supervise.Client
 	b   *bench
 	in  *os.File
 	out *bufio.Reader

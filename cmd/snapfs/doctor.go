@@ -127,7 +127,7 @@ func (a *app) examine(ctx context.Context, req hostfs.Request, dir string) (*exa
 		return nil, err
 	}
 	d := &examination{Workspace: req.Workspace, Trees: []treeFound{}, Unfinished: e.Reconcile.Unfinished()}
-	if d.Strange, err = transfer.New(e).Strange(); err != nil {
+	if d.Strange, err = transfer.New(e).Unknown(); err != nil {
 		return nil, err
 	}
 	for _, p := range probe.All(e.StateDir()) {

@@ -19,7 +19,7 @@ func newKeeper(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.Supervise.Keep(cmd.Context(), args[1])
+			return e.Supervise.Supervise(cmd.Context(), args[1])
 		},
 	}
 }

@@ -100,10 +100,10 @@ and what it makes: "snapfs promote --plan" with it promotes exactly this.`,
 
 // printPlan prints the steps by paths relative to the target, and a line that sums
 // up.
-func printPlan(w io.Writer, p *reconcile.CarryPlan) error {
+func printPlan(w io.Writer, p *reconcile.Plan) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, s := range p.Steps {
-		if s.Echo() {
+		if s.TimeOnly() {
 			continue
 		}
 		note := ""
@@ -146,7 +146,7 @@ func relativeTo(dir, path string) string {
 }
 
 // unfinished tells what of a plan is not carried, and what comes next.
-func (u *ui) unfinished(p *reconcile.CarryPlan) {
+func (u *ui) unfinished(p *reconcile.Plan) {
 	u.notCarried(p.Skipped, p.Elsewhere)
 	switch {
 	case len(p.Conflicts) > 0 && p.Conflicts[0].InSandbox:

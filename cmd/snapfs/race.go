@@ -97,7 +97,7 @@ if none has passed.`,
 }
 
 // request makes the engine's request of the command line.
-func (r *racer) request(cmd *cobra.Command, args []string) (race.RaceRequest, error) {
+func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error) {
 	given := cmd.Flags().Changed
 	var wrong string
 	switch {
@@ -121,13 +121,13 @@ func (r *racer) request(cmd *cobra.Command, args []string) (race.RaceRequest, er
 		wrong = "which command?"
 	}
 	if wrong != "" {
-		return race.RaceRequest{}, usageError{errors.New(wrong)}
+		return race.Request{}, usageError{errors.New(wrong)}
 	}
 	base, dir, err := r.flags.request(r.a)
 	if err != nil {
-		return race.RaceRequest{}, err
+		return race.Request{}, err
 	}
-	req := race.RaceRequest{Request: base, First: r.first, Lower: r.lower, Jobs: r.jobs, Timeout: r.timeout}
+	req := race.Request{Request: base, First: r.first, Lower: r.lower, Jobs: r.jobs, Timeout: r.timeout}
 	if req.Output, err = r.outputDir(); err != nil {
 		return req, err
 	}
@@ -188,7 +188,7 @@ func (r *racer) asks() bool {
 	return r.a.ui.interactive() && !r.keep && r.promote && !r.first && r.score == ""
 }
 
-func (r *racer) run(ctx context.Context, req race.RaceRequest) error {
+func (r *racer) run(ctx context.Context, req race.Request) error {
 	e, err := r.a.engine(ctx)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ type board struct {
 	stopped  sync.WaitGroup
 }
 
-func newBoard(u *ui, req race.RaceRequest, quiet bool) *board {
+func newBoard(u *ui, req race.Request, quiet bool) *board {
 	b := &board{ui: u, quiet: quiet || u.json, live: isTerminal(u.err) && !quiet && !u.json, stop: make(chan struct{})}
 	for i := range req.Attempts {
 		b.attempts = append(b.attempts, race.Attempt{Number: i + 1, State: race.Waiting})

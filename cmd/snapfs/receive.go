@@ -129,7 +129,7 @@ func (a *app) have(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	ids, err := transfer.New(e).Have(arg)
+	ids, err := transfer.New(e).Offers(arg)
 	return errors.Join(a.ui.result(ids, func(w io.Writer) error {
 		for _, id := range ids {
 			if _, err := fmt.Fprintln(w, id); err != nil {

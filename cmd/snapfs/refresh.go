@@ -71,7 +71,7 @@ func (u *ui) refreshed(r reconcile.Refreshed) {
 }
 
 // conflicts tells what is still to be resolved in a sandbox.
-func (u *ui) conflicts(name string, conflicts []reconcile.CarryConflict) {
+func (u *ui) conflicts(name string, conflicts []reconcile.Conflict) {
 	for _, c := range conflicts {
 		u.notice("conflict: " + c.Path + ": " + c.Why)
 	}

@@ -206,7 +206,7 @@ func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, e
 }
 
 // approves shows a person what a stage would do, and asks.
-func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.CarryPlan) bool {
+func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool {
 	if plan != nil {
 		if err := printPlan(a.ui.err, plan); err != nil {
 			return false

@@ -15,23 +15,23 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Common is what both sides of a merge started from: the base of a part of a
+// A MergeBase is what both sides of a merge started from: the base of a part of a
 // sandbox, but for what was carried since, which counts as the base of what came
 // after it.
-type Common struct {
+type MergeBase struct {
 	Root string // what paths are relative to
-	Kept *Kept
+	Kept *Baseline
 	// Live finds out what a live base held; nil where it is frozen, and frozen
 	// is its tree.
 	Live   *LiveBase
-	Frozen Looker
+	Frozen RootedReader
 }
 
-func (c *Common) Abs(path string) string { return filepath.Join(c.Root, path) }
+func (c *MergeBase) Abs(path string) string { return filepath.Join(c.Root, path) }
 
 // At says what the base has at a path, nil for nothing; or why that is not known.
 // fresh: it is not kept, and what a comparison with the real tree found holds.
-func (c *Common) At(path string) (n *diff.Node, fresh bool, why string, err error) {
+func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err error) {
 	if k, ok := c.Kept.Nodes[c.Abs(path)]; ok && (c.Live != nil || k.Carried) {
 		return k.Node, false, k.Unknown, nil
 	}
@@ -48,7 +48,7 @@ func (c *Common) At(path string) (n *diff.Node, fresh bool, why string, err erro
 
 // Open opens a regular file of the base: ErrNotFound where its bytes are not
 // there any more.
-func (c *Common) Open(path string) (*os.File, error) {
+func (c *MergeBase) Open(path string) (*os.File, error) {
 	if n, ok := c.Kept.Nodes[c.Abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Carried || c.Live != nil) {
 		if n.Data == "" && c.Live != nil && n.Node != nil {
 			return c.unmoved(path, n.Node)
@@ -69,7 +69,7 @@ func (c *Common) Open(path string) (*os.File, error) {
 }
 
 // unmoved opens a file whose bytes are not kept, as long as it is still there.
-func (c *Common) unmoved(path string, n *diff.Node) (*os.File, error) {
+func (c *MergeBase) unmoved(path string, n *diff.Node) (*os.File, error) {
 	f, err := c.Live.Real.Open(path)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (c *Common) unmoved(path string, n *diff.Node) (*os.File, error) {
 // Between says how one side differs from the base, nil for not at all. tree is
 // that side's; times of directories do not count, as they only repeat what
 // happened in them.
-func (c *Common) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
+func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
 	switch {
 	case base == nil && now == nil:
 		return nil, nil
@@ -132,7 +132,7 @@ func (c *Common) Between(path string, base, now *diff.Node, tree *os.File) (*dif
 
 // same reports whether a file has the bytes that the base has. Where those are
 // not there any more, it is taken to differ.
-func (c *Common) same(path string, base, now *diff.Node, tree *os.File) (bool, error) {
+func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool, error) {
 	if base.Size != now.Size {
 		return false, nil
 	}
@@ -144,7 +144,7 @@ func (c *Common) same(path string, base, now *diff.Node, tree *os.File) (bool, e
 		return false, err
 	}
 	defer f.Close()
-	l := Looker{Root: tree}
+	l := RootedReader{Root: tree}
 	g, err := l.Open(path)
 	if errors.Is(err, errs.ErrNotFound) {
 		return false, nil

@@ -31,7 +31,7 @@ const (
 )
 
 // encode is a kept list as it is written, in the order of paths.
-func (k *Kept) encode() []byte {
+func (k *Baseline) encode() []byte {
 	b := []byte(keptHead)
 	for _, path := range slices.Sorted(maps.Keys(k.Nodes)) {
 		b = strconv.AppendQuote(b, path)
@@ -46,7 +46,7 @@ func (k *Kept) encode() []byte {
 	return append(b, keptEnd...)
 }
 
-func (n *KeptNode) encode(b []byte) []byte {
+func (n *Entry) encode(b []byte) []byte {
 	flags, data := "", n.Data
 	if n.Carried {
 		flags = "c"
@@ -81,7 +81,7 @@ func (n *KeptNode) encode(b []byte) []byte {
 }
 
 // decode reads what encode wrote.
-func (k *Kept) decode(data []byte) error {
+func (k *Baseline) decode(data []byte) error {
 	body, ok := strings.CutPrefix(string(data), keptHead)
 	if !ok {
 		return errors.New("it is of a version that this snapfs does not know")
@@ -90,9 +90,9 @@ func (k *Kept) decode(data []byte) error {
 	if !ok {
 		return errors.New("its end is missing")
 	}
-	k.Nodes = make(map[string]KeptNode, bytes.Count(data, []byte{'\n'}))
+	k.Nodes = make(map[string]Entry, bytes.Count(data, []byte{'\n'}))
 	for body != "" {
-		l := &keptLine{}
+		l := &lineReader{}
 		l.rest, body, _ = strings.Cut(body, "\n")
 		path := l.quoted()
 		n := l.node()
@@ -115,14 +115,14 @@ func (k *Kept) decode(data []byte) error {
 	return nil
 }
 
-// A keptLine is what is left of a line.
-type keptLine struct {
+// A lineReader is what is left of a line.
+type lineReader struct {
 	rest string
 	bad  bool
 }
 
 // word is the next word, "" for a dash.
-func (l *keptLine) word() string {
+func (l *lineReader) word() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	var word string
 	if word, l.rest, _ = strings.Cut(l.rest, " "); word == "" {
@@ -134,7 +134,7 @@ func (l *keptLine) word() string {
 	return word
 }
 
-func (l *keptLine) quoted() string {
+func (l *lineReader) quoted() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	if after, ok := strings.CutPrefix(l.rest, "-"); ok {
 		l.rest = after
@@ -149,13 +149,13 @@ func (l *keptLine) quoted() string {
 	return text
 }
 
-func (l *keptLine) number(bits int) uint64 {
+func (l *lineReader) number(bits int) uint64 {
 	n, err := strconv.ParseUint(l.word(), 10, bits)
 	l.bad = l.bad || err != nil
 	return n
 }
 
-func (l *keptLine) time() time.Time {
+func (l *lineReader) time() time.Time {
 	sec, nsec, _ := strings.Cut(l.word(), ".")
 	s, err := strconv.ParseInt(sec, 10, 64)
 	n, err2 := strconv.ParseInt(nsec, 10, 64)
@@ -163,9 +163,9 @@ func (l *keptLine) time() time.Time {
 	return time.Unix(s, n)
 }
 
-func (l *keptLine) node() KeptNode {
+func (l *lineReader) node() Entry {
 	flags := l.word()
-	n := KeptNode{Carried: strings.Contains(flags, "c"), Made: strings.Contains(flags, "m"), Data: l.word(), Unknown: l.quoted()}
+	n := Entry{Carried: strings.Contains(flags, "c"), Made: strings.Contains(flags, "m"), Data: l.word(), Unknown: l.quoted()}
 	if l.rest = strings.TrimPrefix(l.rest, " "); l.rest == "-" {
 		return n
 	}

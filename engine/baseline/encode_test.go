@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-func someKept() map[string]KeptNode {
+func someKept() map[string]Entry {
 	when := time.Unix(-1_600_000_000, 123_456_789)
 	file := &diff.Node{
 		Mode: 0o644 | fs.ModeSetuid, UID: 1, GID: 1<<32 - 1, Size: 1 << 40, MTime: when, CTime: when.Add(time.Hour), Ino: 1<<64 - 1, NLink: 2,
@@ -20,18 +20,18 @@ func someKept() map[string]KeptNode {
 	}
 	link := &diff.Node{Mode: 0o777 | fs.ModeSymlink, Target: "to \"a\"\n\xfe -", MTime: when, CTime: when}
 	device := &diff.Node{Mode: fs.ModeDevice | 0o600, Rdev: 0x103, Target: "", MTime: time.Unix(1<<40, 0), CTime: when}
-	return map[string]KeptNode{
+	return map[string]Entry{
 		"/plain":                {Node: file, Data: strings.Repeat("ab", 32)},
 		"/with a \t\n\"\xff\\é": {Node: link, Unknown: "it is \"gone\"\nthere"},
 		"/-":                    {},
-		"/carried":              {Node: file, Carried: true, Made: true, Base: &KeptNode{Base: &KeptNode{Node: device}}},
+		"/carried":              {Node: file, Carried: true, Made: true, Base: &Entry{Base: &Entry{Node: device}}},
 		"/made":                 {Made: true, Node: device},
 	}
 }
 
 func TestWhatIsKeptOfABaseIsReadAsItWasWritten(t *testing.T) {
-	k := Kept{Nodes: someKept()}
-	var back Kept
+	k := Baseline{Nodes: someKept()}
+	var back Baseline
 	if err := back.decode(k.encode()); err != nil {
 		t.Fatal(err)
 	}
@@ -44,16 +44,16 @@ func TestWhatIsKeptOfABaseIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestWhatIsKeptOfABaseIsReadWholeOrNotAtAll(t *testing.T) {
-	k := Kept{Nodes: someKept()}
+	k := Baseline{Nodes: someKept()}
 	data := k.encode()
 	for n := range data {
-		var back Kept
+		var back Baseline
 		if back.decode(data[:n]) == nil {
 			t.Fatalf("%d bytes of %d are read as all", n, len(data))
 		}
 	}
 	for _, other := range []string{"snapfs kept 3\nend\n", keptHead + "\"/a\" - - -\n" + keptEnd, keptHead + "\"/a\" - - - 1 2\n" + keptEnd, keptHead + "\n" + keptEnd} {
-		var back Kept
+		var back Baseline
 		if back.decode([]byte(other)) == nil {
 			t.Errorf("%q is read", other)
 		}
@@ -69,23 +69,23 @@ func TestWhatWasKeptInTheFirstFormatIsRead(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, keptJSON), []byte(first), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k, err := readKept(dir)
+	k, err := readDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 11, 20, 10, 0, 0, 5e8, time.UTC)
-	want := map[string]KeptNode{
+	want := map[string]Entry{
 		"/text": {Node: &diff.Node{Mode: 0o644, GID: 5, Size: 3, MTime: at, CTime: at.Add(time.Second / 2), Ino: 7, NLink: 1}, Data: "abc"},
 		"/new":  {},
-		"/\xff": {Carried: true, Base: &KeptNode{Unknown: "why"}},
+		"/\xff": {Carried: true, Base: &Entry{Unknown: "why"}},
 	}
 	if d := cmp.Diff(want, k.Nodes); d != "" {
 		t.Error(d)
 	}
-	if err := os.WriteFile(filepath.Join(dir, keptFile), (&Kept{}).encode(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, keptFile), (&Baseline{}).encode(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if k, err = readKept(dir); err != nil || len(k.Nodes) != 0 {
+	if k, err = readDir(dir); err != nil || len(k.Nodes) != 0 {
 		t.Errorf("beside what is written now, the old one still counts: %v, %v", k, err)
 	}
 }

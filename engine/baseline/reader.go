@@ -14,15 +14,15 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Looker looks at places of one tree, following no symbolic link and never
+// A RootedReader looks at places of one tree, following no symbolic link and never
 // leaving it. It keeps the last directory open: paths mostly come in order.
-type Looker struct {
+type RootedReader struct {
 	Root *os.File
 	path string
 	last *os.File
 }
 
-func (l *Looker) Close() {
+func (l *RootedReader) Close() {
 	if l.last != nil {
 		l.last.Close()
 		l.last = nil
@@ -30,7 +30,7 @@ func (l *Looker) Close() {
 }
 
 // Dir opens a directory beneath the root; it stays open until the next call.
-func (l *Looker) Dir(path string) (*os.File, error) {
+func (l *RootedReader) Dir(path string) (*os.File, error) {
 	if path == "." {
 		return l.Root, nil
 	}
@@ -47,7 +47,7 @@ func (l *Looker) Dir(path string) (*os.File, error) {
 }
 
 // stat describes a path.
-func (l *Looker) stat(path string) (vfs.Stat, error) {
+func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	dir, err := l.Dir(filepath.Dir(path))
 	if err != nil {
 		return vfs.Stat{}, err
@@ -57,7 +57,7 @@ func (l *Looker) stat(path string) (vfs.Stat, error) {
 
 // Present describes a path but for what needs another look: a link's target and
 // the attributes. nil where nothing is there.
-func (l *Looker) Present(path string) (*diff.Node, error) {
+func (l *RootedReader) Present(path string) (*diff.Node, error) {
 	st, err := l.stat(path)
 	if err != nil {
 		return nil, Absence(err)
@@ -70,7 +70,7 @@ func (l *Looker) Present(path string) (*diff.Node, error) {
 }
 
 // Node describes a path as package diff does; nil where nothing is there.
-func (l *Looker) Node(path string) (*diff.Node, error) {
+func (l *RootedReader) Node(path string) (*diff.Node, error) {
 	n, err := l.Present(path)
 	if n == nil || err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (l *Looker) Node(path string) (*diff.Node, error) {
 
 // Open opens a regular file for reading; opening anything else has no effect on
 // it, and is ErrNotFound like a file that is not there.
-func (l *Looker) Open(path string) (*os.File, error) {
+func (l *RootedReader) Open(path string) (*os.File, error) {
 	fd, err := l.OpenFD(path)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (l *Looker) Open(path string) (*os.File, error) {
 }
 
 // OpenFD does as open, and answers with the bare descriptor.
-func (l *Looker) OpenFD(path string) (int, error) {
+func (l *RootedReader) OpenFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	fd, err := vfs.OpenBeneathFD(int(l.Root.Fd()), path, flags|vfs.ONoatime, 0)
 	if errors.Is(err, syscall.EPERM) {
@@ -125,7 +125,7 @@ func (l *Looker) OpenFD(path string) (int, error) {
 			syscall.Close(fd)
 		}
 	}
-	if nowhere(err) {
+	if isAbsence(err) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
@@ -134,13 +134,13 @@ func (l *Looker) OpenFD(path string) (int, error) {
 	return fd, nil
 }
 
-// nowhere: a path leads nowhere.
-func nowhere(err error) bool {
+// isAbsence: a path leads nowhere.
+func isAbsence(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, fs.ErrNotExist)
 }
 
 func Absence(err error) error {
-	if nowhere(err) {
+	if isAbsence(err) {
 		return nil
 	}
 	return err
@@ -157,7 +157,7 @@ func OpenRoot(dir string) (*os.File, error) {
 
 // A LiveBase finds out what a live base held, from the real tree as it is now.
 type LiveBase struct {
-	Real  Looker
+	Real  RootedReader
 	Taken time.Time
 	// Mine opens the sandbox's tree, when it is needed.
 	Mine func() (*os.File, error)
@@ -181,7 +181,7 @@ func (b *LiveBase) ours(path string, st *vfs.Stat) bool {
 // away when the sandbox made something there is what the sandbox began with, for
 // on a live base it saw that.
 func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
-	if why, err = b.lifted(filepath.Dir(path)); err != nil {
+	if why, err = b.copiedUp(filepath.Dir(path)); err != nil {
 		return nil, "", err
 	}
 	n, err = b.Real.Node(path)
@@ -204,7 +204,7 @@ func (b *LiveBase) wasNothing(path string) (why string, err error) {
 		if dir == "." {
 			up, err = vfs.Lstat(int(b.Real.Root.Fd()), "")
 		}
-		if nowhere(err) {
+		if isAbsence(err) {
 			path = dir // it was not there because its directory was not
 			continue
 		}
@@ -226,7 +226,7 @@ func (b *LiveBase) cameLater(path string, since time.Time) (why string, err erro
 	if err != nil {
 		return "", err
 	}
-	l := Looker{Root: tree}
+	l := RootedReader{Root: tree}
 	defer l.Close()
 	st, err := l.stat(path)
 	if err != nil {
@@ -238,21 +238,21 @@ func (b *LiveBase) cameLater(path string, since time.Time) (why string, err erro
 	return unsure, nil
 }
 
-// lifted says why what lies in a directory may be other than what the base had,
+// copiedUp says why what lies in a directory may be other than what the base had,
 // or "": the directory was made, or moved there, since.
-func (b *LiveBase) lifted(dir string) (why string, err error) {
+func (b *LiveBase) copiedUp(dir string) (why string, err error) {
 	if dir == "." {
 		return "", nil
 	}
 	if why, ok := b.lifts[dir]; ok {
 		return why, nil
 	}
-	if why, err = b.lifted(filepath.Dir(dir)); err != nil {
+	if why, err = b.copiedUp(filepath.Dir(dir)); err != nil {
 		return "", err
 	}
 	st, err := b.Real.stat(dir)
 	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(b.Taken) }; {
-	case why != "" || nowhere(err):
+	case why != "" || isAbsence(err):
 	case err != nil:
 		return "", err
 	case b.ours(dir, &st):

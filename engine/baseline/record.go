@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// KeepBase keeps what the live bases of a sandbox held at the places that it has
+// Record keeps what the live bases of a sandbox held at the places that it has
 // changed, as far as that can still be told. It is called whenever snapfs looks
 // at a sandbox anyway, and by nothing that somebody waits for before a command.
 // What cannot be kept is a conflict later, if it comes to that: so nothing here
@@ -31,17 +31,17 @@ import (
 //
 // Cost: reading what the sandbox's own layers hold; for each place that is new
 // there a statx of the real one, and a copy of its bytes where it is a small text.
-func (bl *Recorder) KeepBase(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Touch {
-	looked, err := bl.TryToKeepBase(ctx, rec)
+func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Touch {
+	looked, err := bl.TryRecord(ctx, rec)
 	if err != nil && !errors.Is(err, errs.ErrInterrupted) {
 		bl.notice("what " + rec.Name + " began with is not kept: " + err.Error())
 	}
 	return looked
 }
 
-// TryToKeepBase is keepBase for who can still turn back. Trees that have just gone
+// TryRecord is keepBase for who can still turn back. Trees that have just gone
 // are left out.
-func (bl *Recorder) TryToKeepBase(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Touch, error) {
+func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Touch, error) {
 	looked := map[string][]snapshot.Touch{}
 	if rec.Ephemeral || rec.State != catalog.Ready {
 		return looked, nil
@@ -52,7 +52,7 @@ func (bl *Recorder) TryToKeepBase(ctx context.Context, rec *catalog.Record) (map
 		if t.Frozen || hostfs.Vanished(*t, rec.Workspace) {
 			continue
 		}
-		touches, err := bl.keepTree(ctx, rec, t)
+		touches, err := bl.recordTree(ctx, rec, t)
 		if err == nil {
 			looked[t.Path] = touches
 		}
@@ -63,7 +63,7 @@ func (bl *Recorder) TryToKeepBase(ctx context.Context, rec *catalog.Record) (map
 	return looked, errors.Join(failures...)
 }
 
-func (bl *Recorder) keepTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Touch, err error) {
+func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Touch, err error) {
 	b, err := bl.host.BackendOf(ctx, *t)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (bl *Recorder) keepTree(ctx context.Context, rec *catalog.Record, t *catalo
 	if !ok {
 		return nil, errs.ErrNotFound // it keeps nothing, and cannot tell
 	}
-	had, err := bl.ReadKept(rec)
+	had, err := bl.Read(rec)
 	if err != nil {
 		return nil, err
 	}
@@ -91,17 +91,17 @@ func (bl *Recorder) keepTree(ctx context.Context, rec *catalog.Record, t *catalo
 	if len(fresh) == 0 {
 		return touches, nil
 	}
-	return touches, bl.UpdateKept(ctx, rec, func(k *Kept) error {
+	return touches, bl.Update(ctx, rec, func(k *Baseline) error {
 		known, err := bl.Stamps(rec.Name) // of all that was applied, since nobody applies meanwhile
 		if err != nil {
 			return err
 		}
-		return keepTouches(ctx, k, t, b, fresh, known.In(t.Path))
+		return recordTouches(ctx, k, t, b, fresh, known.In(t.Path))
 	})
 }
 
-// keepTouches looks at places that are not kept yet.
-func keepTouches(ctx context.Context, k *Kept, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Touch, known map[string]promote.Stamp) error {
+// recordTouches looks at places that are not kept yet.
+func recordTouches(ctx context.Context, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Touch, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
 		return err
@@ -113,10 +113,10 @@ func keepTouches(ctx context.Context, k *Kept, t *catalog.Tree, b snapshot.Backe
 	if err != nil {
 		return err
 	}
-	keeper := keeper{
+	keeper := pathRecorder{
 		k: k, tree: t.Path, originals: originals,
 		// Taken is by the clock that files are stamped with: no margin is needed.
-		base: LiveBase{Real: Looker{Root: root}, Taken: t.Taken, Mine: view.open, Known: known},
+		base: LiveBase{Real: RootedReader{Root: root}, Taken: t.Taken, Mine: view.open, Known: known},
 	}
 	defer keeper.base.Real.Close()
 	for _, touch := range touches {
@@ -164,9 +164,9 @@ func (v *forkView) close() {
 	}
 }
 
-// A keeper of bases looks at one tree.
-type keeper struct {
-	k    *Kept
+// A pathRecorder of bases looks at one tree.
+type pathRecorder struct {
+	k    *Baseline
 	tree string
 	base LiveBase
 	// originals are what the backend has kept, by path.
@@ -194,7 +194,7 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 
 // one keeps what the base had at a path, and beneath it where that was a directory
 // that the sandbox does not have any more.
-func (k *keeper) one(path string) error {
+func (k *pathRecorder) one(path string) error {
 	abs := filepath.Join(k.tree, path)
 	if _, kept := k.k.Nodes[abs]; kept || k.k.Absent(abs) || k.k.full() {
 		return nil
@@ -209,7 +209,7 @@ func (k *keeper) one(path string) error {
 	if o, ok := k.originals[path]; ok && why != "" && o.CTime.Before(k.base.Taken) {
 		return k.original(abs, &o)
 	}
-	node := KeptNode{Node: n, Unknown: why} // what is not known now will not be known later
+	node := Entry{Node: n, Unknown: why} // what is not known now will not be known later
 	if n != nil && n.Mode.IsRegular() && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
 		if node.Data, err = k.text(path, n); err != nil {
 			return err
@@ -223,11 +223,11 @@ func (k *keeper) one(path string) error {
 }
 
 // original keeps a file that the real tree does not have any more as it was.
-func (k *keeper) original(abs string, o *snapshot.Original) error {
+func (k *pathRecorder) original(abs string, o *snapshot.Original) error {
 	n := &diff.Node{
 		Mode: o.Mode, UID: o.UID, GID: o.GID, Size: o.Size, MTime: o.MTime, CTime: o.CTime, Xattrs: o.Xattrs, NLink: 1,
 	}
-	node := KeptNode{Node: n}
+	node := Entry{Node: n}
 	if o.Content != "" && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
 		f, err := os.Open(o.Content)
 		if err != nil {
@@ -247,15 +247,15 @@ func (k *keeper) original(abs string, o *snapshot.Original) error {
 
 // beneath keeps what lies in a directory that the sandbox has deleted, or put
 // something else in the place of. What it has there still is touched by itself.
-func (k *keeper) beneath(path string) error {
+func (k *pathRecorder) beneath(path string) error {
 	tree, err := k.base.Mine()
 	if err != nil {
 		return err
 	}
-	l := Looker{Root: tree}
+	l := RootedReader{Root: tree}
 	defer l.Close()
 	st, err := l.stat(path)
-	if err == nil && st.IsDir() || err != nil && !nowhere(err) {
+	if err == nil && st.IsDir() || err != nil && !isAbsence(err) {
 		return err
 	}
 	dir, err := k.base.Real.Dir(path)
@@ -277,7 +277,7 @@ func (k *keeper) beneath(path string) error {
 
 // text keeps the bytes of a text, and answers with the name of the file that has
 // them, or "" where it is none, cannot be read, or was just changed.
-func (k *keeper) text(path string, n *diff.Node) (string, error) {
+func (k *pathRecorder) text(path string, n *diff.Node) (string, error) {
 	f, err := k.base.Real.Open(path)
 	if err != nil {
 		return "", nil // gone, or not this user's to read
@@ -299,7 +299,7 @@ func (k *keeper) text(path string, n *diff.Node) (string, error) {
 
 // Store keeps bytes under their hash. same is a file with them to share blocks
 // with, or nil.
-func (k *Kept) Store(data []byte, same *os.File) (string, error) {
+func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	sum := sha256.Sum256(data)
 	name := hex.EncodeToString(sum[:])
 	path := filepath.Join(k.Dir, name)

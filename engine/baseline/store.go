@@ -36,15 +36,15 @@ import (
 // N is the record's Refreshed while the sandbox has that base. Nothing of it
 // vouches for itself after a crash but by being whole: bytes are renamed into
 // place before the list that names them.
-type Kept struct {
+type Baseline struct {
 	Dir     string
-	Nodes   map[string]KeptNode
+	Nodes   map[string]Entry
 	bytes   int64 // of all data
 	Changed bool
 }
 
-// A KeptNode is what a base has at a path.
-type KeptNode struct {
+// An Entry is what a base has at a path.
+type Entry struct {
 	// Node is nil for nothing.
 	Node *diff.Node
 	// Data is the name of the file with its bytes, or "".
@@ -54,7 +54,7 @@ type KeptNode struct {
 	// kept lies beneath it.
 	Carried, Made bool
 	// Base is what was kept here before it was Carried, or nil.
-	Base *KeptNode
+	Base *Entry
 	// Unknown says why it is not known what the base has, and never will be; Node
 	// is what was there instead then. "" where it is known.
 	Unknown string
@@ -74,13 +74,13 @@ func (bl *Recorder) BaseDir(name string, refreshed int) string {
 	return filepath.Join(bl.cat.Path(name), "bases", strconv.Itoa(refreshed))
 }
 
-// ReadKept reads what is kept of the base that a sandbox has now.
-func (bl *Recorder) ReadKept(rec *catalog.Record) (*Kept, error) {
-	return readKept(bl.BaseDir(rec.Name, rec.Refreshed))
+// Read reads what is kept of the base that a sandbox has now.
+func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
+	return readDir(bl.BaseDir(rec.Name, rec.Refreshed))
 }
 
-func readKept(dir string) (*Kept, error) {
-	k := &Kept{Dir: dir, Nodes: map[string]KeptNode{}}
+func readDir(dir string) (*Baseline, error) {
+	k := &Baseline{Dir: dir, Nodes: map[string]Entry{}}
 	data, err := os.ReadFile(filepath.Join(dir, keptFile))
 	read := k.decode
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,13 +99,13 @@ func readKept(dir string) (*Kept, error) {
 	return k, nil
 }
 
-func (k *Kept) decodeJSON(data []byte) error {
-	var list keptList
+func (k *Baseline) decodeJSON(data []byte) error {
+	var list jsonBaseline
 	if err := json.Unmarshal(data, &list); err != nil {
 		return err
 	}
 	for path, n := range list.Nodes {
-		k.Nodes[Unsafely(path)] = n.Kept()
+		k.Nodes[UnescapePath(path)] = n.Entry()
 		for e := &n; e != nil; e = e.Base {
 			if e.Data != "" && e.Node != nil {
 				k.bytes += e.Node.Size
@@ -115,15 +115,15 @@ func (k *Kept) decodeJSON(data []byte) error {
 	return nil
 }
 
-// UpdateKept changes what is kept of a sandbox's base, while nobody else does.
-func (bl *Recorder) UpdateKept(ctx context.Context, rec *catalog.Record, change func(k *Kept) error) error {
+// Update changes what is kept of a sandbox's base, while nobody else does.
+func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func(k *Baseline) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
-	lock, err := bl.lockKept(rec)
+	lock, err := bl.lock(rec)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	k, err := readKept(dir)
+	k, err := readDir(dir)
 	if err == nil {
 		err = change(k)
 	}
@@ -133,16 +133,16 @@ func (bl *Recorder) UpdateKept(ctx context.Context, rec *catalog.Record, change 
 	if err := fault.Point(ctx, "write what is kept of a base"); err != nil {
 		return &errs.Error{Op: "keeping a base", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
-	return bl.saveKept(rec.Name, rec.Refreshed, k)
+	return bl.save(rec.Name, rec.Refreshed, k)
 }
 
-// WhileNobodyKeeps does what changes the real tree for a sandbox, and remembers what it has left there: who looked
+// WithLock does what changes the real tree for a sandbox, and remembers what it has left there: who looked
 // for what the base held in between would take that for somebody else's. rec may be nil, of one that is gone.
-func (bl *Recorder) WhileNobodyKeeps(rec *catalog.Record, do func() error) error {
+func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	if rec == nil || rec.Ephemeral {
 		return do()
 	}
-	lock, err := bl.lockKept(rec)
+	lock, err := bl.lock(rec)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (bl *Recorder) WhileNobodyKeeps(rec *catalog.Record, do func() error) error
 	return do()
 }
 
-// lockKept waits for who else changes what is kept of a sandbox's base.
-func (bl *Recorder) lockKept(rec *catalog.Record) (*os.File, error) {
+// lock waits for who else changes what is kept of a sandbox's base.
+func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	for _, d := range []string{filepath.Dir(dir), dir} { // not the sandbox's own, which may be gone
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -174,7 +174,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func (bl *Recorder) saveKept(name string, refreshed int, k *Kept) error {
+func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	rel, err := filepath.Rel(bl.cat.Path(name), bl.BaseDir(name, refreshed))
 	if err != nil {
 		return err
@@ -183,10 +183,10 @@ func (bl *Recorder) saveKept(name string, refreshed int, k *Kept) error {
 }
 
 // Set says what the base has at a path.
-func (k *Kept) Set(path string, n KeptNode) { k.Nodes[path], k.Changed = n, true }
+func (k *Baseline) Set(path string, n Entry) { k.Nodes[path], k.Changed = n, true }
 
-// Uncarry goes back to what the base had where something was carried.
-func (k *Kept) Uncarry(path string) {
+// UndoPromotion goes back to what the base had where something was carried.
+func (k *Baseline) UndoPromotion(path string) {
 	n, ok := k.Nodes[path]
 	if !ok || !n.Carried {
 		return
@@ -200,7 +200,7 @@ func (k *Kept) Uncarry(path string) {
 }
 
 // open opens the bytes of what is kept of a path: ErrNotFound where there are none.
-func (k *Kept) open(path string, n KeptNode) (*os.File, error) {
+func (k *Baseline) open(path string, n Entry) (*os.File, error) {
 	if n.Data == "" {
 		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.ErrNotFound, Err: errors.New("what the base held is not kept")}
 	}
@@ -212,11 +212,11 @@ func (k *Kept) open(path string, n KeptNode) (*os.File, error) {
 }
 
 // full: nothing more is kept.
-func (k *Kept) full() bool { return len(k.Nodes) >= keptNodes }
+func (k *Baseline) full() bool { return len(k.Nodes) >= keptNodes }
 
 // Absent reports whether it is kept that the base has nothing at a path that is
 // not kept itself: a directory above it was not there, or is kept with all in it.
-func (k *Kept) Absent(path string) bool {
+func (k *Baseline) Absent(path string) bool {
 	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 		if n, ok := k.Nodes[dir]; ok {
 			return n.Unknown == "" && (n.Node == nil || !n.Node.Mode.IsDir() || n.Made)
@@ -247,40 +247,40 @@ func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	return nil
 }
 
-// A keptList is the format 1, which is not written any more. Its entries are, in
+// A jsonBaseline is the format 1, which is not written any more. Its entries are, in
 // the note of what a promotion carried.
-type keptList struct {
-	Nodes map[string]KeptEntry `json:"nodes"`
+type jsonBaseline struct {
+	Nodes map[string]JSONEntry `json:"nodes"`
 }
 
-type KeptEntry struct {
-	Node    *keptStat  `json:"node"`
+type JSONEntry struct {
+	Node    *jsonStat  `json:"node"`
 	Data    string     `json:"data,omitempty"`
 	Carried bool       `json:"carried,omitempty"`
 	Made    bool       `json:"made,omitempty"`
-	Base    *KeptEntry `json:"base,omitempty"`
+	Base    *JSONEntry `json:"base,omitempty"`
 	Unknown string     `json:"unknown,omitempty"`
 }
 
-func KeptEntryOf(n KeptNode) KeptEntry {
-	e := KeptEntry{Node: keptStatOf(n.Node), Data: n.Data, Carried: n.Carried, Made: n.Made, Unknown: n.Unknown}
+func JSONEntryOf(n Entry) JSONEntry {
+	e := JSONEntry{Node: jsonStatOf(n.Node), Data: n.Data, Carried: n.Carried, Made: n.Made, Unknown: n.Unknown}
 	if n.Base != nil {
-		base := KeptEntryOf(*n.Base)
+		base := JSONEntryOf(*n.Base)
 		e.Base = &base
 	}
 	return e
 }
 
-func (k KeptEntry) Kept() KeptNode {
-	n := KeptNode{Node: k.node(), Data: k.Data, Carried: k.Carried, Made: k.Made, Unknown: k.Unknown}
+func (k JSONEntry) Entry() Entry {
+	n := Entry{Node: k.node(), Data: k.Data, Carried: k.Carried, Made: k.Made, Unknown: k.Unknown}
 	if k.Base != nil {
-		base := k.Base.Kept()
+		base := k.Base.Entry()
 		n.Base = &base
 	}
 	return n
 }
 
-type keptStat struct {
+type jsonStat struct {
 	Mode   fs.FileMode       `json:"mode"`
 	UID    uint32            `json:"uid"`
 	GID    uint32            `json:"gid"`
@@ -294,48 +294,48 @@ type keptStat struct {
 	NLink  uint32            `json:"nlink"`
 }
 
-func keptStatOf(n *diff.Node) *keptStat {
+func jsonStatOf(n *diff.Node) *jsonStat {
 	if n == nil {
 		return nil
 	}
-	s := &keptStat{n.Mode, n.UID, n.GID, n.Size, n.MTime, n.CTime, Safely(n.Target), n.Rdev, nil, n.Ino, n.NLink}
+	s := &jsonStat{n.Mode, n.UID, n.GID, n.Size, n.MTime, n.CTime, EscapePath(n.Target), n.Rdev, nil, n.Ino, n.NLink}
 	for name, value := range n.Xattrs {
 		if s.Xattrs == nil {
 			s.Xattrs = map[string]string{}
 		}
-		s.Xattrs[Safely(name)] = Safely(value)
+		s.Xattrs[EscapePath(name)] = EscapePath(value)
 	}
 	return s
 }
 
-func (k KeptEntry) node() *diff.Node {
+func (k JSONEntry) node() *diff.Node {
 	s := k.Node
 	if s == nil {
 		return nil
 	}
 	n := &diff.Node{
 		Mode: s.Mode, UID: s.UID, GID: s.GID, Size: s.Size, MTime: s.MTime, CTime: s.CTime,
-		Target: Unsafely(s.Target), Rdev: s.Rdev, Ino: s.Ino, NLink: s.NLink,
+		Target: UnescapePath(s.Target), Rdev: s.Rdev, Ino: s.Ino, NLink: s.NLink,
 	}
 	for name, value := range maps.All(s.Xattrs) {
 		if n.Xattrs == nil {
 			n.Xattrs = map[string]string{}
 		}
-		n.Xattrs[Unsafely(name)] = Unsafely(value)
+		n.Xattrs[UnescapePath(name)] = UnescapePath(value)
 	}
 	return n
 }
 
-// Safely makes a string of any bytes one that JSON keeps: what is not UTF-8 is
+// EscapePath makes a string of any bytes one that JSON keeps: what is not UTF-8 is
 // written in base 64, led by a NUL, which leads nothing else.
-func Safely(s string) string {
+func EscapePath(s string) string {
 	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
 		return s
 	}
 	return "\x00" + base64.StdEncoding.EncodeToString([]byte(s))
 }
 
-func Unsafely(s string) string {
+func UnescapePath(s string) string {
 	if code, ok := strings.CutPrefix(s, "\x00"); ok {
 		if b, err := base64.StdEncoding.DecodeString(code); err == nil {
 			return string(b)
@@ -344,17 +344,17 @@ func Unsafely(s string) string {
 	return s
 }
 
-// UncarryAll goes back to the base as it was before anything was promoted.
-func (k *Kept) UncarryAll() {
+// UndoPromotions goes back to the base as it was before anything was promoted.
+func (k *Baseline) UndoPromotions() {
 	for path := range k.Nodes {
-		k.Uncarry(path)
+		k.UndoPromotion(path)
 	}
 	k.Changed = false // on disk it stays
 }
 
-// Carry makes what the sandbox has at a path the base of what it changes there.
-func (k *Kept) Carry(abs string, c *diff.Change, mine *Looker) error {
-	n := KeptNode{Node: c.New, Carried: true, Made: c.Kind == diff.Added && c.New.Mode.IsDir()}
+// Promote makes what the sandbox has at a path the base of what it changes there.
+func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error {
+	n := Entry{Node: c.New, Carried: true, Made: c.Kind == diff.Added && c.New.Mode.IsDir()}
 	if before, had := k.Nodes[abs]; had {
 		n.Base = &before
 		if before.Carried {
@@ -363,7 +363,7 @@ func (k *Kept) Carry(abs string, c *diff.Change, mine *Looker) error {
 	}
 	if c.New != nil && c.New.Mode.IsRegular() && c.New.Size <= keptText && k.bytes+c.New.Size <= keptBytes {
 		var err error
-		if n.Data, err = k.keepText(mine, c.Path); err != nil {
+		if n.Data, err = k.storeText(mine, c.Path); err != nil {
 			return err
 		}
 	}
@@ -371,7 +371,7 @@ func (k *Kept) Carry(abs string, c *diff.Change, mine *Looker) error {
 	return nil
 }
 
-func (k *Kept) keepText(l *Looker, path string) (string, error) {
+func (k *Baseline) storeText(l *RootedReader, path string) (string, error) {
 	f, err := l.Open(path)
 	if err != nil {
 		return "", nil // its bytes are not kept

@@ -17,12 +17,12 @@ import (
 // changes there from then on. Other targets have seen nothing of that: for them
 // the base is what it was, and what was promoted is a change like any other.
 
-// WithCarried adds to the changes of a sandbox's workspace what a live base does
+// AddPromoted adds to the changes of a sandbox's workspace what a live base does
 // not show any more, because the real tree has got it from the sandbox: what is
 // noted as carried, and, of the paths in also, what a command was killed before it
 // could note.
-func (cm *Comparer) WithCarried(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
-	k, err := cm.baseline.ReadKept(rec)
+func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
+	k, err := cm.baseline.Read(rec)
 	if err != nil {
 		return err
 	}
@@ -51,9 +51,9 @@ func (cm *Comparer) WithCarried(ctx context.Context, rec *catalog.Record, change
 		}
 		changes.Parts = append([]Part{p}, changes.Parts...)
 	}
-	k.UncarryAll()
+	k.UndoPromotions()
 	p := &changes.Parts[0]
-	mine := baseline.Looker{Root: p.New}
+	mine := baseline.RootedReader{Root: p.New}
 	defer mine.Close()
 	for path := range paths {
 		now, err := mine.Node(path)
@@ -61,7 +61,7 @@ func (cm *Comparer) WithCarried(ctx context.Context, rec *catalog.Record, change
 			return hostfs.LookError(filepath.Join(p.Root, path), err)
 		}
 		was, known := k.Nodes[filepath.Join(p.Root, path)]
-		if c, ok := carriedChange(path, was.Node, now, known); ok {
+		if c, ok := promotedChange(path, was.Node, now, known); ok {
 			p.Changes = append(p.Changes, c)
 		}
 	}
@@ -69,9 +69,9 @@ func (cm *Comparer) WithCarried(ctx context.Context, rec *catalog.Record, change
 	return nil
 }
 
-// carriedChange says how a path differs from its base, where that is known. What of
+// promotedChange says how a path differs from its base, where that is known. What of
 // a file does, and what an unknown base means, is found out by who merges it.
-func carriedChange(path string, was, now *diff.Node, known bool) (diff.Change, bool) {
+func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, bool) {
 	c := diff.Change{Path: path, Kind: diff.Modified, What: diff.Content, Old: was, New: now}
 	switch {
 	case now == nil && (was != nil || !known):

@@ -80,10 +80,10 @@ func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, 
 	if err != nil {
 		return nil, err
 	}
-	cm.sandboxes.TellHomeless("comparing", rec)
+	cm.sandboxes.ReportMissingWorkspace("comparing", rec)
 	c, err := cm.changesBetween(ctx, rec, from, to)
 	if err == nil {
-		cm.baseline.KeepBase(ctx, rec)
+		cm.baseline.Record(ctx, rec)
 	}
 	return c, err
 }
@@ -166,7 +166,7 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	if err != nil {
 		return nil, err
 	}
-	parts, err := cm.lookIn(rec.Workspace, p.Tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
+	parts, err := cm.compareIn(rec.Workspace, p.Tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
 		dirs, err := at.open(ctx, state{b: b, view: left}, state{b: b, view: right})
 		if err != nil {
 			return Part{}, err

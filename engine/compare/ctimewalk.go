@@ -17,9 +17,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// laterThan lists what of a real tree, at and beneath a path relative to it, was
+// changesSince lists what of a real tree, at and beneath a path relative to it, was
 // changed when its live base was taken, or later.
-func laterThan(ctx context.Context, t catalog.Tree, beneath string, skip func(string) bool) ([]diff.Change, error) {
+func changesSince(ctx context.Context, t catalog.Tree, beneath string, skip func(string) bool) ([]diff.Change, error) {
 	places, err := changedSince(ctx, filepath.Join(t.Path, beneath), t.Taken, func(path string) bool {
 		return skip(filepath.Join(beneath, path))
 	})
@@ -33,8 +33,8 @@ func laterThan(ctx context.Context, t catalog.Tree, beneath string, skip func(st
 	return changes, nil
 }
 
-// A latePlace is a place that was changed at or after an instant.
-type latePlace struct {
+// A changedPath is a place that was changed at or after an instant.
+type changedPath struct {
 	path string // relative to where the walk began, "." for that itself
 	st   vfs.Stat
 }
@@ -44,8 +44,8 @@ type latePlace struct {
 // not look at he has not changed, and it is left out. Cost: a statx of each name,
 // by lateThreads threads.
 // Errors: errs.ErrNotFound, ErrInterrupted.
-func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]latePlace, error) {
-	return lookForLate(ctx, dir, since, skip, lateThreads)
+func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]changedPath, error) {
+	return walkSince(ctx, dir, since, skip, lateThreads)
 }
 
 // lateThreads is how many threads walk. On two processors that others used too,
@@ -53,8 +53,8 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 // four 0.66 (BenchmarkWalkBesideFind).
 const lateThreads = 4
 
-func lookForLate(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]latePlace, error) {
-	fail := func(err error) ([]latePlace, error) {
+func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
+	fail := func(err error) ([]changedPath, error) {
 		return nil, &errs.Error{Op: "looking for what has changed in", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	root, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
@@ -66,29 +66,29 @@ func lookForLate(ctx context.Context, dir string, since time.Time, skip func(str
 	if err != nil {
 		return fail(err)
 	}
-	w := lateWalk{
+	w := ctimeWalk{
 		ctx: ctx, root: int(root.Fd()), top: top, skip: skip, dirs: []string{"."},
 		since: vfs.Timestamp{Sec: since.Unix(), Nsec: uint32(since.Nanosecond())}, busy: threads,
 	}
 	w.wake = sync.NewCond(&w.mu)
-	workers := make([]lateWorker, threads)
+	workers := make([]ctimeWorker, threads)
 	var wait sync.WaitGroup
 	for i := range workers {
-		workers[i].lateWalk = &w
+		workers[i].ctimeWalk = &w
 		wait.Go(workers[i].run)
 	}
 	wait.Wait()
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
-	var found []latePlace
+	var found []changedPath
 	if !w.since.After(top.CTime) {
-		found = append(found, latePlace{".", top})
+		found = append(found, changedPath{".", top})
 	}
 	for i := range workers {
 		found = append(found, workers[i].found...)
 	}
-	slices.SortFunc(found, func(a, b latePlace) int {
+	slices.SortFunc(found, func(a, b changedPath) int {
 		switch {
 		case diff.Less(a.path, b.path):
 			return -1
@@ -100,8 +100,8 @@ func lookForLate(ctx context.Context, dir string, since time.Time, skip func(str
 	return found, nil
 }
 
-// A lateWalk is one walk, shared by its workers.
-type lateWalk struct {
+// A ctimeWalk is one walk, shared by its workers.
+type ctimeWalk struct {
 	ctx   context.Context
 	root  int
 	top   vfs.Stat
@@ -116,12 +116,12 @@ type lateWalk struct {
 	idle atomic.Int32
 }
 
-type lateWorker struct {
-	*lateWalk
-	found []latePlace
+type ctimeWorker struct {
+	*ctimeWalk
+	found []changedPath
 }
 
-func (w *lateWorker) run() {
+func (w *ctimeWorker) run() {
 	for {
 		path, ok := w.next()
 		if !ok {
@@ -137,7 +137,7 @@ func (w *lateWorker) run() {
 }
 
 // next waits for a directory. There is none any more when every worker waits.
-func (w *lateWalk) next() (string, bool) {
+func (w *ctimeWalk) next() (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy--
@@ -158,7 +158,7 @@ func (w *lateWalk) next() (string, bool) {
 }
 
 // share leaves a directory to whoever waits for one.
-func (w *lateWalk) share(path string) {
+func (w *ctimeWalk) share(path string) {
 	w.mu.Lock()
 	w.dirs = append(w.dirs, path)
 	w.mu.Unlock()
@@ -169,7 +169,7 @@ func (w *lateWalk) share(path string) {
 const deepest = 100
 
 // walk looks at what lies in a directory, and goes into those in it.
-func (w *lateWorker) walk(dir *os.File, path string, depth int) {
+func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	var sub []string
 	// A directory that cannot be read to its end is one that goes away.
 	_ = vfs.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
@@ -186,7 +186,7 @@ func (w *lateWorker) walk(dir *os.File, path string, depth int) {
 			return nil
 		}
 		if late {
-			w.found = append(w.found, latePlace{at, st})
+			w.found = append(w.found, changedPath{at, st})
 		}
 		if st.IsDir() {
 			sub = append(sub, at)

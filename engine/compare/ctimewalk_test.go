@@ -46,7 +46,7 @@ func nothing(string) bool { return false }
 
 func late(t testing.TB, tree string, since time.Time, skip func(string) bool, threads int) []string {
 	t.Helper()
-	found, err := lookForLate(t.Context(), tree, since, skip, threads)
+	found, err := walkSince(t.Context(), tree, since, skip, threads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTheWalkEndsWithItsContext(t *testing.T) {
 	tree, _ := forest(t, 3000)
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
-	found, err := lookForLate(ctx, tree, time.Time{}, func(string) bool {
+	found, err := walkSince(ctx, tree, time.Time{}, func(string) bool {
 		if n++; n == 100 {
 			cancel()
 		}
@@ -127,7 +127,7 @@ func TestTheWalkEndsWithItsContext(t *testing.T) {
 	if err == nil || len(found) > 0 || n > 300 {
 		t.Errorf("%d places looked at, %d found, %v", n, len(found), err)
 	}
-	if _, err := lookForLate(t.Context(), tree+"/none", time.Time{}, nothing, 2); !errors.Is(err, errs.ErrNotFound) {
+	if _, err := walkSince(t.Context(), tree+"/none", time.Time{}, nothing, 2); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("a walk of nothing: %v", err)
 	}
 }

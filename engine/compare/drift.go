@@ -82,7 +82,7 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 		return DriftReport{}, err
 	}
 	r, err := cm.DriftOfRecord(ctx, rec)
-	if why := sandbox.Homeless("looking for drift", rec); err != nil && why != nil {
+	if why := sandbox.WorkspaceMissing("looking for drift", rec); err != nil && why != nil {
 		return r, why
 	}
 	return r, err
@@ -141,7 +141,7 @@ func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (Dri
 // paths, each with its tree. Who cannot be asked has shown none: what is drift is found without him.
 func (cm *Comparer) Noticed(ctx context.Context, rec *catalog.Record) map[string]catalog.Tree {
 	all := map[string]catalog.Tree{}
-	for _, n := range cm.NoticersOf(ctx, rec) {
+	for _, n := range cm.DriftDetectorsOf(ctx, rec) {
 		paths, err := n.Noticed(ctx, n.tree.Fork)
 		if err != nil {
 			continue
@@ -153,16 +153,16 @@ func (cm *Comparer) Noticed(ctx context.Context, rec *catalog.Record) map[string
 	return all
 }
 
-type noticer struct {
+type driftNotice struct {
 	snapshot.Noticer
 	tree catalog.Tree
 }
 
-func (cm *Comparer) NoticersOf(ctx context.Context, rec *catalog.Record) (all []noticer) {
+func (cm *Comparer) DriftDetectorsOf(ctx context.Context, rec *catalog.Record) (all []driftNotice) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
 			if n, ok := b.(snapshot.Noticer); ok {
-				all = append(all, noticer{n, t})
+				all = append(all, driftNotice{n, t})
 			}
 		}
 	}
@@ -360,7 +360,7 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 		return nil, false, fmt.Errorf("comparing %s: it does not lie in the tree %s: %w", dir, t.Path, errs.ErrNotFound)
 	}
 	if !t.Frozen {
-		changes, err = laterThan(ctx, t, beneath, skip)
+		changes, err = changesSince(ctx, t, beneath, skip)
 		return changes, false, err
 	}
 	touches, err := driftTouches(ctx, b, t.Base, beneath)
@@ -394,17 +394,17 @@ func driftTouches(ctx context.Context, b snapshot.Backend, base snapshot.ID, ben
 			return all, nil
 		case err != nil:
 			return nil, err
-		case t.Tree && Lies(beneath, t.Path):
+		case t.Tree && LiesIn(beneath, t.Path):
 			return all, nil
-		case Lies(t.Path, beneath):
+		case LiesIn(t.Path, beneath):
 			touches = append(touches, t)
 		}
 	}
 	return touches, nil
 }
 
-// Lies is within, for paths relative to a tree.
-func Lies(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
+// LiesIn is within, for paths relative to a tree.
+func LiesIn(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
 
 // openReal opens a tree's base and the real tree for reading.
 func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, real *os.File, err error) {

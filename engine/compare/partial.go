@@ -88,15 +88,15 @@ func openStates(ctx context.Context, at string, states []state, mounts []isolate
 	return dirs, nil
 }
 
-// A lookAt compares two states of a tree at a place. After an error, and without
+// A compareAtFunc compares two states of a tree at a place. After an error, and without
 // changes, nothing is open.
-type lookAt func(at place, touches []snapshot.Touch, walk bool) (Part, error)
+type compareAtFunc func(at place, touches []snapshot.Touch, walk bool) (Part, error)
 
-// lookIn compares two states of a tree: as a whole, or, where something is mounted
+// compareIn compares two states of a tree: as a whole, or, where something is mounted
 // beneath it that forbids that, each directory alone that has nothing mounted
 // beneath it. Of the workspace all is looked at, as the sandbox has it, or there is
 // an error; what cannot be looked at elsewhere is told.
-func (cm *Comparer) lookIn(workspace, tree string, touches []snapshot.Touch, walk bool, look lookAt) ([]Part, error) {
+func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Touch, walk bool, look compareAtFunc) ([]Part, error) {
 	for tries := 1; ; tries++ {
 		p, err := look(place{tree: tree, dir: tree}, touches, walk)
 		if err == nil {
@@ -113,7 +113,7 @@ func (cm *Comparer) lookIn(workspace, tree string, touches []snapshot.Touch, wal
 		if !env.MountedBeneath(tree) {
 			continue // by now
 		}
-		parts, err := cm.lookApart(env, workspace, tree, touches, look)
+		parts, err := cm.comparePartial(env, workspace, tree, touches, look)
 		if err == nil || !errors.As(err, &m) || env.MountedBeneath(workspace) {
 			return parts, err
 		}
@@ -127,8 +127,8 @@ func appendPart(parts []Part, p Part) []Part {
 	return append(parts, p)
 }
 
-// lookApart looks at a tree place by place.
-func (cm *Comparer) lookApart(env *hostfs.Environment, workspace, tree string, touches []snapshot.Touch, look lookAt) (parts []Part, err error) {
+// comparePartial looks at a tree place by place.
+func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree string, touches []snapshot.Touch, look compareAtFunc) (parts []Part, err error) {
 	defer func() {
 		if err != nil {
 			(&Changes{Parts: parts}).Close()

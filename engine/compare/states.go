@@ -63,7 +63,7 @@ func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, err
 		}
 		c.Parts = append(c.Parts, parts...)
 	}
-	if err := cm.alone(ctx, sides[1], sides[0]); err != nil {
+	if err := cm.checkComparable(ctx, sides[1], sides[0]); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -171,8 +171,8 @@ func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part
 	return splitAll(parts, sides[0].rec.Workspace)
 }
 
-// alone makes sure that the trees that only s has were not changed.
-func (cm *Comparer) alone(ctx context.Context, s, other side) error {
+// checkComparable makes sure that the trees that only s has were not changed.
+func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 	for i, t := range s.rec.Trees {
 		if hostfs.Vanished(t, s.rec.Workspace) || slices.ContainsFunc(other.rec.Trees, func(o catalog.Tree) bool { return o.Path == t.Path }) {
 			continue

@@ -23,7 +23,7 @@ func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, ne
 	if err != nil {
 		return nil, err
 	}
-	return cm.lookIn(workspace, old.tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
+	return cm.compareIn(workspace, old.tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
 		dirs, err := at.open(ctx, left, right)
 		if err != nil {
 			return Part{}, err

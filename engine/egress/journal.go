@@ -19,19 +19,19 @@ const (
 	netCounts = "net.json"
 )
 
-// A NetJournal keeps what was decided about a sandbox's network.
-type NetJournal struct {
+// A Journal keeps what was decided about a sandbox's network.
+type Journal struct {
 	mu   sync.Mutex
 	path string // of the file
 }
 
-func (eg *Gateway) JournalOf(rec *catalog.Record) *NetJournal {
-	return &NetJournal{path: filepath.Join(eg.cat.Path(rec.Name), NetLog)}
+func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
+	return &Journal{path: filepath.Join(eg.cat.Path(rec.Name), NetLog)}
 }
 
 // Put keeps an event. Where the sandbox is being removed, or the disk is full, it is
 // lost, and the traffic goes on.
-func (j *NetJournal) Put(ev network.Event) {
+func (j *Journal) Put(ev network.Event) {
 	line, err := json.Marshal(ev)
 	if err != nil {
 		return
@@ -50,7 +50,7 @@ func (j *NetJournal) Put(ev network.Event) {
 }
 
 // count keeps what was counted. Where that cannot be, what was before stays.
-func (j *NetJournal) count(c network.Counters) {
+func (j *Journal) count(c network.Counters) {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return
@@ -62,7 +62,7 @@ func (j *NetJournal) count(c network.Counters) {
 }
 
 // Counted is what was counted last, in the sandbox's life. Unless it runs, nothing is open.
-func (j *NetJournal) Counted(runs bool) (c network.Counters) {
+func (j *Journal) Counted(runs bool) (c network.Counters) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), netCounts))
 	if err != nil || json.Unmarshal(text, &c) != nil {
 		return network.Counters{} // nothing was counted yet

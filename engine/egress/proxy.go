@@ -25,11 +25,11 @@ import (
 // its own: what a sandbox sends is read there and nowhere else. It gets the
 // interface and a socket as descriptors, see edge.Serve.
 
-// An Outlet is a sandbox's side of the process at the edge of its network. It starts
+// A Proxy is a sandbox's side of the process at the edge of its network. It starts
 // another where that one ends by itself.
-type Outlet struct {
+type Proxy struct {
 	program []string
-	log     *NetJournal
+	log     *Journal
 	self    string // the sandbox's host name
 	read    sync.WaitGroup
 	over    chan struct{} // closed when close begins
@@ -44,7 +44,7 @@ type Outlet struct {
 	mu       sync.Mutex // guards what follows
 	refused  []RefusedAccess
 	counters network.Counters
-	names    edgeNames
+	names    nameCache
 	since    time.Time // what was refused before is not told
 }
 
@@ -64,9 +64,9 @@ type RefusedAccess struct {
 // mostRefused is how many different ones are kept to be told at the end.
 const mostRefused = 100
 
-// OpenOutlet starts the edge of a box's network, nil where it has none. Answers
+// OpenProxy starts the edge of a box's network, nil where it has none. Answers
 // when the rules are in force, or the box's command has ended before.
-func (eg *Gateway) OpenOutlet(rec *catalog.Record, box *isolate.Container, log *NetJournal) (*Outlet, error) {
+func (eg *Gateway) OpenProxy(rec *catalog.Record, box *isolate.Container, log *Journal) (*Proxy, error) {
 	tun := box.Tun()
 	if tun == nil {
 		return nil, nil //nolint:nilnil // another network needs none
@@ -81,7 +81,7 @@ func (eg *Gateway) OpenOutlet(rec *catalog.Record, box *isolate.Container, log *
 	if err != nil {
 		return nil, errors.Join(err, tun.Close())
 	}
-	o := &Outlet{
+	o := &Proxy{
 		program: program, log: log, self: strings.ToLower(hostfs.Hostname(rec.Name)), over: make(chan struct{}), tun: tun, text: rec.Policy.Network,
 	}
 	o.counters = log.Counted(false)
@@ -90,10 +90,10 @@ func (eg *Gateway) OpenOutlet(rec *catalog.Record, box *isolate.Container, log *
 	}
 	begun := make(chan error, 1)
 	o.read.Go(func() {
-		err := o.begun()
+		err := o.awaitRules()
 		begun <- err
-		if err == nil || o.again(0) {
-			o.live()
+		if err == nil || o.restart(0) {
+			o.supervise()
 		}
 	})
 	select {
@@ -108,7 +108,7 @@ func (eg *Gateway) OpenOutlet(rec *catalog.Record, box *isolate.Container, log *
 }
 
 // start starts an edge, which is told all that it has to know.
-func (o *Outlet) start() error {
+func (o *Proxy) start() error {
 	o.life.Lock()
 	defer o.life.Unlock()
 	if o.tun == nil {
@@ -133,7 +133,7 @@ func (o *Outlet) start() error {
 
 // ended lets go of an edge that is of no use any more: no two may read one interface.
 // It is called with life held.
-func (o *Outlet) ended() {
+func (o *Proxy) ended() {
 	_ = o.proc.Kill()    // it has ended, mostly
 	_, _ = o.proc.Wait() // nobody asks how
 	_ = o.conn.Close()   // all was heard
@@ -141,7 +141,7 @@ func (o *Outlet) ended() {
 }
 
 // handOver tells a new edge what those before it have done.
-func (o *Outlet) handOver() error {
+func (o *Proxy) handOver() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
 	msg, err := json.Marshal(m)
@@ -153,7 +153,7 @@ func (o *Outlet) handOver() error {
 }
 
 // Allow tells the edge which rules hold from now on.
-func (o *Outlet) Allow(text string) error {
+func (o *Proxy) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()
 	o.text = text
@@ -168,7 +168,7 @@ func (o *Outlet) Allow(text string) error {
 }
 
 // allowed tells the edge the rules. It is called with life held.
-func (o *Outlet) allowed() error {
+func (o *Proxy) allowed() error {
 	rules := strings.TrimPrefix(o.text, hostfs.AllowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})
 	if err != nil {
@@ -177,7 +177,7 @@ func (o *Outlet) allowed() error {
 	return o.conn.Send(msg)
 }
 
-func hearEdge(conn *fdsock.Conn) (*network.Message, error) {
+func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	msg, files, err := conn.Receive()
 	fdsock.CloseAll(files)
 	if err != nil {
@@ -196,9 +196,9 @@ func hearEdge(conn *fdsock.Conn) (*network.Message, error) {
 // startTimeout is how long a proxy may take to answer after its start.
 const startTimeout = 30 * time.Second
 
-// begun waits until the rules of an edge that was started are in force. After an error
+// awaitRules waits until the rules of an edge that was started are in force. After an error
 // there is no edge.
-func (o *Outlet) begun() error {
+func (o *Proxy) awaitRules() error {
 	conn := o.conn                                                    // which only this goroutine changes from now on
 	stuck := time.AfterFunc(startTimeout, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
 	defer stuck.Stop()
@@ -209,7 +209,7 @@ func (o *Outlet) begun() error {
 	o.life.Lock()
 	defer o.life.Unlock()
 	if err == nil {
-		_, err = hearEdge(conn)
+		_, err = receiveMessage(conn)
 	}
 	if err != nil {
 		o.ended()
@@ -219,36 +219,36 @@ func (o *Outlet) begun() error {
 	return nil
 }
 
-// live takes in what edges say, one after the other, until the outlet is closed.
-func (o *Outlet) live() {
+// supervise takes in what edges say, one after the other, until the outlet is closed.
+func (o *Proxy) supervise() {
 	for {
 		began := time.Now()
 		for {
-			m, err := hearEdge(o.conn)
+			m, err := receiveMessage(o.conn)
 			if err != nil {
 				break
 			}
-			o.take(m)
+			o.handle(m)
 		}
 		o.life.Lock()
 		o.ended()
 		o.life.Unlock()
-		if !o.again(time.Since(began)) {
+		if !o.restart(time.Since(began)) {
 			return
 		}
 	}
 }
 
-// again starts an edge in the place of one that ended by itself, at once where that had
+// restart starts an edge in the place of one that ended by itself, at once where that had
 // lived for a while. It gives up when the outlet is closed.
-func (o *Outlet) again(lived time.Duration) bool {
+func (o *Proxy) restart(lived time.Duration) bool {
 	const soon, late = 100 * time.Millisecond, time.Second
 	select {
 	case <-o.over:
 		return false
 	default:
 	}
-	o.take(&network.Message{Event: &network.Event{
+	o.handle(&network.Message{Event: &network.Event{
 		Time: time.Now(), Kind: network.Edge, Ended: true, Why: "it ended by itself, and with it every connection; it is started again",
 	}})
 	wait := soon
@@ -261,15 +261,15 @@ func (o *Outlet) again(lived time.Duration) bool {
 			return false
 		case <-time.After(wait):
 		}
-		if o.start() == nil && o.begun() == nil {
+		if o.start() == nil && o.awaitRules() == nil {
 			return true
 		}
 		wait = min(max(2*wait, soon), late)
 	}
 }
 
-// take keeps what an edge has said.
-func (o *Outlet) take(m *network.Message) {
+// handle keeps what an edge has said.
+func (o *Proxy) handle(m *network.Message) {
 	if m.Counters != nil {
 		o.mu.Lock()
 		o.counters = *m.Counters
@@ -283,7 +283,7 @@ func (o *Outlet) take(m *network.Message) {
 }
 
 // note counts what was refused, and keeps which name has which address.
-func (o *Outlet) note(ev *network.Event) {
+func (o *Proxy) note(ev *network.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ev.Allowed && ev.Kind == network.DNS {
@@ -312,7 +312,7 @@ func (o *Outlet) note(ev *network.Event) {
 }
 
 // Forget leaves what was refused by now out of what is told at the end.
-func (o *Outlet) Forget() {
+func (o *Proxy) Forget() {
 	if o == nil {
 		return
 	}
@@ -322,7 +322,7 @@ func (o *Outlet) Forget() {
 }
 
 // Close ends the edge and answers with what it has refused.
-func (o *Outlet) Close() []RefusedAccess {
+func (o *Proxy) Close() []RefusedAccess {
 	if o == nil {
 		return nil
 	}
@@ -357,7 +357,7 @@ const lingering = 5 * time.Second
 
 // reads: an edge may have read packets. It has said that it is up before the first. It
 // is called with life held.
-func (o *Outlet) reads() bool {
+func (o *Proxy) reads() bool {
 	said, err := o.conn.Await(0)
 	return o.up || said || err != nil
 }
@@ -365,7 +365,7 @@ func (o *Outlet) reads() bool {
 // lastPackets waits, for a moment, until an edge has seen what the sandbox has sent, so
 // that it is told even of a command that did not wait for an answer. It reports whether
 // there was anything.
-func (o *Outlet) lastPackets() (any bool) {
+func (o *Proxy) lastPackets() (any bool) {
 	const patience = time.Second
 	for end := time.Now().Add(patience); stdio.Readable(o.tun) && time.Now().Before(end); any = true {
 		time.Sleep(time.Millisecond)
@@ -373,8 +373,8 @@ func (o *Outlet) lastPackets() (any bool) {
 	return any
 }
 
-// edgeNames are the addresses that stand for names, so that they do in the next edge.
-type edgeNames struct {
+// nameCache are the addresses that stand for names, so that they do in the next edge.
+type nameCache struct {
 	numbers map[string]int
 	size    int // of the names, in bytes
 	last    int
@@ -383,7 +383,7 @@ type edgeNames struct {
 // namesMost bounds what a next edge is told in one message.
 const namesMost = 64 << 10
 
-func (n *edgeNames) note(ev *network.Event) {
+func (n *nameCache) note(ev *network.Event) {
 	num, _ := network.NameNumber(ev.Addr)
 	n.last = max(n.last, num)
 	if _, known := n.numbers[ev.Name]; known || num == 0 || n.size > namesMost {

@@ -306,18 +306,18 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 }
 
-// RememberPlace: a backend that keeps its data apart must be found when no
+// RecordPlace: a backend that keeps its data apart must be found when no
 // sandbox refers to it any more.
-func (hf *Host) RememberPlace(c Choice) error {
-	if hf.Apart(c.Driver, c.Backend) == "" {
+func (hf *Host) RecordPlace(c Choice) error {
+	if hf.DataPlace(c.Driver, c.Backend) == "" {
 		return nil
 	}
 	return hf.cat.AddPlace(catalog.Place{Driver: c.Driver, Path: c.Tree})
 }
 
-// Apart is where a backend keeps its data, if that depends on the tree, which may be
+// DataPlace is where a backend keeps its data, if that depends on the tree, which may be
 // in the state directory all the same, as a pool is. Otherwise it is "".
-func (hf *Host) Apart(driver string, b snapshot.Backend) string {
+func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	h, ok := b.(snapshot.Hider)
 	if !ok {
 		return ""
@@ -329,7 +329,7 @@ func (hf *Host) Apart(driver string, b snapshot.Backend) string {
 	return where
 }
 
-func (hf *Host) KeepOpen(c Choice) {
+func (hf *Host) Remember(c Choice) {
 	hf.mu.Lock()
 	hf.backends[c.Driver+" "+c.Tree] = c.Backend
 	hf.mu.Unlock()

@@ -16,15 +16,15 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A mountPlace is a name in a fork's workspace that has something mounted on it in the
+// A mountStub is a name in a fork's workspace that has something mounted on it in the
 // sandbox, or on what lies in it: without it nothing could be, and no command started.
-type mountPlace struct {
+type mountStub struct {
 	Path  string // relative to the workspace
 	st    vfs.Stat
 	attrs map[string]string
 }
 
-func (p mountPlace) error(kind, err error) error {
+func (p mountStub) error(kind, err error) error {
 	return &errs.Error{Op: "keeping the place of what is mounted", Path: p.Path, Kind: kind, Err: err}
 }
 
@@ -68,14 +68,14 @@ func PlacesAt(rec *catalog.Record) []string {
 }
 
 // Places looks at the mount places of a fork that is open at the workspace. What is not there is none.
-func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountPlace, error) {
+func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountStub, error) {
 	paths, err := hf.placesIn(rec)
 	if err != nil {
 		return nil, err
 	}
-	var there []mountPlace
+	var there []mountStub
 	for _, path := range paths {
-		p := mountPlace{Path: path}
+		p := mountStub{Path: path}
 		f, err := vfs.OpenBeneath(int(dir.Fd()), path, vfs.OPath|syscall.O_NOFOLLOW, 0)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
@@ -97,7 +97,7 @@ func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountPlace, error) 
 // PutBack makes again what is not there any more of places, as it was, and keeps the times of the
 // directories that it is made in. It answers with what that was. What has come in its place and is of another
 // type is refused: ErrNotSupported.
-func PutBack(ctx context.Context, dir *os.File, places []mountPlace) (made []string, err error) {
+func PutBack(ctx context.Context, dir *os.File, places []mountStub) (made []string, err error) {
 	for _, p := range places {
 		was, err := p.putBack(dir)
 		if err != nil {
@@ -111,7 +111,7 @@ func PutBack(ctx context.Context, dir *os.File, places []mountPlace) (made []str
 }
 
 // putBack makes a place, where it is not there.
-func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
+func (p mountStub) putBack(dir *os.File) (was bool, err error) {
 	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, p.error(errs.KindOfFile(err), err)
@@ -133,7 +133,7 @@ func (p mountPlace) putBack(dir *os.File) (was bool, err error) {
 	return false, nil
 }
 
-func (p mountPlace) make(in *os.File, name string) error {
+func (p mountStub) make(in *os.File, name string) error {
 	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (p mountPlace) make(in *os.File, name string) error {
 
 // ClearOut takes everything out of a directory, which nobody else uses, but for places. Where its
 // modes forbid that to their owner, they are changed.
-func ClearOut(dir *os.File, places []mountPlace) error {
+func ClearOut(dir *os.File, places []mountStub) error {
 	top := vfs.FDPath(dir) + "/."
 	root, err := os.OpenRoot(top)
 	if errors.Is(err, fs.ErrPermission) {
@@ -180,7 +180,7 @@ func ClearOut(dir *os.File, places []mountPlace) error {
 		return err
 	}
 	defer root.Close() //nolint:errcheck // nothing was written to it
-	kept := map[string]mountPlace{}
+	kept := map[string]mountStub{}
 	for _, p := range places {
 		kept[p.Path] = p
 	}
@@ -198,7 +198,7 @@ func ClearOut(dir *os.File, places []mountPlace) error {
 
 // clearIn clears a directory beneath the root, and those places in it that are
 // directories, which have the times and modes afterwards that they had.
-func clearIn(root *os.Root, dir string, kept map[string]mountPlace) error {
+func clearIn(root *os.Root, dir string, kept map[string]mountStub) error {
 	undo, err := opened(root, dir)
 	if err != nil {
 		return err

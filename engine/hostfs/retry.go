@@ -26,8 +26,8 @@ import (
 // stay in a tree of a sandbox that is there already, which is then used directory
 // by directory, without those that lead to the mount.
 
-// Attempts repeats what failed, as long as mounts come and go meanwhile.
-type Attempts struct {
+// MountRetry repeats what failed, as long as mounts come and go meanwhile.
+type MountRetry struct {
 	watch *mount.Watch
 	made  int
 }
@@ -38,7 +38,7 @@ const MostAttempts = 20
 
 // Again reports whether what failed with err is worth another attempt. After the
 // first nobody knows what moved while it was made.
-func (a *Attempts) Again(err error) bool {
+func (a *MountRetry) Again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
 	if !slices.Contains(passing, errs.KindOf(err)) || a.made == MostAttempts {
@@ -55,7 +55,7 @@ func (a *Attempts) Again(err error) bool {
 	return true
 }
 
-func (a *Attempts) Close() {
+func (a *MountRetry) Close() {
 	if a.watch != nil {
 		a.watch.Close()
 	}
@@ -124,13 +124,13 @@ func MountsNow() (*Environment, error) {
 	return &Environment{mounts: visible(mounts)}, nil
 }
 
-// An opener is isolate.OpenViews or isolate.OpenForks.
-type opener func(context.Context, []isolate.Mount) ([]*os.File, error)
+// A viewOpener is isolate.OpenViews or isolate.OpenForks.
+type viewOpener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
 // OpenViews opens views of what lies at dir on the real machine. Where a mount
 // beneath dir is in the way, the error is mountedSince's.
-func OpenViews(ctx context.Context, open opener, dir string, mounts ...isolate.Mount) ([]*os.File, error) {
-	var tries Attempts
+func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isolate.Mount) ([]*os.File, error) {
+	var tries MountRetry
 	defer tries.Close()
 	for {
 		dirs, err := open(ctx, mounts)
@@ -163,7 +163,7 @@ func Narrow(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir 
 
 // OpenDir opens a directory of a tree in each of views. Where the tree cannot be
 // had as a whole, only the part is mounted that holds the directory.
-func OpenDir(ctx context.Context, open opener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
+func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
 	at := tree
 	for tries := 1; ; tries++ {
 		dirs, err := openPart(ctx, open, b, tree, at, write, views)
@@ -185,7 +185,7 @@ func OpenDir(ctx context.Context, open opener, b snapshot.Backend, tree, dir str
 }
 
 // openPart opens the directory at of a tree in each of views.
-func openPart(ctx context.Context, open opener, b snapshot.Backend, tree, at string, write bool, views []snapshot.View) ([]*os.File, error) {
+func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at string, write bool, views []snapshot.View) ([]*os.File, error) {
 	mounts := make([]isolate.Mount, len(views))
 	for i, v := range views {
 		part, err := Narrow(ctx, b, v, tree, at, write)

@@ -14,21 +14,21 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A Search is for the secrets of a machine: where they lie, those of people and
+// A SecretPaths is for the secrets of a machine: where they lie, those of people and
 // those of the machine itself.
-type Search struct{ people, machine []string }
+type SecretPaths struct{ people, machine []string }
 
-// Searching looks for secrets in the real trees, beside whatever comes before the
+// SearchSecrets looks for secrets in the real trees, beside whatever comes before the
 // answer is wanted: it takes as long as a fifth of making a sandbox.
-func Searching() func() Search {
-	answer := make(chan Search, 1)
+func SearchSecrets() func() SecretPaths {
+	answer := make(chan SecretPaths, 1)
 	go func() { answer <- searched(userHome(), func(path string) string { return path }) }()
-	return sync.OnceValue(func() Search { return <-answer })
+	return sync.OnceValue(func() SecretPaths { return <-answer })
 }
 
 // searched looks for secrets. at says where a path can be looked at.
-func searched(home string, at func(string) string) Search {
-	var s Search
+func searched(home string, at func(string) string) SecretPaths {
+	var s SecretPaths
 	for _, h := range homes(home) {
 		s.people = append(s.people, present(h, secretsOfHome(), at)...)
 	}
@@ -53,7 +53,7 @@ func userHome() string {
 // A hiding is what decides of what a sandbox sees nothing.
 type hiding struct {
 	// real is what was found in the real trees.
-	real Search
+	real SecretPaths
 	// own is snapfs's state; also and expose are asked for by the user.
 	own, also, expose []string
 	// mounts are those of the machine, roots the sandbox's copies of its trees, ""

@@ -17,7 +17,7 @@ import (
 // Spec says what the processes of a sandbox may see and do, and in notes what of
 // it is not as it was when the sandbox was made. real is where the secrets of the
 // real trees are.
-func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Search) (spec isolate.Spec, notes []string, err error) {
+func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() SecretPaths) (spec isolate.Spec, notes []string, err error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
 		return isolate.Spec{}, nil, err

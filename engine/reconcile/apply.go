@@ -68,7 +68,7 @@ func (rc *Reconciler) Apply(ctx context.Context, name string, o ApplyOptions) (A
 	if o.DryRun {
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
 	} else {
-		thaw, err = rc.freezeToCarry(ctx, h, o.Picks(h.Record))
+		thaw, err = rc.freezeToPromote(ctx, h, o.Picks(h.Record))
 	}
 	if err != nil {
 		return Applied{}, err
@@ -93,7 +93,7 @@ func (rc *Reconciler) ApplyRecord(ctx context.Context, rec *catalog.Record, o Ap
 	if err := rc.RefuseUnfinished("applying", rec.Name, ""); err != nil {
 		return a, err
 	}
-	if err := sandbox.Homeless("applying", rec); err != nil && len(o.Paths) == 0 {
+	if err := sandbox.WorkspaceMissing("applying", rec); err != nil && len(o.Paths) == 0 {
 		return a, err
 	}
 	changes, err := rc.compare.Changes(ctx, rec)
@@ -126,9 +126,9 @@ func (rc *Reconciler) ApplyRecord(ctx context.Context, rec *catalog.Record, o Ap
 
 // applyAll applies every part; where one is refused, those before it are taken back.
 func (rc *Reconciler) applyAll(ctx context.Context, rec *catalog.Record, parts []compare.Part, o ApplyOptions, known baseline.StampsOf, a *Applied) error {
-	note := &carried{Group: applyGroup + catalog.NewID(), Sandbox: rec.Name, ID: rec.ID, Refreshed: rec.Refreshed}
+	note := &promotedNote{Group: applyGroup + catalog.NewID(), Sandbox: rec.Name, ID: rec.ID, Refreshed: rec.Refreshed}
 	var done []string
-	err := rc.baseline.WhileNobodyKeeps(rec, func() error {
+	err := rc.baseline.WithLock(rec, func() error {
 		for _, p := range parts {
 			id, err := rc.applyPart(ctx, rec, p, o, known, note.Group, a)
 			if id != "" {
@@ -300,7 +300,7 @@ func selectParts(c *compare.Changes, paths []string) (parts []compare.Part, else
 // itself looks like an addition. Where snapfs has not looked, because what it saw
 // could not be kept, it refuses what the user may have deleted.
 func (rc *Reconciler) refuseDeleted(rec *catalog.Record, parts []compare.Part, known baseline.StampsOf) error {
-	k, err := rc.baseline.ReadKept(rec)
+	k, err := rc.baseline.Read(rec)
 	if err != nil {
 		return err
 	}
@@ -317,13 +317,13 @@ func (rc *Reconciler) refuseDeleted(rec *catalog.Record, parts []compare.Part, k
 }
 
 // refusedOf adds to why what is refused of a part, as long as that is few.
-func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Kept, known baseline.StampsOf, why []error) ([]error, error) {
+func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known baseline.StampsOf, why []error) ([]error, error) {
 	root, err := baseline.OpenRoot(p.Root)
 	if err != nil {
 		return why, err
 	}
 	defer root.Close()
-	base := baseline.LiveBase{Real: baseline.Looker{Root: root}, Taken: p.Taken, Mine: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
+	base := baseline.LiveBase{Real: baseline.RootedReader{Root: root}, Taken: p.Taken, Mine: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
 	defer base.Real.Close()
 	for _, c := range p.Changes {
 		if c.Kind != diff.Added || len(why) == 20 {
@@ -352,19 +352,19 @@ func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Kept, known bas
 
 // noteApplied makes what was applied the base of what the sandbox changes next. Where
 // it is undoable, the note says what was the base before.
-func (rc *Reconciler) noteApplied(ctx context.Context, rec *catalog.Record, parts []compare.Part, note *carried, undoable bool) error {
+func (rc *Reconciler) noteApplied(ctx context.Context, rec *catalog.Record, parts []compare.Part, note *promotedNote, undoable bool) error {
 	if rec.Ephemeral {
 		return nil
 	}
-	note.Before = map[string]*baseline.KeptEntry{}
-	return rc.baseline.UpdateKept(ctx, rec, func(k *baseline.Kept) error {
+	note.Before = map[string]*baseline.JSONEntry{}
+	return rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
 		for _, p := range parts {
-			mine := baseline.Looker{Root: p.New}
+			mine := baseline.RootedReader{Root: p.New}
 			defer mine.Close()
 			for i := range p.Changes {
 				abs := filepath.Join(p.Root, p.Changes[i].Path)
 				note.before(k, abs)
-				if err := k.Carry(abs, &p.Changes[i], &mine); err != nil {
+				if err := k.Promote(abs, &p.Changes[i], &mine); err != nil {
 					return err
 				}
 			}
@@ -372,7 +372,7 @@ func (rc *Reconciler) noteApplied(ctx context.Context, rec *catalog.Record, part
 		if len(note.Before) == 0 || !undoable {
 			return nil
 		}
-		return rc.saveCarried(note)
+		return rc.savePromoted(note)
 	})
 }
 

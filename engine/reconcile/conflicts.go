@@ -69,7 +69,7 @@ func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 	}
 	for i := range list.Conflicts {
 		c := &list.Conflicts[i]
-		c.Path, c.MinePath, c.RealPath, c.Also = baseline.Unsafely(c.Path), baseline.Unsafely(c.MinePath), baseline.Unsafely(c.RealPath), each(c.Also, baseline.Unsafely)
+		c.Path, c.MinePath, c.RealPath, c.Also = baseline.UnescapePath(c.Path), baseline.UnescapePath(c.MinePath), baseline.UnescapePath(c.RealPath), each(c.Also, baseline.UnescapePath)
 	}
 	return list, nil
 }
@@ -77,7 +77,7 @@ func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) error {
 	saved := conflictList{Format: list.Format, Conflicts: []refreshConflict{}}
 	for _, c := range list.Conflicts {
-		c.Path, c.MinePath, c.RealPath, c.Also = baseline.Safely(c.Path), baseline.Safely(c.MinePath), baseline.Safely(c.RealPath), each(c.Also, baseline.Safely)
+		c.Path, c.MinePath, c.RealPath, c.Also = baseline.EscapePath(c.Path), baseline.EscapePath(c.MinePath), baseline.EscapePath(c.RealPath), each(c.Also, baseline.EscapePath)
 		saved.Conflicts = append(saved.Conflicts, c)
 	}
 	data, err := json.MarshalIndent(saved, "", "  ")
@@ -93,7 +93,7 @@ func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) erro
 
 // Conflicts lists what a refresh could not merge and nobody has resolved yet. Cost:
 // one system call where there is nothing; otherwise that of [Engine.Diff].
-func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]CarryConflict, error) {
+func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]Conflict, error) {
 	rec, err := rc.cat.Get(name)
 	if err != nil {
 		return nil, err
@@ -113,12 +113,12 @@ func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]CarryConfli
 // unresolved lists the conflicts that are still in the sandbox. One is resolved
 // when its text has lost the marks, when it was answered, and when the sandbox has
 // at its place what the real tree had.
-func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, changes *compare.Changes) ([]CarryConflict, error) {
+func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, changes *compare.Changes) ([]Conflict, error) {
 	list, err := rc.readConflicts(rec)
 	if err != nil || len(list.Conflicts) == 0 {
 		return nil, err
 	}
-	var open []CarryConflict
+	var open []Conflict
 	changed := changedPlacesOf(changes)
 	for _, c := range list.Conflicts {
 		if err := ctx.Err(); err != nil {
@@ -129,7 +129,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 			return nil, err
 		}
 		if stands {
-			open = append(open, c.told())
+			open = append(open, c.asConflict())
 		}
 	}
 	return open, nil
@@ -147,7 +147,7 @@ func (c *refreshConflict) stands(changed changedPlaces) (bool, error) {
 	if err != nil {
 		return true, nil // it stands until it is answered
 	}
-	l := baseline.Looker{Root: part.New}
+	l := baseline.RootedReader{Root: part.New}
 	f, err := l.Open(rel)
 	if errors.Is(err, errs.ErrNotFound) {
 		return false, nil // it was taken away, or became something else
@@ -161,20 +161,20 @@ func (c *refreshConflict) stands(changed changedPlaces) (bool, error) {
 }
 
 // places are all the places that a conflict is about.
-func (c *CarryConflict) places() []string {
+func (c *Conflict) places() []string {
 	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 }
 
-// told is a conflict as callers are told of it.
-func (c *refreshConflict) told() CarryConflict {
-	return CarryConflict{
+// asConflict is a conflict as callers are told of it.
+func (c *refreshConflict) asConflict() Conflict {
+	return Conflict{
 		Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true, alone: c.Alone,
 	}
 }
 
 func (c *refreshConflict) places() []string {
-	told := c.told()
+	told := c.asConflict()
 	return told.places()
 }
 
@@ -235,7 +235,7 @@ func (rc *Reconciler) refuseUnresolved(ctx context.Context, rec *catalog.Record,
 	if err != nil {
 		return err
 	}
-	var refused []CarryConflict
+	var refused []Conflict
 	for _, c := range open {
 		if slices.ContainsFunc(c.places(), picked) {
 			refused = append(refused, c)
@@ -256,9 +256,9 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// WentBack: a sandbox that was rolled back has not carried anything any more that
+// NoteRollback: a sandbox that was rolled back has not carried anything any more that
 // it may change again, and what was answered in it may be open again.
-func (rc *Reconciler) WentBack(ctx context.Context, rec *catalog.Record) error {
+func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -275,9 +275,9 @@ func (rc *Reconciler) WentBack(ctx context.Context, rec *catalog.Record) error {
 			return err
 		}
 	}
-	return rc.baseline.UpdateKept(ctx, rec, func(k *baseline.Kept) error {
+	return rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
 		for path := range k.Nodes {
-			k.Uncarry(path)
+			k.UndoPromotion(path)
 		}
 		return nil
 	})

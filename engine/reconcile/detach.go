@@ -20,8 +20,8 @@ import (
 // there. Carrying the renaming to the real tree takes that name away. So the sandbox is first given
 // what it would lose.
 
-// A raising says what of a sandbox is about to be carried to the real tree.
-type raising struct {
+// A detachSet says what of a sandbox is about to be carried to the real tree.
+type detachSet struct {
 	// picked says of its changes, by absolute path, which are carried, and at answers with where.
 	picked func(abs string) bool
 	at     func(abs string) string
@@ -31,8 +31,8 @@ type raising struct {
 func itself(abs string) string { return abs }
 
 // Picks are what apply is asked for.
-func (o ApplyOptions) Picks(rec *catalog.Record) raising {
-	return raising{at: itself, picked: func(abs string) bool {
+func (o ApplyOptions) Picks(rec *catalog.Record) detachSet {
+	return detachSet{at: itself, picked: func(abs string) bool {
 		if len(o.Paths) == 0 {
 			return hostfs.Within(abs, rec.Workspace)
 		}
@@ -41,12 +41,12 @@ func (o ApplyOptions) Picks(rec *catalog.Record) raising {
 }
 
 // picks are what a promotion is asked for.
-func (o PlanOptions) picks(rec *catalog.Record) (raising, error) {
+func (o PlanOptions) picks(rec *catalog.Record) (detachSet, error) {
 	only, err := compare.PatternsOf(rec.Workspace, o.Only)
 	if err != nil {
-		return raising{}, err
+		return detachSet{}, err
 	}
-	r := raising{only.Matches, itself}
+	r := detachSet{only.Matches, itself}
 	if o.Target != "" {
 		r.at = func(abs string) string {
 			if rel, err := filepath.Rel(rec.Workspace, abs); err == nil && filepath.IsLocal(rel) {
@@ -58,20 +58,20 @@ func (o PlanOptions) picks(rec *catalog.Record) (raising, error) {
 	return r, nil
 }
 
-// freezeToCarry is freeze, and has the sandbox hold by itself what it reads from places of the real tree that
+// freezeToPromote is freeze, and has the sandbox hold by itself what it reads from places of the real tree that
 // are about to be changed for it. Where that is anything, nothing may run in it: ErrBusy. After an error the sandbox shows
 // what it did, and the real tree has not been touched.
-func (rc *Reconciler) freezeToCarry(ctx context.Context, h *catalog.Held, r raising) (thaw func(), err error) {
+func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Held, r detachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	err = rc.Raise(ctx, h.Record, use, r)
+	err = rc.Detach(ctx, h.Record, use, r)
 	if use == snapshot.InUse && errors.Is(err, errs.ErrBusy) {
 		thaw()
 		thaw = func() {} // from here on none can start
 		if ierr := rc.supervise.MustBeIdle(ctx, h, "carrying from"); ierr == nil {
-			err = rc.Raise(ctx, h.Record, snapshot.Idle, r)
+			err = rc.Detach(ctx, h.Record, snapshot.Idle, r)
 		} else if !errors.Is(ierr, errs.ErrBusy) {
 			err = ierr
 		}
@@ -93,11 +93,11 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Held, o PlanOpti
 	if err != nil {
 		return nil, err
 	}
-	return rc.freezeToCarry(ctx, h, r)
+	return rc.freezeToPromote(ctx, h, r)
 }
 
-// Raise has what is frozen, or idle, hold what it would lose.
-func (rc *Reconciler) Raise(ctx context.Context, rec *catalog.Record, use snapshot.Use, what raising) error {
+// Detach has what is frozen, or idle, hold what it would lose.
+func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what detachSet) error {
 	var places changedPaths
 	for _, t := range rec.Trees {
 		if t.Frozen || hostfs.Vanished(t, rec.Workspace) {
@@ -127,15 +127,15 @@ func (rc *Reconciler) Raise(ctx context.Context, rec *catalog.Record, use snapsh
 		if use == snapshot.InUse {
 			return renamedBusy(rec, t, list)
 		}
-		if err := rc.raiseIn(ctx, t, b, r, list); err != nil {
-			return noRoomToRaise(rec, err)
+		if err := rc.detachIn(ctx, t, b, r, list); err != nil {
+			return detachNoSpace(rec, err)
 		}
 	}
 	return nil
 }
 
-// raiseIn brings up what is listed of a tree.
-func (rc *Reconciler) raiseIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Raiser, list []snapshot.Borrowed) error {
+// detachIn brings up what is listed of a tree.
+func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Raiser, list []snapshot.Borrowed) error {
 	if err := fault.Point(ctx, "bring up what was renamed"); err != nil {
 		return &errs.Error{Op: "carrying from", Path: t.Path, Kind: errs.KindOf(err), Err: err}
 	}
@@ -153,8 +153,8 @@ func (rc *Reconciler) raiseIn(ctx context.Context, t catalog.Tree, b snapshot.Ba
 	return err
 }
 
-// noRoomToRaise says what lacks room, and, where that is a limit, what lifts it.
-func noRoomToRaise(rec *catalog.Record, err error) error {
+// detachNoSpace says what lacks room, and, where that is a limit, what lifts it.
+func detachNoSpace(rec *catalog.Record, err error) error {
 	if !errors.Is(err, errs.ErrNoSpace) {
 		return err
 	}
@@ -194,7 +194,7 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 type changedPaths []string
 
 // aboutToChange answers with where the real tree is to be changed.
-func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what raising) (changedPaths, error) {
+func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what detachSet) (changedPaths, error) {
 	c, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
 		return nil, err

@@ -32,19 +32,19 @@ type mergeRequest struct {
 	// what has happened to it since the base: the new base of a refresh.
 	real func(p compare.Part) (*os.File, []diff.Change, error)
 	// choose answers conflicts; it may put what it built into in.Scratch.
-	choose func(m *merging, c merge.Conflict) merge.Choice
+	choose func(m *partMerge, c merge.Conflict) merge.Choice
 	// failed, where it is not nil, is why choose could not.
 	failed *error
 }
 
-// A merging is one part of a sandbox's changes, merged onto the real tree.
-type merging struct {
+// A partMerge is one part of a sandbox's changes, merged onto the real tree.
+type partMerge struct {
 	mergeRequest
 	Part    compare.Part
 	tree    catalog.Tree
 	path    string // of the tree that it is merged onto
 	real    *os.File
-	base    *baseline.Common
+	base    *baseline.MergeBase
 	in      merge.Input
 	res     *merge.Result
 	scratch string
@@ -60,7 +60,7 @@ type merging struct {
 
 func isStamp(s promote.Stamp, n *diff.Node) bool { return s.Ino == n.Ino && s.CTime.Equal(n.CTime) }
 
-func (m *merging) close() {
+func (m *partMerge) close() {
 	if m == nil {
 		return
 	}
@@ -90,7 +90,7 @@ func (rc *Reconciler) scratchDir(name string) string {
 // stand still. What was read of the real tree is what it held at one moment, or
 // it is tried again: ErrBusy when that does not help.
 // Errors: those of merge.Trees, ErrNotFound (the target).
-func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*merging, error) {
+func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*partMerge, error) {
 	for tries := 1; ; tries++ {
 		m, err := rc.prepare(ctx, r, p)
 		if err == nil {
@@ -116,8 +116,8 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 	}
 }
 
-func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *merging, err error) {
-	m = &merging{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
+func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *partMerge, err error) {
+	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
 	for _, t := range r.rec.Trees {
 		if t.Path == p.Tree {
 			m.tree = t
@@ -136,7 +136,7 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	if m.in.Scratch, err = os.Open(m.scratch); err != nil {
 		return m, scratchError(m.scratch, err)
 	}
-	if err := rc.openCommon(m); err != nil {
+	if err := rc.openMergeBase(m); err != nil {
 		return m, err
 	}
 	if err := rc.openRealSide(ctx, m); err != nil {
@@ -168,23 +168,23 @@ func scratchError(path string, err error) error {
 	return &errs.Error{Op: "making room to merge in", Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
-// openCommon opens what both sides started from.
-func (rc *Reconciler) openCommon(m *merging) error {
-	k, err := rc.baseline.ReadKept(m.rec)
+// openMergeBase opens what both sides started from.
+func (rc *Reconciler) openMergeBase(m *partMerge) error {
+	k, err := rc.baseline.Read(m.rec)
 	if err != nil {
 		return err
 	}
 	if m.path != m.Part.Root {
-		k.UncarryAll()
+		k.UndoPromotions()
 	}
-	m.base = &baseline.Common{Root: m.Part.Root, Kept: k}
+	m.base = &baseline.MergeBase{Root: m.Part.Root, Kept: k}
 	known, err := rc.baseline.Stamps(m.rec.Name)
 	if err != nil {
 		return err
 	}
 	m.known = known.In(m.Part.Root)
 	if m.Part.Frozen {
-		m.base.Frozen = baseline.Looker{Root: m.Part.Old}
+		m.base.Frozen = baseline.RootedReader{Root: m.Part.Old}
 		return nil
 	}
 	real, err := baseline.OpenRoot(m.Part.Root)
@@ -192,7 +192,7 @@ func (rc *Reconciler) openCommon(m *merging) error {
 		return err
 	}
 	m.base.Live = &baseline.LiveBase{
-		Real: baseline.Looker{Root: real}, Taken: m.Part.Taken, Known: m.known,
+		Real: baseline.RootedReader{Root: real}, Taken: m.Part.Taken, Known: m.known,
 		Mine: func() (*os.File, error) { return m.Part.New, nil },
 	}
 	return nil
@@ -200,7 +200,7 @@ func (rc *Reconciler) openCommon(m *merging) error {
 
 // openRealSide opens what the sandbox's changes are merged onto, and finds out
 // what has happened there since the base.
-func (rc *Reconciler) openRealSide(ctx context.Context, m *merging) error {
+func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	var err error
 	var theirs []diff.Change
 	switch {
@@ -227,7 +227,7 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *merging) error {
 		}
 	}
 	if m.exact {
-		return m.overrideCarried(theirs)
+		return m.overridePromoted(theirs)
 	}
 	return m.compareEach()
 }
@@ -236,8 +236,8 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *merging) error {
 // just been changed there might be changed again within the same tick of the
 // clock, and look the same: then a moment is waited for and everything looked at
 // again.
-func (m *merging) lookAll() error {
-	l := baseline.Looker{Root: m.real}
+func (m *partMerge) lookAll() error {
+	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
 	for {
 		var youngest time.Time
@@ -262,11 +262,11 @@ func (m *merging) lookAll() error {
 
 // moved names a path at which the real tree is not any more what it was when
 // it was first looked at.
-func (m *merging) moved() (string, error) {
+func (m *partMerge) moved() (string, error) {
 	if m.mergeRequest.real != nil && m.Part.Frozen {
 		return "", nil
 	}
-	l := baseline.Looker{Root: m.real}
+	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
 	for _, path := range slices.Sorted(maps.Keys(m.seen)) { // in one directory after the other
 		now, err := l.Present(path)
@@ -293,9 +293,9 @@ func sameNode(a, b *diff.Node) bool {
 	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && sized && a.Mode == b.Mode
 }
 
-// overrideCarried puts what was carried since the base in the place of the base, in
+// overridePromoted puts what was carried since the base in the place of the base, in
 // exact lists of what both sides have changed.
-func (m *merging) overrideCarried(theirs []diff.Change) error {
+func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 	m.in.Mine, m.in.Real = m.Part.Changes, theirs
 	m.in.BaseTree = m.Part.Old
 	carried := map[string]bool{}
@@ -317,7 +317,7 @@ func (m *merging) overrideCarried(theirs []diff.Change) error {
 		return kept
 	}
 	m.in.Mine, m.in.Real = without(m.in.Mine), without(m.in.Real)
-	mine, real := baseline.Looker{Root: m.Part.New}, baseline.Looker{Root: m.real}
+	mine, real := baseline.RootedReader{Root: m.Part.New}, baseline.RootedReader{Root: m.real}
 	defer mine.Close()
 	defer real.Close()
 	for path := range carried {
@@ -330,7 +330,7 @@ func (m *merging) overrideCarried(theirs []diff.Change) error {
 			return hostfs.LookError(filepath.Join(m.path, path), err)
 		}
 		m.seen[path] = there
-		if err := m.both(path, m.base.Kept.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
+		if err := m.reportBoth(path, m.base.Kept.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
 			return err
 		}
 	}
@@ -339,8 +339,8 @@ func (m *merging) overrideCarried(theirs []diff.Change) error {
 	return nil
 }
 
-// both adds how each side differs from the base at a path.
-func (m *merging) both(path string, base, mine, real *diff.Node) error {
+// reportBoth adds how each side differs from the base at a path.
+func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	c, err := m.base.Between(path, base, mine, m.Part.New)
 	if err != nil {
 		return err
@@ -362,7 +362,7 @@ func (m *merging) both(path string, base, mine, real *diff.Node) error {
 
 // compareEach finds out what has happened to the real tree at the paths that the
 // sandbox has changed, and nowhere else.
-func (m *merging) compareEach() error {
+func (m *partMerge) compareEach() error {
 	m.in.Unknown = map[string]string{}
 	listed := map[string]bool{}
 	for i := range m.Part.Changes {
@@ -380,7 +380,7 @@ func (m *merging) compareEach() error {
 	return nil
 }
 
-func (m *merging) compareOne(c diff.Change) error {
+func (m *partMerge) compareOne(c diff.Change) error {
 	real := m.seen[c.Path]
 	own := m.path == m.Part.Root
 	base, fresh, why, err := m.base.At(c.Path)
@@ -399,7 +399,7 @@ func (m *merging) compareOne(c diff.Change) error {
 		m.in.Mine = append(m.in.Mine, c)
 		return nil
 	default:
-		return m.both(c.Path, base, c.New, real)
+		return m.reportBoth(c.Path, base, c.New, real)
 	}
 	c.Old = real
 	switch {
@@ -419,8 +419,8 @@ func (m *merging) compareOne(c diff.Change) error {
 
 // newcomers finds what the real tree has in directories that the sandbox has not
 // any more, and that the sandbox never had.
-func (m *merging) newcomers(listed map[string]bool) error {
-	real := baseline.Looker{Root: m.real}
+func (m *partMerge) newcomers(listed map[string]bool) error {
+	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()
 	var walk func(dir string) error
 	walk = func(dir string) error {
@@ -469,8 +469,8 @@ func (m *merging) newcomers(listed map[string]bool) error {
 
 // expected are the stamps of all that a merge's changes expect of the real tree:
 // a promotion carries out nothing where they are not the same.
-func (m *merging) expected(changes []diff.Change) (map[string]promote.Stamp, error) {
-	l := baseline.Looker{Root: m.real}
+func (m *partMerge) expected(changes []diff.Change) (map[string]promote.Stamp, error) {
+	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
 	all := map[string]promote.Stamp{}
 	for _, c := range changes {

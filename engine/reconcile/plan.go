@@ -42,9 +42,9 @@ type PlanOptions struct {
 	out bool
 }
 
-// A CarryPlan is what a promotion would do: the sandbox's changes merged onto the
+// A Plan is what a promotion would do: the sandbox's changes merged onto the
 // real tree as it is now, and what each step expects to find there.
-type CarryPlan struct {
+type Plan struct {
 	Format int `json:"format"`
 	// Fingerprint is the SHA-256 over the target and all steps, with the
 	// content that each expects and makes.
@@ -53,13 +53,13 @@ type CarryPlan struct {
 	Target      string    `json:"target"`
 	Made        time.Time `json:"made"`
 	// Steps are in the order of their paths.
-	Steps []CarryStep `json:"steps"`
+	Steps []Step `json:"steps"`
 	// Conflicts have to be answered first, or resolved in the sandbox.
-	Conflicts []CarryConflict `json:"conflicts"`
+	Conflicts []Conflict `json:"conflicts"`
 	// Held are places that are held back until they are allowed by name; they
 	// are in no step. Allow are the fewest that would lift it.
-	Held  []HeldPath `json:"held"`
-	Allow []string   `json:"allow,omitempty"`
+	Held  []ApprovalPath `json:"held"`
+	Allow []string       `json:"allow,omitempty"`
 	// Skipped are sockets, which nothing but their server can make.
 	Skipped []string `json:"skipped,omitempty"`
 	// Elsewhere is the number of changes outside the workspace that were not
@@ -67,8 +67,8 @@ type CarryPlan struct {
 	Elsewhere int `json:"elsewhere"`
 }
 
-// A CarryStep changes one path.
-type CarryStep struct {
+// A Step changes one path.
+type Step struct {
 	// Path is absolute.
 	Path string `json:"path"`
 	// Do is "add", "change" or "delete"; What says what of it changes.
@@ -79,29 +79,29 @@ type CarryStep struct {
 	// From is what the sandbox calls it, where that is another path.
 	From string `json:"from,omitempty"`
 	// Expect is what has to be there, and Result what will be; nil for nothing.
-	Expect *CarryState `json:"expect"`
-	Result *CarryState `json:"result"`
+	Expect *State `json:"expect"`
+	Result *State `json:"result"`
 }
 
-// Echo reports whether it only repeats what the names in a directory say, as
+// TimeOnly reports whether it only repeats what the names in a directory say, as
 // [diff.Change.Echo] does.
-func (s *CarryStep) Echo() bool {
+func (s *Step) TimeOnly() bool {
 	return s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory"
 }
 
 // Count is how many steps a person is told of.
-func (p *CarryPlan) Count() int {
+func (p *Plan) Count() int {
 	n := 0
 	for i := range p.Steps {
-		if !p.Steps[i].Echo() {
+		if !p.Steps[i].TimeOnly() {
 			n++
 		}
 	}
 	return n
 }
 
-// A CarryState is what a path holds, without its times.
-type CarryState struct {
+// A State is what a path holds, without its times.
+type State struct {
 	Type   string            `json:"type"`
 	Mode   string            `json:"mode"`
 	UID    uint32            `json:"uid"`
@@ -114,8 +114,8 @@ type CarryState struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// A CarryConflict is a place with no single answer.
-type CarryConflict struct {
+// A Conflict is a place with no single answer.
+type Conflict struct {
 	// Path is absolute.
 	Path string     `json:"path"`
 	Kind merge.Kind `json:"kind"`
@@ -132,8 +132,8 @@ type CarryConflict struct {
 	alone bool
 }
 
-// A HeldPath is held back.
-type HeldPath struct {
+// An ApprovalPath is held back.
+type ApprovalPath struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
@@ -145,35 +145,35 @@ type HeldPath struct {
 // version of it.
 // Errors: ErrNotFound (the sandbox, the target, a path of Only at which nothing
 // changed), ErrBusy.
-func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*CarryPlan, error) {
-	c, done, err := rc.BeginCarry(ctx, name, o, answers{})
+func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
+	c, done, err := rc.Begin(ctx, name, o, answers{})
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	rc.sandboxes.TellHomeless("planning", c.Rec)
+	rc.sandboxes.ReportMissingWorkspace("planning", c.Rec)
 	if err := c.Print(ctx); err != nil {
 		return nil, err
 	}
 	return c.Plan, rc.SavePlan(c.Plan)
 }
 
-// A Carrying is a plan with all that is needed to carry it out.
-type Carrying struct {
+// A Promotion is a plan with all that is needed to carry it out.
+type Promotion struct {
 	Rec   *catalog.Record
-	Plan  *CarryPlan
-	Parts []*carryPart
+	Plan  *Plan
+	Parts []*promotionPart
 }
 
-type carryPart struct {
-	*merging
+type promotionPart struct {
+	*partMerge
 	// Changes are those of the merge that are carried.
 	Changes []diff.Change
 }
 
-// BeginCarry merges what is to be carried. Until done is called, the sandbox's
+// Begin merges what is to be carried. Until done is called, the sandbox's
 // lock is held and its processes stand still.
-func (rc *Reconciler) BeginCarry(ctx context.Context, name string, o PlanOptions, a answers) (c *Carrying, done func(), err error) {
+func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -183,10 +183,10 @@ func (rc *Reconciler) BeginCarry(ctx context.Context, name string, o PlanOptions
 		h.Release()
 		return nil, nil, err
 	}
-	looked := rc.baseline.KeepBase(ctx, h.Record)
-	c = &Carrying{Rec: h.Record, Plan: &CarryPlan{
+	looked := rc.baseline.Record(ctx, h.Record)
+	c = &Promotion{Rec: h.Record, Plan: &Plan{
 		Format: 1, Sandbox: name, Target: h.Workspace, Made: time.Now(),
-		Steps: []CarryStep{}, Conflicts: []CarryConflict{}, Held: []HeldPath{},
+		Steps: []Step{}, Conflicts: []Conflict{}, Held: []ApprovalPath{},
 	}}
 	changes, err := rc.compare.ChangesAt(ctx, h.Record, "", "", looked)
 	done = func() {
@@ -200,7 +200,7 @@ func (rc *Reconciler) BeginCarry(ctx context.Context, name string, o PlanOptions
 		h.Release()
 	}
 	if err == nil {
-		err = rc.carry(ctx, c, changes, o, a)
+		err = rc.merge(ctx, c, changes, o, a)
 	}
 	if err != nil {
 		done()
@@ -209,7 +209,7 @@ func (rc *Reconciler) BeginCarry(ctx context.Context, name string, o PlanOptions
 	return c, done, nil
 }
 
-func (rc *Reconciler) carry(ctx context.Context, c *Carrying, changes *compare.Changes, o PlanOptions, a answers) error {
+func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.Changes, o PlanOptions, a answers) error {
 	if o.Target != "" {
 		target, err := filepath.EvalSymlinks(o.Target)
 		if err != nil || !filepath.IsAbs(o.Target) {
@@ -231,13 +231,13 @@ func (rc *Reconciler) carry(ctx context.Context, c *Carrying, changes *compare.C
 		request.target = ""
 	}
 	if request.target != "" {
-		if err := rc.compare.WithCarried(ctx, c.Rec, changes, o.Also); err != nil {
+		if err := rc.compare.AddPromoted(ctx, c.Rec, changes, o.Also); err != nil {
 			return err
 		}
 	}
 	for _, p := range changes.Parts {
 		if p, ok := only.Part(p, &c.Plan.Elsewhere); ok {
-			if err := rc.carryOne(ctx, c, request, p, only, o.Allow); err != nil {
+			if err := rc.mergeOne(ctx, c, request, p, only, o.Allow); err != nil {
 				return err
 			}
 		}
@@ -254,30 +254,30 @@ func (rc *Reconciler) carry(ctx context.Context, c *Carrying, changes *compare.C
 	return only.Unmatched()
 }
 
-// carryOne merges one part, and picks what of the result is carried.
-func (rc *Reconciler) carryOne(ctx context.Context, c *Carrying, r mergeRequest, p compare.Part, only *compare.Patterns, allow approval.Allow) error {
+// mergeOne merges one part, and picks what of the result is carried.
+func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest, p compare.Part, only *compare.Patterns, allow approval.Allow) error {
 	m, err := rc.mergePart(ctx, r, p)
 	if err != nil {
 		return err
 	}
-	part := &carryPart{merging: m}
+	part := &promotionPart{partMerge: m}
 	c.Parts = append(c.Parts, part)
 	for _, k := range m.res.Conflicts {
 		if slices.ContainsFunc(k.Paths(), func(path string) bool { return only.Matches(filepath.Join(p.Root, path)) }) {
 			c.Plan.Conflicts = append(c.Plan.Conflicts, m.conflict(k))
 		}
 	}
-	part.Changes = withoutEchoes(only.Pick(p.Root, m.res.Changes))
+	part.Changes = withoutTimeOnly(only.Pick(p.Root, m.res.Changes))
 	part.Changes = c.leaveSockets(m.path, part.Changes)
 	if held := allow.Check(m.path, part.Changes); held != nil {
-		part.Changes = c.withhold(m.path, part.Changes, held)
+		part.Changes = c.requireApproval(m.path, part.Changes, held)
 	}
 	return nil
 }
 
-// withoutEchoes leaves out the times of directories in which nothing else is
+// withoutTimeOnly leaves out the times of directories in which nothing else is
 // changed.
-func withoutEchoes(changes []diff.Change) []diff.Change {
+func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	told := map[string]bool{}
 	for _, c := range changes {
 		if !c.Echo() {
@@ -289,8 +289,8 @@ func withoutEchoes(changes []diff.Change) []diff.Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.Echo() && !told[c.Path] })
 }
 
-func (m *merging) conflict(k merge.Conflict) CarryConflict {
-	c := CarryConflict{Path: filepath.Join(m.path, k.Path), Kind: k.Kind, Why: k.Why}
+func (m *partMerge) conflict(k merge.Conflict) Conflict {
+	c := Conflict{Path: filepath.Join(m.path, k.Path), Kind: k.Kind, Why: k.Why}
 	if k.MinePath != "" {
 		c.MinePath = filepath.Join(m.path, k.MinePath)
 	}
@@ -302,7 +302,7 @@ func (m *merging) conflict(k merge.Conflict) CarryConflict {
 }
 
 // leaveSockets takes sockets out: nothing but their server can make one.
-func (c *Carrying) leaveSockets(root string, changes []diff.Change) (kept []diff.Change) {
+func (c *Promotion) leaveSockets(root string, changes []diff.Change) (kept []diff.Change) {
 	for _, ch := range changes {
 		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {
 			c.Plan.Skipped = append(c.Plan.Skipped, filepath.Join(root, ch.Path))
@@ -316,11 +316,11 @@ func (c *Carrying) leaveSockets(root string, changes []diff.Change) (kept []diff
 	return kept
 }
 
-// withhold takes out what is held back, and the deletion of directories that it
+// requireApproval takes out what is held back, and the deletion of directories that it
 // lies in.
-func (c *Carrying) withhold(root string, changes []diff.Change, held *approval.Needed) []diff.Change {
+func (c *Promotion) requireApproval(root string, changes []diff.Change, held *approval.Needed) []diff.Change {
 	for _, path := range held.Paths {
-		c.Plan.Held = append(c.Plan.Held, HeldPath{filepath.Join(root, path), held.Why[path]})
+		c.Plan.Held = append(c.Plan.Held, ApprovalPath{filepath.Join(root, path), held.Why[path]})
 	}
 	for _, path := range held.Allow {
 		c.Plan.Allow = append(c.Plan.Allow, filepath.Join(root, path))
@@ -333,7 +333,7 @@ func (c *Carrying) withhold(root string, changes []diff.Change, held *approval.N
 	}
 	isHeld := func(path string) bool {
 		for _, h := range held.Paths {
-			if compare.Lies(path, h) {
+			if compare.LiesIn(path, h) {
 				return true
 			}
 		}
@@ -345,9 +345,9 @@ func (c *Carrying) withhold(root string, changes []diff.Change, held *approval.N
 		goes := ch.Old != nil && ch.Old.Mode.IsDir() && (ch.New == nil || !ch.New.Mode.IsDir())
 		switch {
 		case isHeld(ch.Path):
-		case stays != "" && compare.Lies(ch.Path, stays) && ch.New != nil: // it cannot take the place of what stays
+		case stays != "" && compare.LiesIn(ch.Path, stays) && ch.New != nil: // it cannot take the place of what stays
 		case goes && above[ch.Path]:
-			c.Plan.Held = append(c.Plan.Held, HeldPath{filepath.Join(root, ch.Path), "something that is held back lies in it"})
+			c.Plan.Held = append(c.Plan.Held, ApprovalPath{filepath.Join(root, ch.Path), "something that is held back lies in it"})
 			if ch.New != nil {
 				stays = ch.Path
 			}
@@ -360,7 +360,7 @@ func (c *Carrying) withhold(root string, changes []diff.Change, held *approval.N
 
 // Print fills in the steps, and the fingerprint of them. Cost: reading what each
 // expects and makes.
-func (c *Carrying) Print(ctx context.Context) error {
+func (c *Promotion) Print(ctx context.Context) error {
 	for _, p := range c.Parts {
 		steps, err := p.steps(ctx)
 		if err != nil {
@@ -374,12 +374,12 @@ func (c *Carrying) Print(ctx context.Context) error {
 
 // steps are those of a part, made by two threads: that is mostly waiting for the
 // kernel to open what each expects and makes.
-func (p *carryPart) steps(ctx context.Context) ([]CarryStep, error) {
+func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	both := map[string]bool{}
 	for _, c := range p.in.Real {
 		both[c.Path] = true
 	}
-	steps := make([]CarryStep, len(p.Changes))
+	steps := make([]Step, len(p.Changes))
 	half := len(steps) / 2
 	var failures [2]error
 	var other sync.WaitGroup
@@ -392,9 +392,9 @@ func (p *carryPart) steps(ctx context.Context) ([]CarryStep, error) {
 	return steps, failures[0]
 }
 
-func (p *carryPart) someSteps(ctx context.Context, steps []CarryStep, from, to int, both map[string]bool) error {
+func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to int, both map[string]bool) error {
 	var h hasher
-	real, mine, built := baseline.Looker{Root: p.real}, baseline.Looker{Root: p.Part.New}, baseline.Looker{Root: p.in.Scratch}
+	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.in.Scratch}
 	defer real.Close()
 	defer mine.Close()
 	defer built.Close()
@@ -436,19 +436,19 @@ func verb(c diff.Change) string {
 	return "change"
 }
 
-func stateOf(h *hasher, l *baseline.Looker, path string, n *diff.Node) (*CarryState, error) {
+func stateOf(h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
 	if n == nil {
 		return nil, nil
 	}
-	s := &CarryState{
+	s := &State{
 		Type: typeName(n.Mode), Mode: modeString(n.Mode), UID: n.UID, GID: n.GID,
-		Target: baseline.Safely(n.Target), Device: n.Rdev,
+		Target: baseline.EscapePath(n.Target), Device: n.Rdev,
 	}
 	for name, value := range n.Xattrs {
 		if s.Xattrs == nil {
 			s.Xattrs = map[string]string{}
 		}
-		s.Xattrs[baseline.Safely(name)] = baseline.Safely(value)
+		s.Xattrs[baseline.EscapePath(name)] = baseline.EscapePath(value)
 	}
 	if !n.Mode.IsRegular() {
 		return s, nil

@@ -22,11 +22,11 @@ import (
 // fingerprintOf is the SHA-256 over a plan's target and steps, as JSON with sorted
 // keys. Times are not in it, nor who the sandbox is: two plans that do the same
 // have the same one.
-func fingerprintOf(p *CarryPlan) string {
+func fingerprintOf(p *Plan) string {
 	data, err := json.Marshal(struct {
-		Format int         `json:"format"`
-		Target string      `json:"target"`
-		Steps  []CarryStep `json:"steps"`
+		Format int    `json:"format"`
+		Target string `json:"target"`
+		Steps  []Step `json:"steps"`
 	}{p.Format, p.Target, safeSteps(p.Steps)})
 	if err != nil {
 		return "" // nothing in it can fail
@@ -36,10 +36,10 @@ func fingerprintOf(p *CarryPlan) string {
 }
 
 // safeSteps keeps the bytes of names that are not UTF-8 apart.
-func safeSteps(steps []CarryStep) []CarryStep {
+func safeSteps(steps []Step) []Step {
 	safe := slices.Clone(steps)
 	for i := range safe {
-		safe[i].Path, safe[i].From = baseline.Safely(safe[i].Path), baseline.Safely(safe[i].From)
+		safe[i].Path, safe[i].From = baseline.EscapePath(safe[i].Path), baseline.EscapePath(safe[i].From)
 	}
 	return safe
 }
@@ -77,7 +77,7 @@ const plansKept = 50
 func (rc *Reconciler) plansDir() string { return filepath.Join(rc.cat.Dir(), "plans") }
 
 // SavePlan keeps a plan under its fingerprint. The oldest go.
-func (rc *Reconciler) SavePlan(p *CarryPlan) error {
+func (rc *Reconciler) SavePlan(p *Plan) error {
 	dir := rc.plansDir()
 	fail := func(err error) error {
 		return &errs.Error{Op: "keeping the plan", Path: dir, Kind: errs.KindOf(err), Err: err}
@@ -141,9 +141,9 @@ func checkFingerprint(name, reviewed string) error {
 	}
 }
 
-// Insist refuses a plan that is not the reviewed one, and says what differs. The
+// CheckPlan refuses a plan that is not the reviewed one, and says what differs. The
 // first twelve characters of a fingerprint will do.
-func (rc *Reconciler) Insist(p *CarryPlan, reviewed string) error {
+func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	if strings.HasPrefix(p.Fingerprint, reviewed) {
 		return nil
 	}
@@ -154,7 +154,7 @@ func (rc *Reconciler) Insist(p *CarryPlan, reviewed string) error {
 	if err != nil || len(found) != 1 {
 		return refuse(errs.ErrDrifted, errors.New("it would do something else than the plan that was reviewed, which is not kept any more"))
 	}
-	var old CarryPlan
+	var old Plan
 	data, err := os.ReadFile(found[0])
 	if err == nil {
 		err = json.Unmarshal(data, &old)
@@ -174,7 +174,7 @@ func (rc *Reconciler) Insist(p *CarryPlan, reviewed string) error {
 }
 
 // planDifference says how the steps of a plan differ from those of an older one.
-func planDifference(old, now *CarryPlan) (lines []string) {
+func planDifference(old, now *Plan) (lines []string) {
 	if old.Target != now.Target {
 		lines = append(lines, "the target was "+pathlist.Printable(old.Target)+", and is "+pathlist.Printable(now.Target))
 	}
@@ -187,20 +187,20 @@ func planDifference(old, now *CarryPlan) (lines []string) {
 		delete(was, s.Path)
 		switch {
 		case !there:
-			lines = append(lines, pathlist.Printable(baseline.Unsafely(s.Path))+": it was not changed")
+			lines = append(lines, pathlist.Printable(baseline.UnescapePath(s.Path))+": it was not changed")
 		case before != mustText(s):
-			lines = append(lines, pathlist.Printable(baseline.Unsafely(s.Path))+": "+stepDifference(before, s))
+			lines = append(lines, pathlist.Printable(baseline.UnescapePath(s.Path))+": "+stepDifference(before, s))
 		}
 	}
 	for path := range was {
-		lines = append(lines, pathlist.Printable(baseline.Unsafely(path))+": it is not changed any more")
+		lines = append(lines, pathlist.Printable(baseline.UnescapePath(path))+": it is not changed any more")
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-func stepDifference(before string, now CarryStep) string {
-	var old CarryStep
+func stepDifference(before string, now Step) string {
+	var old Step
 	if json.Unmarshal([]byte(before), &old) != nil {
 		return "it differs"
 	}

@@ -55,10 +55,10 @@ type Promoted struct {
 	Already []string `json:"already,omitempty"`
 	// Held, Allow, Skipped and Elsewhere are those of the plan: what was not
 	// carried.
-	Held      []HeldPath `json:"held,omitempty"`
-	Allow     []string   `json:"allow,omitempty"`
-	Skipped   []string   `json:"skipped,omitempty"`
-	Elsewhere int        `json:"elsewhere"`
+	Held      []ApprovalPath `json:"held,omitempty"`
+	Allow     []string       `json:"allow,omitempty"`
+	Skipped   []string       `json:"skipped,omitempty"`
+	Elsewhere int            `json:"elsewhere"`
 }
 
 // Promote carries a sandbox's changes to the real tree, merged with what has
@@ -80,12 +80,12 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 		return Promoted{}, err
 	}
 	o.out = !o.DryRun
-	c, done, err := rc.BeginCarry(ctx, name, o.PlanOptions, o.Answers())
+	c, done, err := rc.Begin(ctx, name, o.PlanOptions, o.Answers())
 	if err != nil {
 		return Promoted{}, err
 	}
 	defer done()
-	if err := sandbox.Homeless("promoting", c.Rec); err != nil && len(o.Only) == 0 {
+	if err := sandbox.WorkspaceMissing("promoting", c.Rec); err != nil && len(o.Only) == 0 {
 		return Promoted{}, err
 	}
 	r := Promoted{
@@ -99,7 +99,7 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 		if err := c.Print(ctx); err != nil {
 			return r, err
 		}
-		if err := rc.Insist(c.Plan, o.Plan); err != nil {
+		if err := rc.CheckPlan(c.Plan, o.Plan); err != nil {
 			return r, err
 		}
 	}
@@ -109,7 +109,7 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 	return r, rc.promoteAll(ctx, c, o, &r)
 }
 
-func ConflictsError(op, name string, conflicts []CarryConflict) error {
+func ConflictsError(op, name string, conflicts []Conflict) error {
 	var why []error
 	inside := false
 	for _, c := range conflicts[:min(len(conflicts), 20)] {
@@ -129,15 +129,15 @@ func ConflictsError(op, name string, conflicts []CarryConflict) error {
 	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints}
 }
 
-func (p *carryPart) target(e *Reconciler) promote.Target {
+func (p *promotionPart) target(e *Reconciler) promote.Target {
 	return promote.Target{Root: p.real, Path: p.path, StateDir: e.promotionsDir()}
 }
 
-func (p *carryPart) Source() promote.Source {
+func (p *promotionPart) Source() promote.Source {
 	return promote.Source{Tree: p.Part.New, Built: p.in.Scratch, In: p.res.Built, From: p.res.From}
 }
 
-func (rc *Reconciler) wouldPromote(ctx context.Context, c *Carrying, _ PromoteOptions, r *Promoted) error {
+func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteOptions, r *Promoted) error {
 	for _, p := range c.Parts {
 		known, err := p.expected(p.Changes)
 		if err != nil {
@@ -157,11 +157,11 @@ func (rc *Reconciler) wouldPromote(ctx context.Context, c *Carrying, _ PromoteOp
 
 // promoteAll carries out every part; where one is refused, those before it are
 // taken back.
-func (rc *Reconciler) promoteAll(ctx context.Context, c *Carrying, o PromoteOptions, r *Promoted) error {
+func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOptions, r *Promoted) error {
 	group := catalog.NewID()
 	var done []string
-	carried := &carried{Group: group, Sandbox: c.Rec.Name, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
-	err := rc.baseline.WhileNobodyKeeps(c.Rec, func() error {
+	carried := &promotedNote{Group: group, Sandbox: c.Rec.Name, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
+	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
 			id, stamps, err := rc.promotePart(ctx, c, p, o, group, r)
 			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.Part.Root, p.own(stamps)))
@@ -181,13 +181,13 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Carrying, o PromoteOpti
 		r.ID = group
 	}
 	// From here on it is done. What is not noted any more costs a conflict at most.
-	if err := rc.noteCarried(context.WithoutCancel(ctx), c, carried); err != nil {
+	if err := rc.recordPromoted(context.WithoutCancel(ctx), c, carried); err != nil {
 		rc.notice("promoted, but it is not noted in the sandbox: " + err.Error())
 	}
 	return nil
 }
 
-func (rc *Reconciler) promotePart(ctx context.Context, c *Carrying, p *carryPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
+func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotionPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
 	}
@@ -210,7 +210,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Carrying, p *carryPart
 // own leaves, of the stamps of a promotion, those of paths at which the real tree
 // had nothing of its own: what both changed, or may have, must look drifted to who
 // compares with the sandbox alone, above all where it was put back.
-func (p *carryPart) own(stamps map[string]promote.Stamp) map[string]promote.Stamp {
+func (p *promotionPart) own(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root || len(stamps) == 0 {
 		return nil
 	}
@@ -229,11 +229,11 @@ func (p *carryPart) own(stamps map[string]promote.Stamp) map[string]promote.Stam
 	return own
 }
 
-// noteCarried makes what the sandbox has the base of what it changes from here on,
+// recordPromoted makes what the sandbox has the base of what it changes from here on,
 // at the paths that were carried, or answered by what the real tree has.
-func (rc *Reconciler) noteCarried(ctx context.Context, c *Carrying, note *carried) error {
-	note.Before = map[string]*baseline.KeptEntry{}
-	return rc.baseline.UpdateKept(ctx, c.Rec, func(k *baseline.Kept) error {
+func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *promotedNote) error {
+	note.Before = map[string]*baseline.JSONEntry{}
+	return rc.baseline.Update(ctx, c.Rec, func(k *baseline.Baseline) error {
 		for _, p := range c.Parts {
 			if p.path != p.Part.Root {
 				continue // another target says nothing of the workspace
@@ -245,19 +245,19 @@ func (rc *Reconciler) noteCarried(ctx context.Context, c *Carrying, note *carrie
 		if len(note.Before) == 0 {
 			return nil
 		}
-		return rc.saveCarried(note)
+		return rc.savePromoted(note)
 	})
 }
 
-func (p *carryPart) note(k *baseline.Kept, note *carried) error {
-	full := len(p.Changes) == len(withoutEchoes(p.res.Changes)) && len(p.res.Conflicts) == 0
+func (p *promotionPart) note(k *baseline.Baseline, note *promotedNote) error {
+	full := len(p.Changes) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}
 	for _, c := range p.Changes {
 		if _, other := p.res.From[c.Path]; !other {
 			there[c.Path] = true
 		}
 	}
-	mine := baseline.Looker{Root: p.Part.New}
+	mine := baseline.RootedReader{Root: p.Part.New}
 	defer mine.Close()
 	for _, c := range p.in.Mine {
 		if !full && !there[c.Path] && !p.theirs(c.Path) {
@@ -265,7 +265,7 @@ func (p *carryPart) note(k *baseline.Kept, note *carried) error {
 		}
 		abs := filepath.Join(p.Part.Root, c.Path)
 		note.before(k, abs)
-		if err := k.Carry(abs, &c, &mine); err != nil {
+		if err := k.Promote(abs, &c, &mine); err != nil {
 			return err
 		}
 	}
@@ -274,9 +274,9 @@ func (p *carryPart) note(k *baseline.Kept, note *carried) error {
 
 // theirs: a conflict at a path, or above it, was answered by what the real tree
 // has.
-func (p *carryPart) theirs(path string) bool {
+func (p *promotionPart) theirs(path string) bool {
 	for at, choice := range p.answered {
-		if choice == merge.Theirs && compare.Lies(path, at) {
+		if choice == merge.Theirs && compare.LiesIn(path, at) {
 			return true
 		}
 	}

@@ -80,7 +80,7 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 			}
 			continue
 		}
-		_ = os.Remove(rc.toldFile(r.ID)) // mostly there is none
+		_ = os.Remove(rc.reportedFile(r.ID)) // mostly there is none
 		what := "taken back"
 		if r.Done {
 			what = "completed"
@@ -100,14 +100,14 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	return err
 }
 
-func (rc *Reconciler) toldFile(id string) string {
+func (rc *Reconciler) reportedFile(id string) string {
 	return filepath.Join(rc.promotionsDir(), id+".told")
 }
 
 // firstTime notes that a promotion that waits was told, and reports whether it was not
 // before. Where it cannot be noted it is told again.
 func (rc *Reconciler) firstTime(u Unfinished) bool {
-	f, err := os.OpenFile(rc.toldFile(u.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(rc.reportedFile(u.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		err = f.Close()
 	}

@@ -37,7 +37,7 @@ type Refreshed struct {
 	Brought  int `json:"brought"`
 	Resolved int `json:"resolved,omitempty"`
 	// Conflicts are now in the sandbox, to be resolved there.
-	Conflicts []CarryConflict `json:"conflicts"`
+	Conflicts []Conflict `json:"conflicts"`
 }
 
 // Refresh makes the real tree as it is now the base of a sandbox, and lays what
@@ -64,7 +64,7 @@ func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions
 	if err := rc.supervise.MustBeIdle(ctx, h, "refreshing"); err != nil {
 		return Refreshed{}, err
 	}
-	rc.baseline.KeepBase(ctx, h.Record)
+	rc.baseline.Record(ctx, h.Record)
 	changes, err := rc.compare.Changes(ctx, h.Record)
 	if err != nil {
 		return Refreshed{}, err
@@ -75,17 +75,17 @@ func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions
 		return Refreshed{}, err
 	}
 	a := answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal, failed: new(error)}
-	r := Refreshed{Sandbox: name, Conflicts: []CarryConflict{}}
+	r := Refreshed{Sandbox: name, Conflicts: []Conflict{}}
 	switch {
 	case len(open) == 0:
-		if err = sandbox.Homeless("refreshing", h.Record); err == nil {
+		if err = sandbox.WorkspaceMissing("refreshing", h.Record); err == nil {
 			err = rc.rebase(ctx, h, changes, a, &r)
 		}
 	case a.none():
 		return r, ConflictsError("refreshing", name, open)
 	default:
 		err = rc.resolve(ctx, h, changes, a, &r)
-		rc.baseline.KeepBase(ctx, h.Record)
+		rc.baseline.Record(ctx, h.Record)
 	}
 	if err != nil {
 		return r, err
@@ -98,7 +98,7 @@ func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions
 	return r, errors.Join(err, rc.sandboxes.SweepLater(ctx))
 }
 
-func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]CarryConflict, error) {
+func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]Conflict, error) {
 	changes, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
 		return nil, err
@@ -107,13 +107,13 @@ func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]C
 	return rc.unresolved(ctx, rec, changes)
 }
 
-// A rebasing is a refresh being made.
-type rebasing struct {
+// A refreshing is a refresh being made.
+type refreshing struct {
 	e    *Reconciler
 	h    *catalog.Held
 	next *catalog.Record // with the new base and forks
 	list conflictList
-	kept *baseline.Kept
+	kept *baseline.Baseline
 	r    *Refreshed
 }
 
@@ -130,22 +130,22 @@ func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Held, changes *comp
 			return err
 		}
 		defer release()
-		x := &rebasing{e: rc, h: h, r: r, next: cloneRecord(h.Record), list: conflictList{Format: 1}}
+		x := &refreshing{e: rc, h: h, r: r, next: cloneRecord(h.Record), list: conflictList{Format: 1}}
 		if err := x.grow(ctx, ids, forks); err != nil {
 			return err
 		}
-		x.kept = &baseline.Kept{Dir: rc.baseline.BaseDir(h.Name, x.next.Refreshed), Nodes: map[string]baseline.KeptNode{}}
-		if err := x.room(ctx); err != nil {
+		x.kept = &baseline.Baseline{Dir: rc.baseline.BaseDir(h.Name, x.next.Refreshed), Nodes: map[string]baseline.Entry{}}
+		if err := x.checkSpace(ctx); err != nil {
 			return err
 		}
 		for _, p := range changes.Parts {
-			if err := x.bring(ctx, p, a); err != nil {
+			if err := x.mergePart(ctx, p, a); err != nil {
 				return err
 			}
 		}
 		// Once the record says so, nothing could tell any more what a live base held
 		// at the places that are changed already, should this process end here.
-		if _, err := rc.baseline.TryToKeepBase(ctx, x.next); err != nil {
+		if _, err := rc.baseline.TryRecord(ctx, x.next); err != nil {
 			return err
 		}
 		return x.commit(ctx)
@@ -159,7 +159,7 @@ func cloneRecord(r *catalog.Record) *catalog.Record {
 }
 
 // grow captures and forks each tree. What is not there any more stays as it is.
-func (x *rebasing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
+func (x *refreshing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
 	base := &catalog.Base{Refreshed: 1 + slices.Max(x.next.Generations())}
 	free := *x.next // what is merged counts when the old forks go
 	free.Policy.Limits.Disk, free.Policy.Limits.Inodes = 0, 0
@@ -192,9 +192,9 @@ func rebaseError(path string, err error) error {
 	return &errs.Error{Op: "refreshing", Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
-// room makes the directory for what is kept of the new base. One of that number
+// checkSpace makes the directory for what is kept of the new base. One of that number
 // can only be what a killed refresh left.
-func (x *rebasing) room(ctx context.Context) error {
+func (x *refreshing) checkSpace(ctx context.Context) error {
 	if err := fault.Point(ctx, "make room for the new base"); err != nil {
 		return rebaseError(x.kept.Dir, err)
 	}
@@ -208,8 +208,8 @@ func (x *rebasing) room(ctx context.Context) error {
 	return nil
 }
 
-// bring merges a part onto the new base, and writes the result on the new fork.
-func (x *rebasing) bring(ctx context.Context, p compare.Part, a answers) error {
+// mergePart merges a part onto the new base, and writes the result on the new fork.
+func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) error {
 	request := mergeRequest{rec: x.h.Record, choose: a.choose(ctx, x.h.Record), failed: a.failed}
 	i := slices.IndexFunc(x.h.Trees, func(t catalog.Tree) bool { return t.Path == p.Tree })
 	if p.Frozen {
@@ -249,7 +249,7 @@ func (x *rebasing) bring(ctx context.Context, p compare.Part, a answers) error {
 }
 
 // leave brings a conflict into the sandbox.
-func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
+func (x *refreshing) leave(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	told := m.conflict(c)
 	entry := refreshConflict{
 		Path: told.Path, Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone, MineName: m.in.MineName, RealName: m.in.RealName,
@@ -266,7 +266,7 @@ func (x *rebasing) leave(ctx context.Context, m *merging, c merge.Conflict, fork
 }
 
 // asMine makes the places of a conflict what the sandbox has there.
-func asMine(ctx context.Context, m *merging, c merge.Conflict, fork *os.File) error {
+func asMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	if c.Alone { // the sandbox may have the directory elsewhere
 		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
 		return promote.Replay(ctx, fork, promote.Source{Tree: m.Part.New}, []diff.Change{change})
@@ -299,7 +299,7 @@ func takeFrom(ctx context.Context, tree, source *os.File, skip func(string) bool
 
 // mark writes a text with both sides between marks, and keeps the versions that it
 // was made of.
-func (x *rebasing) mark(ctx context.Context, m *merging, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
+func (x *refreshing) mark(ctx context.Context, m *partMerge, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
 	dir := m.scratch + ".marked"
 	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
 	path := filepath.Join(dir, c.Path)
@@ -354,12 +354,12 @@ func (x *rebasing) mark(ctx context.Context, m *merging, c merge.Conflict, entry
 }
 
 func openAt(tree *os.File, path string) (*os.File, error) {
-	l := baseline.Looker{Root: tree}
+	l := baseline.RootedReader{Root: tree}
 	return l.Open(path)
 }
 
 // version keeps one version of a text.
-func (x *rebasing) version(open func() (*os.File, error)) (string, error) {
+func (x *refreshing) version(open func() (*os.File, error)) (string, error) {
 	f, err := open()
 	if errors.Is(err, errs.ErrNotFound) {
 		return "", nil
@@ -376,7 +376,7 @@ func (x *rebasing) version(open func() (*os.File, error)) (string, error) {
 }
 
 // commit makes it so.
-func (x *rebasing) commit(ctx context.Context) error {
+func (x *refreshing) commit(ctx context.Context) error {
 	if len(x.list.Conflicts) > 0 {
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
 			return rebaseError(x.h.Name, err)

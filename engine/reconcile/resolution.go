@@ -36,11 +36,11 @@ type Terminal struct {
 func (a answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
 
 // choose answers conflicts of a sandbox.
-func (a answers) choose(ctx context.Context, rec *catalog.Record) func(m *merging, c merge.Conflict) merge.Choice {
+func (a answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMerge, c merge.Conflict) merge.Choice {
 	if a.none() {
 		return nil
 	}
-	return func(m *merging, c merge.Conflict) merge.Choice {
+	return func(m *partMerge, c merge.Conflict) merge.Choice {
 		abs := filepath.Join(m.Part.Root, c.Path)
 		switch {
 		case matchAny(rec.Workspace, a.mine, abs):
@@ -100,7 +100,7 @@ func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.
 }
 
 func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
-	l := baseline.Looker{Root: tree}
+	l := baseline.RootedReader{Root: tree}
 	return openOr(l.Open, n, path)
 }
 

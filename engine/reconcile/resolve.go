@@ -137,7 +137,7 @@ func (w *resolving) put(ctx context.Context, c *refreshConflict, part *compare.P
 		return err
 	}
 	defer built.Close()
-	now := baseline.Looker{Root: part.New}
+	now := baseline.RootedReader{Root: part.New}
 	defer now.Close()
 	n, err := now.Node(rel)
 	if err != nil || n == nil {

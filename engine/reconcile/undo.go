@@ -52,23 +52,23 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 		}
 	}
 	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
-	note := rc.readCarried(u.ID)
+	note := rc.readPromoted(u.ID)
 	// What the sandbox holds of it is the base no more, first of all: a crash in
 	// between costs a conflict at most, the other way round a change would look
 	// carried that is not.
-	again, err := rc.uncarry(ctx, note)
+	again, err := rc.undoBaseline(ctx, note)
 	if err != nil {
 		return u, err
 	}
 	rec, _ := rc.cat.Get(u.Sandbox) // which may be gone
-	err = rc.baseline.WhileNobodyKeeps(rec, func() error { return rc.undoAll(ctx, group, note, &u) })
+	err = rc.baseline.WithLock(rec, func() error { return rc.undoAll(ctx, group, note, &u) })
 	switch {
 	case err != nil && len(u.Paths) == 0:
 		return u, errors.Join(err, again())
 	case err != nil:
 		return u, fmt.Errorf("taken back in %v, but not all: %w", u.Paths, err)
 	}
-	rc.dropCarried()
+	rc.dropPromoted()
 	if err := rc.stages.NoteUndone(u.ID); err != nil {
 		rc.notice("undone, but it is not noted in the log: " + err.Error())
 	}
@@ -76,7 +76,7 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 }
 
 // undoAll takes back the promotions of a group, until one is refused.
-func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *carried, u *Undone) error {
+func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, u *Undone) error {
 	for _, p := range group { // newest first
 		r, err := promote.Undo(ctx, rc.promotionsDir(), p.ID)
 		if rc.recordOf(note) != nil {
@@ -104,7 +104,7 @@ func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	rc.dropCarried()
+	rc.dropPromoted()
 	return nil
 }
 
@@ -138,32 +138,32 @@ func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 // A carried says what a promotion, or an apply, has changed in what is kept of its sandbox's
 // base. It lies in the state directory, beside what the promotion itself needs to
 // be undone.
-type carried struct {
+type promotedNote struct {
 	Group   string `json:"group"`
 	Sandbox string `json:"sandbox"`
 	// ID and Refreshed are those of the sandbox's record then.
 	ID        string `json:"sandbox_id"`
 	Refreshed int    `json:"refreshed"`
 	// Before is what was kept, by absolute path; nil for nothing.
-	Before map[string]*baseline.KeptEntry `json:"before"`
+	Before map[string]*baseline.JSONEntry `json:"before"`
 }
 
 // before notes what was kept at an absolute path.
-func (c *carried) before(k *baseline.Kept, abs string) {
-	c.Before[baseline.Safely(abs)] = nil
+func (c *promotedNote) before(k *baseline.Baseline, abs string) {
+	c.Before[baseline.EscapePath(abs)] = nil
 	if before, had := k.Nodes[abs]; had {
-		entry := baseline.KeptEntryOf(before)
-		c.Before[baseline.Safely(abs)] = &entry
+		entry := baseline.JSONEntryOf(before)
+		c.Before[baseline.EscapePath(abs)] = &entry
 	}
 }
 
-func (rc *Reconciler) carriedFile(group string) string {
+func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
-func (rc *Reconciler) saveCarried(c *carried) error {
-	rc.dropCarried()
-	path := rc.carriedFile(c.Group)
+func (rc *Reconciler) savePromoted(c *promotedNote) error {
+	rc.dropPromoted()
+	path := rc.promotedFile(c.Group)
 	data, err := json.MarshalIndent(c, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
@@ -180,21 +180,21 @@ func (rc *Reconciler) saveCarried(c *carried) error {
 	return nil
 }
 
-// readCarried is nil where nothing is noted: then there is nothing to go back to.
-func (rc *Reconciler) readCarried(group string) *carried {
+// readPromoted is nil where nothing is noted: then there is nothing to go back to.
+func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	if !snapshot.ValidID(group) {
 		return nil
 	}
-	data, err := os.ReadFile(rc.carriedFile(group))
-	c := new(carried)
+	data, err := os.ReadFile(rc.promotedFile(group))
+	c := new(promotedNote)
 	if err != nil || json.Unmarshal(data, c) != nil {
 		return nil
 	}
 	return c
 }
 
-// dropCarried removes the notes of promotions that cannot be undone any more.
-func (rc *Reconciler) dropCarried() {
+// dropPromoted removes the notes of promotions that cannot be undone any more.
+func (rc *Reconciler) dropPromoted() {
 	list, err := os.ReadDir(filepath.Join(rc.cat.Dir(), "carried"))
 	if err != nil {
 		return
@@ -214,9 +214,9 @@ func (rc *Reconciler) dropCarried() {
 	}
 }
 
-// uncarry makes what was the base before a promotion the base again, as long as
+// undoBaseline makes what was the base before a promotion the base again, as long as
 // the sandbox is still on it. again puts it back.
-func (rc *Reconciler) uncarry(ctx context.Context, note *carried) (again func() error, err error) {
+func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {
 		return nothing, nil
@@ -225,23 +225,23 @@ func (rc *Reconciler) uncarry(ctx context.Context, note *carried) (again func() 
 	if rec == nil {
 		return nothing, nil
 	}
-	was := map[string]baseline.KeptNode{}
-	err = rc.baseline.UpdateKept(ctx, rec, func(k *baseline.Kept) error {
+	was := map[string]baseline.Entry{}
+	err = rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
 		for path, entry := range note.Before {
-			path = baseline.Unsafely(path)
+			path = baseline.UnescapePath(path)
 			if n, ok := k.Nodes[path]; ok && n.Carried {
 				was[path] = n
 				k.Changed = true
 				delete(k.Nodes, path)
 				if entry != nil {
-					k.Nodes[path] = entry.Kept()
+					k.Nodes[path] = entry.Entry()
 				}
 			}
 		}
 		return nil
 	})
 	return func() error {
-		return rc.baseline.UpdateKept(context.WithoutCancel(ctx), rec, func(k *baseline.Kept) error {
+		return rc.baseline.Update(context.WithoutCancel(ctx), rec, func(k *baseline.Baseline) error {
 			for path, n := range was {
 				k.Set(path, n)
 			}
@@ -252,7 +252,7 @@ func (rc *Reconciler) uncarry(ctx context.Context, note *carried) (again func() 
 
 // recordOf is the record of a sandbox that is still on the base that a note is about;
 // nil where it is gone, or another one.
-func (rc *Reconciler) recordOf(note *carried) *catalog.Record {
+func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	if note == nil {
 		return nil
 	}
@@ -296,7 +296,7 @@ func (rc *Reconciler) putBack(name string, r promote.Recovery) error {
 // come to its end had found nothing that the sandbox did not know.
 func (rc *Reconciler) putBackKilled(r promote.Recovery) error {
 	switch {
-	case r.Left != nil && rc.recordOf(rc.readCarried(r.Group)) != nil:
+	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:
 		return rc.putBack(r.Sandbox, r)
 	case r.Left == nil && (IsApply(r.Group) || r.Group == r.ID): // one had no group when it could not be undone
 		return rc.baseline.Remember(r.Sandbox, r.Path, r.Stamps)

@@ -59,7 +59,7 @@ func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Reco
 			return fill(ctx, rec)
 		}
 	}
-	var tries hostfs.Attempts
+	var tries hostfs.MountRetry
 	defer tries.Close()
 	for {
 		env, err := hostfs.Survey(req.Workspace, sb.cat.Dir(), hostfs.Privileged())
@@ -86,8 +86,8 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 			Path: c.Tree, Driver: c.Driver, Reason: c.Reason,
 			Base: rec.NewSnapshot(), Fork: rec.NewFork(),
 		})
-		sb.host.KeepOpen(c)
-		if err := sb.host.RememberPlace(c); err != nil {
+		sb.host.Remember(c)
+		if err := sb.host.RecordPlace(c); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func (sb *Store) MakeTmp(rec *catalog.Record) error {
 func (sb *Store) growAll(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice) error {
 	failures := make([]error, len(choices))
 	var wg sync.WaitGroup
-	for _, group := range together(choices) {
+	for _, group := range groupByInstant(choices) {
 		if first := group[0]; len(choices) == 1 || len(group) == 1 && !choices[first].Backend.Facts().Flushes {
 			failures[first] = Grow(ctx, choices[first].Backend, rec, &rec.Trees[first])
 			continue
@@ -191,8 +191,8 @@ func (sb *Store) growAll(ctx context.Context, rec *catalog.Record, choices []hos
 	return errors.Join(failures...)
 }
 
-// together are the choices, by index, in groups of those that can be had at one instant.
-func together(choices []hostfs.Choice) (groups [][]int) {
+// groupByInstant are the choices, by index, in groups of those that can be had at one instant.
+func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 	at := map[string]int{}
 	for i, c := range choices {
 		if t, ok := c.Backend.(snapshot.Together); ok && len(choices) > 1 {
@@ -229,7 +229,7 @@ func (sb *Store) growTogether(ctx context.Context, rec *catalog.Record, choices 
 	for n, i := range group {
 		switch {
 		case err == nil:
-			failures[i] = hold(ctx, choices[i].Backend, rec, &rec.Trees[i], bases[n])
+			failures[i] = recordBase(ctx, choices[i].Backend, rec, &rec.Trees[i], bases[n])
 		case errors.Is(err, errs.ErrNotSupported):
 			failures[i] = Grow(ctx, choices[i].Backend, rec, &rec.Trees[i])
 		default:
@@ -258,11 +258,11 @@ func Grow(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catal
 	if err != nil {
 		return err
 	}
-	return hold(ctx, b, rec, t, base)
+	return recordBase(ctx, b, rec, t, base)
 }
 
-// hold notes the base of a tree whose fork is there, and holds that to its limits.
-func hold(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree, base snapshot.Snapshot) error {
+// recordBase notes the base of a tree whose fork is there, and holds that to its limits.
+func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree, base snapshot.Snapshot) error {
 	if hostfs.LimitsDisk(rec.Policy.Limits) {
 		if err := limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits); err != nil {
 			return err

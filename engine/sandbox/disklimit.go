@@ -57,10 +57,10 @@ func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.T
 // entering is what the kernel may need to mount a tree that is full to its limit.
 const entering = 1 << 20
 
-// MakeRoom raises the limit of a full sandbox, as long as its trees are being
+// RaiseDiskLimit raises the limit of a full sandbox, as long as its trees are being
 // mounted. The caller takes it back. Should this process be killed meanwhile, the next
 // start does.
-func (sb *Store) MakeRoom(ctx context.Context, rec *catalog.Record) error {
+func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error {
 	l := rec.Policy.Limits
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -89,9 +89,9 @@ func (sb *Store) MakeRoom(ctx context.Context, rec *catalog.Record) error {
 // tendEvery is how often what holds the trees of a box looks after itself.
 const tendEvery = 10 * time.Second
 
-// Tend has the backends of a sandbox look after themselves while its box lives, where
+// StartMaintenance has the backends of a sandbox look after themselves while its box lives, where
 // they need to. The answer ends it.
-func (sb *Store) Tend(rec *catalog.Record) (stop func()) {
+func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	var tenders []snapshot.Tender
 	for _, t := range rec.Trees {
 		if b, err := sb.host.BackendOf(context.Background(), t); err == nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Homeless is the error of a sandbox whose real workspace is not there any more: ErrNotFound;
+// WorkspaceMissing is the error of a sandbox whose real workspace is not there any more: ErrNotFound;
 // or nil.
-func Homeless(op string, rec *catalog.Record) error {
+func WorkspaceMissing(op string, rec *catalog.Record) error {
 	if _, err := os.Lstat(rec.Workspace); !errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -28,17 +28,17 @@ func Homeless(op string, rec *catalog.Record) error {
 	}
 }
 
-// TellHomeless tells it where the work goes on all the same.
-func (sb *Store) TellHomeless(op string, rec *catalog.Record) {
+// ReportMissingWorkspace tells it where the work goes on all the same.
+func (sb *Store) ReportMissingWorkspace(op string, rec *catalog.Record) {
 	var refused *errs.Error
-	if errors.As(Homeless(op, rec), &refused) {
+	if errors.As(WorkspaceMissing(op, rec), &refused) {
 		sb.notice(refused.Error() + " (mkdir -p " + pathlist.Printable(rec.Workspace) + ", or bring it back)")
 	}
 }
 
-// BecauseHomeless gives the error of a command that was to start in a workspace which is not
+// ExplainMissingWorkspace gives the error of a command that was to start in a workspace which is not
 // there any more its reason.
-func (sb *Store) BecauseHomeless(ctx context.Context, err error, name string, command isolate.Command) error {
+func (sb *Store) ExplainMissingWorkspace(ctx context.Context, err error, name string, command isolate.Command) error {
 	if !errors.Is(errs.KindOf(err), errs.ErrNotFound) || ctx.Err() != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (sb *Store) BecauseHomeless(ctx context.Context, err error, name string, co
 	if rerr != nil || !hostfs.Within(command.Dir, rec.Workspace) {
 		return err
 	}
-	if why := Homeless("entering", rec); why != nil {
+	if why := WorkspaceMissing("entering", rec); why != nil {
 		return why
 	}
 	return err

@@ -26,7 +26,7 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 		return refuse("it came to its end at " + at(l.Over()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
 	case Overdue(l, age):
 		return refuse("its time was over at "+at(l.TTL)+" (ttl "+units.FormatDuration(l.TTL)+")",
-			"snapfs limits "+rec.Name+" --set ttl="+longer(l.TTL, age), "snapfs promote "+rec.Name, "snapfs rm "+rec.Name)
+			"snapfs limits "+rec.Name+" --set ttl="+longerTTL(l.TTL, age), "snapfs promote "+rec.Name, "snapfs rm "+rec.Name)
 	}
 	return nil
 }
@@ -58,15 +58,15 @@ func TimesFit(l catalog.Limits) error {
 	return nil
 }
 
-// longer is a time that lets a sandbox of this age go on: twice what it had.
-func longer(ttl, age time.Duration) string {
+// longerTTL is a time that lets a sandbox of this age go on: twice what it had.
+func longerTTL(ttl, age time.Duration) string {
 	if 2*ttl <= age {
 		return "none"
 	}
 	return units.FormatDuration(2 * ttl)
 }
 
-func TtlHit(l catalog.Limits) catalog.Hit {
+func TTLHit(l catalog.Limits) catalog.Hit {
 	ttl := units.FormatDuration(l.TTL)
 	return catalog.Hit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}
 }
@@ -89,7 +89,7 @@ func IdleHit(l catalog.Limits) catalog.Hit {
 func PausedNote(name string, why catalog.Hit, l catalog.Limits, age time.Duration) string {
 	how := "let it go on: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {
-		how = "let it go on: snapfs limits " + name + " --set ttl=" + longer(l.TTL, age)
+		how = "let it go on: snapfs limits " + name + " --set ttl=" + longerTTL(l.TTL, age)
 	}
 	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
 }

@@ -62,7 +62,7 @@ func (sb *Store) Remove(ctx context.Context, h *catalog.Held, last func() error)
 		return err
 	}
 	if err = last(); err == nil {
-		err = sb.ThrowAway(ctx, h)
+		err = sb.DiscardHeld(ctx, h)
 	}
 	sb.End(intent) // what is left is in the trash
 	return err
@@ -92,11 +92,11 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 	if err != nil {
 		return err
 	}
-	return sb.ThrowAway(ctx, h)
+	return sb.DiscardHeld(ctx, h)
 }
 
-// ThrowAway takes a sandbox's name, then its trees. The lock is released.
-func (sb *Store) ThrowAway(ctx context.Context, h *catalog.Held) error {
+// DiscardHeld takes a sandbox's name, then its trees. The lock is released.
+func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Held) error {
 	if err := h.Discard(); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 			failures = append(failures, err)
 			continue
 		}
-		if place := t.Driver + " " + sb.host.Apart(t.Driver, b); !done[place] {
+		if place := t.Driver + " " + sb.host.DataPlace(t.Driver, b); !done[place] {
 			done[place] = true
 			failures = append(failures, do(b))
 		}

@@ -149,7 +149,7 @@ func (p *Pipeline) Target(i int) string {
 // Carries: the stage has changes to check or to carry. One that deploys has not.
 func (s *StageRun) Carries() bool { return s.Deploy == nil }
 
-func PipelineError(p *Pipeline, kind, err error, hints ...string) error {
+func Error(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }
 

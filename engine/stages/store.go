@@ -36,12 +36,12 @@ const (
 	pipelinesToKeep = 100
 )
 
-func (sg *Store) PipelineDir(id string) string {
+func (sg *Store) Dir(id string) string {
 	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
 }
 
-// SavePipeline writes down what was decided.
-func (sg *Store) SavePipeline(p *Pipeline) error {
+// Save writes down what was decided.
+func (sg *Store) Save(p *Pipeline) error {
 	p.Format = pipelineFormat
 	file := *p
 	file.Running = false
@@ -52,14 +52,14 @@ func (sg *Store) SavePipeline(p *Pipeline) error {
 	return sg.cat.Store(filepath.Join(pipelinesDir, p.ID, pipelineFile), append(data, '\n'))
 }
 
-func (sg *Store) ReadPipeline(id string) (*Pipeline, error) {
+func (sg *Store) Read(id string) (*Pipeline, error) {
 	refuse := func(kind, err error, hints ...string) error {
 		return &errs.Error{Op: "reading the promotion", Subject: pathlist.Printable(id), Kind: kind, Err: err, Hints: hints}
 	}
 	if !snapshot.ValidID(id) {
 		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
 	}
-	data, err := os.ReadFile(filepath.Join(sg.PipelineDir(id), pipelineFile))
+	data, err := os.ReadFile(filepath.Join(sg.Dir(id), pipelineFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
 	}
@@ -73,7 +73,7 @@ func (sg *Store) ReadPipeline(id string) (*Pipeline, error) {
 	if p.Format > pipelineFormat {
 		return nil, refuse(errs.ErrNotSupported, fmt.Errorf("written by a newer snapfs (format %d, this one supports %d)", p.Format, pipelineFormat))
 	}
-	if lock, err := TryLock(sg.PipelineDir(id)); err == nil {
+	if lock, err := TryLock(sg.Dir(id)); err == nil {
 		lock.Close()
 	} else {
 		p.Running = errors.Is(err, errs.ErrBusy)
@@ -94,7 +94,7 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 	var all []Pipeline
 	var failures []error
 	for _, entry := range list {
-		p, err := sg.ReadPipeline(entry.Name())
+		p, err := sg.Read(entry.Name())
 		switch {
 		case err == nil:
 			all = append(all, *p)
@@ -106,9 +106,9 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 	return all, errors.Join(failures...)
 }
 
-// BeginPipeline makes the directory of a pipeline, with its lock and its first
+// Begin makes the directory of a pipeline, with its lock and its first
 // state. One of the same sandbox that has not ended is in the way: ErrBusy.
-func (sg *Store) BeginPipeline(p *Pipeline) (*os.File, error) {
+func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	all, err := sg.Pipelines()
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (sg *Store) BeginPipeline(p *Pipeline) (*os.File, error) {
 		}
 	}
 	sg.prunePipelines(all)
-	dir := sg.PipelineDir(p.ID)
+	dir := sg.Dir(p.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
@@ -132,7 +132,7 @@ func (sg *Store) BeginPipeline(p *Pipeline) (*os.File, error) {
 		err = sg.cat.Store(filepath.Join(pipelinesDir, p.ID, contentFile), data)
 	}
 	if err == nil {
-		err = sg.SavePipeline(p)
+		err = sg.Save(p)
 	}
 	if err != nil {
 		lock.Close()
@@ -143,14 +143,14 @@ func (sg *Store) BeginPipeline(p *Pipeline) (*os.File, error) {
 
 func openAlready(p *Pipeline) error {
 	if p.Running {
-		return PipelineError(p, errs.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log")
+		return Error(p, errs.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log")
 	}
 	i, _ := p.Current()
 	what := "was interrupted at stage " + p.Stages[i].Name
 	if p.Stages[i].State == StageWaiting {
 		what = "waits for approval of stage " + p.Stages[i].Name
 	}
-	return PipelineError(p, errs.ErrBusy, errors.New("an earlier promotion "+what),
+	return Error(p, errs.ErrBusy, errors.New("an earlier promotion "+what),
 		"snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID)
 }
 
@@ -164,7 +164,7 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 			continue
 		}
 		if ended++; ended >= pipelinesToKeep {
-			_ = os.RemoveAll(sg.PipelineDir(p.ID))
+			_ = os.RemoveAll(sg.Dir(p.ID))
 		}
 	}
 	list, _ := os.ReadDir(filepath.Join(sg.cat.Dir(), pipelinesDir))
@@ -172,7 +172,7 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 		if known[entry.Name()] {
 			continue
 		}
-		dir := sg.PipelineDir(entry.Name())
+		dir := sg.Dir(entry.Name())
 		if _, err := os.Lstat(filepath.Join(dir, pipelineFile)); !errors.Is(err, fs.ErrNotExist) {
 			continue // it cannot be read: left alone
 		}
@@ -221,7 +221,7 @@ func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 
 // ReadContent reads what a sandbox held when its pipeline began.
 func (sg *Store) ReadContent(id string) (map[string]string, error) {
-	path := filepath.Join(sg.PipelineDir(id), contentFile)
+	path := filepath.Join(sg.Dir(id), contentFile)
 	data, err := os.ReadFile(path)
 	content := map[string]string{}
 	if err == nil {

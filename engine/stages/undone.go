@@ -27,5 +27,5 @@ func (sg *Store) WasUndone(p *Pipeline, s *StageRun) bool {
 }
 
 func (sg *Store) undoneFile(p *Pipeline, promotion string) string {
-	return filepath.Join(sg.PipelineDir(p.ID), "undone."+filepath.Base(promotion))
+	return filepath.Join(sg.Dir(p.ID), "undone."+filepath.Base(promotion))
 }

@@ -92,7 +92,7 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 		if err := sv.MustBeIdle(ctx, h, "allowing"); err != nil {
 			return "", err
 		}
-	} else if _, err := sv.askKeeper(ctx, h.Record, Ask{Network: text}); err != nil {
+	} else if _, err := sv.request(ctx, h.Record, Request{Network: text}); err != nil {
 		return "", err
 	}
 	h.Policy.Network = text
@@ -106,8 +106,8 @@ func (h *Supervisor) reconnect(guest *fdsock.Conn, text string) {
 		err = h.Outlet.Allow(text)
 	}
 	if err != nil {
-		say(guest, tell{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})
+		send(guest, reply{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})
 		return
 	}
-	say(guest, tell{})
+	send(guest, reply{})
 }

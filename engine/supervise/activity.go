@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// quiet is for how long nothing has happened in a box: its processes have computed no
+// activity is for how long nothing has happened in a box: its processes have computed no
 // more than noise, nothing was typed or written on the streams of its commands, and
 // no command began or ended. By this process's own clock, which stands still while
 // the machine is suspended, as the box does.
-type quiet struct {
+type activity struct {
 	since   time.Time
 	looked  time.Time
 	used    time.Duration // processor time, when it was looked last
@@ -57,25 +57,25 @@ const (
 // coarse is the step in which a terminal's times go on.
 const coarse = 8 * time.Second
 
-// lookEvery is how often is looked for a limit.
-func lookEvery(limit time.Duration) time.Duration {
+// pollInterval is how often is looked for a limit.
+func pollInterval(limit time.Duration) time.Duration {
 	return min(max(limit/10, 50*time.Millisecond), 5*time.Second)
 }
 
-func noise(in time.Duration) time.Duration { return noiseTick + in/noiseShare }
+func idleCPU(in time.Duration) time.Duration { return noiseTick + in/noiseShare }
 
-func (q *quiet) touch() { q.since, q.spent = time.Now(), 0 }
+func (q *activity) reset() { q.since, q.spent = time.Now(), 0 }
 
 // look answers for how long nothing has happened. used is what the processes have
 // computed by now, nil where that is not known; while they stand still, what waits for
 // them to be read counts instead.
-func (q *quiet) look(still bool, used *time.Duration) time.Duration {
+func (q *activity) observe(still bool, used *time.Duration) time.Duration {
 	now := time.Now()
 	happened := !still && used == nil // nothing is ended on a guess
 	if used != nil {
 		more := *used - q.used
 		q.used, q.spent = *used, q.spent+more
-		happened = more > noise(now.Sub(q.looked)) || q.spent > noise(now.Sub(q.since))
+		happened = more > idleCPU(now.Sub(q.looked)) || q.spent > idleCPU(now.Sub(q.since))
 	}
 	q.looked = now
 	late := now
@@ -96,8 +96,8 @@ func (q *quiet) look(still bool, used *time.Duration) time.Duration {
 	return now.Sub(q.since)
 }
 
-// mark remembers what waits to be read now, before the box stands still.
-func (q *quiet) mark() {
+// remember remembers what waits to be read now, before the box stands still.
+func (q *activity) remember() {
 	for s := range q.streams {
 		s.waiting = s.Waiting()
 		if s.outer {
@@ -108,7 +108,7 @@ func (q *quiet) mark() {
 
 // attend looks at streams too, until the answer is called. Those that cannot be looked
 // at are left out. The caller holds mu.
-func (q *quiet) attend(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
+func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
 	var mine []*stream
 	for i, f := range append([]*os.File{pty}, files...) {
 		if f == nil {
@@ -136,7 +136,7 @@ func (q *quiet) attend(mu *sync.Mutex, pty *os.File, files []*os.File) (leave fu
 	}
 }
 
-func (q *quiet) close() {
+func (q *activity) close() {
 	for s := range q.streams {
 		delete(q.streams, s)
 		s.Close()

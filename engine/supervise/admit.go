@@ -20,18 +20,18 @@ type Admission = admission.Options
 // Admit waits for room for a sandbox with these limits, as is asked for. The caller
 // closes the place when nothing runs in the sandbox any more.
 func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
-	return sv.book.Enter(ctx, askOf(l), when)
+	return sv.book.Enter(ctx, slotRequest(l), when)
 }
 
-// GiveBack gives a place back in which nothing runs. It is free then, even where its
+// ReleaseSlot gives a place back in which nothing runs. It is free then, even where its
 // file stays: so that is told, and no error of what was done.
-func (sv *Manager) GiveBack(p *admission.Slot) {
+func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	if err := p.Close(); err != nil {
 		sv.notice("done, but the file of its place stays: " + err.Error())
 	}
 }
 
-func askOf(l catalog.Limits) admission.Request {
+func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 

@@ -33,8 +33,8 @@ type Process interface {
 	Close() error
 }
 
-// A Guest is a command in a sandbox that a keeper holds.
-type Guest interface {
+// A Client is a command in a sandbox that a keeper holds.
+type Client interface {
 	Process
 	// Hit is the limit that ended the command, or one that it met, or nil. It
 	// answers when the command has ended.
@@ -44,7 +44,7 @@ type Guest interface {
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
 // Errors: errs.ErrNotFound; ErrBusy, also where its keeper does not answer;
 // isolate's; ErrWall where its policy wants its walls to be tried.
-func (sv *Manager) Exec(ctx context.Context, name string, command isolate.Command) (Guest, error) {
+func (sv *Manager) Exec(ctx context.Context, name string, command isolate.Command) (Client, error) {
 	return sv.ExecWith(ctx, name, command, ExecOptions{})
 }
 
@@ -58,7 +58,7 @@ type ExecOptions struct {
 }
 
 // ExecWith is Exec under circumstances. Errors: also admission.ErrNoRoom and ErrWall.
-func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Guest, error) {
+func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Client, error) {
 	before, err := countStops(sv.cat.Path(name))
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Co
 			return p, nil
 		}
 		if !errors.Is(err, errUnadmitted) {
-			return nil, sv.sandboxes.BecauseHomeless(ctx, err, name, command)
+			return nil, sv.sandboxes.ExplainMissingWorkspace(ctx, err, name, command)
 		}
 	}
 }
@@ -79,7 +79,7 @@ var errUnadmitted = errors.New("it needs a place")
 
 // execOnce is ExecWith where what ran in the sandbox goes on. before is how often that was
 // stopped when the command was asked for.
-func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Guest, error) {
+func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Client, error) {
 	var place *admission.Slot
 	when := o.Admission
 	if !when.Plain() { // before the lock: nobody is to wait with it
@@ -87,7 +87,7 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 		if place, err = sv.admitTo(ctx, name, when); err != nil {
 			return nil, err
 		}
-		defer func() { sv.GiveBack(place) }() // unless it is the keeper's
+		defer func() { sv.ReleaseSlot(place) }() // unless it is the keeper's
 	}
 	if err := fault.Point(ctx, "wait for the sandbox"); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 		if err := sv.stoppedSince(name, before); err != nil {
 			return nil, err
 		}
-		p, err := sv.enter(ctx, h, command, place, o, before)
+		p, err := sv.execInSupervisor(ctx, h, command, place, o, before)
 		if errors.Is(err, errLeft) && tries < 3 {
 			continue
 		}
@@ -112,14 +112,14 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 	}
 }
 
-// enter asks the keeper, and starts one where none is, which gets the place.
-func (sv *Manager) enter(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Slot, o ExecOptions, before int64) (Guest, error) {
+// execInSupervisor asks the keeper, and starts one where none is, which gets the place.
+func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Slot, o ExecOptions, before int64) (Client, error) {
 	conn, err := sv.Dial(ctx, h.Record)
 	if err == nil && conn == nil {
 		if !place.Held() && !o.Admission.Plain() {
 			return nil, errUnadmitted
 		}
-		if err = sv.startKeeper(ctx, h, place); err == nil {
+		if err = sv.spawnSupervisor(ctx, h, place); err == nil {
 			conn, err = sv.Dial(ctx, h.Record)
 		}
 	}
@@ -133,7 +133,7 @@ func (sv *Manager) enter(ctx context.Context, h *catalog.Held, command isolate.C
 	if err := fault.Point(ctx, "ask for the command"); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	p, proof, err := askExec(ctx, conn, h.Name, command, wireCommand{Prove: o.Prove, Stops: &before}, sv.notice)
+	p, proof, err := requestExec(ctx, conn, h.Name, command, execRequest{Prove: o.Prove, Stops: &before}, sv.notice)
 	if proof != nil {
 		h.Proof = proof
 		if serr := h.Save(); err == nil && serr != nil {
@@ -144,7 +144,7 @@ func (sv *Manager) enter(ctx context.Context, h *catalog.Held, command isolate.C
 		return p, nil
 	}
 	if errors.Is(err, errStopped) {
-		return nil, errors.Join(sv.giveUp(ctx, h, err), conn.Close())
+		return nil, errors.Join(sv.abandon(ctx, h, err), conn.Close())
 	}
 	if errors.Is(err, errLeft) || errors.Is(err, errs.ErrInterrupted) && !errors.Is(err, ErrSilent) { // its box is closed by now
 		err = errors.Join(left, sv.Settle(ctx, h))
@@ -152,8 +152,8 @@ func (sv *Manager) enter(ctx context.Context, h *catalog.Held, command isolate.C
 	return nil, errors.Join(err, conn.Close())
 }
 
-// guest is a process that a keeper holds.
-type guest struct {
+// client is a process that a keeper holds.
+type client struct {
 	conn *fdsock.Conn
 	pty  *os.File
 	done chan struct{}
@@ -163,9 +163,9 @@ type guest struct {
 	err  error
 }
 
-// askExec has the keeper run a command, of which w says how. note is told what happens to
+// requestExec has the keeper run a command, of which w says how. note is told what happens to
 // it meanwhile. Error: also errStopped.
-func askExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Command, w wireCommand, note func(string)) (*guest, *catalog.Proof, error) {
+func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Command, w execRequest, note func(string)) (*client, *catalog.Proof, error) {
 	w.Args, w.Env, w.Dir, w.TTY = c.Args, c.Env, c.Dir, c.TTY
 	var files []*os.File
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
@@ -173,7 +173,7 @@ func askExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Comm
 			w.Streams, files = append(w.Streams, i), append(files, f)
 		}
 	}
-	msg, err := json.Marshal(Ask{Exec: &w})
+	msg, err := json.Marshal(Request{Exec: &w})
 	if err != nil {
 		return nil, nil, fmt.Errorf("describing the command: %w", err)
 	}
@@ -186,7 +186,7 @@ func askExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Comm
 		}
 		return nil, nil, fmt.Errorf("asking the keeper: %w", err)
 	}
-	t, files, err := hearIn(ctx, conn, name)
+	t, files, err := receiveWithin(ctx, conn, name)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -197,9 +197,9 @@ func askExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Comm
 	case t.Errno != 0:
 		return nil, t.Proof, &isolate.CommandError{Path: c.Args[0], Errno: t.Errno}
 	case !t.Started:
-		return nil, t.Proof, t.refused()
+		return nil, t.Proof, t.refusal()
 	}
-	g := &guest{conn: conn, done: make(chan struct{})}
+	g := &client{conn: conn, done: make(chan struct{})}
 	if len(files) > 0 {
 		g.pty = files[0]
 	}
@@ -207,10 +207,10 @@ func askExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Comm
 	return g, t.Proof, nil
 }
 
-func (g *guest) listen(note func(string)) {
+func (g *client) listen(note func(string)) {
 	defer close(g.done)
-	t, files, err := hear(g.conn)
-	for ; err == nil && t.Note != ""; t, files, err = hear(g.conn) {
+	t, files, err := receive(g.conn)
+	for ; err == nil && t.Note != ""; t, files, err = receive(g.conn) {
 		fdsock.CloseAll(files)
 		note(t.Note)
 	}
@@ -221,11 +221,11 @@ func (g *guest) listen(note func(string)) {
 	case t.Status != nil:
 		g.st, g.hit = *t.Status, t.Hit
 	default:
-		g.err = t.refused()
+		g.err = t.refusal()
 	}
 }
 
-func (g *guest) Wait(ctx context.Context) (isolate.Status, error) {
+func (g *client) Wait(ctx context.Context) (isolate.Status, error) {
 	select {
 	case <-g.done:
 		return g.st, g.err
@@ -234,8 +234,8 @@ func (g *guest) Wait(ctx context.Context) (isolate.Status, error) {
 	}
 }
 
-func (g *guest) Signal(sig syscall.Signal) error {
-	msg, err := json.Marshal(Ask{Signal: sig})
+func (g *client) Signal(sig syscall.Signal) error {
+	msg, err := json.Marshal(Request{Signal: sig})
 	if err == nil {
 		err = g.conn.Send(msg)
 	}
@@ -245,21 +245,21 @@ func (g *guest) Signal(sig syscall.Signal) error {
 	return err
 }
 
-func (g *guest) Hit() *catalog.Hit {
+func (g *client) Hit() *catalog.Hit {
 	<-g.done
 	return g.hit
 }
 
-func (g *guest) PTY() *os.File { return g.pty }
+func (g *client) PTY() *os.File { return g.pty }
 
-func (g *guest) Resize(size isolate.Size) error {
+func (g *client) Resize(size isolate.Size) error {
 	if g.pty == nil {
 		return nil
 	}
 	return isolate.SetSize(g.pty, size)
 }
 
-func (g *guest) Close() (err error) {
+func (g *client) Close() (err error) {
 	g.once.Do(func() {
 		g.conn.Shutdown() //nolint:errcheck // it may have ended
 		<-g.done

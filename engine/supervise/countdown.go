@@ -13,10 +13,10 @@ import (
 // Leave is how long a command has after it was asked to end.
 const Leave = 2 * time.Second
 
-// within ends a command that takes longer than the limit, first politely. While the
+// startCountdown ends a command that takes longer than the limit, first politely. While the
 // box stands still for good that time does not go by. The answer is to be called when
 // the command has ended.
-func (a *allowance) within(p *isolate.Process) (ended func()) {
+func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 	a.mu.Lock()
 	limit := a.p.Time
 	a.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *countdowns) stop() {
 	}
 }
 
-func (s *countdowns) goOn() {
+func (s *countdowns) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.still = false

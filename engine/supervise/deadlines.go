@@ -15,10 +15,10 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// A warden watches over the time of what runs in a box. When the sandbox's is over, or
+// A deadlines watches over the time of what runs in a box. When the sandbox's is over, or
 // nothing has happened in it for long, it has the box stand still where the sandbox
 // stays, so that what ran goes on where it stood; otherwise it ends the box.
-type warden struct {
+type deadlines struct {
 	e *Manager
 	h *Supervisor
 	// stays: the sandbox is not gone with the command that made it.
@@ -34,7 +34,7 @@ type warden struct {
 	mu        sync.Mutex
 	rec       catalog.Record // Policy and Life are this process's own
 	begun     bool           // the loop runs
-	quiet     quiet
+	quiet     activity
 	listeners map[*fdsock.Conn]bool
 }
 
@@ -42,9 +42,9 @@ type warden struct {
 // the life of a sandbox does not.
 const lookAtLeast = 30 * time.Second
 
-// watchOver begins to watch where the sandbox has a limit of time.
-func (sv *Manager) watchOver(h *Supervisor, rec *catalog.Record) *warden {
-	w := &warden{e: sv, h: h, stays: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
+// startDeadlines begins to watch where the sandbox has a limit of time.
+func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines {
+	w := &deadlines{e: sv, h: h, stays: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
 	w.quit, w.end = context.WithCancel(context.Background())
 	w.set(rec.Policy.Limits)
 	return w
@@ -52,20 +52,20 @@ func (sv *Manager) watchOver(h *Supervisor, rec *catalog.Record) *warden {
 
 // set has other limits hold from now on. What stands still for one that does not any
 // more goes on before it returns.
-func (w *warden) set(l catalog.Limits) {
+func (w *deadlines) set(l catalog.Limits) {
 	w.mu.Lock()
 	w.rec.Policy.Limits = l
 	if l.Timed() && !w.begun && w.quit.Err() == nil {
 		w.begun = true
-		w.quiet.touch()
+		w.quiet.reset()
 		w.runs.Go(w.loop)
 	}
 	late := sandbox.Overdue(l, w.rec.AgeAt(catalog.Now()))
 	w.mu.Unlock()
 	if !late {
-		w.goOn("ttl")
+		w.resume("ttl")
 	}
-	w.goOn("idle")
+	w.resume("idle")
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -73,7 +73,7 @@ func (w *warden) set(l catalog.Limits) {
 }
 
 // stop ends the watching.
-func (w *warden) stop() {
+func (w *deadlines) stop() {
 	w.mu.Lock()
 	w.end() // under the lock, so that no loop begins after it
 	w.mu.Unlock()
@@ -83,9 +83,9 @@ func (w *warden) stop() {
 	w.quiet.close()
 }
 
-func (w *warden) loop() {
+func (w *deadlines) loop() {
 	for {
-		wait := w.look()
+		wait := w.check()
 		select {
 		case <-w.quit.Done():
 			return
@@ -97,8 +97,8 @@ func (w *warden) loop() {
 	}
 }
 
-// look looks once, does what is due, and says when to look again.
-func (w *warden) look() time.Duration {
+// check looks once, does what is due, and says when to look again.
+func (w *deadlines) check() time.Duration {
 	w.mu.Lock()
 	l, age := w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())
 	w.mu.Unlock()
@@ -114,7 +114,7 @@ func (w *warden) look() time.Duration {
 		if end > 0 {
 			wait = min(wait, end-age)
 		}
-		if !w.pause(sandbox.TtlHit(l), l, age, func() bool { return w.pausedFor("ttl") }) {
+		if !w.pause(sandbox.TTLHit(l), l, age, func() bool { return w.pausedFor("ttl") }) {
 			wait = time.Second
 		}
 	default:
@@ -124,42 +124,42 @@ func (w *warden) look() time.Duration {
 			wait = min(wait, end-age)
 		}
 		if l.Idle > 0 {
-			wait = min(wait, w.lookForLife(l, age))
+			wait = min(wait, w.checkActivity(l, age))
 		}
 	}
-	if !w.told() {
+	if !w.remindOwner() {
 		wait = min(wait, 20*time.Millisecond) // somebody works on the sandbox
 	}
 	return wait
 }
 
-func (w *warden) pausedFor(limit string) bool {
+func (w *deadlines) pausedFor(limit string) bool {
 	why := w.h.Allowed.paused.Load()
 	return why != nil && why.Limit == limit
 }
 
-// lookForLife pauses a box in which nothing has happened for the limit, and has one go
+// checkActivity pauses a box in which nothing has happened for the limit, and has one go
 // on for which something has come.
-func (w *warden) lookForLife(l catalog.Limits, age time.Duration) time.Duration {
-	every := lookEvery(l.Idle)
+func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Duration {
+	every := pollInterval(l.Idle)
 	paused := w.pausedFor("idle")
 	var used *time.Duration
 	if !paused {
 		if u, err := w.h.Allowed.Group.Usage(); err == nil {
-			used = told(u.CPUTime)
+			used = valueOf(u.CPUTime)
 		}
 	}
 	w.mu.Lock()
-	since := w.quiet.look(paused, used)
+	since := w.quiet.observe(paused, used)
 	w.mu.Unlock()
 	switch {
 	case paused && since < every:
-		w.goOn("idle")
+		w.resume("idle")
 	case paused:
 		return every
 	case since >= l.Idle:
 		w.mu.Lock()
-		w.quiet.mark()
+		w.quiet.remember()
 		w.mu.Unlock()
 		w.pause(sandbox.IdleHit(l), l, age, func() bool { return w.starting.Load() > 0 })
 		return every
@@ -169,35 +169,35 @@ func (w *warden) lookForLife(l catalog.Limits, age time.Duration) time.Duration 
 
 // pause has the box stand still, or ends it, unless the condition holds once nothing
 // can be started in it. It reports whether there is nothing to try again.
-func (w *warden) pause(why catalog.Hit, l catalog.Limits, age time.Duration, unless func() bool) bool {
+func (w *deadlines) pause(why catalog.Hit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.stays {
 		w.h.Allowed.note(why)
 		return w.h.Box.Close(w.quit) == nil
 	}
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
 	defer cancel()
-	done, err := w.h.Allowed.stand(ctx, why, unless)
+	done, err := w.h.Allowed.pauseFor(ctx, why, unless)
 	if done {
-		w.tell(sandbox.PausedNote(w.rec.Name, why, l, age))
+		w.notify(sandbox.PausedNote(w.rec.Name, why, l, age))
 	}
 	return err == nil
 }
 
 // goOn lets the box go on, where it stands still for the limit.
-func (w *warden) goOn(limit string) {
+func (w *deadlines) resume(limit string) {
 	if !w.pausedFor(limit) {
 		return
 	}
 	w.mu.Lock()
-	w.quiet.touch()
+	w.quiet.reset()
 	w.mu.Unlock()
-	if done, err := w.h.Allowed.goOn(w.quit, limit); done && err == nil {
-		w.tell("it goes on")
+	if done, err := w.h.Allowed.resumeFrom(w.quit, limit); done && err == nil {
+		w.notify("it goes on")
 	}
 }
 
 // told has the record say whether the box stands still, and reports whether it does.
-func (w *warden) told() bool {
+func (w *deadlines) remindOwner() bool {
 	if !w.stays || w.saved == w.h.Allowed.paused.Load() {
 		return true
 	}
@@ -223,9 +223,9 @@ func (w *warden) told() bool {
 	return true
 }
 
-// refuse says why nothing may be started in the box, or nil. To be asked while still
+// refuseWhenPaused says why nothing may be started in the box, or nil. To be asked while still
 // is held for reading.
-func (w *warden) refuse() error {
+func (w *deadlines) refuseWhenPaused() error {
 	w.mu.Lock()
 	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
 	w.mu.Unlock()
@@ -236,30 +236,30 @@ func (w *warden) refuse() error {
 	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("it is paused: " + why.Text)}
 }
 
-// stir: something happens in the box, which goes on where it stood still because
+// countActivity: something happens in the box, which goes on where it stood still because
 // nothing did. Until the answer is called, more is to happen.
-func (w *warden) stir() (done func()) {
+func (w *deadlines) countActivity() (done func()) {
 	w.starting.Add(1)
 	w.mu.Lock()
-	w.quiet.touch()
+	w.quiet.reset()
 	w.mu.Unlock()
-	w.goOn("idle")
+	w.resume("idle")
 	return func() { w.starting.Add(-1) }
 }
 
-// attend takes what is written to streams for life in the box, until the answer is
+// watchStreams takes what is written to streams for life in the box, until the answer is
 // called.
-func (w *warden) attend(pty *os.File, streams ...*os.File) (leave func()) {
+func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stays && w.rec.Policy.Limits.Idle == 0 {
 		return func() {}
 	}
-	return w.quiet.attend(&w.mu, pty, streams)
+	return w.quiet.addStreams(&w.mu, pty, streams)
 }
 
-// listener tells a guest what happens to its command, until the answer is called.
-func (w *warden) listener(guest *fdsock.Conn) (deaf func()) {
+// addListener tells a guest what happens to its command, until the answer is called.
+func (w *deadlines) addListener(guest *fdsock.Conn) (deaf func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listeners == nil {
@@ -273,10 +273,10 @@ func (w *warden) listener(guest *fdsock.Conn) (deaf func()) {
 	}
 }
 
-func (w *warden) tell(note string) {
+func (w *deadlines) notify(note string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	msg, err := json.Marshal(tell{Note: note})
+	msg, err := json.Marshal(reply{Note: note})
 	if err != nil {
 		return
 	}

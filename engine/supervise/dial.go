@@ -28,8 +28,8 @@ const silence = time.Second
 // glance is how often one who waits for a keeper looks whether to wait on.
 const glance = 50 * time.Millisecond
 
-// silent is the error of one who waits for a keeper no longer.
-func silent(ctx context.Context, name string) error {
+// silentError is the error of one who waits for a keeper no longer.
+func silentError(ctx context.Context, name string) error {
 	err := &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrBusy, Err: ErrSilent, Hints: []string{"snapfs stop " + name}}
 	if ctx.Err() != nil {
 		err.Kind = errs.ErrInterrupted
@@ -50,21 +50,21 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 		case !errors.Is(err, syscall.EAGAIN):
 			return nil, &errs.Error{Op: "entering", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
 		case ctx.Err() != nil, time.Since(began) > silence:
-			return nil, silent(ctx, rec.Name)
+			return nil, silentError(ctx, rec.Name)
 		}
 	}
 }
 
-// await waits until the keeper of a sandbox has answered, or ended: not longer than ctx
+// awaitReply waits until the keeper of a sandbox has answered, or ended: not longer than ctx
 // lasts, nor for one that stands still. Error: errSilent.
-func await(ctx context.Context, conn *fdsock.Conn, name string) error {
+func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 	var still time.Time
 	for {
 		if ready, err := conn.Await(glance); ready || err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
-			return silent(ctx, name)
+			return silentError(ctx, name)
 		}
 		keeper, err := conn.Peer()
 		switch now := time.Now(); {
@@ -73,22 +73,22 @@ func await(ctx context.Context, conn *fdsock.Conn, name string) error {
 		case still.IsZero():
 			still = now
 		case now.Sub(still) > silence:
-			return silent(ctx, name)
+			return silentError(ctx, name)
 		}
 	}
 }
 
-// hearIn is hear as await waits. Errors: errLeft, errSilent.
-func hearIn(ctx context.Context, conn *fdsock.Conn, name string) (tell, []*os.File, error) {
-	if err := await(ctx, conn, name); err != nil {
-		return tell{}, nil, err
+// receiveWithin is hear as await waits. Errors: errLeft, errSilent.
+func receiveWithin(ctx context.Context, conn *fdsock.Conn, name string) (reply, []*os.File, error) {
+	if err := awaitReply(ctx, conn, name); err != nil {
+		return reply{}, nil, err
 	}
-	return hear(conn)
+	return receive(conn)
 }
 
-// hear waits for what the keeper has to say, however long. Error: errLeft.
-func hear(conn *fdsock.Conn) (tell, []*os.File, error) {
-	var t tell
+// receive waits for what the keeper has to say, however long. Error: errLeft.
+func receive(conn *fdsock.Conn) (reply, []*os.File, error) {
+	var t reply
 	msg, files, err := conn.Receive()
 	if errors.Is(err, io.EOF) || fdsock.HungUp(err) {
 		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.ErrInterrupted, Err: errLeft}
@@ -99,9 +99,9 @@ func hear(conn *fdsock.Conn) (tell, []*os.File, error) {
 	return t, files, json.Unmarshal(msg, &t)
 }
 
-// askKeeper asks a sandbox's keeper one thing; nil where there is none. Errors: also
+// request asks a sandbox's keeper one thing; nil where there is none. Errors: also
 // errSilent, after which it may be done all the same.
-func (sv *Manager) askKeeper(ctx context.Context, rec *catalog.Record, a Ask) (*tell, error) {
+func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) (*reply, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (sv *Manager) askKeeper(ctx context.Context, rec *catalog.Record, a Ask) (*
 	if err != nil {
 		return nil, err
 	}
-	t, files, err := hearIn(ctx, conn, rec.Name)
+	t, files, err := receiveWithin(ctx, conn, rec.Name)
 	fdsock.CloseAll(files)
 	if errors.Is(err, errLeft) {
 		return nil, nil //nolint:nilnil // it has just ended
@@ -126,20 +126,20 @@ func (sv *Manager) askKeeper(ctx context.Context, rec *catalog.Record, a Ask) (*
 		return nil, err
 	}
 	if t.Refused != nil {
-		return nil, t.refused()
+		return nil, t.refusal()
 	}
 	return &t, nil
 }
 
-// SendHome asks a sandbox's keeper to end it, and reports whether nothing runs
+// RequestEnd asks a sandbox's keeper to end it, and reports whether nothing runs
 // in it now. Where it is to end whatever runs, a keeper is made to.
-func (sv *Manager) SendHome(ctx context.Context, rec *catalog.Record, a Ask) (bool, error) {
+func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Request) (bool, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
 		return err == nil, err
 	}
 	if keeper, err := conn.Peer(); err == nil && a.Stop {
-		defer insist(keeper)()
+		defer escalate(keeper)()
 	}
 	msg, err := json.Marshal(a)
 	if err == nil {
@@ -147,9 +147,9 @@ func (sv *Manager) SendHome(ctx context.Context, rec *catalog.Record, a Ask) (bo
 			return true, conn.Close()
 		}
 	}
-	var t tell
+	var t reply
 	if err == nil {
-		t, _, err = hearIn(ctx, conn, rec.Name)
+		t, _, err = receiveWithin(ctx, conn, rec.Name)
 	}
 	if errors.Is(err, errLeft) { // before it could answer
 		t.Ended, err = true, nil
@@ -161,9 +161,9 @@ func (sv *Manager) SendHome(ctx context.Context, rec *catalog.Record, a Ask) (bo
 // as long as writing everything out may take.
 const stopping = 30 * time.Second
 
-// insist has a keeper that was stopped go on, so that it can end its sandbox, and kills
+// escalate has a keeper that was stopped go on, so that it can end its sandbox, and kills
 // one that takes too long, until the answer is called.
-func insist(keeper proc.Process) (enough func() bool) {
+func escalate(keeper proc.Process) (enough func() bool) {
 	if proc.Stopped(keeper) {
 		syscall.Kill(keeper.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended meanwhile
 	}

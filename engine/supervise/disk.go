@@ -13,7 +13,7 @@ import (
 const brimful = 256 << 10
 
 // full is the limit of the disk, where it is used up, or nil.
-func (a *allowance) full() *catalog.Hit {
+func (a *resources) full() *catalog.Hit {
 	if a.disk == nil || !hostfs.LimitsDisk(a.p) {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (a *allowance) full() *catalog.Hit {
 }
 
 // diskUsage adds what counts for the limits of the disk to what processes use.
-func (a *allowance) diskUsage(u *Usage) {
+func (a *resources) diskUsage(u *Usage) {
 	a.mu.Lock()
 	l := a.p
 	a.mu.Unlock()

@@ -35,12 +35,12 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Held, ids []snapshot.
 // Freeze makes a sandbox's processes stand still until thaw. A keeper that is
 // about to end has none left.
 func (sv *Manager) Freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use, thaw func(), err error) {
-	_, use, thaw, err = sv.FreezeTold(ctx, h)
+	_, use, thaw, err = sv.FreezeWithReply(ctx, h)
 	return use, thaw, err
 }
 
-// FreezeTold is freeze, and answers with what the keeper has told, too.
-func (sv *Manager) FreezeTold(ctx context.Context, h *catalog.Held) (t tell, use snapshot.Use, thaw func(), err error) {
+// FreezeWithReply is freeze, and answers with what the keeper has told, too.
+func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Held) (t reply, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err
 	}
@@ -49,8 +49,8 @@ func (sv *Manager) FreezeTold(ctx context.Context, h *catalog.Held) (t tell, use
 		return t, 0, nil, err
 	}
 	if conn != nil {
-		thaw = func() { letGo(context.WithoutCancel(ctx), conn, h.Name) }
-		t, err = askFreeze(ctx, conn, h.Name)
+		thaw = func() { releaseFreeze(context.WithoutCancel(ctx), conn, h.Name) }
+		t, err = requestFreeze(ctx, conn, h.Name)
 		if err == nil && t.Frozen {
 			return t, snapshot.InUse, thaw, nil
 		}
@@ -66,29 +66,29 @@ func (sv *Manager) FreezeTold(ctx context.Context, h *catalog.Held) (t tell, use
 		return t, snapshot.Idle, func() {}, sv.Settle(ctx, h)
 	}
 	if err == nil {
-		err = t.refused()
+		err = t.refusal()
 	}
 	return t, 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
 }
 
-// letGo has the keeper thaw the sandbox, and waits until it has: whoever comes
+// releaseFreeze has the keeper thaw the sandbox, and waits until it has: whoever comes
 // next finds it running. A keeper that has gone needs no telling, and one that stands still
 // thaws it when it goes on.
-func letGo(ctx context.Context, conn *fdsock.Conn, name string) {
+func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 	if conn.Send([]byte("{}")) == nil {
-		_ = await(ctx, conn, name)
+		_ = awaitReply(ctx, conn, name)
 	}
 	conn.Close() //nolint:errcheck // all was said
 }
 
-func askFreeze(ctx context.Context, conn *fdsock.Conn, name string) (tell, error) {
-	msg, err := json.Marshal(Ask{Freeze: true})
+func requestFreeze(ctx context.Context, conn *fdsock.Conn, name string) (reply, error) {
+	msg, err := json.Marshal(Request{Freeze: true})
 	if err == nil {
 		err = conn.Send(msg)
 	}
 	if err != nil && !fdsock.HungUp(err) {
-		return tell{}, err
+		return reply{}, err
 	}
-	t, _, err := hearIn(ctx, conn, name)
+	t, _, err := receiveWithin(ctx, conn, name)
 	return t, err
 }

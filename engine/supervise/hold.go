@@ -27,36 +27,36 @@ func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Held, err
 	if err != nil {
 		return nil, err
 	}
-	if err := sv.EndReturn(ctx, h); err != nil {
+	if err := sv.FinishRollback(ctx, h); err != nil {
 		h.Release()
 		return nil, err
 	}
 	return h, nil
 }
 
-// A Returnable is a tree of a sandbox that can be taken back while it is in use.
-type Returnable struct {
+// A LiveTree is a tree of a sandbox that can be taken back while it is in use.
+type LiveTree struct {
 	snapshot.Backend
 	snapshot.Returner
 	Fork snapshot.ForkID
 	At   int // among the sandbox's trees
 }
 
-func (sv *Manager) Returnables(ctx context.Context, rec *catalog.Record) (all []Returnable, err error) {
+func (sv *Manager) LiveTrees(ctx context.Context, rec *catalog.Record) (all []LiveTree, err error) {
 	for i, t := range rec.Trees {
 		b, err := sv.host.BackendOf(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		if r, ok := b.(snapshot.Returner); ok {
-			all = append(all, Returnable{b, r, t.Fork, i})
+			all = append(all, LiveTree{b, r, t.Fork, i})
 		}
 	}
 	return all, nil
 }
 
-// EndReturn ends what a command that was killed had begun to take back.
-func (sv *Manager) EndReturn(ctx context.Context, h *catalog.Held) error {
+// FinishRollback ends what a command that was killed had begun to take back.
+func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Held) error {
 	if h.Returning == nil {
 		return nil
 	}
@@ -65,20 +65,20 @@ func (sv *Manager) EndReturn(ctx context.Context, h *catalog.Held) error {
 		return err
 	}
 	defer thaw()
-	return sv.UndoReturn(ctx, h, use, true)
+	return sv.UndoRollback(ctx, h, use, true)
 }
 
-// UndoReturn has the trees of a sandbox that has begun to go back hold what they did before; or,
+// UndoRollback has the trees of a sandbox that has begun to go back hold what they did before; or,
 // to finish it, leaves them where all have gone.
-func (sv *Manager) UndoReturn(ctx context.Context, h *catalog.Held, use snapshot.Use, finish bool) error {
+func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Held, use snapshot.Use, finish bool) error {
 	if !h.Returning.Kept {
-		return Returned(h, h.At)
+		return SaveRolledBack(h, h.At)
 	}
-	all, err := sv.Returnables(ctx, h.Record)
+	all, err := sv.LiveTrees(ctx, h.Record)
 	if err != nil {
 		return err
 	}
-	var gone []Returnable
+	var gone []LiveTree
 	for _, t := range all {
 		base, err := t.Base(ctx, t.Fork)
 		if err != nil {
@@ -89,18 +89,18 @@ func (sv *Manager) UndoReturn(ctx context.Context, h *catalog.Held, use snapshot
 		}
 	}
 	if finish && len(gone) == len(all) {
-		return Returned(h, h.Returning.Mark)
+		return SaveRolledBack(h, h.Returning.Mark)
 	}
 	for _, t := range gone {
 		if err := t.Return(ctx, t.Fork, h.Returning.Before[t.At], use); err != nil {
 			return err
 		}
 	}
-	return Returned(h, h.At)
+	return SaveRolledBack(h, h.At)
 }
 
-// Returned saves that a sandbox is at a mark, and nothing is under way any more.
-func Returned(h *catalog.Held, at string) error {
+// SaveRolledBack saves that a sandbox is at a mark, and nothing is under way any more.
+func SaveRolledBack(h *catalog.Held, at string) error {
 	was, before := h.At, h.Returning
 	h.At, h.Returning = at, nil
 	err := h.Save()

@@ -14,25 +14,25 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// shifts are the processes that show trees of one sandbox, because their filesystems
+// idMappers are the processes that show trees of one sandbox, because their filesystems
 // have no id-mapped mounts. They end when the sandbox's mounts have gone.
-type shifts struct {
+type idMappers struct {
 	program func() ([]string, error)
 
 	mu    sync.Mutex
 	procs []*os.Process
 }
 
-// shifter is what isolate starts them by, or nil where there are none to be had.
-func (sv *Manager) shifter() (*shifts, isolate.IDMapper) {
+// newIDMappers is what isolate starts them by, or nil where there are none to be had.
+func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
 	if sv.shift == nil {
 		return nil, nil
 	}
-	s := &shifts{program: sv.shift}
+	s := &idMappers{program: sv.shift}
 	return s, s.start
 }
 
-func (s *shifts) start(_ context.Context, dev, tree *os.File, base uint32) error {
+func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) error {
 	program, err := s.program()
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ const shiftPatience = 10 * time.Second
 
 // wait answers when all that was written is in the trees and nothing holds them any
 // more. The box has ended.
-func (s *shifts) wait() {
+func (s *idMappers) wait() {
 	if s == nil {
 		return
 	}
@@ -66,8 +66,8 @@ func (s *shifts) wait() {
 	s.procs = nil
 }
 
-// shownNote says which trees are shown by a process, or nothing.
-func shownNote(l isolate.Level) []string {
+// idMappingNote says which trees are shown by a process, or nothing.
+func idMappingNote(l isolate.Level) []string {
 	if len(l.FUSEMapped) == 0 {
 		return nil
 	}

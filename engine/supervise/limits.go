@@ -16,9 +16,9 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// An allowance holds the processes of one box to a sandbox's limits, and knows
+// A resources holds the processes of one box to a sandbox's limits, and knows
 // which of them was hit.
-type allowance struct {
+type resources struct {
 	Group *limits.Group
 	// place is the sandbox's on this host.
 	place *admission.Slot
@@ -41,19 +41,19 @@ type allowance struct {
 	hit *catalog.Hit
 }
 
-// startAllowance makes what holds the limits of a policy, which the caller closes.
+// startResources makes what holds the limits of a policy, which the caller closes.
 // With count, what the processes use is counted without any limit too, and one may
 // be set later. place is that of the box, and is given back with it, or where this does
 // not work; nil: one that is given without waiting.
 // Errors: those of limits.Start, as the contract names them; of [Engine.admit].
-func (sv *Manager) startAllowance(ctx context.Context, workspace string, p catalog.Policy, count bool, place *admission.Slot) (*allowance, error) {
+func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, place *admission.Slot) (*resources, error) {
 	if place == nil {
 		var err error
 		if place, err = sv.Admit(ctx, p.Limits, Admission{}); err != nil {
 			return nil, err
 		}
 	}
-	a := &allowance{p: p.Limits, place: place}
+	a := &resources{p: p.Limits, place: place}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
 	l := hostfs.ForProcesses(p.Limits)
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
@@ -71,7 +71,7 @@ func (sv *Manager) startAllowance(ctx context.Context, workspace string, p catal
 }
 
 // attach tells what holds the limits which box it is, once that has started.
-func (a *allowance) attach(box *isolate.Container) error {
+func (a *resources) attach(box *isolate.Container) error {
 	a.box = box
 	if err := a.Group.Attach(box.PID()); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (a *allowance) attach(box *isolate.Container) error {
 
 // pause has the box stand still, for the limit of processors where no control group
 // holds it. Nothing is started in it until resume.
-func (a *allowance) pause(ctx context.Context) error {
+func (a *resources) pause(ctx context.Context) error {
 	a.still.Lock()
 	if a.paused.Load() != nil {
 		return nil // it does already, and goes on doing so after resume
@@ -93,7 +93,7 @@ func (a *allowance) pause(ctx context.Context) error {
 	return err
 }
 
-func (a *allowance) resume(ctx context.Context) error {
+func (a *resources) resume(ctx context.Context) error {
 	if a.paused.Load() == nil {
 		if err := a.box.Thaw(ctx); err != nil {
 			return err
@@ -103,9 +103,9 @@ func (a *allowance) resume(ctx context.Context) error {
 	return nil
 }
 
-// lockStill locks still for writing. Whoever has made the box stand still for a moment
+// lockFrozen locks still for writing. Whoever has made the box stand still for a moment
 // may take long about it, and is waited for no longer than ctx lasts.
-func (a *allowance) lockStill(ctx context.Context) error {
+func (a *resources) lockFrozen(ctx context.Context) error {
 	for !a.still.TryLock() {
 		select {
 		case <-ctx.Done():
@@ -116,10 +116,10 @@ func (a *allowance) lockStill(ctx context.Context) error {
 	return nil
 }
 
-// stand has the box stand still until goOn: nothing is started in it, and the time of
+// pauseFor has the box stand still until goOn: nothing is started in it, and the time of
 // its commands does not go by. An error leaves it as it was.
-func (a *allowance) stand(ctx context.Context, why catalog.Hit, unless func() bool) (bool, error) {
-	if err := a.lockStill(ctx); err != nil {
+func (a *resources) pauseFor(ctx context.Context, why catalog.Hit, unless func() bool) (bool, error) {
+	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
 	defer a.still.Unlock()
@@ -137,9 +137,9 @@ func (a *allowance) stand(ctx context.Context, why catalog.Hit, unless func() bo
 	return true, nil
 }
 
-// goOn lets the box go on where it stands still for a limit.
-func (a *allowance) goOn(ctx context.Context, limit string) (bool, error) {
-	if err := a.lockStill(ctx); err != nil {
+// resumeFrom lets the box go on where it stands still for a limit.
+func (a *resources) resumeFrom(ctx context.Context, limit string) (bool, error) {
+	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
 	defer a.still.Unlock()
@@ -150,7 +150,7 @@ func (a *allowance) goOn(ctx context.Context, limit string) (bool, error) {
 		return false, err
 	}
 	a.paused.Store(nil)
-	a.clock.goOn()
+	a.clock.resume()
 	return true, nil
 }
 
@@ -165,7 +165,7 @@ func (sv *Manager) disks(workspace string) (found []uint64) {
 }
 
 // bind has a box be held by the allowance.
-func (a *allowance) bind(s *isolate.Spec) {
+func (a *resources) bind(s *isolate.Spec) {
 	s.Cgroups = a.Group.Cgroups()
 	for _, r := range a.Group.Rlimits() {
 		s.Rlimits = append(s.Rlimits, isolate.Rlimit{Resource: r.Resource, Cur: r.Cur, Max: r.Max})
@@ -173,7 +173,7 @@ func (a *allowance) bind(s *isolate.Spec) {
 }
 
 // note keeps the first limit that something was ended for.
-func (a *allowance) note(h catalog.Hit) {
+func (a *resources) note(h catalog.Hit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil {
@@ -182,9 +182,9 @@ func (a *allowance) note(h catalog.Hit) {
 	}
 }
 
-// struck is the limit that something was ended for, or that was hit last, or that it
+// limitHit is the limit that something was ended for, or that was hit last, or that it
 // stands still for, or nil.
-func (a *allowance) struck() *catalog.Hit {
+func (a *resources) limitHit() *catalog.Hit {
 	c, ok := a.Group.LimitHit()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -205,13 +205,13 @@ func (a *allowance) struck() *catalog.Hit {
 }
 
 // killed: a limit was hit for which all that is in the box is killed.
-func (a *allowance) killed() bool {
+func (a *resources) killed() bool {
 	c, hit := a.Group.LimitHit()
 	return hit && c.Killed
 }
 
-// moot says which of the limits limit nothing on this host.
-func (a *allowance) moot() (notes []string) {
+// unenforced says which of the limits limit nothing on this host.
+func (a *resources) unenforced() (notes []string) {
 	for _, h := range a.Group.Level() {
 		if h.Moot {
 			notes = append(notes, string(h.Part)+" "+h.Value+": "+h.Note)
@@ -220,13 +220,13 @@ func (a *allowance) moot() (notes []string) {
 	return notes
 }
 
-// blame is what went wrong while a box was started, or the limit that it was ended
+// startError is what went wrong while a box was started, or the limit that it was ended
 // for.
-func (a *allowance) blame(ctx context.Context, err error) error {
+func (a *resources) startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	hit := a.struck()
+	hit := a.limitHit()
 	if hit == nil {
 		return err
 	}
@@ -238,14 +238,14 @@ func (a *allowance) blame(ctx context.Context, err error) error {
 
 // set changes the limits of a box that runs, and answers with those that it had, which
 // it has still after an error.
-func (a *allowance) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
+func (a *resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
 	a.mu.Lock()
 	was = a.p
 	a.mu.Unlock()
 	if err := a.Group.Set(ctx, hostfs.ForProcesses(l)); err != nil {
 		return was, err
 	}
-	if err := a.place.Set(askOf(l)); err != nil {
+	if err := a.place.Set(slotRequest(l)); err != nil {
 		return was, errors.Join(err, a.Group.Set(ctx, hostfs.ForProcesses(was)))
 	}
 	a.mu.Lock()
@@ -255,6 +255,6 @@ func (a *allowance) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 }
 
 // Close gives the groups and the place back, after the box has ended.
-func (a *allowance) Close(ctx context.Context) error {
+func (a *resources) Close(ctx context.Context) error {
 	return errors.Join(a.Group.Close(ctx), a.place.Close())
 }

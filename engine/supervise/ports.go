@@ -38,7 +38,7 @@ type Port struct {
 // network), ErrExists (it is open at another port of the host), ErrBusy (another program
 // has that, or the keeper does not answer), ErrDenied (it is root's).
 func (sv *Manager) OpenPort(ctx context.Context, name string, port, host uint16) (Port, error) {
-	list, err := sv.askPorts(ctx, name, portAsk{Open: port, Host: host})
+	list, err := sv.requestPorts(ctx, name, portRequest{Open: port, Host: host})
 	for _, p := range list {
 		if p.Port == port {
 			return p, err
@@ -49,7 +49,7 @@ func (sv *Manager) OpenPort(ctx context.Context, name string, port, host uint16)
 
 // ClosePort ends a port and resets its connections. Errors: errs.ErrNotFound.
 func (sv *Manager) ClosePort(ctx context.Context, name string, port uint16) error {
-	_, err := sv.askPorts(ctx, name, portAsk{Close: port})
+	_, err := sv.requestPorts(ctx, name, portRequest{Close: port})
 	return err
 }
 
@@ -64,17 +64,17 @@ func (sv *Manager) Ports(ctx context.Context, name string) ([]Port, error) {
 	if err != nil || conn == nil {
 		return []Port{}, err
 	}
-	return askedPorts(ctx, conn, name, portAsk{})
+	return sendPortRequest(ctx, conn, name, portRequest{})
 }
 
-// portAsk opens a port, or closes one; neither asks for the list.
-type portAsk struct {
+// portRequest opens a port, or closes one; neither asks for the list.
+type portRequest struct {
 	Open  uint16 `json:"open,omitempty"`
 	Host  uint16 `json:"host,omitempty"`
 	Close uint16 `json:"close,omitempty"`
 }
 
-func (sv *Manager) askPorts(ctx context.Context, name string, a portAsk) ([]Port, error) {
+func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest) ([]Port, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
 		return nil, err
@@ -89,42 +89,42 @@ func (sv *Manager) askPorts(ctx context.Context, name string, a portAsk) ([]Port
 			Hints: []string{"snapfs exec " + name + " -- COMMAND"},
 		}
 	}
-	return askedPorts(ctx, conn, name, a)
+	return sendPortRequest(ctx, conn, name, a)
 }
 
-func askedPorts(ctx context.Context, conn *fdsock.Conn, name string, a portAsk) ([]Port, error) {
+func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a portRequest) ([]Port, error) {
 	defer conn.Close() //nolint:errcheck // all was said
-	msg, err := json.Marshal(Ask{Port: &a})
+	msg, err := json.Marshal(Request{Port: &a})
 	if err != nil {
 		return nil, err
 	}
 	if err := conn.Send(msg); err != nil {
 		return nil, &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrInterrupted, Err: err}
 	}
-	t, _, err := hearIn(ctx, conn, name)
+	t, _, err := receiveWithin(ctx, conn, name)
 	if err != nil {
 		return nil, err
 	}
 	if t.Ports == nil {
-		return nil, t.refused()
+		return nil, t.refusal()
 	}
 	return *t.Ports, nil
 }
 
-// inlets are the ports of a host.
-type inlets struct {
+// portForwards are the ports of a host.
+type portForwards struct {
 	h    *Supervisor
 	name string // of the sandbox
 	box  *isolate.Container
-	log  *egress.NetJournal
+	log  *egress.Journal
 	none error // why there can be no ports, or nil
 
 	mu   sync.Mutex
 	open map[uint16]*forward.Forwarder
 }
 
-func newInlets(rec *catalog.Record, h *Supervisor, log *egress.NetJournal) *inlets {
-	in := &inlets{h: h, name: rec.Name, box: h.Box, log: log, open: map[uint16]*forward.Forwarder{}}
+func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *portForwards {
+	in := &portForwards{h: h, name: rec.Name, box: h.Box, log: log, open: map[uint16]*forward.Forwarder{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
 		in.none = &errs.Error{
 			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
@@ -134,7 +134,7 @@ func newInlets(rec *catalog.Record, h *Supervisor, log *egress.NetJournal) *inle
 }
 
 // ports does what a guest asks for, and answers with what is open then.
-func (h *Supervisor) ports(guest *fdsock.Conn, a portAsk) {
+func (h *Supervisor) ports(guest *fdsock.Conn, a portRequest) {
 	var err error
 	switch {
 	case a.Open != 0:
@@ -143,14 +143,14 @@ func (h *Supervisor) ports(guest *fdsock.Conn, a portAsk) {
 		err = h.inlets.remove(a.Close)
 	}
 	if err != nil {
-		say(guest, tell{Refused: refusalOf(err)})
+		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
 	list := h.inlets.list()
-	say(guest, tell{Ports: &list})
+	send(guest, reply{Ports: &list})
 }
 
-func (in *inlets) add(port, host uint16) error {
+func (in *portForwards) add(port, host uint16) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	fail := func(kind, err error, hints ...string) error {
@@ -177,16 +177,16 @@ func (in *inlets) add(port, host uint16) error {
 }
 
 // command is one about the ports of the sandbox.
-func (in *inlets) command(args ...string) string {
+func (in *portForwards) command(args ...string) string {
 	return strings.Join(append([]string{"snapfs port", in.name}, args...), " ")
 }
 
 func decimal(port uint16) string { return strconv.Itoa(int(port)) }
 
 // dial waits as long as the box stands still, but for want of something to do.
-func (in *inlets) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
+func (in *portForwards) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
 	const again = 10 * time.Millisecond
-	defer in.h.warden.stir()()
+	defer in.h.warden.countActivity()()
 	for {
 		conn, at, err := in.box.Dial(ctx, port)
 		if !errors.Is(err, errs.ErrBusy) {
@@ -196,7 +196,7 @@ func (in *inlets) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, 
 	}
 }
 
-func (in *inlets) remove(port uint16) error {
+func (in *portForwards) remove(port uint16) error {
 	in.mu.Lock()
 	one := in.open[port]
 	delete(in.open, port)
@@ -210,7 +210,7 @@ func (in *inlets) remove(port uint16) error {
 	return one.Close()
 }
 
-func (in *inlets) list() []Port {
+func (in *portForwards) list() []Port {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	list := []Port{}
@@ -222,7 +222,7 @@ func (in *inlets) list() []Port {
 }
 
 // close ends them all, once nothing keeps the box still any more.
-func (in *inlets) close() error {
+func (in *portForwards) close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var failures []error

@@ -10,9 +10,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// An Ask is what a guest wants, and a tell what it is told.
-type Ask struct {
-	Exec   *wireCommand   `json:"exec,omitempty"`
+// A Request is what a guest wants, and a tell what it is told.
+type Request struct {
+	Exec   *execRequest   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
 	Freeze bool           `json:"freeze,omitempty"`
 	Stop   bool           `json:"stop,omitempty"`
@@ -23,12 +23,12 @@ type Ask struct {
 	// Limits are to hold from now on, and Usage is asked for.
 	Limits *catalog.Limits `json:"limits,omitempty"`
 	// Network is to be from now on.
-	Network string   `json:"network,omitempty"`
-	Usage   bool     `json:"usage,omitempty"`
-	Port    *portAsk `json:"port,omitempty"`
+	Network string       `json:"network,omitempty"`
+	Usage   bool         `json:"usage,omitempty"`
+	Port    *portRequest `json:"port,omitempty"`
 }
 
-type tell struct {
+type reply struct {
 	Started bool `json:"started,omitempty"`
 	Frozen  bool `json:"frozen,omitempty"`
 	// Shifted are the trees of what is frozen that one more process shows, see [isolate.Level].
@@ -55,18 +55,18 @@ type tell struct {
 	Errno syscall.Errno `json:"errno,omitempty"`
 }
 
-// refused is the error that was told; a keeper that says neither what was done nor
+// refusal is the error that was told; a keeper that says neither what was done nor
 // why not is of another version.
-func (t *tell) refused() error {
+func (t *reply) refusal() error {
 	if t.Refused == nil {
 		return &errs.Error{Op: "asking the keeper", Kind: errs.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
 	}
 	return t.Refused.err()
 }
 
-// A wireCommand is an isolate.Command without its streams, which travel as
+// An execRequest is an isolate.Command without its streams, which travel as
 // descriptors, in the order of Streams.
-type wireCommand struct {
+type execRequest struct {
 	Args    []string      `json:"args"`
 	Env     []string      `json:"env"`
 	Dir     string        `json:"dir"`

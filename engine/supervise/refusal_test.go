@@ -20,17 +20,17 @@ func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
 		fmt.Errorf("c: %w", syscall.EROFS),
 		errors.New("of no kind"),
 	} {
-		sent, jerr := json.Marshal(tell{Refused: refusalOf(err)})
-		var heard tell
+		sent, jerr := json.Marshal(reply{Refused: refusalOf(err)})
+		var heard reply
 		if jerr = errors.Join(jerr, json.Unmarshal(sent, &heard)); jerr != nil {
 			t.Fatal(jerr)
 		}
-		got := heard.refused()
+		got := heard.refusal()
 		if got.Error() != err.Error() || !errors.Is(errs.KindOf(got), errs.KindOf(err)) || !slices.Equal(errs.HintsOf(got), errs.HintsOf(err)) {
 			t.Errorf("%v arrives as %v of kind %v with %q", err, got, errs.KindOf(got), errs.HintsOf(got))
 		}
 	}
-	if err := new(tell).refused(); errs.KindOf(err) == nil {
+	if err := new(reply).refusal(); errs.KindOf(err) == nil {
 		t.Errorf("an answer that says nothing is %v", err)
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A losable is a box whose files may be shown by processes outside of it. Where one of
+// A serverMonitor is a box whose files may be shown by processes outside of it. Where one of
 // those is killed, nothing inside can read or write any more, and nothing brings its
 // mounts back: then the box is ended, and the next command mounts its trees again.
-type losable struct {
+type serverMonitor struct {
 	forks []forkOf
 	Note  string // for whoever waits for a command in it
 }
@@ -21,9 +21,9 @@ type forkOf struct {
 	id snapshot.ForkID
 }
 
-// losableOf knows what shows the trees of a sandbox that has just started.
-func (sv *Manager) losableOf(rec *catalog.Record) *losable {
-	l := &losable{Note: rec.Name + ": the process that showed its files was killed: what ran in it has been ended, and what it had synced is there"}
+// serverMonitorOf knows what shows the trees of a sandbox that has just started.
+func (sv *Manager) serverMonitorOf(rec *catalog.Record) *serverMonitor {
+	l := &serverMonitor{Note: rec.Name + ": the process that showed its files was killed: what ran in it has been ended, and what it had synced is there"}
 	for _, t := range rec.Trees {
 		if b, err := sv.host.BackendOf(context.Background(), t); err == nil {
 			if loser, ok := b.(snapshot.Loser); ok {
@@ -35,7 +35,7 @@ func (sv *Manager) losableOf(rec *catalog.Record) *losable {
 }
 
 // watch calls lost, should that happen before the answer is called.
-func (l *losable) watch(lost func()) (stop func()) {
+func (l *serverMonitor) watch(lost func()) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
 	for _, f := range l.forks {
@@ -50,7 +50,7 @@ func (l *losable) watch(lost func()) (stop func()) {
 
 // Lost reports whether that has happened, when a command has just ended. Cost: that of
 // [snapshot.Loser], where the trees have one.
-func (l *losable) Lost() bool {
+func (l *serverMonitor) Lost() bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, f := range l.forks {

@@ -33,11 +33,11 @@ const placeFD = 5
 // lonely is how long a keeper waits for its first command.
 const lonely = 10 * time.Second
 
-// startKeeper starts a keeper for a sandbox that has none, waits until it
+// spawnSupervisor starts a keeper for a sandbox that has none, waits until it
 // serves, and notes it in the record. The caller holds the sandbox's lock, so
 // that a keeper cannot end before it was asked for anything. place becomes the
 // keeper's; nil: one that is given without waiting.
-func (sv *Manager) startKeeper(ctx context.Context, h *catalog.Held, place *admission.Slot) (err error) {
+func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Held, place *admission.Slot) (err error) {
 	if len(sv.keeper) == 0 {
 		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
 	}
@@ -48,7 +48,7 @@ func (sv *Manager) startKeeper(ctx context.Context, h *catalog.Held, place *admi
 		if place, err = sv.Admit(ctx, h.Policy.Limits, Admission{}); err != nil {
 			return err
 		}
-		defer sv.GiveBack(place) // unless it is the keeper's
+		defer sv.ReleaseSlot(place) // unless it is the keeper's
 	}
 	ready, theirs, err := os.Pipe()
 	if err != nil {
@@ -78,7 +78,7 @@ func (sv *Manager) startKeeper(ctx context.Context, h *catalog.Held, place *admi
 	}
 	notes, up := strings.CutPrefix(string(said), "ready")
 	if !up {
-		return keeperError(h.Name, said)
+		return spawnError(h.Name, said)
 	}
 	place.HandOver()
 	for note := range strings.SplitSeq(notes, "\x00") {
@@ -89,7 +89,7 @@ func (sv *Manager) startKeeper(ctx context.Context, h *catalog.Held, place *admi
 	return h.Reload() // it has noted itself in the record
 }
 
-func keeperError(name string, said []byte) error {
+func spawnError(name string, said []byte) error {
 	var r refusal
 	if json.Unmarshal(said, &r) != nil { // it was killed
 		return &errs.Error{Op: "starting", Path: name, Kind: errs.ErrInterrupted, Err: errors.New("its keeper ended at once")}
@@ -99,10 +99,10 @@ func keeperError(name string, said []byte) error {
 	return err
 }
 
-// Keep is the whole life of a keeper process: it starts the sandbox's
+// Supervise is the whole life of a keeper process: it starts the sandbox's
 // namespaces, lets commands in, and ends with the last process inside. Its
 // starter, which holds the sandbox's lock, waits on descriptor 3.
-func (sv *Manager) Keep(ctx context.Context, name string) error {
+func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	ready := os.NewFile(readyFD, "ready")
 	refuse := func(err error) error {
 		msg, _ := json.Marshal(refusalOf(err))
@@ -133,17 +133,17 @@ func (sv *Manager) Keep(ctx context.Context, name string) error {
 		_, err = sv.endIdle(ctx, name, h)
 		return errors.Join(err, intent.End())
 	}
-	return errors.Join(sv.lastOut(ctx, name, h), intent.End())
+	return errors.Join(sv.serveUntilIdle(ctx, name, h), intent.End())
 }
 
 // startServing starts the namespaces, lets commands in, and says so in the
 // record.
 func (sv *Manager) startServing(ctx context.Context, held *catalog.Held, place *admission.Slot) (*Supervisor, error) {
-	allowed, err := sv.startAllowance(ctx, held.Workspace, held.Policy, true, place)
+	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, place)
 	if err != nil {
 		return nil, err
 	}
-	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.Searching(), nil)
+	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.SearchSecrets(), nil)
 	if errors.Is(err, ErrWall) {
 		err = errors.Join(err, held.Save()) // for whoever looks at it
 	}
@@ -167,9 +167,9 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Held, place *
 	return h, nil
 }
 
-// lastOut waits until nothing runs in the box, then ends it under the sandbox's
+// serveUntilIdle waits until nothing runs in the box, then ends it under the sandbox's
 // lock, so that no command can come in meanwhile.
-func (sv *Manager) lastOut(ctx context.Context, name string, h *Supervisor) error {
+func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Supervisor) error {
 	started := time.After(lonely)
 	for h.alive() && ctx.Err() == nil {
 		select {
@@ -206,7 +206,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
 		return false, nil
 	}
-	if hit := h.Allowed.struck(); hit != nil {
+	if hit := h.Allowed.limitHit(); hit != nil {
 		held.Hit = hit
 		err = held.Save() // before the guests hear of it, see noteHit
 	}
@@ -219,14 +219,14 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 		return true, sv.whenOver(ctx, held)
 	}
 	held.Release() // who comes next does not wait for what follows
-	sv.baseline.KeepBase(ctx, held.Record)
+	sv.baseline.Record(ctx, held.Record)
 	return true, nil
 }
 
-// noteHit has the record say which limit ended a command, before whoever waits for the
+// recordLimitHit has the record say which limit ended a command, before whoever waits for the
 // command hears of it, or gives up: the keeper may be about to write the same, and waits
 // for who tells it.
-func (sv *Manager) noteHit(rec *catalog.Record, hit catalog.Hit) {
+func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.Hit) {
 	const patience = time.Second
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		now, err := sv.cat.Get(rec.Name)
@@ -268,15 +268,15 @@ func (sv *Manager) Settle(ctx context.Context, h *catalog.Held) error {
 // that its files may be moved. Where something runs: ErrBusy. The caller holds
 // the sandbox's lock, which the keeper then finds settled.
 func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Held, op string) error {
-	if err := sv.EndKeeper(ctx, h, op); err != nil {
+	if err := sv.EndIdleSupervisor(ctx, h, op); err != nil {
 		return err
 	}
 	return sv.Settle(ctx, h)
 }
 
-// EndKeeper is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
-func (sv *Manager) EndKeeper(ctx context.Context, h *catalog.Held, op string) error {
-	ended, err := sv.SendHome(ctx, h.Record, Ask{Leave: true})
+// EndIdleSupervisor is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
+func (sv *Manager) EndIdleSupervisor(ctx context.Context, h *catalog.Held, op string) error {
+	ended, err := sv.RequestEnd(ctx, h.Record, Request{Leave: true})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	if _, err := sv.cat.Get(name); err != nil {
 		return err
 	}
-	err := sv.noteStop(name) // before it looks for a keeper: see [host.outdated]
+	err := sv.bumpStops(name) // before it looks for a keeper: see [host.outdated]
 	if err != nil && !errors.Is(err, errs.ErrNoSpace) {
 		return err
 	}
@@ -29,11 +29,11 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 		return err
 	}
 	if rec.Keeper == nil {
-		_, err = sv.SendHome(ctx, rec, Ask{Stop: true})
+		_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
 		return err
 	}
-	defer insist(*rec.Keeper)()
-	_, err = sv.SendHome(ctx, rec, Ask{Stop: true})
+	defer escalate(*rec.Keeper)()
+	_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
 	for proc.Alive(*rec.Keeper) { // until it has settled what the processes wrote
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
@@ -49,13 +49,13 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 // errStopped: the sandbox was stopped after a command was asked for, and before it began.
 var errStopped = errors.New("it was stopped meanwhile")
 
-// stops is the file of a sandbox whose size is how often it was stopped.
-func stops(dir string) string { return filepath.Join(dir, "stops") }
+// stopsFile is the file of a sandbox whose size is how often it was stopped.
+func stopsFile(dir string) string { return filepath.Join(dir, "stops") }
 
-// noteStop says that whoever has asked for a command in a sandbox is to ask again. Of two
+// bumpStops says that whoever has asked for a command in a sandbox is to ask again. Of two
 // at once one may be counted: both come after whoever has asked.
-func (sv *Manager) noteStop(name string) error {
-	path := stops(sv.cat.Path(name))
+func (sv *Manager) bumpStops(name string) error {
+	path := stopsFile(sv.cat.Path(name))
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return stopsError(name, err)
@@ -72,7 +72,7 @@ func (sv *Manager) noteStop(name string) error {
 
 // countStops answers with how often the sandbox of a directory was stopped.
 func countStops(dir string) (int64, error) {
-	info, err := os.Lstat(stops(dir))
+	info, err := os.Lstat(stopsFile(dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -96,9 +96,9 @@ func (sv *Manager) stoppedSince(name string, times int64) error {
 	return err
 }
 
-// outdated: the sandbox was stopped after a command was asked for. Who stops it later reaches
+// stoppedSince: the sandbox was stopped after a command was asked for. Who stops it later reaches
 // this keeper, which serves by now, and ends the box.
-func (h *Supervisor) outdated(w wireCommand) bool {
+func (h *Supervisor) stoppedSince(w execRequest) bool {
 	if w.Stops == nil { // by another version
 		return false
 	}
@@ -106,9 +106,9 @@ func (h *Supervisor) outdated(w wireCommand) bool {
 	return err == nil && now > *w.Stops
 }
 
-// giveUp is the end of a command that was not to begin any more: where a keeper was
+// abandon is the end of a command that was not to begin any more: where a keeper was
 // started for it, that ends, too. The caller holds the sandbox's lock.
-func (sv *Manager) giveUp(ctx context.Context, h *catalog.Held, err error) error {
-	_, lerr := sv.SendHome(context.WithoutCancel(ctx), h.Record, Ask{Leave: true})
+func (sv *Manager) abandon(ctx context.Context, h *catalog.Held, err error) error {
+	_, lerr := sv.RequestEnd(context.WithoutCancel(ctx), h.Record, Request{Leave: true})
 	return errors.Join(err, lerr)
 }

@@ -31,20 +31,20 @@ type Supervisor struct {
 	Box    *isolate.Container
 	socket string
 	place  os.FileInfo // the socket's, while it is served
-	drift  *bulletin   // what it tells of the real workspace
+	drift  *driftFeed  // what it tells of the real workspace
 	notes  []string    // what of the sandbox is not as it was when it was made
 
 	Hidden  []string // what is masked
 	Mounts  []isolate.Mount
 	prove   func(context.Context) (*catalog.Proof, error)
 	struck  func(catalog.Hit) // keeps it in the record
-	Allowed *allowance
-	shifts  *shifts                // what shows its trees, or nil
-	Outlet  *egress.Outlet         // of an allowed network, or nil
-	inlets  *inlets                // ports that lead into it
+	Allowed *resources
+	shifts  *idMappers             // what shows its trees, or nil
+	Outlet  *egress.Proxy          // of an allowed network, or nil
+	inlets  *portForwards          // ports that lead into it
 	Refused []egress.RefusedAccess // by it, once it is closed
-	warden  *warden
-	Losable *losable
+	warden  *deadlines
+	Losable *serverMonitor
 	timers  []func()     // to be called at the end
 	Hit     *catalog.Hit // the limit that was hit, once it is closed
 
@@ -60,8 +60,8 @@ type Supervisor struct {
 
 // Prepare starts the limits of a policy and a box that they hold. place is the box's
 // from here on, also after an error; nil: one that is given without waiting.
-func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Slot) (*isolate.Prepared, *allowance, error) {
-	allowed, err := sv.startAllowance(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
+func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Slot) (*isolate.Prepared, *resources, error) {
+	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,7 +72,7 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 	allowed.bind(&spec)
 	begun, err := isolate.Prepare(ctx, spec, command)
 	if err != nil {
-		return nil, nil, errors.Join(allowed.blame(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
+		return nil, nil, errors.Join(allowed.startError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
 	}
 	return begun, allowed, nil
 }
@@ -81,17 +81,17 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 // for them with what it is allowed, or one is nil, or both; real is where the secrets of the
 // real trees are. Mounts of the real machine come and go while it is looked at, so
 // what fails is tried again where they have changed meanwhile.
-func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *allowance, real func() hostfs.Search, command *isolate.Command) (h *Supervisor, p *isolate.Process, err error) {
+func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *resources, real func() hostfs.SecretPaths, command *isolate.Command) (h *Supervisor, p *isolate.Process, err error) {
 	var room bool // beyond the limit of the disk
 	defer func() {
 		if err != nil && allowed != nil {
-			err = errors.Join(allowed.blame(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
+			err = errors.Join(allowed.startError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
 		}
 		if err != nil && room {
 			err = errors.Join(err, sv.sandboxes.LimitForks(context.WithoutCancel(ctx), rec, rec.Policy.Limits))
 		}
 	}()
-	var tries hostfs.Attempts
+	var tries hostfs.MountRetry
 	defer tries.Close()
 	for {
 		spec, notes, err := sv.host.Spec(ctx, rec, real)
@@ -101,7 +101,7 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 			continue
 		}
 		if err == nil && allowed == nil {
-			allowed, err = sv.startAllowance(ctx, rec.Workspace, rec.Policy, command == nil || rec.Policy.Limits.Idle > 0, nil)
+			allowed, err = sv.startResources(ctx, rec.Workspace, rec.Policy, command == nil || rec.Policy.Limits.Idle > 0, nil)
 		}
 		if err == nil {
 			allowed.bind(&spec)
@@ -112,8 +112,8 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 		if err != nil {
 			return nil, nil, errors.Join(err, begun.Close())
 		}
-		var shown *shifts
-		shown, spec.MapIDs = sv.shifter()
+		var shown *idMappers
+		shown, spec.MapIDs = sv.newIDMappers()
 		box, proc, err := begun.Start(ctx, spec)
 		begun = nil
 		if err != nil {
@@ -126,18 +126,18 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 			room = false
 		}
 		if err == nil {
-			notes = slices.Concat(notes, allowed.moot(), shownNote(box.Level()))
-			return sv.hosted(ctx, rec, &Supervisor{Box: box, shifts: shown, Allowed: allowed, notes: notes, Mounts: spec.Mounts}, proc, command, spec.Hide)
+			notes = slices.Concat(notes, allowed.unenforced(), idMappingNote(box.Level()))
+			return sv.newSupervisor(ctx, rec, &Supervisor{Box: box, shifts: shown, Allowed: allowed, notes: notes, Mounts: spec.Mounts}, proc, command, spec.Hide)
 		}
 		var refused *errs.Error
 		switch mounting := errors.As(err, &refused); {
 		case mounting && !room && hostfs.LimitsDisk(rec.Policy.Limits):
 			room = true
-			if err := sv.sandboxes.MakeRoom(ctx, rec); err != nil {
+			if err := sv.sandboxes.RaiseDiskLimit(ctx, rec); err != nil {
 				return nil, nil, err
 			}
 		case !mounting || allowed.killed() || !tries.Again(err):
-			return nil, nil, outOfSpace(spec, err)
+			return nil, nil, explainFullDisk(spec, err)
 		}
 		if err := sv.sandboxes.SettleTrees(ctx, rec); err != nil { // what was mounted before it failed
 			return nil, nil, err
@@ -145,42 +145,42 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 	}
 }
 
-// hosted makes a host of a box that has just started.
-func (sv *Manager) hosted(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
+// newSupervisor makes a host of a box that has just started.
+func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.socket, h.guests, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
-	h.struck = func(hit catalog.Hit) { sv.noteHit(rec, hit) }
+	h.struck = func(hit catalog.Hit) { sv.recordLimitHit(rec, hit) }
 	if err := h.Allowed.attach(h.Box); err != nil && h.alive() { // it may have ended by now
 		return nil, nil, errors.Join(err, h.Box.Close(context.WithoutCancel(ctx)))
 	}
 	var err error
 	log := sv.egress.JournalOf(rec)
-	h.inlets = newInlets(rec, h, log)
-	if h.Outlet, err = sv.egress.OpenOutlet(rec, h.Box, log); err != nil {
+	h.inlets = newPortForwards(rec, h, log)
+	if h.Outlet, err = sv.egress.OpenProxy(rec, h.Box, log); err != nil {
 		return nil, nil, errors.Join(err, h.Box.Close(context.WithoutCancel(ctx)))
 	}
 	h.Allowed.disk = sv.sandboxes.GaugeOf(rec)
-	h.timers = append(h.timers, sv.sandboxes.Tend(rec))
-	h.warden = sv.watchOver(h, rec)
-	h.Losable = sv.losableOf(rec)
+	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))
+	h.warden = sv.startDeadlines(h, rec)
+	h.Losable = sv.serverMonitorOf(rec)
 	h.timers = append(h.timers, h.Losable.watch(func() { _ = h.Box.Close(context.Background()) })) // whoever waits for its end does the rest
 	if p != nil {
-		h.timers = append(h.timers, h.Allowed.within(p), h.warden.attend(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+		h.timers = append(h.timers, h.Allowed.startCountdown(p), h.warden.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 	}
-	sv.announce(h, rec, hide)
+	sv.startDriftFeed(h, rec, hide)
 	return h, p, nil
 }
 
-// TellNotes says what of a sandbox that was started is not as it was.
-func (sv *Manager) TellNotes(h *Supervisor) {
+// ReportNotes says what of a sandbox that was started is not as it was.
+func (sv *Manager) ReportNotes(h *Supervisor) {
 	for _, note := range h.notes {
 		sv.notice(note)
 	}
 }
 
-// outOfSpace tells why overlays could not be written to, where that is because
+// explainFullDisk tells why overlays could not be written to, where that is because
 // their disk is full: the kernel does not say so.
-func outOfSpace(spec isolate.Spec, err error) error {
+func explainFullDisk(spec isolate.Spec, err error) error {
 	for _, m := range spec.Mounts {
 		var fs syscall.Statfs_t
 		if m.Overlay == nil || m.Overlay.Upper == "" || syscall.Statfs(m.Overlay.Upper, &fs) != nil {
@@ -297,7 +297,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	err := h.Box.Close(ctx)
 	h.shifts.wait()
 	h.Refused = h.Outlet.Close()
-	h.Hit = h.Allowed.struck()
+	h.Hit = h.Allowed.limitHit()
 	h.drift.wait()
 	h.mu.Lock()
 	h.closed = true
@@ -328,9 +328,9 @@ func (h *Supervisor) answer(guest *fdsock.Conn) {
 	if err != nil || guest.HungUp() { // what nobody waits for any more is not wanted
 		return
 	}
-	var a Ask
+	var a Request
 	if err := json.Unmarshal(msg, &a); err != nil {
-		say(guest, tell{Refused: refusalOf(err)})
+		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
 	switch {
@@ -339,31 +339,31 @@ func (h *Supervisor) answer(guest *fdsock.Conn) {
 	case a.Freeze:
 		h.freeze(guest)
 	case a.Drift:
-		h.follow(guest)
+		h.followDrift(guest)
 	case a.Limits != nil:
-		h.limit(guest, *a.Limits)
+		h.setLimits(guest, *a.Limits)
 	case a.Network != "":
 		h.reconnect(guest, a.Network)
 	case a.Usage:
-		h.count(guest)
+		h.reportUsage(guest)
 	case a.Port != nil:
 		h.ports(guest, *a.Port)
 	case a.Stop, a.Leave && h.idleSoon():
 		// Whoever waits for the box's end does the rest.
 		err := h.Box.Close(context.Background())
-		say(guest, tell{Ended: err == nil})
+		send(guest, reply{Ended: err == nil})
 	case a.Leave:
-		say(guest, tell{})
+		send(guest, reply{})
 	}
 }
 
 // Start runs one more command in the box, when that does not stand still for a
 // moment. One that stands still for good gets none: errs.ErrDenied.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
-	defer h.warden.stir()()
+	defer h.warden.countActivity()()
 	h.Allowed.still.RLock()
 	defer h.Allowed.still.RUnlock()
-	if err := h.warden.refuse(); err != nil {
+	if err := h.warden.refuseWhenPaused(); err != nil {
 		return nil, err
 	}
 	return h.Box.Exec(ctx, c)
@@ -371,9 +371,9 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 
 // exec runs a command for a guest and tells it how it ended. When the guest
 // goes first, the command gets a hangup, as on a terminal that is closed.
-func (h *Supervisor) exec(guest *fdsock.Conn, w wireCommand, files []*os.File) {
-	if h.outdated(w) {
-		say(guest, tell{Stopped: true})
+func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
+	if h.stoppedSince(w) {
+		send(guest, reply{Stopped: true})
 		return
 	}
 	h.calls.Add(1)
@@ -394,16 +394,16 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w wireCommand, files []*os.File) {
 		p, err = h.Start(context.Background(), c)
 	}
 	if err == nil {
-		defer h.warden.attend(p.PTY(), files...)()
+		defer h.warden.watchStreams(p.PTY(), files...)()
 	}
 	fdsock.CloseAll(files)
 	if err != nil {
-		t := tell{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
+		t := reply{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
 		var ce *isolate.CommandError
 		if errors.As(err, &ce) {
 			t.Errno = ce.Errno
 		}
-		say(guest, t)
+		send(guest, t)
 		return
 	}
 	defer p.Close() //nolint:errcheck // descriptors only
@@ -411,32 +411,32 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w wireCommand, files []*os.File) {
 	if p.PTY() != nil {
 		pty = append(pty, p.PTY())
 	}
-	if !say(guest, tell{Started: true, Proof: proof}, pty...) {
+	if !send(guest, reply{Started: true, Proof: proof}, pty...) {
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
-	ended := h.Allowed.within(p)
-	deaf := h.warden.listener(guest)
+	ended := h.Allowed.startCountdown(p)
+	deaf := h.warden.addListener(guest)
 	go h.relaySignals(guest, p)
 	st, err := p.Wait(context.Background())
 	ended()
 	deaf()
-	h.warden.stir()()
+	h.warden.countActivity()()
 	if err != nil {
-		say(guest, tell{Refused: refusalOf(err)})
+		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
 	if st.ExitCode() != 0 {
 		h.Allowed.Group.ProcessFailed()
 	}
-	hit := h.Allowed.struck()
+	hit := h.Allowed.limitHit()
 	if hit != nil {
 		h.struck(*hit)
 	}
 	if h.Losable.Lost() {
 		_ = h.Box.Close(context.Background()) // as who watches does
-		say(guest, tell{Note: h.Losable.Note})
+		send(guest, reply{Note: h.Losable.Note})
 	}
-	say(guest, tell{Status: &st, Hit: hit})
+	send(guest, reply{Status: &st, Hit: hit})
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
@@ -448,9 +448,9 @@ func (h *Supervisor) relaySignals(guest *fdsock.Conn, p *isolate.Process) {
 			p.Signal(syscall.SIGHUP) //nolint:errcheck // nobody is left to tell; it may have ended
 			return
 		}
-		var a Ask
+		var a Request
 		if json.Unmarshal(msg, &a) == nil && a.Signal != 0 {
-			h.warden.stir()()
+			h.warden.countActivity()()
 			p.Signal(a.Signal) //nolint:errcheck // it may have ended
 		}
 	}
@@ -464,20 +464,20 @@ func (h *Supervisor) freeze(guest *fdsock.Conn) {
 	defer h.Allowed.still.Unlock()
 	paused := h.Allowed.paused.Load() != nil
 	if err := h.Box.Freeze(ctx); err != nil {
-		say(guest, tell{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
+		send(guest, reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return
 	}
-	say(guest, tell{Frozen: true, Shifted: h.Box.Level().FUSEMapped})
+	send(guest, reply{Frozen: true, Shifted: h.Box.Level().FUSEMapped})
 	_, files, _ := guest.Receive() // until it says that it is done, or goes
 	fdsock.CloseAll(files)
 	if !paused {
 		h.Box.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
 	}
-	say(guest, tell{})
+	send(guest, reply{})
 }
 
-// say tells a guest something, and reports whether it arrived.
-func say(guest *fdsock.Conn, t tell, files ...*os.File) bool {
+// send tells a guest something, and reports whether it arrived.
+func send(guest *fdsock.Conn, t reply, files ...*os.File) bool {
 	msg, err := json.Marshal(t)
 	return err == nil && guest.Send(msg, files...) == nil
 }
@@ -485,7 +485,7 @@ func say(guest *fdsock.Conn, t tell, files ...*os.File) bool {
 // Start starts a sandbox's processes: a box, and command in it where it is
 // not nil, after its walls were tried where its policy wants that. The rest is as for
 // startBox. Errors: also ErrWall; then rec has the proof.
-func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *allowance, real func() hostfs.Search, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *resources, real func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	if !rec.Policy.Prove {
 		return sv.startContainer(ctx, rec, begun, allowed, real, command)
 	}
@@ -500,7 +500,7 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolat
 	var p *isolate.Process
 	if rec.Proof, err = sv.trySelfTest(ctx, rec, h, program); err == nil && command != nil {
 		if p, err = h.Start(ctx, *command); err == nil {
-			h.timers = append(h.timers, h.Allowed.within(p), h.warden.attend(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+			h.timers = append(h.timers, h.Allowed.startCountdown(p), h.warden.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 		}
 	}
 	if err != nil {

@@ -62,7 +62,7 @@ func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := sv.askKeeper(ctx, rec, Ask{Usage: true})
+	t, err := sv.request(ctx, rec, Request{Usage: true})
 	if err != nil || t == nil {
 		return nil, err
 	}
@@ -104,11 +104,11 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	if err := sv.cat.NoteEnd(&noted, noted.Life.At); err != nil {
 		return was, err
 	}
-	t, err := sv.askKeeper(ctx, h.Record, Ask{Limits: &now})
+	t, err := sv.request(ctx, h.Record, Request{Limits: &now})
 	if err != nil {
 		return was, err
 	}
-	back.Push("give what runs its limits back", func() error { _, err := sv.askKeeper(later, h.Record, Ask{Limits: &was}); return err })
+	back.Push("give what runs its limits back", func() error { _, err := sv.request(later, h.Record, Request{Limits: &was}); return err })
 	if h.Paused = nil; t != nil {
 		h.Paused = t.Paused
 	}
@@ -120,27 +120,27 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	return now, nil
 }
 
-// limit changes the limits of what runs, for a guest. One that has gone by then has not
+// setLimits changes the limits of what runs, for a guest. One that has gone by then has not
 // noted them.
-func (h *Supervisor) limit(guest *fdsock.Conn, l catalog.Limits) {
+func (h *Supervisor) setLimits(guest *fdsock.Conn, l catalog.Limits) {
 	was, err := h.Allowed.set(context.Background(), l)
 	if err != nil {
-		say(guest, tell{Refused: refusalOf(err)})
+		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
 	h.warden.set(l)
-	if !say(guest, tell{Paused: h.Allowed.paused.Load()}) {
+	if !send(guest, reply{Paused: h.Allowed.paused.Load()}) {
 		if _, err := h.Allowed.set(context.Background(), was); err == nil {
 			h.warden.set(was)
 		}
 	}
 }
 
-// count tells a guest what the processes use.
-func (h *Supervisor) count(guest *fdsock.Conn) {
+// reportUsage tells a guest what the processes use.
+func (h *Supervisor) reportUsage(guest *fdsock.Conn) {
 	u, err := h.Allowed.Group.Usage()
 	if err != nil {
-		say(guest, tell{Refused: refusalOf(err)})
+		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
 	told := usageFrom(&u)
@@ -148,13 +148,13 @@ func (h *Supervisor) count(guest *fdsock.Conn) {
 	for _, l := range h.Allowed.Group.Level() {
 		told.Held = append(told.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
 	}
-	say(guest, tell{Usage: told, Hit: h.Allowed.struck()})
+	send(guest, reply{Usage: told, Hit: h.Allowed.limitHit()})
 }
 
 func usageFrom(u *limits.Usage) *Usage {
 	told := &Usage{
-		Memory: told(u.Memory), MemoryPeak: told(u.MemoryPeak), CPUTime: told(u.CPUTime), Throttled: told(u.Throttled),
-		PIDs: told(u.PIDs), PIDsPeak: told(u.PIDsPeak), Read: told(u.Read), Written: told(u.Written), ReadOps: told(u.ReadOps), WriteOps: told(u.WriteOps),
+		Memory: valueOf(u.Memory), MemoryPeak: valueOf(u.MemoryPeak), CPUTime: valueOf(u.CPUTime), Throttled: valueOf(u.Throttled),
+		PIDs: valueOf(u.PIDs), PIDsPeak: valueOf(u.PIDsPeak), Read: valueOf(u.Read), Written: valueOf(u.Written), ReadOps: valueOf(u.ReadOps), WriteOps: valueOf(u.WriteOps),
 		Pressure: map[string]Pressure{},
 	}
 	for of, p := range map[string]limits.Known[limits.Pressure]{"cpu": u.PressureCPU, "memory": u.PressureMemory, "io": u.PressureIO} {
@@ -166,7 +166,7 @@ func usageFrom(u *limits.Usage) *Usage {
 }
 
 // told is what is known, or nil.
-func told[T any](k limits.Known[T]) *T {
+func valueOf[T any](k limits.Known[T]) *T {
 	if !k.OK {
 		return nil
 	}

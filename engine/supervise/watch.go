@@ -81,7 +81,7 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 // awaitDrift waits until something may have moved, or more was read that had.
 func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
 	var asking <-chan time.Time // never, where nobody is to be asked
-	if len(sv.compare.NoticersOf(ctx, rec)) > 0 {
+	if len(sv.compare.DriftDetectorsOf(ctx, rec)) > 0 {
 		t := time.NewTicker(noticeEvery)
 		defer t.Stop()
 		asking = t.C
@@ -166,8 +166,8 @@ func shortReport(r compare.DriftReport, hidden []string) compare.DriftReport {
 	return r
 }
 
-// A bulletin is what a host tells of the drift of its sandbox.
-type bulletin struct {
+// A driftFeed is what a host tells of the drift of its sandbox.
+type driftFeed struct {
 	watch func(ctx context.Context, each func(compare.DriftReport) error) error
 	timer *time.Timer
 
@@ -180,8 +180,8 @@ type bulletin struct {
 	changed chan struct{}
 }
 
-// announce makes a host watch for drift, later.
-func (sv *Manager) announce(h *Supervisor, rec *catalog.Record, hidden []string) {
+// startDriftFeed makes a host watch for drift, later.
+func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []string) {
 	own := *rec
 	get := func() (*catalog.Record, error) {
 		if own.Ephemeral {
@@ -189,7 +189,7 @@ func (sv *Manager) announce(h *Supervisor, rec *catalog.Record, hidden []string)
 		}
 		return sv.cat.Get(own.Name)
 	}
-	b := &bulletin{changed: make(chan struct{})}
+	b := &driftFeed{changed: make(chan struct{})}
 	b.watch = func(ctx context.Context, each func(compare.DriftReport) error) error {
 		return sv.watchDrift(ctx, get, func(r compare.DriftReport) error {
 			if text, err := json.Marshal(shortReport(r, hidden)); err == nil {
@@ -203,7 +203,7 @@ func (sv *Manager) announce(h *Supervisor, rec *catalog.Record, hidden []string)
 }
 
 // begin watches, unless it does already, or has ended.
-func (b *bulletin) begin() {
+func (b *driftFeed) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended || b.cancel != nil {
@@ -225,7 +225,7 @@ func (b *bulletin) begin() {
 }
 
 // stop ends the watch; wait has to follow.
-func (b *bulletin) stop() {
+func (b *driftFeed) stop() {
 	b.timer.Stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,17 +235,17 @@ func (b *bulletin) stop() {
 	}
 }
 
-func (b *bulletin) wait() { b.done.Wait() }
+func (b *driftFeed) wait() { b.done.Wait() }
 
 // latest is the last issue, its number, and what is closed by the next.
-func (b *bulletin) latest() (compare.DriftReport, int, <-chan struct{}) {
+func (b *driftFeed) latest() (compare.DriftReport, int, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last, b.issue, b.changed
 }
 
-// follow tells a guest each issue until it goes, or the box does.
-func (h *Supervisor) follow(guest *fdsock.Conn) {
+// followDrift tells a guest each issue until it goes, or the box does.
+func (h *Supervisor) followDrift(guest *fdsock.Conn) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -265,7 +265,7 @@ func (h *Supervisor) follow(guest *fdsock.Conn) {
 	for told := 0; ; {
 		r, issue, changed := h.drift.latest()
 		if issue > told {
-			if told = issue; !say(guest, tell{Drift: &r}) {
+			if told = issue; !send(guest, reply{Drift: &r}) {
 				return
 			}
 		}
@@ -298,7 +298,7 @@ func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compa
 			return unlessGone(err)
 		}
 		conn, err := sv.Dial(ctx, rec)
-		if err == nil && conn != nil && hearDrift(ctx, conn, once) && failed == nil && ctx.Err() == nil {
+		if err == nil && conn != nil && receiveDrift(ctx, conn, once) && failed == nil && ctx.Err() == nil {
 			continue // the keeper has ended
 		}
 		if failed != nil {
@@ -319,17 +319,17 @@ func unlessGone(err error) error {
 	return err
 }
 
-// hearDrift asks a keeper, and reports whether it had anything to say.
-func hearDrift(ctx context.Context, conn *fdsock.Conn, each func(compare.DriftReport) error) (heard bool) {
+// receiveDrift asks a keeper, and reports whether it had anything to say.
+func receiveDrift(ctx context.Context, conn *fdsock.Conn, each func(compare.DriftReport) error) (heard bool) {
 	stop := context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // wakes the one who listens
 	defer conn.Close()                                         //nolint:errcheck // all was said
 	defer stop()
-	msg, err := json.Marshal(Ask{Drift: true})
+	msg, err := json.Marshal(Request{Drift: true})
 	if err != nil || conn.Send(msg) != nil {
 		return false
 	}
 	for {
-		t, files, err := hear(conn)
+		t, files, err := receive(conn)
 		fdsock.CloseAll(files)
 		if err != nil || t.Drift == nil {
 			return heard

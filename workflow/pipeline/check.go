@@ -42,7 +42,7 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 		return r.fail(ctx, s, err)
 	}
 	for n, c := range s.Before {
-		r.tell(s, "checking in a sandbox: "+pathlist.Printable(c.Name))
+		r.report(s, "checking in a sandbox: "+pathlist.Printable(c.Name))
 		if err = r.inside(ctx, box, i, n+1, c); err != nil {
 			break
 		}
@@ -67,7 +67,7 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 		}
 		return pl.forkOf(ctx, p.Target(i), rec.Policy, nil)
 	}
-	c, done, err := pl.engine.Reconcile.BeginCarry(ctx, p.Sandbox, o.PlanOptions, o.Answers())
+	c, done, err := pl.engine.Reconcile.Begin(ctx, p.Sandbox, o.PlanOptions, o.Answers())
 	if err != nil {
 		return nil, err
 	}
@@ -75,14 +75,14 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 	if err := c.Print(ctx); err != nil {
 		return nil, err
 	}
-	if err := pl.engine.Reconcile.Insist(c.Plan, p.Stages[i].Plan); err != nil {
+	if err := pl.engine.Reconcile.CheckPlan(c.Plan, p.Stages[i].Plan); err != nil {
 		return nil, err
 	}
 	return pl.forkOf(ctx, p.Target(i), c.Rec.Policy, c)
 }
 
 // forkOf makes an ephemeral sandbox of a directory with a plan carried out in it.
-func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Carrying) (*engine.Session, error) {
+func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Promotion) (*engine.Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, &errs.Error{Op: "looking for", Path: dir, Kind: errs.KindOf(err), Err: err}
@@ -93,7 +93,7 @@ func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy,
 	}
 	s := &engine.Session{Record: rec, Engine: pl.engine, Intent: intent}
 	if c != nil {
-		err = pl.carryOut(ctx, rec, c)
+		err = pl.applyTo(ctx, rec, c)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
@@ -101,8 +101,8 @@ func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy,
 	return s, nil
 }
 
-// carryOut carries a plan out in the workspace of a sandbox that nobody uses yet.
-func (pl *Runner) carryOut(ctx context.Context, rec *catalog.Record, c *reconcile.Carrying) error {
+// applyTo carries a plan out in the workspace of a sandbox that nobody uses yet.
+func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile.Promotion) error {
 	tree, ok := compare.HolderOf(rec)
 	for _, part := range c.Parts {
 		if !ok || !part.Part.Workspace || len(part.Changes) == 0 {
@@ -202,7 +202,7 @@ func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 		return err
 	}
 	for n, c := range s.After {
-		r.tell(s, "checking in "+pathlist.Printable(r.p.Target(i))+": "+pathlist.Printable(c.Name))
+		r.report(s, "checking in "+pathlist.Printable(r.p.Target(i))+": "+pathlist.Printable(c.Name))
 		err := r.command(ctx, i, "after", n+1, c)
 		if err == nil {
 			continue
@@ -226,14 +226,14 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	if r.resumed {
 		err := r.endLeft(s)
 		if err == nil {
-			r.tell(s, "rolling back a deploy that was cut short")
+			r.report(s, "rolling back a deploy that was cut short")
 			err = r.command(ctx, i, "rollback", 1, *s.Rollback)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	r.tell(s, "deploying: "+pathlist.Printable(s.Deploy.Name))
+	r.report(s, "deploying: "+pathlist.Printable(s.Deploy.Name))
 	err := r.command(ctx, i, "deploy", 1, *s.Deploy)
 	if err == nil {
 		return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)

@@ -31,7 +31,7 @@ import (
 func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[string]string) (map[string]string, error) {
 	paths := map[string]bool{}
 	for path := range known {
-		paths[baseline.Unsafely(path)] = true
+		paths[baseline.UnescapePath(path)] = true
 	}
 	changes, err := pl.engine.Compare.Changes(ctx, rec)
 	if err != nil {
@@ -50,7 +50,7 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 		return nil, err
 	}
 	defer view.Close()
-	l := baseline.Looker{Root: view}
+	l := baseline.RootedReader{Root: view}
 	defer l.Close()
 	content := make(map[string]string, len(paths))
 	for path := range paths {
@@ -58,7 +58,7 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 		if err != nil {
 			return nil, &errs.Error{Op: "looking at", Path: filepath.Join(rec.Workspace, path), Kind: errs.KindOf(err), Err: err}
 		}
-		content[baseline.Safely(path)] = digestOf(n)
+		content[baseline.EscapePath(path)] = digestOf(n)
 	}
 	return content, nil
 }
@@ -107,7 +107,7 @@ func (pl *Runner) sameContent(ctx context.Context, p *stages.Pipeline) error {
 	}
 	defer h.Release()
 	if h.ID != p.SandboxID {
-		return stages.PipelineError(p, errs.ErrNotFound, errors.New("it is gone, and another sandbox has its name"), "snapfs promote --cancel "+p.ID)
+		return stages.Error(p, errs.ErrNotFound, errors.New("it is gone, and another sandbox has its name"), "snapfs promote --cancel "+p.ID)
 	}
 	_, thaw, err := pl.engine.Supervise.Freeze(ctx, h)
 	if err != nil {
@@ -121,7 +121,7 @@ func (pl *Runner) sameContent(ctx context.Context, p *stages.Pipeline) error {
 	var changed []string
 	for path, digest := range now {
 		if p.Content[path] != digest {
-			changed = append(changed, pathlist.Printable(baseline.Unsafely(path)))
+			changed = append(changed, pathlist.Printable(baseline.UnescapePath(path)))
 		}
 	}
 	if len(changed) == 0 {
@@ -133,6 +133,6 @@ func (pl *Runner) sameContent(ctx context.Context, p *stages.Pipeline) error {
 	if more := len(changed) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return stages.PipelineError(p, errs.ErrDrifted, errors.New("the sandbox has changed since this promotion began, so no stage has checked it: "+text),
+	return stages.Error(p, errs.ErrDrifted, errors.New("the sandbox has changed since this promotion began, so no stage has checked it: "+text),
 		"snapfs promote --cancel "+p.ID, "snapfs promote "+p.Sandbox+" --to "+p.To)
 }

@@ -24,7 +24,7 @@ const (
 )
 
 func (r *pipelineRun) openLog(i int, when string, n int) (*commandLog, error) {
-	path := filepath.Join(r.e.engine.Stages.PipelineDir(r.p.ID), fmt.Sprintf("%s.%s.%d.log", r.p.Stages[i].Name, when, n))
+	path := filepath.Join(r.e.engine.Stages.Dir(r.p.ID), fmt.Sprintf("%s.%s.%d.log", r.p.Stages[i].Name, when, n))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, &errs.Error{Op: "opening the log", Path: path, Kind: errs.KindOf(err), Err: err}

@@ -56,7 +56,7 @@ func promoteOptions(p *stages.Pipeline, i int) reconcile.PromoteOptions {
 	}
 	also := make([]string, 0, len(p.Content))
 	for path := range p.Content {
-		also = append(also, baseline.Unsafely(path))
+		also = append(also, baseline.UnescapePath(path))
 	}
 	return reconcile.PromoteOptions{
 		PlanOptions: reconcile.PlanOptions{Only: p.Options.Only, Target: target, Allow: p.Options.Allow, Also: also},

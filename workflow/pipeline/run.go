@@ -29,7 +29,7 @@ type pipelineRun struct {
 	left  time.Duration
 }
 
-func (r *pipelineRun) tell(s *stages.StageRun, what string) {
+func (r *pipelineRun) report(s *stages.StageRun, what string) {
 	if r.w.Tell != nil {
 		r.w.Tell(s.Name, what)
 	}
@@ -51,7 +51,7 @@ func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages
 	if next == stages.StageFailed || next == stages.StageStuck || next == stages.StageTakenBack {
 		r.p.State, r.p.Ended = stages.PipelineFailed, now
 	}
-	if err := r.e.engine.Stages.SavePipeline(r.p); err != nil {
+	if err := r.e.engine.Stages.Save(r.p); err != nil {
 		*s = before
 		return err
 	}
@@ -73,7 +73,7 @@ func (r *pipelineRun) stage(ctx context.Context, i int) error {
 		case stages.StageChecking:
 			err = r.checkBefore(ctx, i)
 		case stages.StagePromoting:
-			err = r.carry(ctx, i)
+			err = r.promote(ctx, i)
 		case stages.StageDeploying:
 			err = r.deploy(ctx, i)
 		case stages.StageVerifying:
@@ -112,7 +112,7 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	if err := r.e.sameContent(ctx, r.p); err != nil {
 		return err
 	}
-	var plan *reconcile.CarryPlan
+	var plan *reconcile.Plan
 	if s.Carries() {
 		var err error
 		if plan, err = r.e.planStage(ctx, r.p, i); err != nil {
@@ -127,7 +127,7 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	waited := s.State == stages.StageWaiting
 	if s.Approved != nil && s.Approved.Plan != fingerprint {
 		s.Approved = nil
-		r.tell(s, "what it would do has changed since it was approved")
+		r.report(s, "what it would do has changed since it was approved")
 	}
 	s.Plan = fingerprint
 	if s.Approved == nil && s.Approval == policy.Ask {
@@ -149,9 +149,9 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 }
 
 // planStage is what a stage would carry.
-func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*reconcile.CarryPlan, error) {
+func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*reconcile.Plan, error) {
 	o := promoteOptions(p, i)
-	c, done, err := pl.engine.Reconcile.BeginCarry(ctx, p.Sandbox, o.PlanOptions, o.Answers())
+	c, done, err := pl.engine.Reconcile.Begin(ctx, p.Sandbox, o.PlanOptions, o.Answers())
 	if err != nil {
 		return nil, err
 	}
@@ -165,12 +165,12 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
 }
 
-// carry carries the plan out that was checked, unless the process before this one
+// promote carries the plan out that was checked, unless the process before this one
 // has.
-func (r *pipelineRun) carry(ctx context.Context, i int) error {
+func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {
-		id, err := r.carried(i)
+		id, err := r.promotedAs(i)
 		if err != nil {
 			return err
 		}
@@ -180,11 +180,11 @@ func (r *pipelineRun) carry(ctx context.Context, i int) error {
 	}
 	switch {
 	case s.Changes == 1:
-		r.tell(s, "carrying 1 change to "+pathlist.Printable(s.Target))
+		r.report(s, "carrying 1 change to "+pathlist.Printable(s.Target))
 	case s.Changes > 0:
-		r.tell(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, pathlist.Printable(s.Target)))
+		r.report(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, pathlist.Printable(s.Target)))
 	default:
-		r.tell(s, "nothing to carry to "+pathlist.Printable(s.Target))
+		r.report(s, "nothing to carry to "+pathlist.Printable(s.Target))
 	}
 	o := promoteOptions(r.p, i)
 	o.Plan = s.Plan
@@ -196,9 +196,9 @@ func (r *pipelineRun) carry(ctx context.Context, i int) error {
 	return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)
 }
 
-// carried finds the promotion that a process made that was killed before it could
+// promotedAs finds the promotion that a process made that was killed before it could
 // write that down.
-func (r *pipelineRun) carried(i int) (string, error) {
+func (r *pipelineRun) promotedAs(i int) (string, error) {
 	all, err := r.e.engine.Reconcile.Promotions()
 	if err != nil {
 		return "", err
@@ -216,7 +216,7 @@ func (r *pipelineRun) carried(i int) (string, error) {
 func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	s := &r.p.Stages[i]
 	ctx = context.WithoutCancel(ctx)
-	r.tell(s, "taking it back")
+	r.report(s, "taking it back")
 	var err error
 	switch {
 	case s.Deploy != nil:
@@ -253,7 +253,7 @@ func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	s.Why = given.Error()
 	switch s.State {
 	case stages.StagePromoting:
-		id, err := r.carried(i)
+		id, err := r.promotedAs(i)
 		if err != nil {
 			return err
 		}
@@ -305,23 +305,23 @@ func (r *pipelineRun) mark() string { return "SNAPFS_PROMOTION=" + r.p.ID }
 // resumePipeline finds a pipeline that has not ended, by its id or the name of its
 // sandbox, "" for the only one, and locks it.
 func (pl *Runner) resumePipeline(id string) (*stages.Pipeline, *os.File, error) {
-	if _, err := pl.engine.Stages.ReadPipeline(id); errors.Is(err, errs.ErrNotFound) {
+	if _, err := pl.engine.Stages.Read(id); errors.Is(err, errs.ErrNotFound) {
 		if id, err = pl.engine.Stages.OnlyOpen(id); err != nil {
 			return nil, nil, err
 		}
 	}
-	if _, err := pl.engine.Stages.ReadPipeline(id); err != nil {
+	if _, err := pl.engine.Stages.Read(id); err != nil {
 		return nil, nil, err
 	}
-	lock, err := stages.TryLock(pl.engine.Stages.PipelineDir(id))
+	lock, err := stages.TryLock(pl.engine.Stages.Dir(id))
 	for tries := 0; err != nil && tries < 20; tries++ { // whoever lists them has each for an instant
 		time.Sleep(5 * time.Millisecond)
-		lock, err = stages.TryLock(pl.engine.Stages.PipelineDir(id))
+		lock, err = stages.TryLock(pl.engine.Stages.Dir(id))
 	}
 	if err != nil {
 		return nil, nil, &errs.Error{Op: "going on with", Subject: id, Kind: errs.ErrBusy, Err: errors.New("another command works on it")}
 	}
-	p, err := pl.engine.Stages.ReadPipeline(id) // what it is under the lock
+	p, err := pl.engine.Stages.Read(id) // what it is under the lock
 	if err == nil && p.State != stages.PipelineOpen {
 		err = &errs.Error{
 			Op: "going on with", Subject: id, Kind: errs.ErrNotFound, Err: fmt.Errorf("it has ended: %s", p.State),

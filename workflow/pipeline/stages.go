@@ -31,7 +31,7 @@ type StageOptions struct {
 type StageWatcher struct {
 	// Ask shows a person the plan of a stage that asks for approval, and answers
 	// with yes. Where nobody can be asked, the stage waits.
-	Ask func(p *stages.Pipeline, s *stages.StageRun, plan *reconcile.CarryPlan) bool
+	Ask func(p *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool
 	// Tell is told of each step, in words that complete "STAGE: ".
 	Tell func(stage, what string)
 }
@@ -81,11 +81,11 @@ func (pl *Runner) ContinueStages(ctx context.Context, id string, o ContinueOptio
 	i, more := p.Current()
 	if o.Approve {
 		if !more || p.Stages[i].State != stages.StageWaiting {
-			return p, stages.PipelineError(p, errs.ErrNotFound, errors.New("no stage waits for approval"), "snapfs promote --continue "+p.ID)
+			return p, stages.Error(p, errs.ErrNotFound, errors.New("no stage waits for approval"), "snapfs promote --continue "+p.ID)
 		}
 		s := &p.Stages[i]
 		s.Approved = &stages.StageApproval{By: whoAmI(), When: time.Now(), Asked: true, Plan: s.Plan}
-		if err := pl.engine.Stages.SavePipeline(p); err != nil {
+		if err := pl.engine.Stages.Save(p); err != nil {
 			return p, err
 		}
 	}
@@ -106,7 +106,7 @@ func (pl *Runner) CancelStages(ctx context.Context, id string, w StageWatcher) (
 		err = r.cancel(ctx, i)
 	}
 	p.State, p.Ended = stages.PipelineCancelled, time.Now()
-	return p, errors.Join(err, pl.engine.Stages.SavePipeline(p))
+	return p, errors.Join(err, pl.engine.Stages.Save(p))
 }
 
 // startPipeline writes a pipeline down, with what the sandbox holds.
@@ -147,7 +147,7 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	for _, s := range o.Profile.Stages[:last+1] {
 		p.Stages = append(p.Stages, stages.StageRun{Stage: s, State: stages.StagePending})
 	}
-	lock, err := pl.engine.Stages.BeginPipeline(p)
+	lock, err := pl.engine.Stages.Begin(p)
 	return p, lock, err
 }
 
@@ -173,7 +173,7 @@ func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher
 		r.resumed = false
 	}
 	p.State, p.Ended = stages.PipelineDone, time.Now()
-	return p, pl.engine.Stages.SavePipeline(p)
+	return p, pl.engine.Stages.Save(p)
 }
 
 // stopped makes an error of a stage one that says so, and what may come next.

@@ -20,14 +20,14 @@ import (
 )
 
 // A lane is what one attempt runs in.
-type lane struct {
-	m   *marshal
+type attemptRunner struct {
+	m   *coordinator
 	i   int
 	s   *engine.Session
 	c   engine.Command
 	out attemptFiles
 	// real is where the secrets of the real trees are, or nil, to be looked for.
-	real func() hostfs.Search
+	real func() hostfs.SecretPaths
 	// place is the attempt's on this host, nil where it is to be given one.
 	place *admission.Slot
 	said  *sink // what the command writes; nil before it has started
@@ -39,8 +39,8 @@ type lane struct {
 }
 
 // run runs the attempt to its end, after which nothing of it runs.
-func (l *lane) run(ctx context.Context) {
-	defer func() { l.m.e.engine.Supervise.GiveBack(l.place) }() // where it was not begun
+func (l *attemptRunner) run(ctx context.Context) {
+	defer func() { l.m.e.engine.Supervise.ReleaseSlot(l.place) }() // where it was not begun
 	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
 		l.err = err
 		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Broken, err.Error() })
@@ -60,7 +60,7 @@ func (l *lane) run(ctx context.Context) {
 	state, err := l.race(ctx)
 	took := time.Since(began)
 	cleaning := context.WithoutCancel(ctx)
-	if cerr := errors.Join(l.s.End(cleaning), l.said.whole(), l.goBack(cleaning)); cerr != nil {
+	if cerr := errors.Join(l.s.End(cleaning), l.said.whole(), l.rewind(cleaning)); cerr != nil {
 		state, err = Broken, errors.Join(err, cerr)
 	}
 	if state == Passed {
@@ -84,7 +84,7 @@ func (l *lane) run(ctx context.Context) {
 }
 
 // admit waits for room, where that is asked for.
-func (l *lane) admit(ctx context.Context) (err error) {
+func (l *attemptRunner) admit(ctx context.Context) (err error) {
 	if when := l.m.req.Admission; when.Queue > 0 {
 		l.place, err = l.m.e.engine.Supervise.Admit(ctx, l.s.Record.Policy.Limits, when)
 	}
@@ -93,7 +93,7 @@ func (l *lane) admit(ctx context.Context) (err error) {
 
 // race runs the command, the check and the score, and answers with the state that
 // the attempt is in then, and with what that does not tell.
-func (l *lane) race(ctx context.Context) (AttemptState, error) {
+func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err := l.start(ctx); err != nil {
 		return l.cannot(ctx, err)
 	}
@@ -108,7 +108,7 @@ func (l *lane) race(ctx context.Context) (AttemptState, error) {
 	if l.m.req.Check == nil && l.m.req.Score == nil {
 		return Passed, nil
 	}
-	if err := l.putBy(ctx); err != nil {
+	if err := l.saveResult(ctx); err != nil {
 		return l.cannot(ctx, err)
 	}
 	if l.m.req.Check != nil {
@@ -129,7 +129,7 @@ func (l *lane) race(ctx context.Context) (AttemptState, error) {
 }
 
 // cannot is the state of an attempt that did not come to an end by itself.
-func (l *lane) cannot(ctx context.Context, err error) (AttemptState, error) {
+func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, error) {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
 		return Broken, err
@@ -140,14 +140,14 @@ func (l *lane) cannot(ctx context.Context, err error) (AttemptState, error) {
 }
 
 // start starts the command.
-func (l *lane) start(ctx context.Context) (err error) {
+func (l *attemptRunner) start(ctx context.Context) (err error) {
 	if l.said, err = newSink(l.out.command); err != nil {
 		return err
 	}
 	defer l.said.handed()
 	l.c.Stdout, l.c.Stderr = l.said.w, l.said.w
 	if l.real == nil {
-		l.real = hostfs.Searching()
+		l.real = hostfs.SearchSecrets()
 	}
 	place := l.place
 	l.place = nil
@@ -158,14 +158,14 @@ func (l *lane) start(ctx context.Context) (err error) {
 	l.s.Supervisor, l.s.Proc, err = l.m.e.engine.Supervise.Start(ctx, l.s.Record, begun, allowed, l.real, &l.c)
 	if err == nil {
 		l.m.level(l.s.Level())
-		l.m.e.engine.Supervise.TellNotes(l.s.Supervisor)
+		l.m.e.engine.Supervise.ReportNotes(l.s.Supervisor)
 	}
 	return err
 }
 
-// putBy keeps what the command has left, once nothing of it runs any more: what
+// saveResult keeps what the command has left, once nothing of it runs any more: what
 // comes back is that, whatever a check writes.
-func (l *lane) putBy(ctx context.Context) error {
+func (l *attemptRunner) saveResult(ctx context.Context) error {
 	if err := l.s.Supervisor.Box.Clear(ctx); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (l *lane) putBy(ctx context.Context) error {
 }
 
 // goBack makes the sandbox what the command left. Nothing runs in it.
-func (l *lane) goBack(ctx context.Context) error {
+func (l *attemptRunner) rewind(ctx context.Context) error {
 	if l.made == nil {
 		return nil
 	}
@@ -223,7 +223,7 @@ func (l *lane) goBack(ctx context.Context) error {
 
 // exec runs a check or a score, which writes to out, and ends what it leaves
 // running.
-func (l *lane) exec(ctx context.Context, c engine.Command, out *os.File) (engine.Status, error) {
+func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File) (engine.Status, error) {
 	c.Env = append(append([]string{}, c.Env...), l.c.Env[len(l.c.Env)-2:]...)
 	c.Stdin, c.TTY = nil, nil
 	said, err := newSink(out)
@@ -255,7 +255,7 @@ func (l *lane) exec(ctx context.Context, c engine.Command, out *os.File) (engine
 }
 
 // score runs the score and reads the number.
-func (l *lane) score(ctx context.Context) (AttemptState, error) {
+func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	l.m.note(l.i, func(a *Attempt) { a.State = Scoring })
 	st, err := l.exec(ctx, *l.m.req.Score, l.out.score)
 	if err != nil {

@@ -21,8 +21,8 @@ func TestAnAttemptThatIsNotBegunGivesItsPlaceBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &marshal{Race: &Race{e: New(e), Attempts: make([]Attempt, 1)}}
-	l := &lane{m: m, s: &engine.Session{Engine: e}, place: place}
+	m := &coordinator{Race: &Race{e: New(e), Attempts: make([]Attempt, 1)}}
+	l := &attemptRunner{m: m, s: &engine.Session{Engine: e}, place: place}
 	l.run(stopped)
 	if m.Attempts[0].State != Stopped || place.Held() {
 		t.Errorf("%s, its place held: %v", m.Attempts[0].State, place.Held())

@@ -41,7 +41,7 @@ type ComparedPath struct {
 
 // sizeSoon is size. Where it cannot be looked at, it is tried again: the mounts of
 // the real machine come and go meanwhile.
-func (l *lane) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
+func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
 	for tries := 1; ; tries++ {
 		if size, err = l.size(ctx); err == nil || tries == 5 {
 			return size, err
@@ -52,7 +52,7 @@ func (l *lane) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
 
 // size measures what the attempt has changed. The changes stay open, to be compared
 // with those of the others.
-func (l *lane) size(ctx context.Context) (*ResultSize, error) {
+func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Changes(ctx)
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func describeNode(ctx context.Context, p touchedPath, read bool) (string, error)
 
 // contentSum hashes a file of a sandbox's tree.
 func contentSum(ctx context.Context, root *os.File, path string) (string, error) {
-	l := baseline.Looker{Root: root}
+	l := baseline.RootedReader{Root: root}
 	defer l.Close()
 	f, err := l.Open(path)
 	if err != nil {

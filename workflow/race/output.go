@@ -31,7 +31,7 @@ func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "race
 // keptOutputs is of how many races the state directory holds the outputs.
 const keptOutputs = 10
 
-func (rr *Coordinator) outputsOf(req RaceRequest, sessions []*engine.Session) (*outputs, error) {
+func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outputs, error) {
 	o := &outputs{dir: req.Output}
 	if o.dir == "" {
 		o.dir = filepath.Join(rr.races(), strings.TrimSuffix(sessions[0].Record.Name, "-1"))

@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A RaceRequest says which commands race, and what decides.
-type RaceRequest struct {
+// A Request says which commands race, and what decides.
+type Request struct {
 	// Request is what the sandboxes are made from, one for each attempt, which waits
 	// for room by itself where that is asked for. Each is
 	// called Name, or what is made from the workspace's, with the attempt's number
@@ -185,7 +185,7 @@ const MostAttempts = 500
 // command takes the sandboxes away. When ctx ends, nothing runs, and no sandbox is
 // left: ErrInterrupted. Other errors are those of [Engine.New]; then too.
 // Cost: that of one sandbox, and of a fork for each further one.
-func (rr *Coordinator) Race(ctx context.Context, req RaceRequest) (*Race, error) {
+func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 	if len(req.Attempts) == 0 {
 		return nil, &errs.Error{Op: "racing", Path: req.Workspace, Kind: errs.ErrNotSupported, Err: errors.New("there is no command to try")}
 	}
@@ -200,8 +200,8 @@ func (rr *Coordinator) Race(ctx context.Context, req RaceRequest) (*Race, error)
 		return nil, err
 	}
 	defer closePlaces(places) //nolint:errcheck // of attempts that were not begun
-	real := hostfs.Searching()
-	sessions, err := rr.field(ctx, req.Request, len(req.Attempts))
+	real := hostfs.SearchSecrets()
+	sessions, err := rr.forkAll(ctx, req.Request, len(req.Attempts))
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func (r *Race) closeChanges() {
 }
 
 // jobs is how many attempts run at once.
-func (r *RaceRequest) jobs() int {
+func (r *Request) jobs() int {
 	if r.Jobs <= 0 {
 		return len(r.Attempts)
 	}
@@ -246,14 +246,14 @@ func (r *RaceRequest) jobs() int {
 
 // run starts the attempts, as many at once as may be, and waits for all. That none
 // of them could be run is an error, unless it is one of the command.
-func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func() hostfs.Search, places []*admission.Slot) error {
+func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hostfs.SecretPaths, places []*admission.Slot) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)
 	jobs := req.jobs()
-	m := &marshal{Race: r, req: req, beat: beat}
-	lanes := make([]*lane, len(req.Attempts))
+	m := &coordinator{Race: r, req: req, beat: beat}
+	lanes := make([]*attemptRunner, len(req.Attempts))
 	for i, c := range req.Attempts {
-		lanes[i] = m.lane(i, c, o.files[i])
+		lanes[i] = m.runner(i, c, o.files[i])
 		if i < jobs { // the others start later, when there may be more
 			lanes[i].real = real
 		}
@@ -261,7 +261,7 @@ func (r *Race) run(ctx context.Context, req RaceRequest, o *outputs, real func()
 			lanes[i].place = places[i]
 		}
 	}
-	next := make(chan *lane)
+	next := make(chan *attemptRunner)
 	var all sync.WaitGroup
 	for range jobs {
 		all.Go(func() {
@@ -300,16 +300,16 @@ func (r *Race) best(lower bool) (number int) {
 	return number
 }
 
-// A marshal watches over a race while it runs.
-type marshal struct {
+// A coordinator watches over a race while it runs.
+type coordinator struct {
 	*Race
-	req  RaceRequest
+	req  Request
 	beat context.CancelCauseFunc
 
 	mu sync.Mutex
 }
 
-func (m *marshal) lane(i int, c engine.Command, out attemptFiles) *lane {
+func (m *coordinator) runner(i int, c engine.Command, out attemptFiles) *attemptRunner {
 	n := len(m.req.Attempts)
 	env := append(append([]string{}, c.Env...), AttemptVariable+"="+strconv.Itoa(i+1), AttemptsVariable+"="+strconv.Itoa(n))
 	c.Env, c.Stdin, c.TTY = env, nil, nil
@@ -317,11 +317,11 @@ func (m *marshal) lane(i int, c engine.Command, out attemptFiles) *lane {
 	if out.check != nil {
 		m.Attempts[i].CheckOutput = out.check.Name()
 	}
-	return &lane{m: m, i: i, s: m.sessions[i], c: c, out: out}
+	return &attemptRunner{m: m, i: i, s: m.sessions[i], c: c, out: out}
 }
 
 // note changes an attempt, and tells of it.
-func (m *marshal) note(i int, change func(a *Attempt)) {
+func (m *coordinator) note(i int, change func(a *Attempt)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.Attempts[i])
@@ -332,7 +332,7 @@ func (m *marshal) note(i int, change func(a *Attempt)) {
 
 // passed decides about an attempt that has come through: the first one ends the
 // others, where it is to.
-func (m *marshal) passed(i int) {
+func (m *coordinator) passed(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.req.First && m.Winner == 0 {
@@ -342,15 +342,15 @@ func (m *marshal) passed(i int) {
 }
 
 // level notes the isolation that is in force: the same for all.
-func (m *marshal) level(l engine.Level) {
+func (m *coordinator) level(l engine.Level) {
 	m.mu.Lock()
 	m.Missing = l.Missing
 	m.mu.Unlock()
 }
 
-// field makes the sandboxes of a race: a sandbox for the first attempt, and of its
+// forkAll makes the sandboxes of a race: a sandbox for the first attempt, and of its
 // base one for each other, all at once. After an error there is none.
-func (rr *Coordinator) field(ctx context.Context, req hostfs.Request, n int) ([]*engine.Session, error) {
+func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) ([]*engine.Session, error) {
 	prefix := req.Name
 	if prefix == "" {
 		prefix = catalog.NameFor(req.Workspace, catalog.NewID())
@@ -370,7 +370,7 @@ func (rr *Coordinator) field(ctx context.Context, req hostfs.Request, n int) ([]
 		all.Go(func() {
 			req := req
 			req.Name = prefix + "-" + strconv.Itoa(i+1)
-			sessions[i], failures[i] = rr.another(ctx, first, req)
+			sessions[i], failures[i] = rr.forkAnother(ctx, first, req)
 		})
 	}
 	all.Wait()
@@ -380,9 +380,9 @@ func (rr *Coordinator) field(ctx context.Context, req hostfs.Request, n int) ([]
 	return sessions, nil
 }
 
-// another makes a further sandbox of the base of first. Trees that have vanished
+// forkAnother makes a further sandbox of the base of first. Trees that have vanished
 // since are left out, as growAll does.
-func (rr *Coordinator) another(ctx context.Context, first *catalog.Record, req hostfs.Request) (*engine.Session, error) {
+func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, req hostfs.Request) (*engine.Session, error) {
 	rec, intent, err := rr.engine.Sandboxes.Intend(req, true)
 	if err != nil {
 		return nil, err
@@ -423,7 +423,7 @@ func passing(err error, rec *catalog.Record, t catalog.Tree) bool {
 
 // admitRace takes the places of the attempts that start first, where a race is to be
 // refused unless there is room for these. Otherwise: none.
-func (rr *Coordinator) admitRace(ctx context.Context, req RaceRequest) (places []*admission.Slot, err error) {
+func (rr *Coordinator) admitRace(ctx context.Context, req Request) (places []*admission.Slot, err error) {
 	if !req.Admission.IfRoom {
 		return nil, nil
 	}

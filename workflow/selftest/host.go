@@ -15,10 +15,10 @@ import (
 // noSuchName is one that no rule is about, and nobody has.
 const noSuchName = "snapfs-prove.example"
 
-// probed is what the probes find on the host where no wall is: services of its own.
+// probeHost is what the probes find on the host where no wall is: services of its own.
 // ipv4 and ipv6 are where one is reached by the host's own addresses, from outside
 // where it has such ones; resolver is a name server that answers to everything.
-type probed struct {
+type probeHost struct {
 	port, name, ipv4, ipv6, resolver string
 	open                             []io.Closer
 	// served is where a server answers to everything, by a name of the host's, and rules
@@ -26,13 +26,13 @@ type probed struct {
 	served, rules string
 }
 
-func (h *probed) close() {
+func (h *probeHost) close() {
 	for _, l := range h.open {
 		l.Close() //nolint:errcheck // nobody is connected
 	}
 }
 
-func (h *probed) listen(kind, addr string) (net.Addr, error) {
+func (h *probeHost) listen(kind, addr string) (net.Addr, error) {
 	l, err := net.Listen(kind, addr)
 	if err != nil {
 		return nil, &errs.Error{Op: "listening for probes", Path: addr, Kind: errs.KindOf(err), Err: err}
@@ -41,8 +41,8 @@ func (h *probed) listen(kind, addr string) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-func listenForProbes() (*probed, error) {
-	h := &probed{name: "snapfs-prove-" + catalog.NewID(), ipv6: "[2001:db8::1]:443"} // where the host has no IPv6
+func listenForProbes() (*probeHost, error) {
+	h := &probeHost{name: "snapfs-prove-" + catalog.NewID(), ipv6: "[2001:db8::1]:443"} // where the host has no IPv6
 	at, err := h.listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		h.ipv4 = at.String()
@@ -65,7 +65,7 @@ func listenForProbes() (*probed, error) {
 
 // listenOutside listens at the addresses by which the host is reached by others,
 // as far as it has such.
-func (h *probed) listenOutside() {
+func (h *probeHost) listenOutside() {
 	if at, err := h.listen("tcp", "[::1]:0"); err == nil {
 		h.ipv6 = at.String()
 	}
@@ -90,7 +90,7 @@ func (h *probed) listenOutside() {
 }
 
 // serve answers to everything at an address of the host that has a name.
-func (h *probed) serve(ctx context.Context) {
+func (h *probeHost) serve(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	own, _ := os.Hostname()
@@ -135,7 +135,7 @@ func answerAll(l net.Listener) {
 }
 
 // answerQuestions sends back what comes: more than a sandbox is to get.
-func (h *probed) answerQuestions(host string) error {
+func (h *probeHost) answerQuestions(host string) error {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return &errs.Error{Op: "listening for probes", Path: host, Kind: errs.KindOf(err), Err: err}

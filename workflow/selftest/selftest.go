@@ -114,7 +114,7 @@ type trial struct {
 }
 
 // wallTrials are those of everything else.
-func (p *prover) wallTrials(host *probed) []trial {
+func (p *prover) wallTrials(host *probeHost) []trial {
 	self := strconv.Itoa(os.Getpid())
 	start, _ := prove.StartOf(os.Getpid()) // without it the probes say that they could not try
 	args := map[string][]string{
@@ -262,7 +262,7 @@ func (p *prover) close(ctx context.Context) (err error) {
 // serverTrials ask a server that a sandbox may reach for another name than its own. It
 // is one of this process, which a sandbox of the request's network and that server may
 // reach.
-func (p *prover) serverTrials(ctx context.Context, host *probed) (all []trial) {
+func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial) {
 	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
 		return nil
 	}

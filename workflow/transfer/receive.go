@@ -66,7 +66,7 @@ func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) 
 		req.State = l.State
 	}
 	x := &receiving{e: tr, in: in, label: l, state: req.State}
-	k, err := x.keep(in)
+	k, err := x.openPartial(in)
 	if err != nil {
 		return Received{}, err
 	}

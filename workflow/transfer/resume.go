@@ -13,10 +13,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Have says what is here, for the other side's [SendRequest]: the identities of the
+// Offers says what is here, for the other side's [SendRequest]: the identities of the
 // named states of a sandbox, or with "" of all, and what came of those whose way broke.
 // Cost: reading the latter.
-func (tr *Client) Have(name string) ([]string, error) {
+func (tr *Client) Offers(name string) ([]string, error) {
 	records, failures := tr.cat.List()
 	have := []string{}
 	for _, r := range records {
@@ -42,21 +42,21 @@ func (tr *Client) Forget() (int, error) {
 	return parcel.DropOlder(tr.engine.BegunDir(), time.Unix(1<<40, 0)) // whatever the clock has said
 }
 
-// Strange lists what lies where the state directory keeps what came of parcels, and is none of
+// Unknown lists what lies where the state directory keeps what came of parcels, and is none of
 // that: it is left alone, whatever it is.
-func (tr *Client) Strange() ([]string, error) { return parcel.Strange(tr.engine.BegunDir()) }
+func (tr *Client) Unknown() ([]string, error) { return parcel.Strange(tr.engine.BegunDir()) }
 
-// A keeping keeps what is received until it is there.
-type keeping struct {
+// A partialFile keeps what is received until it is there.
+type partialFile struct {
 	x  *receiving
 	in *parcel.Reader
 	// kept is nil where it cannot be kept.
 	kept *parcel.Kept
 }
 
-// keep begins to keep what is received, or goes on with what was kept.
-func (x *receiving) keep(in *parcel.Reader) (keeping, error) {
-	k := keeping{x: x, in: in}
+// openPartial begins to keep what is received, or goes on with what was kept.
+func (x *receiving) openPartial(in *parcel.Reader) (partialFile, error) {
+	k := partialFile{x: x, in: in}
 	kept, err := parcel.Keep(x.e.engine.BegunDir(), x.label)
 	if err != nil {
 		if x.label.From > 0 {
@@ -74,7 +74,7 @@ func (x *receiving) keep(in *parcel.Reader) (keeping, error) {
 }
 
 // end drops what was kept, or where there is a rest to be had says how.
-func (k keeping) end(err error) error {
+func (k partialFile) end(err error) error {
 	if k.kept == nil {
 		return err
 	}
