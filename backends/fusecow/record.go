@@ -110,30 +110,34 @@ func read(path string, fork bool) (record, error) {
 		}
 		return r, because(errs.ErrCorrupt, path, err.Error())
 	}
+	return r, r.check(path, fork)
+}
+
+// check returns an error for a record of another backend or version, or with invalid values.
+func (r *record) check(path string, fork bool) error {
 	switch {
 	case !strings.HasPrefix(r.Format, formatMark):
-		return r, because(errs.ErrDenied, path, "not a record of the fusecow backend")
+		return because(errs.ErrDenied, path, "not a record of the fusecow backend")
 	case r.Format != format && r.Format != formatIndexes:
-		return r, because(errs.ErrNotSupported, path, "written by a newer version of snapfs: "+r.Format)
+		return because(errs.ErrNotSupported, path, "written by a newer version of snapfs: "+r.Format)
 	case r.Tree == "" || r.Taken.IsZero() || fork && (r.Base == "" || r.Own < 0 || r.Own >= len(r.Layers)):
-		return r, because(errs.ErrCorrupt, path, "the record is incomplete")
+		return because(errs.ErrCorrupt, path, "the record is incomplete")
+	case r.Limit != nil && !validName(r.Limit.Quota):
+		return because(errs.ErrCorrupt, path, "the record names an invalid quota")
+	case slices.ContainsFunc(r.Layers, func(l string) bool { return !validName(l) }):
+		return because(errs.ErrCorrupt, path, "the record names an invalid layer")
 	}
 	for i := range r.Indexes {
 		if len(r.Indexes) != len(r.Layers) || r.Indexes[i] <= r.index(i-1) {
-			return r, because(errs.ErrCorrupt, path, "the record has invalid layer indexes")
+			return because(errs.ErrCorrupt, path, "the record has invalid layer indexes")
 		}
 	}
-	if r.Limit != nil {
-		if q := r.Limit.Quota; q == "" || q[0] == '.' || strings.ContainsAny(q, "/\x00") {
-			return r, because(errs.ErrCorrupt, path, "the record names an invalid quota")
-		}
-	}
-	for _, l := range r.Layers {
-		if l == "" || l[0] == '.' || strings.ContainsAny(l, "/\x00") {
-			return r, because(errs.ErrCorrupt, path, "the record names an invalid layer")
-		}
-	}
-	return r, nil
+	return nil
+}
+
+// validName reports whether name can be that of an entry in layers/ or quotas/.
+func validName(name string) bool {
+	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00")
 }
 
 // write creates a file with the record. With firm, the content reaches stable storage before any name that the

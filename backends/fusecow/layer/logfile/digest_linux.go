@@ -14,6 +14,7 @@ type Digest struct {
 	originalOf map[string]bool
 }
 
+// NewDigest returns the digest of an empty log.
 func NewDigest() *Digest {
 	return &Digest{inodes: map[uint64]lastInode{}, gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}, originalOf: map[string]bool{}}
 }

@@ -41,6 +41,7 @@ type Layer struct {
 // has whole frames after a broken one.
 var ErrDamaged = errors.New("the log is damaged")
 
+// Magic begins a log.
 const Magic = "fusecow1"
 
 // checksum returns the CRC-32C of records. The first call builds the table.
@@ -119,6 +120,7 @@ func WithExclusive(path string, do func() error) error {
 	return do()
 }
 
+// Close closes the layer, which unlocks it.
 func (d *Layer) Close() {
 	if d.Log != nil {
 		d.Log.Close()
@@ -202,6 +204,7 @@ func (d *Layer) Sync() error {
 // removing files there; this mode bit of the log is the mark then.
 const uncleanBit = 0o100
 
+// MarkOpen marks the layer as open for writing.
 func (d *Layer) MarkOpen() error {
 	err := d.Append(nil)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {

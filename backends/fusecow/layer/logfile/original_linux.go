@@ -95,6 +95,7 @@ func (w *Writer) Original(o *Original) {
 	w.num(o.Copy)
 }
 
+// Original decodes an original.
 func (r *Reader) Original() (o Original) {
 	o.Path, o.ID = r.text(), r.num()
 	for _, p := range []*uint32{&o.Stat.Mode, &o.Stat.UID, &o.Stat.GID, &o.Stat.Nlink} {

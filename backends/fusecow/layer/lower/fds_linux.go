@@ -86,6 +86,7 @@ func (c *FDCache) use(e *list.Element) *FD {
 	return d
 }
 
+// Put releases a descriptor that Get returned.
 func (c *FDCache) Put(d *FD) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -161,11 +161,13 @@ func keyOf(path string) int64 {
 	return int64(h.Sum64()>>1) | 1
 }
 
+// Set sets the usage.
 func (s *Slot) Set(u Usage) {
 	s.Bytes.Store(u.Bytes)
 	s.Inodes.Store(u.Inodes)
 }
 
+// Usage returns the usage.
 func (s *Slot) Usage() Usage { return Usage{s.Bytes.Load(), s.Inodes.Load()} }
 
 // Free returns how much may still be added.
