@@ -16,7 +16,7 @@ import (
 
 var _ snapshot.Checker = (*backend)(nil)
 
-// Check implements [snapshot.Checker] with [layer.Check]. It repairs the fork's own layer only: those below
+// Check looks for damage in the layers of a fork, with [layer.Check], for [snapshot.Checker]. It repairs the fork's own layer only: those below
 // belong to snapshots.
 func (b *backend) Check(ctx context.Context, fork snapshot.ForkID, repair bool) ([]snapshot.Problem, error) {
 	found, err := b.check(ctx, fork, repair)

@@ -15,8 +15,9 @@ import (
 
 var _ snapshot.Raiser = (*backend)(nil)
 
-// Borrowed implements [snapshot.Raiser]. It also reports files that were changed in part, even under their own
-// names, and files that have lost one of several names. It reports nothing if the base is frozen.
+// Borrowed returns the dirty files whose content is still read from the real tree under another name, for
+// [snapshot.Raiser]. It includes files that were changed in part, even under their own names, and files that
+// have lost one of several names. There are none if the base is frozen.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) (all []snapshot.Borrowed, err error) {
 	list, err := b.borrowed(ctx, fork)
 	for _, one := range list {

@@ -117,7 +117,8 @@ func (b *backend) checkVisible(r *record) error {
 	}
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, path)
 	if notExist(err) { // the kernel mounts it where this process cannot see it, for example outside a container
-		return because(errs.ErrNotSupported, path, "the frozen state is not visible to this process: "+err.Error(), "snapfs … --backend fusecow-overlay")
+		return because(errs.ErrNotSupported, path, "the frozen state is not visible to this process: "+err.Error(),
+			"snapfs … --backend fusecow-overlay")
 	}
 	if err != nil {
 		return err

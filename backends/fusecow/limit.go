@@ -51,10 +51,10 @@ func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	return fmt.Sprintf("share-%x", h.Sum64())
 }
 
-// LimitPlace implements [snapshot.Sharer].
+// LimitPlace names the directory in which forks can share a limit, for [snapshot.Sharer].
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
-// CanLimit implements [snapshot.LimitProber]. Any user can limit bytes and inodes, if the filesystem reports
+// CanLimit reports why a fork cannot be limited, for [snapshot.LimitProber]. Any user can limit bytes and inodes, if the filesystem reports
 // immediately how much space a file occupies.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
@@ -79,7 +79,7 @@ func (b *backend) canLimit() error {
 	return nil
 }
 
-// LimitFork implements [snapshot.Limiter]. Writes beyond the limit fail with EDQUOT, writes to a mapped page
+// LimitFork sets or removes the disk limit of a fork, for [snapshot.Limiter]. Writes beyond the limit fail with EDQUOT, writes to a mapped page
 // when it is written back. The log counts where it grows; removing files needs no space. Space preallocated
 // beyond the end of a file counts.
 func (b *backend) LimitFork(ctx context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
@@ -278,7 +278,7 @@ func (b *backend) setQuota(f *layer.FS, r *record) error {
 	return b.chargeLayers(r, func(path string) bool { return !f.HasLayer(path) }) // layers that were merged since f was opened
 }
 
-// Gauge implements [snapshot.Gauge].
+// Gauge returns the present usage of the quota that limits a fork, for [snapshot.Gauge].
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.DiskLimit, err error) {
 	r, err := b.fork(fork)
 	if err == nil && r.Limit == nil {

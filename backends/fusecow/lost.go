@@ -12,7 +12,8 @@ import (
 
 var _ snapshot.Loser = (*backend)(nil)
 
-// Lost implements [snapshot.Loser]. A server removes its socket before it exits, unless it is killed.
+// Lost reports whether the server of a fork was killed while the fork was mounted, for [snapshot.Loser]. A server
+// removes its socket before it exits, unless it is killed.
 func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	r, err := b.fork(fork)
 	if err != nil || !waitEnd(ctx, b.socketPath(r.upper())) {
@@ -26,7 +27,8 @@ func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 
 var _ snapshot.Noticer = (*backend)(nil)
 
-// Noticed implements [snapshot.Noticer].
+// Noticed returns the lower files that had changed since the capture when the fork read them, for
+// [snapshot.Noticer].
 func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string, err error) {
 	r, err := b.fork(fork)
 	if err == nil {

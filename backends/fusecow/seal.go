@@ -102,7 +102,7 @@ func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next 
 
 var _ snapshot.Returner = (*backend)(nil)
 
-// Return implements [snapshot.Returner]. Cost: reading the logs of the snapshot's layers, and for a fork in use
+// Return takes a fork back to the state of a snapshot, for [snapshot.Returner]. Cost: reading the logs of the snapshot's layers, and for a fork in use
 // a look at each inode that the kernel knows.
 func (b *backend) Return(ctx context.Context, fork snapshot.ForkID, to snapshot.ID, use snapshot.Use) error {
 	return fail("returning", string(fork), b.returnFork(ctx, fork, to, use))
@@ -153,7 +153,7 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 	return err
 }
 
-// Base implements [snapshot.Returner].
+// Base returns the snapshot on which a fork now stands, after a running Return has ended.
 func (b *backend) Base(ctx context.Context, fork snapshot.ForkID) (snapshot.ID, error) {
 	unlock, err := b.lockFork(ctx, fork)
 	if err != nil {

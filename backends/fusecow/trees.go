@@ -51,13 +51,13 @@ func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snap
 	return []snapshot.Served{lowerView{t, path, taken, fork, layer.Cached}, lowerView{t, path, taken, fork, layer.Uncached}}
 }
 
-// Noticed implements [snapshot.Noticer] for the lower of a fork.
+// Noticed returns the lower files that had changed when the fork read them; see [snapshot.Noticer].
 func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
 	all, err := lateReadsAt(t.socketPath(fork))
 	return all, fail("reading late files of", string(fork), err)
 }
 
-// Lost implements [snapshot.Loser] for the lower of a fork.
+// Lost reports whether the server of the fork's lower was killed; see [snapshot.Loser].
 func (t *Trees) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	path := t.socketPath(fork)
 	return waitEnd(ctx, path) && unix.Access(path, unix.F_OK) == nil
@@ -80,7 +80,7 @@ type lowerView struct {
 	view  layer.View
 }
 
-// Mount implements [snapshot.Served]. The mount is always read-only.
+// Mount returns a detached, read-only mount of the view, for [snapshot.Served].
 func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	var root *os.File
 	what := startRequest{Record: record{Tree: s.path, Taken: s.taken}, View: s.view}

@@ -31,7 +31,7 @@ type (
 	}
 )
 
-// Mount implements [snapshot.Served].
+// Mount returns a detached mount of the snapshot, for [snapshot.Served].
 func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	r, err := s.b.snapshot(s.id)
 	var root *os.File
@@ -50,7 +50,7 @@ func dupFD(f *os.File) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Mount implements [snapshot.Served].
+// Mount returns a detached mount of the fork, for [snapshot.Served].
 func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
 	var root *os.File
 	err = l.b.retryBusy(ctx, l.b.forkPath(l.id), func() (again bool, err error) {

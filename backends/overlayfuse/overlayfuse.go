@@ -50,7 +50,7 @@ var _ interface {
 	snapshot.Noticer
 } = (*Backend)(nil)
 
-// RemoveFork implements [snapshot.Backend].
+// RemoveFork removes a fork, with the socket that a killed server has left.
 func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 	err := b.Backend.RemoveFork(ctx, fork)
 	if err == nil {
@@ -59,12 +59,13 @@ func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 	return err
 }
 
-// Lost implements [snapshot.Loser].
+// Lost reports whether the server of the fork's lower was killed, for [snapshot.Loser].
 func (b *Backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	return b.trees.Lost(ctx, fork)
 }
 
-// Noticed implements [snapshot.Noticer].
+// Noticed returns the lower files that had changed since the capture when the fork read them, for
+// [snapshot.Noticer].
 func (b *Backend) Noticed(ctx context.Context, fork snapshot.ForkID) ([]string, error) {
 	if _, err := b.LookupFork(ctx, fork); err != nil {
 		return nil, err

@@ -200,7 +200,9 @@ func (h *handover) orphan(n *inode) *inode {
 		m.changed = true
 	}
 	if n.layer >= 0 {
-		if err := h.copyContent(n, m); err != nil { // its content is lost: it refers to a lower file that cannot exist, and keeps its number in use
+		if err := h.copyContent(n, m); err != nil {
+			// The content is lost. A reference to a lower file that cannot exist makes reads return ESTALE, and the
+			// inode keeps its number in use.
 			m.lower, m.layer = &lower.Ref{Dir: h.to.root.lower}, logfile.InLower
 		}
 	}

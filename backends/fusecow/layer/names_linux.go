@@ -72,7 +72,8 @@ func (f *FS) needsWhiteout(dir *inode, name string, n *inode) (bool, error) {
 	if dir.lower == nil {
 		return false, nil
 	}
-	if n.isDir() && n.lower != nil && n.lower.IsEntry(dir.lower, name) { // without a whiteout, a later lookup could find a new lower directory of that name
+	// Without a whiteout, a later lookup could find a new lower directory of that name.
+	if n.isDir() && n.lower != nil && n.lower.IsEntry(dir.lower, name) {
 		return true, nil
 	}
 	has, err := f.lower.Has(dir.lower, name)

@@ -70,7 +70,8 @@ func (f *FS) stat(n *inode) Attr {
 	case n.layer == logfile.NoContent:
 		a.Blocks = 0
 	default:
-		if st, err := vfs.Lstat(f.layers[n.layer].FD, logfile.ContentPath(n.id)); err == nil { // n.charged would be wrong: ZFS reports blocks too early
+		// Not n.charged: ZFS reported those blocks too early.
+		if st, err := vfs.Lstat(f.layers[n.layer].FD, logfile.ContentPath(n.id)); err == nil {
 			a.Blocks = uint64(st.Blocks)
 		}
 		if n.sparse != nil {

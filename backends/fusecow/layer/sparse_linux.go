@@ -66,7 +66,10 @@ func (f *FS) fillCopiedUp(dst int, n *inode, limit int64) (p *sparse.Upper, rese
 		reserved, err = f.copySparseReserving(dst, n, p, min(n.size, limit))
 		return nil, reserved, err
 	}
-	s := logfile.Source{Layer: n.layer, Until: min(n.size, limit), Size: st.Size, Mtime: logfile.At(st.MTime.Sec, st.MTime.Nsec), Blocks: st.Blocks}
+	s := logfile.Source{
+		Layer: n.layer, Until: min(n.size, limit),
+		Size: st.Size, Mtime: logfile.At(st.MTime.Sec, st.MTime.Nsec), Blocks: st.Blocks,
+	}
 	next := &sparse.Upper{WriteMu: new(sync.Mutex)}
 	if p != nil {
 		s.File = p.Own

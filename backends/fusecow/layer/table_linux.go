@@ -18,7 +18,8 @@ func (f *FS) lowerInode(dir *lower.Ref, name string, st *vfs.Stat) *inode {
 	id := f.lower.IdentityOf(st)
 	no := f.lower.InoOf(&id)
 	for _, n := range [...]*inode{f.inodes[no], f.renumbered[id]} {
-		if n != nil && n.nlink > 0 && n.lower != nil && n.lower.Identity == id && n.kind() == st.Mode&unix.S_IFMT && f.isSameInode(n, dir, name, st) {
+		if n != nil && n.nlink > 0 && n.lower != nil && n.lower.Identity == id &&
+			n.kind() == st.Mode&unix.S_IFMT && f.isSameInode(n, dir, name, st) {
 			f.addAlias(n, dir, name)
 			return n
 		}
@@ -27,7 +28,8 @@ func (f *FS) lowerInode(dir *lower.Ref, name string, st *vfs.Stat) *inode {
 		no = f.nextIno // the number was reused in the lower, or the lower inode was renamed there
 		f.nextIno++
 	}
-	n := &inode{id: no, lower: &lower.Ref{Dir: dir, Name: name, Identity: id}, attr: attrOf(st), layer: logfile.NoContent, dirtyState: cleanState}
+	ref := &lower.Ref{Dir: dir, Name: name, Identity: id}
+	n := &inode{id: no, lower: ref, attr: attrOf(st), layer: logfile.NoContent, dirtyState: cleanState}
 	if n.ino = no; n.regular() {
 		n.layer = logfile.InLower
 	}

@@ -16,7 +16,10 @@ type Digest struct {
 
 // NewDigest returns the digest of an empty log.
 func NewDigest() *Digest {
-	return &Digest{inodes: map[uint64]lastInode{}, gone: map[uint64]bool{}, names: map[uint64]map[string]lastName{}, originalOf: map[string]bool{}}
+	return &Digest{
+		inodes: map[uint64]lastInode{}, gone: map[uint64]bool{},
+		names: map[uint64]map[string]lastName{}, originalOf: map[string]bool{},
+	}
 }
 
 type lastInode struct {

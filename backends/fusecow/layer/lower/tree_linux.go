@@ -25,8 +25,9 @@ type Tree struct {
 // rootIno is the number of the root, FUSE_ROOT_ID.
 const rootIno = 1
 
-// Open opens the lower at path, which keeps the descriptors of its directories in fds, and returns the attributes
-// of its root. Since is as in [Tree.LateReads].
+// Open opens the lower at path and returns the attributes of its root. The tree caches descriptors of its
+// directories in fds. Unless since is zero, it records files that have this change time or a later one when they
+// are opened, see [Tree.LateReads].
 func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, error) {
 	root, err := openRoot(path)
 	if err != nil {
