@@ -53,7 +53,7 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 		trees, sound = append(trees, found), sound && found.Sound()
 	}
 	if sound {
-		err = e.Supervise.Settle(ctx, h)
+		err = e.Supervise.Sync(ctx, h)
 	}
 	return trees, err
 }

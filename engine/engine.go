@@ -248,7 +248,7 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 			break // it has another one by now
 		}
 		e.notice(killed(i) + " while " + i.Name + " ran: its processes are gone, its files are kept")
-		err = e.Supervise.Settle(ctx, h)
+		err = e.Supervise.Sync(ctx, h)
 	case i.What == catalog.Changing:
 		e.notice(killed(i) + " while it changed the states of " + i.Name + ": what was half done is removed")
 		if err = e.Supervise.FinishRollback(ctx, h); err == nil {

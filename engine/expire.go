@@ -97,7 +97,7 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err // the next command looks again
 	}
-	if err := e.Supervise.Settle(ctx, h); err != nil {
+	if err := e.Supervise.Sync(ctx, h); err != nil {
 		return err
 	}
 	if err := e.finish(ctx, h); err != nil {

@@ -64,13 +64,13 @@ func sweep(ctx context.Context, b snapshot.Backend) error {
 
 // stock puts a ready-made fork of the newest base by, for the next command.
 func stock(ctx context.Context, b snapshot.Backend) error {
-	s, ok := b.(snapshot.Stocker)
+	s, ok := b.(snapshot.Preforker)
 	if !ok {
 		return nil
 	}
 	newest, err := newestOfEachTree(ctx, b)
 	for _, id := range newest {
-		err = errors.Join(err, s.Stock(ctx, id, 1))
+		err = errors.Join(err, s.Prefork(ctx, id, 1))
 	}
 	return err
 }

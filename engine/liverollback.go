@@ -80,11 +80,11 @@ func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string
 		if err != nil {
 			return err
 		}
-		toucher, ok := b.(snapshot.Toucher)
+		toucher, ok := b.(snapshot.ChangeLister)
 		if !ok {
 			return cannotReturn(rec, mark, why)
 		}
-		for _, err := range toucher.Touched(ctx, to[i], t.Fork) {
+		for _, err := range toucher.ListChanges(ctx, to[i], t.Fork) {
 			if err != nil && !errors.Is(err, errs.ErrNotSupported) {
 				return err
 			}

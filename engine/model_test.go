@@ -164,8 +164,8 @@ func (m *model) inTree(tree catalog.Tree, rel string, f func(root string)) {
 		f(filepath.Join(vfs.FDPath(dirs[0]), rel))
 		dirs[0].Close()
 	}
-	if s, ok := backend.(snapshot.Settler); ok {
-		m.must(s.Settle(ctx, tree.Fork))
+	if s, ok := backend.(snapshot.Syncer); ok {
+		m.must(s.Sync(ctx, tree.Fork))
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	if err != nil {
 		return st, err
 	}
-	if s.Supervisor != nil && s.Supervisor.Losable.Lost() {
+	if s.Supervisor != nil && s.Supervisor.Losable.Killed() {
 		s.Engine.notice(s.Supervisor.Losable.Note)
 	}
 	if st.ExitCode() != 0 && s.Supervisor != nil {
@@ -117,7 +117,7 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	}
 	defer h.Release()
 	*h.Record = *s.Record
-	if err := s.Engine.Supervise.Settle(ctx, h); err != nil {
+	if err := s.Engine.Supervise.Sync(ctx, h); err != nil {
 		return err
 	}
 	if name != "" && name != h.Name {

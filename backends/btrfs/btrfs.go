@@ -51,15 +51,13 @@ type Backend struct {
 var _ interface {
 	snapshot.Backend
 	snapshot.Cloner
-	snapshot.Toucher
-	snapshot.PairToucher
-	snapshot.Drifter
+	snapshot.ChangeLister
+	snapshot.DriftDetector
 	snapshot.Meter
 	snapshot.Sweeper
-	snapshot.Stocker
+	snapshot.Preforker
 	snapshot.Hider
 	snapshot.Limiter
-	snapshot.LimitProber
 	snapshot.Sharer
 	snapshot.Gauge
 	snapshot.Sender

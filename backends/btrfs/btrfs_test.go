@@ -151,7 +151,7 @@ func TestCaptureReusesTheSnapshotOfAnUnchangedTree(t *testing.T) {
 func TestAReadyMadeForkIsUsedOnce(t *testing.T) {
 	b, tree := fixture(t)
 	s, _ := clone(t, b, tree, "1")
-	if err := b.Stock(t.Context(), s.ID, 4); err != nil {
+	if err := b.Prefork(t.Context(), s.ID, 4); err != nil {
 		t.Fatal(err)
 	}
 	r, err := b.enter()

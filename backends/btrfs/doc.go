@@ -30,7 +30,7 @@
 // incomplete: only Remove and RemoveFork accept it.
 //
 // Mount the filesystem noatime, or at least the views: btrfs counts a new access time as a change,
-// and [snapshot.Toucher] then lists every file that was read.
+// and [snapshot.ChangeLister] then lists every file that was read.
 //
 // # Reading the code
 //

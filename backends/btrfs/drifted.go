@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Drifted implements [snapshot.Drifter] for root, like Touched: it first syncs the filesystem. A
+// DetectDrift implements [snapshot.DriftDetector] for root, like ListChanges: it first syncs the filesystem. A
 // subvolume nested in the tree is compared separately, since the instant of its own snapshot; a
 // nested subvolume that was replaced since is yielded with Tree set. If another subvolume is at the
 // tree's path now: ErrNotSupported.
-func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
-		err := b.scanReal(ctx, string(id), func(t snapshot.Touch) bool { return yield(t, nil) })
+func (b *Backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
+		err := b.scanReal(ctx, string(id), func(t snapshot.Candidate) bool { return yield(t, nil) })
 		if err != nil && !errors.Is(err, errEnough) {
-			yield(snapshot.Touch{}, b.fail("comparing with the real tree", string(id), err))
+			yield(snapshot.Candidate{}, b.fail("comparing with the real tree", string(id), err))
 		}
 	}
 }
 
-func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.Touch) bool) error {
+func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.Candidate) bool) error {
 	r, err := b.enter()
 	if err != nil {
 		return absent(err)

@@ -20,7 +20,7 @@ import (
 func driftOf(t testing.TB, b *Backend, id snapshot.ID) []string {
 	t.Helper()
 	var places []string
-	for touch, err := range b.Drifted(t.Context(), id) {
+	for touch, err := range b.DetectDrift(t.Context(), id) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestDriftAgainstAnotherSubvolumeIsNotSupported(t *testing.T) {
 		t.Fatal(err)
 	}
 	subvolume(t, tree.Path)
-	for _, err := range b.Drifted(t.Context(), "s1") {
+	for _, err := range b.DetectDrift(t.Context(), "s1") {
 		if !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("err = %v", err)
 		}
@@ -119,7 +119,7 @@ func TestDriftAgainstAnotherSubvolumeIsNotSupported(t *testing.T) {
 	if err := os.RemoveAll(tree.Path); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range b.Drifted(t.Context(), "s1") {
+	for _, err := range b.DetectDrift(t.Context(), "s1") {
 		if !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("of a tree that is gone: %v", err)
 		}

@@ -72,7 +72,7 @@ func (r dataDir) has(kind, id string) bool {
 }
 
 // Fork implements [snapshot.Backend]. Cost: one transaction commit, or a rename of 20 µs if
-// [Backend.Stock] has made a fork in advance.
+// [Backend.Prefork] has made a fork in advance.
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	f, err := b.fork(ctx, from, id)
 	return f, b.fail("forking", string(id), err)

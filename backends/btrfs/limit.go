@@ -24,7 +24,7 @@ func (b *Backend) LimitPlace() string { return qgroup.Place(b.top) }
 // to mount it afterwards.
 func (b *Backend) Own() { b.own = true }
 
-// CanLimit implements [snapshot.LimitProber]: root can limit bytes by simple quotas.
+// CanLimit implements [snapshot.Limiter]: root can limit bytes by simple quotas.
 func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil

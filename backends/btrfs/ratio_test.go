@@ -91,7 +91,7 @@ func BenchmarkCloneBesideIoctl(b *testing.B) {
 			}
 			r.close()
 		}
-		if err := be.Stock(b.Context(), base.ID, 3); err != nil {
+		if err := be.Prefork(b.Context(), base.ID, 3); err != nil {
 			b.Fatal(err)
 		}
 		stocked = append(stocked, timed(b, func() error {
@@ -130,7 +130,7 @@ func BenchmarkTouchedBesideWalk(b *testing.B) {
 	_, f := clone(b, be, tree, "1")
 	touch := func() int {
 		n := 0
-		for _, err := range be.Touched(b.Context(), "s1", "f1") {
+		for _, err := range be.ListChanges(b.Context(), "s1", "f1") {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -181,7 +181,7 @@ func BenchmarkDriftOfALargeTree(b *testing.B) {
 	drift := func(want int) func() error {
 		return func() error {
 			n := 0
-			for _, err := range be.Drifted(b.Context(), "s1") {
+			for _, err := range be.DetectDrift(b.Context(), "s1") {
 				if err != nil {
 					return err
 				}

@@ -79,7 +79,7 @@ func openedTouched(t *testing.T, top string) (failures []error) {
 	tree := snapshot.Tree{Path: subvolume(t, top+"/mine")}
 	b := opened(t, tree)
 	clone(t, b, tree, "1")
-	for _, err := range b.Touched(t.Context(), "s1", "f1") {
+	for _, err := range b.ListChanges(t.Context(), "s1", "f1") {
 		failures = append(failures, err)
 	}
 	if len(failures) == 0 {

@@ -121,6 +121,9 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return b.fail("sweeping", "", r.sweep(ctx))
 }
 
+// Pending implements [snapshot.Sweeper]. Every removal leaves a subvolume to sweep, so it does not look.
+func (b *Backend) Pending() bool { return true }
+
 func (r dataDir) sweep(ctx context.Context) error {
 	names, err := r.list(trash)
 	if err != nil {

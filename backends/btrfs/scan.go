@@ -19,7 +19,7 @@ type scan struct {
 	ctx   context.Context
 	since uint64
 	a, b  *side
-	emit  func(snapshot.Touch) bool
+	emit  func(snapshot.Candidate) bool
 }
 
 func (s *scan) run() error {
@@ -105,7 +105,7 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	paths, err := names.paths(ino)
 	for _, path := range paths {
-		if !s.emit(snapshot.Touch{Path: path, Named: isDir}) {
+		if !s.emit(snapshot.Candidate{Path: path, Named: isDir}) {
 			return errEnough
 		}
 	}
@@ -135,7 +135,7 @@ func (s *scan) compareDir(names *namer, ino uint64) error {
 		right[name] = x
 	}
 	for name := range right {
-		if !s.emit(snapshot.Touch{Path: join(at[0], name), Tree: true}) {
+		if !s.emit(snapshot.Candidate{Path: join(at[0], name), Tree: true}) {
 			return errEnough
 		}
 	}
@@ -194,7 +194,7 @@ func (s *scan) nested() error {
 
 func (s *scan) nestedAt(path string) error {
 	whole := func() error {
-		if !s.emit(snapshot.Touch{Path: path, Tree: true}) {
+		if !s.emit(snapshot.Candidate{Path: path, Tree: true}) {
 			return errEnough
 		}
 		return nil
@@ -211,8 +211,8 @@ func (s *scan) nestedAt(path string) error {
 	defer y.close()
 	within := *s
 	within.a, within.b = x, y
-	within.emit = func(t snapshot.Touch) bool {
-		return s.emit(snapshot.Touch{Path: below(path, t.Path), Tree: t.Tree})
+	within.emit = func(t snapshot.Candidate) bool {
+		return s.emit(snapshot.Candidate{Path: below(path, t.Path), Tree: t.Tree})
 	}
 	switch {
 	case y.info.Parent == x.info.UUID:

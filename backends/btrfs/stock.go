@@ -19,9 +19,9 @@ import (
 // stockWorkers is the number of concurrent fork creations, which share commits.
 const stockWorkers = 8
 
-// Stock implements [snapshot.Stocker]: afterwards at least n ready-made forks of from exist. They
+// Prefork implements [snapshot.Preforker]: afterwards at least n ready-made forks of from exist. They
 // are removed with from.
-func (b *Backend) Stock(ctx context.Context, from snapshot.ID, n int) error {
+func (b *Backend) Prefork(ctx context.Context, from snapshot.ID, n int) error {
 	return b.fail("stocking", string(from), b.stock(ctx, from, n))
 }
 

@@ -17,23 +17,23 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Touched implements [snapshot.Toucher] by btrfs's record of the transaction that wrote each item.
+// ListChanges implements [snapshot.ChangeLister] by btrfs's record of the transaction that wrote each item.
 // Root only. It first syncs the filesystem. Cost: the sync, and 0.2 ms for each changed file.
-func (b *Backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
+func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(ctx, snapshots, string(base), forks, string(fork))
 }
 
-// TouchedBetween implements [snapshot.PairToucher]. It returns ErrNotSupported for snapshots that
+// ListChangesBetween implements [snapshot.ChangeLister]. It returns ErrNotSupported for snapshots that
 // do not descend from one subvolume.
-func (b *Backend) TouchedBetween(ctx context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+func (b *Backend) ListChangesBetween(ctx context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(ctx, snapshots, string(x), snapshots, string(y))
 }
 
-func (b *Backend) compare(ctx context.Context, kindA, a, kindB, z string) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
-		err := b.scanBoth(ctx, kindA, a, kindB, z, func(t snapshot.Touch) bool { return yield(t, nil) })
+func (b *Backend) compare(ctx context.Context, kindA, a, kindB, z string) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
+		err := b.scanBoth(ctx, kindA, a, kindB, z, func(t snapshot.Candidate) bool { return yield(t, nil) })
 		if err != nil && !errors.Is(err, errEnough) {
-			yield(snapshot.Touch{}, b.fail("comparing", z, err))
+			yield(snapshot.Candidate{}, b.fail("comparing", z, err))
 		}
 	}
 }
@@ -94,7 +94,7 @@ func commonTransaction(a, b []ancestor) (uint64, bool) {
 	return at, related
 }
 
-func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit func(snapshot.Touch) bool) error {
+func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit func(snapshot.Candidate) bool) error {
 	r, err := b.enter()
 	if err != nil {
 		return absent(err)
@@ -113,13 +113,13 @@ func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit 
 	return b.scanSides(ctx, x, y, emit)
 }
 
-func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.Touch) bool) error {
+func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.Candidate) bool) error {
 	since, related := commonTransaction(x.line, y.line)
 	if !related {
 		return &errs.Error{Kind: errs.ErrNotSupported, Err: errors.New("the two states do not descend from one subvolume")}
 	}
 	if x.ino != y.ino {
-		if !emit(snapshot.Touch{Path: ".", Tree: true}) {
+		if !emit(snapshot.Candidate{Path: ".", Tree: true}) {
 			return errEnough
 		}
 		return nil

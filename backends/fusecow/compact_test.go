@@ -32,10 +32,9 @@ type lineage struct {
 type powers interface {
 	snapshot.Backend
 	snapshot.Sweeper
-	snapshot.Pender
 	snapshot.Limiter
 	snapshot.Gauge
-	snapshot.Keeper
+	snapshot.OriginalStore
 	snapshot.Checker
 }
 

@@ -19,25 +19,23 @@ import (
 )
 
 var (
-	_ snapshot.Toucher     = (*backend)(nil)
-	_ snapshot.PairToucher = (*backend)(nil)
-	_ snapshot.Meter       = (*backend)(nil)
-	_ snapshot.Settler     = (*backend)(nil)
-	_ snapshot.Sweeper     = (*backend)(nil)
-	_ snapshot.Pender      = (*backend)(nil)
-	_ snapshot.Hider       = (*backend)(nil)
+	_ snapshot.ChangeLister = (*backend)(nil)
+	_ snapshot.Meter        = (*backend)(nil)
+	_ snapshot.Syncer       = (*backend)(nil)
+	_ snapshot.Sweeper      = (*backend)(nil)
+	_ snapshot.Hider        = (*backend)(nil)
 )
 
 // errStop means that the caller wants no more results.
 var errStop = errors.New("enough")
 
-// Touched yields the paths recorded in the logs of layers that only one of the two has. If the fork is served,
+// ListChanges yields the paths recorded in the logs of layers that only one of the two has. If the fork is served,
 // its server commits its log first. Cost: in proportion to the changes since the capture.
-func (b *backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
+func (b *backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := b.snapshot(base)
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(base), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(base), err))
 			return
 		}
 		to, err := b.flushed(ctx, fork)
@@ -45,17 +43,17 @@ func (b *backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.F
 			err = b.compare(&from, &to, yield)
 		}
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(fork), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(fork), err))
 		}
 	}
 }
 
-// TouchedBetween is Touched for two snapshots.
-func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
+// ListChangesBetween is ListChanges for two snapshots.
+func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := b.snapshot(x)
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(x), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(x), err))
 			return
 		}
 		to, err := b.snapshot(y)
@@ -63,7 +61,7 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 			err = b.compare(&from, &to, yield)
 		}
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(y), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(y), err))
 		}
 	}
 }
@@ -85,7 +83,7 @@ func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, er
 	return r, err
 }
 
-func (b *backend) compare(x, y *record, yield func(snapshot.Touch, error) bool) error {
+func (b *backend) compare(x, y *record, yield func(snapshot.Candidate, error) bool) error {
 	if x.Tree != y.Tree {
 		return because(errs.ErrNotSupported, y.Tree, "this is not the tree "+strconv.Quote(x.Tree))
 	}
@@ -101,7 +99,7 @@ func (b *backend) compare(x, y *record, yield func(snapshot.Touch, error) bool) 
 		return err
 	}
 	err = layer.Compare(from, to, func(path string, tree bool) error {
-		if !yield(snapshot.Touch{Path: path, Tree: tree, Named: !tree}, nil) {
+		if !yield(snapshot.Candidate{Path: path, Tree: tree, Named: !tree}, nil) {
 			return errStop
 		}
 		return nil
@@ -141,10 +139,10 @@ func (b *backend) logUsage(r *record) (quota.Usage, error) {
 	return quota.OfLayer(b.layerPath(r.upper()), r.index(len(r.Layers)-1))
 }
 
-// Settle waits until the fork is no longer served, recovers a layer whose server was killed, and syncs the
-// filesystem of the layers. It implements [snapshot.Settler] with one exception: after a power cut, content
+// Sync waits until the fork is no longer served, recovers a layer whose server was killed, and syncs the
+// filesystem of the layers. It implements [snapshot.Syncer] with one exception: after a power cut, content
 // that was never synced may be shorter than it was. ErrBusy means that the fork is still served.
-func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
+func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("syncing", string(fork), b.syncFork(ctx, fork))
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-var _ snapshot.Raiser = (*backend)(nil)
+var _ snapshot.Detacher = (*backend)(nil)
 
 // Borrowed returns the dirty files whose content is still read from the real tree under another name, for
-// [snapshot.Raiser]. It includes files that were changed in part, even under their own names, and files that
+// [snapshot.Detacher]. It includes files that were changed in part, even under their own names, and files that
 // have lost one of several names. There are none if the base is frozen.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) (all []snapshot.Borrowed, err error) {
 	list, err := b.borrowed(ctx, fork)
@@ -38,8 +38,8 @@ func (b *backend) borrowed(ctx context.Context, fork snapshot.ForkID) ([]layer.B
 	return layer.FindBorrowed(o)
 }
 
-// Raise copies up what [layer.FS.Detach] finds, by opening the layers itself. It needs no mount.
-func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, _ func(do func(root int) error) error) error {
+// Detach copies up what [layer.FS.Detach] finds, by opening the layers itself. It needs no mount.
+func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, _ func(do func(root int) error) error) error {
 	paths := map[string]bool{}
 	for _, one := range what {
 		paths[one.From] = true

@@ -24,7 +24,6 @@ import (
 
 var _ interface {
 	snapshot.Limiter
-	snapshot.LimitProber
 	snapshot.Sharer
 	snapshot.Gauge
 } = (*backend)(nil)
@@ -54,7 +53,7 @@ func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 // LimitPlace names the directory in which forks can share a limit, for [snapshot.Sharer].
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
-// CanLimit reports why a fork cannot be limited, for [snapshot.LimitProber]. Any user can limit bytes and inodes, if the filesystem reports
+// CanLimit reports why a fork cannot be limited, for [snapshot.Limiter]. Any user can limit bytes and inodes, if the filesystem reports
 // immediately how much space a file occupies.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {

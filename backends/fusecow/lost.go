@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var _ snapshot.Loser = (*backend)(nil)
+var _ snapshot.ServerMonitor = (*backend)(nil)
 
-// Lost reports whether the server of a fork was killed while the fork was mounted, for [snapshot.Loser]. A server
+// WaitExit reports whether the server of a fork was killed while the fork was mounted, for [snapshot.ServerMonitor]. A server
 // removes its socket before it exits, unless it is killed.
-func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
+func (b *backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	r, err := b.fork(fork)
 	if err != nil || !waitEnd(ctx, b.socketPath(r.upper())) {
 		return false
@@ -25,10 +25,10 @@ func (b *backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
 	return unix.Access(b.socketPath(r.upper()), unix.F_OK) == nil
 }
 
-var _ snapshot.Noticer = (*backend)(nil)
+var _ snapshot.ServerMonitor = (*backend)(nil)
 
 // Noticed returns the lower files that had changed since the capture when the fork read them, for
-// [snapshot.Noticer].
+// [snapshot.ServerMonitor].
 func (b *backend) Noticed(_ context.Context, fork snapshot.ForkID) (all []string, err error) {
 	r, err := b.fork(fork)
 	if err == nil {

@@ -14,9 +14,9 @@ import (
 // A liveBackend is a backend with live bases. It saves originals of the files that a fork changes.
 type liveBackend struct{ *backend }
 
-var _ snapshot.Keeper = liveBackend{}
+var _ snapshot.OriginalStore = liveBackend{}
 
-// Originals yields the states that files of the real tree had before the fork changed them, for [snapshot.Keeper].
+// Originals yields the states that files of the real tree had before the fork changed them, for [snapshot.OriginalStore].
 // Layers save the content of files up to 1 MiB that are written to,
 // truncated or replaced by a rename. Saved content counts for no limit.
 func (k liveBackend) Originals(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Original, error] {

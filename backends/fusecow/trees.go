@@ -51,14 +51,14 @@ func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snap
 	return []snapshot.Served{lowerView{t, path, taken, fork, layer.Cached}, lowerView{t, path, taken, fork, layer.Uncached}}
 }
 
-// Noticed returns the lower files that had changed when the fork read them; see [snapshot.Noticer].
+// Noticed returns the lower files that had changed when the fork read them; see [snapshot.ServerMonitor].
 func (t *Trees) Noticed(fork snapshot.ForkID) ([]string, error) {
 	all, err := lateReadsAt(t.socketPath(fork))
 	return all, fail("reading late files of", string(fork), err)
 }
 
-// Lost reports whether the server of the fork's lower was killed; see [snapshot.Loser].
-func (t *Trees) Lost(ctx context.Context, fork snapshot.ForkID) bool {
+// WaitExit reports whether the server of the fork's lower was killed; see [snapshot.ServerMonitor].
+func (t *Trees) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	path := t.socketPath(fork)
 	return waitEnd(ctx, path) && unix.Access(path, unix.F_OK) == nil
 }

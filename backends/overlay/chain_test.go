@@ -18,13 +18,12 @@ import (
 // powers are the optional powers under test.
 type powers interface {
 	snapshot.Backend
-	snapshot.Toucher
-	snapshot.PairToucher
+	snapshot.ChangeLister
 	snapshot.Meter
 	snapshot.Sweeper
-	snapshot.Settler
-	snapshot.Narrower
-	snapshot.Raiser
+	snapshot.Syncer
+	snapshot.SubtreeViewer
+	snapshot.Detacher
 }
 
 // A fixture is a backend on an empty tree.

@@ -13,13 +13,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Touched yields the content of the fork's upper layer, and of its layers above those of base.
+// ListChanges yields the content of the fork's upper layer, and of its layers above those of base.
 // Cost: in proportion to their entries.
-func (b *backend) Touched(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
+func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := store.Find(string(base), b.store.SnapshotPath(base))
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(base), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(base), err))
 			return
 		}
 		to, err := store.Find(string(fork), b.store.ForkPath(fork))
@@ -27,17 +27,17 @@ func (b *backend) Touched(_ context.Context, base snapshot.ID, fork snapshot.For
 			err = b.touched(&from, &to, yield)
 		}
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(fork), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(fork), err))
 		}
 	}
 }
 
-// TouchedBetween does the same for two snapshots.
-func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
+// ListChangesBetween does the same for two snapshots.
+func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := store.Find(string(x), b.store.SnapshotPath(x))
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(x), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(x), err))
 			return
 		}
 		to, err := store.Find(string(y), b.store.SnapshotPath(y))
@@ -45,13 +45,13 @@ func (b *backend) TouchedBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[
 			err = b.touched(&from, &to, yield)
 		}
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", string(y), err))
+			yield(snapshot.Candidate{}, fail("comparing", string(y), err))
 		}
 	}
 }
 
 // touched compares two states of one tree.
-func (b *backend) touched(x, y *store.Record, yield func(snapshot.Touch, error) bool) error {
+func (b *backend) touched(x, y *store.Record, yield func(snapshot.Candidate, error) bool) error {
 	if x.Tree != y.Tree {
 		return store.Refuse(errs.ErrNotSupported, y.Tree, "not the tree "+strconv.Quote(x.Tree)+" of the other state")
 	}
@@ -85,10 +85,10 @@ func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapsho
 	return list, fail("looking through", string(fork), err)
 }
 
-// Raise makes the kernel copy the entries up, through a mount of the fork. After the unmount it removes
+// Detach makes the kernel copy the entries up, through a mount of the fork. After the unmount it removes
 // the redirects of directories itself. In this order, a kill at any point leaves the fork with the
 // content it showed.
-func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
+func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err == nil {
 		err = diff.Detach(ctx, b.mode(), b.store.TreePath(r.Upper), r.Tree, what, mounted)
@@ -96,4 +96,4 @@ func (b *backend) Raise(ctx context.Context, fork snapshot.ForkID, what []snapsh
 	return fail("copying up renamed entries in", string(fork), err)
 }
 
-var _ snapshot.Raiser = (*backend)(nil)
+var _ snapshot.Detacher = (*backend)(nil)

@@ -34,11 +34,11 @@ func TestDetachedEntriesDoNotNeedTheTree(t *testing.T) {
 		list, err := s.Borrowed(t.Context(), "fork")
 		must(t, err)
 		seen += len(list)
-		must(t, s.Raise(t.Context(), "fork", list, s.mounted))
+		must(t, s.Detach(t.Context(), "fork", list, s.mounted))
 		s.same(want, manifest(), fmt.Sprintf("seed %d, raised", seed))
 		again, err := s.Borrowed(t.Context(), "fork")
 		if must(t, err); len(again) > 0 {
-			t.Errorf("seed %d: entries are still borrowed after Raise: %v", seed, again)
+			t.Errorf("seed %d: entries are still borrowed after Detach: %v", seed, again)
 		}
 		s.leave(list)
 		s.same(want, manifest(), fmt.Sprintf("seed %d, without what was borrowed", seed))
@@ -86,7 +86,7 @@ func TestDetachedHardLinksStayLinked(t *testing.T) {
 	want := s.manifest(v)
 	list, err := s.Borrowed(t.Context(), "fork")
 	must(t, err)
-	must(t, s.Raise(t.Context(), "fork", list, s.mounted))
+	must(t, s.Detach(t.Context(), "fork", list, s.mounted))
 	must(t, os.RemoveAll(dir))
 	s.same(want, s.manifest(v), "raised")
 }

@@ -11,10 +11,9 @@ import (
 
 var _ interface {
 	snapshot.Limiter
-	snapshot.LimitProber
 } = (*backend)(nil)
 
-// CanLimit implements [snapshot.LimitProber]: root can limit bytes and inodes by project quotas.
+// CanLimit implements [snapshot.Limiter]: root can limit bytes and inodes by project quotas.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {
 		return nil

@@ -51,9 +51,9 @@ func conformsOnProjects(t *testing.T, fs string) {
 func refused(t *testing.T) {
 	b, err := overlay.Open(t.Context(), snapshottest.OnDisk(t))
 	must(t, err)
-	prober, ok := b.(snapshot.LimitProber)
+	prober, ok := b.(snapshot.Limiter)
 	if !ok {
-		t.Fatal("the backend is no LimitProber")
+		t.Fatal("the backend is no Limiter")
 	}
 	err = prober.CanLimit(t.Context(), snapshot.DiskLimit{Bytes: 1 << 20})
 	var e *errs.Error

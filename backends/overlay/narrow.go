@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Narrow returns an overlay of the directory dir of each layer that has a part in it. That equals
+// ViewSubtree returns an overlay of the directory dir of each layer that has a part in it. That equals
 // dir in the overlay of all layers, because an ordinary user's layers have no redirects: a
-// directory is at the same path in each. Root's layers have redirects, and root needs no Narrow.
-func (b *backend) Narrow(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
+// directory is at the same path in each. Root's layers have redirects, and root needs no ViewSubtree.
+func (b *backend) ViewSubtree(ctx context.Context, v snapshot.View, dir string, write bool) (snapshot.View, error) {
 	narrow, err := b.narrow(ctx, v, dir, write)
 	return narrow, fail("narrowing", "", err)
 }

@@ -45,7 +45,7 @@ func (s *fixture) part(v snapshot.View, dir string) string {
 
 func (s *fixture) narrow(v snapshot.View, dir string, write bool) snapshot.View {
 	s.Helper()
-	n, err := s.Narrow(s.Context(), v, dir, write)
+	n, err := s.ViewSubtree(s.Context(), v, dir, write)
 	must(s, err)
 	return n
 }
@@ -146,12 +146,12 @@ func TestWritesInANarrowedViewShowInTheFork(t *testing.T) {
 		t.Errorf("the real file is %q, %v", data, err)
 	}
 	for _, dir := range []string{"a/b", "a/b/c", "a/none", "a/b/beside"} {
-		if n, err := s.Narrow(t.Context(), v, dir, true); !errors.Is(err, errs.ErrNotFound) {
+		if n, err := s.ViewSubtree(t.Context(), v, dir, true); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("narrowing to %s, which does not exist, returns %+v, %v", dir, n, err)
 		}
 	}
 	for _, dir := range []string{".", "..", "/a", "a/../a", ""} {
-		if _, err := s.Narrow(t.Context(), v, dir, false); !errors.Is(err, errs.ErrNotSupported) {
+		if _, err := s.ViewSubtree(t.Context(), v, dir, false); !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("narrowing to %q returns %v", dir, err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestLayersOfRootAreNotNarrowed(t *testing.T) {
 	s := newFixture(t, snapshottest.OnDisk(t))
 	must(t, os.Mkdir(s.place.Tree.Path+"/dir", 0o755))
 	s.capture("base")
-	if _, err := s.Narrow(t.Context(), s.fork("base", "work"), "dir", true); !errors.Is(err, errs.ErrNotSupported) {
+	if _, err := s.ViewSubtree(t.Context(), s.fork("base", "work"), "dir", true); !errors.Is(err, errs.ErrNotSupported) {
 		t.Errorf("narrowing layers with redirects returns %v", err)
 	}
 }

@@ -110,11 +110,11 @@ func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
 	return marked, err
 }
 
-// Settle syncs the filesystem of the layers and then removes the marks that prevent another mount
+// Sync syncs the filesystem of the layers and then removes the marks that prevent another mount
 // of the fork. It is called after the fork's last process has ended. Cost: writing all unsaved
 // data; nothing without a mark. Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot),
 // ErrNoSpace.
-func (b *backend) Settle(ctx context.Context, fork snapshot.ForkID) error {
+func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *store.Record) error {
 		boot, err := b.boot()
 		if err != nil {

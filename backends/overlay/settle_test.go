@@ -36,7 +36,7 @@ func (s *fixture) volatile(id snapshot.ForkID, name string) error {
 
 func (s *fixture) settle(id snapshot.ForkID) {
 	s.Helper()
-	must(s, s.Settle(s.Context(), id))
+	must(s, s.Sync(s.Context(), id))
 }
 
 // reboot changes the boot ids in the records to those of an earlier boot.
@@ -124,7 +124,7 @@ func TestUnsyncedLayersOfAnEarlierBootAreCorrupt(t *testing.T) {
 	corrupt("looking the fork up", err)
 	_, err = s.Seal(t.Context(), "work", "s1", snapshot.Idle)
 	corrupt("sealing it", err)
-	corrupt("settling it", s.Settle(t.Context(), "work"))
+	corrupt("settling it", s.Sync(t.Context(), "work"))
 	must(t, s.RemoveFork(t.Context(), "work"))
 
 	s.fork("base", "work")

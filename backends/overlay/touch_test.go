@@ -19,7 +19,7 @@ import (
 )
 
 // places returns touches as text, with a star after whole subtrees.
-func places(t *testing.T, touched iter.Seq2[snapshot.Touch, error]) string {
+func places(t *testing.T, touched iter.Seq2[snapshot.Candidate, error]) string {
 	t.Helper()
 	var list []string
 	for at, err := range touched {
@@ -52,27 +52,27 @@ func TestTouchedListsExactlyTheChanges(t *testing.T) {
 			os.Mkdir(dir+"new", 0o755), os.WriteFile(dir+"new/file", nil, 0o644)))
 	})
 	const first = ". again* here* moved* new* same same/deep same/deep/file*"
-	if got := places(t, s.Touched(t.Context(), "base", "work")); got != first {
+	if got := places(t, s.ListChanges(t.Context(), "base", "work")); got != first {
 		t.Errorf("touched: %s\nwant:    %s", got, first)
 	}
 	s.seal("work", "s1", snapshot.Idle)
-	if got := places(t, s.Touched(t.Context(), "s1", "work")); got != "" {
+	if got := places(t, s.ListChanges(t.Context(), "s1", "work")); got != "" {
 		t.Errorf("right after a seal there are touches: %s", got)
 	}
 	s.in("work", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./new/file")) })
-	if got, want := places(t, s.Touched(t.Context(), "s1", "work")), "new new/file*"; got != want {
+	if got, want := places(t, s.ListChanges(t.Context(), "s1", "work")), "new new/file*"; got != want {
 		t.Errorf("since the seal: %s, want %s", got, want)
 	}
 	s.in("work", func(root *os.File) { must(t, os.Chmod(vfs.FDPath(root)+"/.", 0o700)) })
-	if got, want := places(t, s.Touched(t.Context(), "s1", "work")), ". new new/file*"; got != want {
+	if got, want := places(t, s.ListChanges(t.Context(), "s1", "work")), ". new new/file*"; got != want {
 		t.Errorf("with an unreadable root: %s, want %s", got, want)
 	}
-	if got := places(t, s.TouchedBetween(t.Context(), "base", "s1")); got != first {
+	if got := places(t, s.ListChangesBetween(t.Context(), "base", "s1")); got != first {
 		t.Errorf("between the snapshots: %s, want %s", got, first)
 	}
 	s.fork("base", "sibling")
 	s.in("sibling", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./again/file")) })
-	if got := places(t, s.Touched(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
+	if got := places(t, s.ListChanges(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
 		t.Errorf("the touches of a fork against a snapshot of another origin are %s", got)
 	}
 }
@@ -93,7 +93,7 @@ func TestALostRedirectTargetIsDriftNotDeletion(t *testing.T) {
 		must(t, errors.Join(os.Rename(dir+"one", dir+"first"), os.Mkdir(dir+"new", 0o755), os.Rename(dir+"two", dir+"new/second"),
 			os.Mkdir(dir+"made", 0o755), os.Rename(dir+"made", dir+"remade")))
 	})
-	refused := func(what string, touched iter.Seq2[snapshot.Touch, error], want string) {
+	refused := func(what string, touched iter.Seq2[snapshot.Candidate, error], want string) {
 		t.Helper()
 		var got string
 		for _, err := range touched {
@@ -107,23 +107,23 @@ func TestALostRedirectTargetIsDriftNotDeletion(t *testing.T) {
 			t.Errorf("%s: the error is %q, want %q", what, got, want)
 		}
 	}
-	refused("untouched", s.Touched(t.Context(), "base", "work"), "")
+	refused("untouched", s.ListChanges(t.Context(), "base", "work"), "")
 	for _, dir := range []string{"one", "two"} {
 		must(t, os.Rename(real+"/"+dir, real+"/away"))
-		refused("without "+dir, s.Touched(t.Context(), "base", "work"), dir)
+		refused("without "+dir, s.ListChanges(t.Context(), "base", "work"), dir)
 		must(t, os.Rename(real+"/away", real+"/"+dir))
 	}
-	refused("brought back", s.Touched(t.Context(), "base", "work"), "")
+	refused("brought back", s.ListChanges(t.Context(), "base", "work"), "")
 	s.seal("work", "s1", snapshot.Idle)
 	s.in("work", func(root *os.File) {
 		dir := vfs.FDPath(root) + "/./"
 		must(t, errors.Join(os.RemoveAll(dir+"first"), os.Rename(dir+"new/second", dir+"again"), os.Rename(dir+"remade", dir+"once")))
 	})
 	must(t, os.Rename(real+"/one", real+"/away"))
-	refused("what was deleted since", s.Touched(t.Context(), "base", "work"), "")
-	refused("what a state has", s.TouchedBetween(t.Context(), "base", "s1"), "one")
+	refused("what was deleted since", s.ListChanges(t.Context(), "base", "work"), "")
+	refused("what a state has", s.ListChangesBetween(t.Context(), "base", "s1"), "one")
 	must(t, os.Rename(real+"/two", real+"/further"))
-	refused("renamed twice", s.Touched(t.Context(), "base", "work"), "two")
+	refused("renamed twice", s.ListChanges(t.Context(), "base", "work"), "two")
 }
 
 // An ordinary user cannot give the root of a layer to another owner. That difference is not listed
@@ -135,7 +135,7 @@ func TestTheOwnerOfAnothersRootIsNoChange(t *testing.T) {
 	s := newFixture(t, snapshot.Place{Tree: snapshot.Tree{Path: "/usr/bin"}, Dir: t.TempDir() + "/state"})
 	s.capture("base")
 	s.fork("base", "work")
-	if got := places(t, s.Touched(t.Context(), "base", "work")); got != "" {
+	if got := places(t, s.ListChanges(t.Context(), "base", "work")); got != "" {
 		t.Errorf("touched: %s", got)
 	}
 }
@@ -173,7 +173,7 @@ func BenchmarkVerbs(b *testing.B) {
 	b.Run("touched 100", func(b *testing.B) {
 		for b.Loop() {
 			count := 0
-			for _, err := range s.Touched(b.Context(), "base", "changed") {
+			for _, err := range s.ListChanges(b.Context(), "base", "changed") {
 				must(b, err)
 				count++
 			}

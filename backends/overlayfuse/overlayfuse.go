@@ -46,8 +46,7 @@ type Backend struct {
 
 var _ interface {
 	snapshot.Backend
-	snapshot.Loser
-	snapshot.Noticer
+	snapshot.ServerMonitor
 } = (*Backend)(nil)
 
 // RemoveFork removes a fork, with the socket that a killed server has left.
@@ -59,13 +58,13 @@ func (b *Backend) RemoveFork(ctx context.Context, fork snapshot.ForkID) error {
 	return err
 }
 
-// Lost reports whether the server of the fork's lower was killed, for [snapshot.Loser].
-func (b *Backend) Lost(ctx context.Context, fork snapshot.ForkID) bool {
-	return b.trees.Lost(ctx, fork)
+// WaitExit reports whether the server of the fork's lower was killed, for [snapshot.ServerMonitor].
+func (b *Backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
+	return b.trees.WaitExit(ctx, fork)
 }
 
 // Noticed returns the lower files that had changed since the capture when the fork read them, for
-// [snapshot.Noticer].
+// [snapshot.ServerMonitor].
 func (b *Backend) Noticed(ctx context.Context, fork snapshot.ForkID) ([]string, error) {
 	if _, err := b.LookupFork(ctx, fork); err != nil {
 		return nil, err

@@ -50,11 +50,10 @@ type Backend struct {
 var _ interface {
 	snapshot.Backend
 	snapshot.Limiter
-	snapshot.LimitProber
 	snapshot.Sharer
 	snapshot.Gauge
-	snapshot.Scratcher
-	snapshot.Tender
+	snapshot.TmpProvider
+	snapshot.Maintainer
 } = (*Backend)(nil)
 
 func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
@@ -118,7 +117,7 @@ func refuse(why string, hints ...string) error {
 
 // Capture implements [snapshot.Backend].
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	if err := b.Tend(ctx); err != nil { // before the first write to the pool
+	if err := b.Maintain(ctx); err != nil { // before the first write to the pool
 		return snapshot.Snapshot{}, err
 	}
 	return b.Backend.Capture(ctx, tree, id)
@@ -132,8 +131,8 @@ func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Tend implements [snapshot.Tender].
-func (b *Backend) Tend(ctx context.Context) error { return b.storage.pool.Tend(ctx) }
+// Maintain implements [snapshot.Maintainer].
+func (b *Backend) Maintain(ctx context.Context) error { return b.storage.pool.Maintain(ctx) }
 
 // LimitPlace implements [snapshot.Sharer].
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.storage.pool.Mount()) }

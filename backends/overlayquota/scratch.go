@@ -33,7 +33,7 @@ func (g *poolStorage) openScratch(layer string) (*os.File, error) {
 	return dir, err
 }
 
-// Scratch implements [snapshot.Scratcher]. The directory is a subvolume in the quota group of the
+// Scratch implements [snapshot.TmpProvider]. The directory is a subvolume in the quota group of the
 // fork.
 func (b *Backend) Scratch(ctx context.Context, fork snapshot.ForkID) (string, error) {
 	layer, err := b.LayerOf(fork)

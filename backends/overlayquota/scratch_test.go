@@ -21,7 +21,7 @@ func TestSweepDeletesSubvolumesInScratch(t *testing.T) {
 	must(t, err)
 	b, ok := opened.(interface {
 		snapshot.Backend
-		snapshot.Scratcher
+		snapshot.TmpProvider
 		snapshot.Sweeper
 	})
 	if !ok {

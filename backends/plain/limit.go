@@ -10,10 +10,9 @@ import (
 
 var _ interface {
 	snapshot.Limiter
-	snapshot.LimitProber
 } = (*backend)(nil)
 
-// CanLimit implements [snapshot.LimitProber]. It returns ErrNotSupported: processes write to a copy
+// CanLimit implements [snapshot.Limiter]. It returns ErrNotSupported: processes write to a copy
 // under their own user, and quotas do not limit root.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	return b.refuse("", l)

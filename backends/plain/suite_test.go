@@ -113,18 +113,22 @@ func removing(remove func(b *broken, ctx context.Context, id snapshot.ID) error)
 // A toucher yields a fixed list, whatever has changed.
 type toucher struct {
 	*broken
-	all []snapshot.Touch
+	all []snapshot.Candidate
 }
 
-func (b toucher) Touched(context.Context, snapshot.ID, snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
+func (b toucher) ListChanges(context.Context, snapshot.ID, snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.tell
 }
 
-func (b toucher) Drifted(context.Context, snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+func (b toucher) ListChangesBetween(context.Context, snapshot.ID, snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.tell
 }
 
-func (b toucher) tell(yield func(snapshot.Touch, error) bool) {
+func (b toucher) DetectDrift(context.Context, snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return b.tell
+}
+
+func (b toucher) tell(yield func(snapshot.Candidate, error) bool) {
 	for _, t := range b.all {
 		if !yield(t, nil) {
 			return
@@ -228,12 +232,13 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			return f, err
 		})},
 		{"the changes of a fork are listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
+		{"the changes between two snapshots are listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
 		{"an unchanged fork lists almost no changes", func(b *broken) snapshot.Backend {
-			return toucher{b, []snapshot.Touch{{Path: ".", Tree: true}}}
+			return toucher{b, []snapshot.Candidate{{Path: ".", Tree: true}}}
 		}},
 		{"the drift of the real tree is listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
 		{"an unchanged real tree lists almost no drift", func(b *broken) snapshot.Backend {
-			return toucher{b, []snapshot.Touch{{Path: "dir1", Tree: true}}}
+			return toucher{b, []snapshot.Candidate{{Path: "dir1", Tree: true}}}
 		}},
 		{"a frozen snapshot has the real tree's inodes exactly as claimed", func(b *broken) snapshot.Backend {
 			b.facts = func(f *snapshot.Facts) { f.RealInodes = true }

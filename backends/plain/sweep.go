@@ -41,6 +41,9 @@ func (b *backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", b.clear(ctx, names))
 }
 
+// Pending implements [snapshot.Sweeper]. Every removal leaves a tree to sweep, so it does not look.
+func (b *backend) Pending() bool { return true }
+
 // clear deletes entries of the trash with their content. It does not descend into nested
 // directories, but moves them up into the trash. So a tree of any depth needs three descriptors,
 // and nothing is lost if the process is killed.

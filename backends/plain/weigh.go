@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var _ snapshot.Weigher = (*backend)(nil)
+var _ snapshot.Estimator = (*backend)(nil)
 
-// Weigh implements [snapshot.Weigher]. It skips entries that it cannot read; the copy itself
+// Estimate implements [snapshot.Estimator]. It skips entries that it cannot read; the copy itself
 // reports their error.
-func (b *backend) Weigh(ctx context.Context, tree snapshot.Tree) (snapshot.Weight, error) {
+func (b *backend) Estimate(ctx context.Context, tree snapshot.Tree) (snapshot.CopySize, error) {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree.Path)
 	if err != nil {
-		return snapshot.Weight{}, fail("weighing", "", &fs.PathError{Op: "stat", Path: tree.Path, Err: err})
+		return snapshot.CopySize{}, fail("weighing", "", &fs.PathError{Op: "stat", Path: tree.Path, Err: err})
 	}
 	var own inode
 	if st, err := vfs.Lstat(unix.AT_FDCWD, b.dir); err == nil {
 		own = inodeOf(&st)
 	}
-	w := snapshot.Weight{Room: b.room()}
+	w := snapshot.CopySize{Room: b.room()}
 	linked := map[inode]bool{}
 	err = filepath.WalkDir(tree.Path, func(path string, _ fs.DirEntry, _ error) error {
 		if ctx.Err() != nil {

@@ -18,27 +18,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var _ snapshot.Drifter = (*backend)(nil)
+var _ snapshot.DriftDetector = (*backend)(nil)
 
-// Drifted implements [snapshot.Drifter]. For an adopted tree it asks btrfs. For an imported tree it
+// DetectDrift implements [snapshot.DriftDetector]. For an adopted tree it asks btrfs. For an imported tree it
 // walks the tree and compares it with the manifest of the last import, and then compares the copy
 // with the snapshot: a path that is equal in both steps has not changed. Without a manifest:
 // ErrNotSupported.
-func (b *backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
+func (b *backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	if !b.walks {
-		return b.Backend.Drifted(ctx, id)
+		return b.Backend.DetectDrift(ctx, id)
 	}
-	return func(yield func(snapshot.Touch, error) bool) {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		s, err := b.Lookup(ctx, id)
 		if err != nil {
-			yield(snapshot.Touch{}, err)
+			yield(snapshot.Candidate{}, err)
 			return
 		}
 		// The manifest is read before the copy is compared, so that an import that ends in between
 		// shows in the copy.
 		touches, err := b.pool.moved(ctx, s.Tree.Path)
 		if err != nil {
-			yield(snapshot.Touch{}, failed("comparing with the last import", "", s.Tree.Path, err))
+			yield(snapshot.Candidate{}, failed("comparing with the last import", "", s.Tree.Path, err))
 			return
 		}
 		for _, t := range touches {
@@ -46,7 +46,7 @@ func (b *backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapsho
 				return
 			}
 		}
-		for t, err := range b.Backend.Drifted(ctx, id) {
+		for t, err := range b.Backend.DetectDrift(ctx, id) {
 			if !yield(t, err) {
 				return
 			}
@@ -55,7 +55,7 @@ func (b *backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapsho
 }
 
 // moved lists the paths at which a workspace may differ from its last import.
-func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error) {
+func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Candidate, error) {
 	r, err := p.record(tree)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Touch, error)
 	was, known := old.dir("")
 	switch {
 	case !known || len(was) != 1 || was[0].ino != top.Ino:
-		return []snapshot.Touch{{Path: ".", Tree: true}}, nil
+		return []snapshot.Candidate{{Path: ".", Tree: true}}, nil
 	case was[0].inode != inodeOf(&top):
 		m.add(".", false)
 	}
@@ -113,12 +113,12 @@ type mover struct {
 	wait  sync.WaitGroup
 
 	mu      sync.Mutex
-	touches []snapshot.Touch
+	touches []snapshot.Candidate
 }
 
 func (m *mover) add(path string, tree bool) {
 	m.mu.Lock()
-	m.touches = append(m.touches, snapshot.Touch{Path: path, Tree: tree})
+	m.touches = append(m.touches, snapshot.Candidate{Path: path, Tree: tree})
 	m.mu.Unlock()
 }
 

@@ -100,8 +100,8 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Tend implements [snapshot.Tender].
-func (b *backend) Tend(ctx context.Context) error { return b.pool.Tend(ctx) }
+// Maintain implements [snapshot.Maintainer].
+func (b *backend) Maintain(ctx context.Context) error { return b.pool.Maintain(ctx) }
 
 // current updates the copy, and calls do under the lock of the tree.
 func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {

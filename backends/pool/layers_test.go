@@ -35,7 +35,7 @@ func TestTheReserveLimitsForksOnly(t *testing.T) {
 			if c.dir != nil {
 				must(t, c.dir(p.Layers()))
 			}
-			err := p.Tend(t.Context())
+			err := p.Maintain(t.Context())
 			if c.name != "a directory" {
 				must(t, err)
 				if st, err := vfs.Lstat(unix.AT_FDCWD, p.Layers()); err != nil || st.Ino != btrfs.RootInode {

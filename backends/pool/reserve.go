@@ -22,7 +22,7 @@ import (
 // loses data that it has acknowledged. So the pool leaves a part of the host's filesystem free, the
 // reserve. When only the reserve is left, nothing is forked or imported. All data of forks is
 // limited, by a quota group one level above theirs, to its present size and the host's free space
-// beyond the reserve. [Pool.Tend] updates this limit.
+// beyond the reserve. [Pool.Maintain] updates this limit.
 //
 // The members of the group are the subvolumes in which forks are made, and with them all forks: the
 // kernel adds a new subvolume to the groups of the one that it is made in.
@@ -60,10 +60,10 @@ func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	return failed("forking", string(id), p.Dir, err)
 }
 
-// Tend limits all data of forks to the space that the host has now. It is called for each new fork,
+// Maintain limits all data of forks to the space that the host has now. It is called for each new fork,
 // and regularly while processes run in one. It does nothing on a kernel without simple quotas.
 // Cost: some system calls.
-func (p *Pool) Tend(ctx context.Context) error {
+func (p *Pool) Maintain(ctx context.Context) error {
 	return failed("holding", p.Name, p.mnt(), p.tend(ctx))
 }
 

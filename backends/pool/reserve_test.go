@@ -45,7 +45,7 @@ func TestAPoolLeavesTheHostsReserveFree(t *testing.T) {
 	b, ok := opened.(interface {
 		snapshot.Backend
 		snapshot.Cloner
-		snapshot.Tender
+		snapshot.Maintainer
 	})
 	if !ok {
 		t.Fatal("it lacks a power")
@@ -55,7 +55,7 @@ func TestAPoolLeavesTheHostsReserveFree(t *testing.T) {
 
 	const room, more = 8 << 20, 24 << 20
 	beyond(room)
-	must(t, b.Tend(t.Context()))
+	must(t, b.Maintain(t.Context()))
 	large := f.View.Path + "/large"
 	err = os.WriteFile(large, make([]byte, more), 0o600)
 	if st, serr := os.Stat(large); !errors.Is(err, unix.EDQUOT) || serr != nil || st.Size() > room {
@@ -63,7 +63,7 @@ func TestAPoolLeavesTheHostsReserveFree(t *testing.T) {
 	}
 	must(t, os.Remove(large))
 	beyond(1 << 30)
-	must(t, b.Tend(t.Context()))
+	must(t, b.Maintain(t.Context()))
 	must(t, os.WriteFile(large, make([]byte, more), 0o600))
 
 	beyond(-4096)

@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	_ snapshot.Cloner   = (*Backend)(nil)
-	_ snapshot.Together = (*Backend)(nil)
+	_ snapshot.Cloner       = (*Backend)(nil)
+	_ snapshot.AtomicCloner = (*Backend)(nil)
 )
 
 // Clone implements [snapshot.Cloner]. The hold is placed while the clone is made, and the snapshot
@@ -33,10 +33,10 @@ func (b *Backend) Instant(tree snapshot.Tree) (string, error) {
 	return poolOf(src.dataset), fail("looking up", "", err)
 }
 
-// CloneTogether implements [snapshot.Together]. One transaction makes all snapshots; otherwise the
+// CloneAtomically implements [snapshot.AtomicCloner]. One transaction makes all snapshots; otherwise the
 // cost is that of as many clones. ErrNotSupported: two of the trees are in one dataset, or in
 // different pools.
-func (b *Backend) CloneTogether(ctx context.Context, trees []snapshot.Cloning) ([]snapshot.Snapshot, error) {
+func (b *Backend) CloneAtomically(ctx context.Context, trees []snapshot.Cloning) ([]snapshot.Snapshot, error) {
 	all, err := b.cloneTrees(ctx, trees)
 	var bases []snapshot.Snapshot
 	for _, c := range all {

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// CanLimit implements [snapshot.LimitProber]. It returns ErrNotSupported; docs/design/0010-zfs.md
+// CanLimit implements [snapshot.Limiter]. It returns ErrNotSupported; docs/design/0010-zfs.md
 // explains what ZFS can limit, and why that is no [snapshot.DiskLimit].
 func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	return fail("limiting", "", refuse(b.dir, l))

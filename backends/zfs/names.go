@@ -25,7 +25,7 @@ type finder struct {
 	ctx      context.Context
 	old, new int // the roots of the trees
 	changed  zfs.Objects
-	emit     func(snapshot.Touch) bool
+	emit     func(snapshot.Candidate) bool
 	left     []found // directories still to read
 }
 
@@ -37,7 +37,7 @@ type found struct {
 
 // findNames yields the paths of the changed objects in two trees. It returns errEnough if emit
 // stops it.
-func findNames(ctx context.Context, older, younger string, changed zfs.Objects, emit func(snapshot.Touch) bool) error {
+func findNames(ctx context.Context, older, younger string, changed zfs.Objects, emit func(snapshot.Candidate) bool) error {
 	x, inoX, err := openTree(older)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func findNames(ctx context.Context, older, younger string, changed zfs.Objects, 
 	if inoX != inoY {
 		return f.touch(".", true)
 	}
-	if changed.Has(inoY) && !emit(snapshot.Touch{Path: ".", Named: true}) {
+	if changed.Has(inoY) && !emit(snapshot.Candidate{Path: ".", Named: true}) {
 		return errEnough
 	}
 	f.left = []found{{".", inoY}}
@@ -93,7 +93,7 @@ func openTree(path string) (dir *os.File, ino uint64, err error) {
 }
 
 func (f *finder) touch(path string, whole bool) error {
-	if !f.emit(snapshot.Touch{Path: path, Tree: whole}) {
+	if !f.emit(snapshot.Candidate{Path: path, Tree: whole}) {
 		return errEnough
 	}
 	return nil
@@ -142,7 +142,7 @@ func (f *finder) dir(dir found) error {
 // directory.
 func (f *finder) unmoved(path string, e vfs.Entry) error {
 	isDir := e.Type == unix.DT_DIR
-	if f.changed.Has(e.Ino) && !f.emit(snapshot.Touch{Path: path, Named: isDir}) {
+	if f.changed.Has(e.Ino) && !f.emit(snapshot.Candidate{Path: path, Named: isDir}) {
 		return errEnough
 	}
 	if isDir || e.Type == unix.DT_UNKNOWN {

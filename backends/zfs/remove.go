@@ -96,7 +96,7 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 	return r.discard(entry)
 }
 
-// Pending implements [snapshot.Pender]. Entries that a sweep had to leave do not count, until
+// Pending implements [snapshot.Sweeper]. Entries that a sweep had to leave do not count, until
 // another entry is removed.
 func (b *Backend) Pending() bool {
 	r, err := b.enter()

@@ -14,11 +14,11 @@ import (
 	"github.com/snapfs/snapfs/internal/zfs"
 )
 
-// Touched implements [snapshot.Toucher]. The kernel lists the changed objects, and their names are
+// ListChanges implements [snapshot.ChangeLister]. The kernel lists the changed objects, and their names are
 // found by reading directories. It first syncs the fork. Cost: a transaction group, a look at each
 // name of one tree, and at the names of the other in changed directories.
-func (b *Backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Touch, error] {
-	return b.compare(string(fork), func(r dataDir, emit func(snapshot.Touch) bool) error {
+func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
+	return b.compare(string(fork), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(base))
 		if err != nil {
 			return err
@@ -31,10 +31,10 @@ func (b *Backend) Touched(ctx context.Context, base snapshot.ID, fork snapshot.F
 	})
 }
 
-// TouchedBetween implements [snapshot.PairToucher]. ErrNotSupported: the older one is no ancestor
+// ListChangesBetween implements [snapshot.ChangeLister]. ErrNotSupported: the older one is no ancestor
 // of the younger one, or the fork that the younger one was sealed from has been removed.
-func (b *Backend) TouchedBetween(ctx context.Context, s, t snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return b.compare(string(t), func(r dataDir, emit func(snapshot.Touch) bool) error {
+func (b *Backend) ListChangesBetween(ctx context.Context, s, t snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return b.compare(string(t), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(s))
 		if err != nil {
 			return err
@@ -50,9 +50,9 @@ func (b *Backend) TouchedBetween(ctx context.Context, s, t snapshot.ID) iter.Seq
 	})
 }
 
-// Drifted implements [snapshot.Drifter], like Touched.
-func (b *Backend) Drifted(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Touch, error] {
-	return b.compare(string(id), func(r dataDir, emit func(snapshot.Touch) bool) error {
+// DetectDrift implements [snapshot.DriftDetector], like ListChanges.
+func (b *Backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return b.compare(string(id), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(id))
 		if err != nil {
 			return err
@@ -74,16 +74,16 @@ func isFork(dataset string) bool { return strings.Contains(dataset, "/"+homeName
 
 func noDiff(why string) error { return &errs.Error{Kind: errs.ErrNotSupported, Err: errors.New(why)} }
 
-func (b *Backend) compare(id string, with func(dataDir, func(snapshot.Touch) bool) error) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
+func (b *Backend) compare(id string, with func(dataDir, func(snapshot.Candidate) bool) error) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		r, err := b.enter()
 		if err != nil {
-			yield(snapshot.Touch{}, fail("comparing", id, absent(err)))
+			yield(snapshot.Candidate{}, fail("comparing", id, absent(err)))
 			return
 		}
 		defer r.Close()
-		if err := with(r, func(t snapshot.Touch) bool { return yield(t, nil) }); err != nil {
-			yield(snapshot.Touch{}, fail("comparing", id, err))
+		if err := with(r, func(t snapshot.Candidate) bool { return yield(t, nil) }); err != nil {
+			yield(snapshot.Candidate{}, fail("comparing", id, err))
 		}
 	}
 }
@@ -104,7 +104,7 @@ func (r dataDir) side(kind, id string) (side, error) {
 
 // between yields the differences between the snapshot x and the younger state y. Every error of the
 // kernel's diff or of reading names becomes ErrNotSupported, so that the caller walks both trees.
-func between(ctx context.Context, x, y side, emit func(snapshot.Touch) bool) error {
+func between(ctx context.Context, x, y side, emit func(snapshot.Candidate) bool) error {
 	if x.mark.dataset == y.mark.dataset {
 		return nil
 	}

@@ -39,16 +39,16 @@ func TestListingChangesCostsLessThanWalkingBothTrees(t *testing.T) {
 		places := 0
 		var told time.Duration
 		tell := func() error {
-			var touches []snapshot.Touch
+			var touches []snapshot.Candidate
 			told = timed(t, func() error {
-				for touch, err := range b.Touched(t.Context(), "s1", "f1") {
+				for touch, err := range b.ListChanges(t.Context(), "s1", "f1") {
 					must(t, err)
 					touches = append(touches, touch)
 				}
 				return nil
 			})
 			places = len(touches)
-			c, err := diff.At(t.Context(), old, new, func(yield func(snapshot.Touch, error) bool) {
+			c, err := diff.At(t.Context(), old, new, func(yield func(snapshot.Candidate, error) bool) {
 				for _, touch := range touches {
 					if !yield(touch, nil) {
 						return

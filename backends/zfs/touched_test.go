@@ -27,7 +27,7 @@ const wait = 30 * time.Millisecond
 // A touchedSet has the touched paths, with true for whole subtrees.
 type touchedSet map[string]bool
 
-func collected(t testing.TB, seq iter.Seq2[snapshot.Touch, error]) touchedSet {
+func collected(t testing.TB, seq iter.Seq2[snapshot.Candidate, error]) touchedSet {
 	t.Helper()
 	all := touchedSet{}
 	for touch, err := range seq {
@@ -71,13 +71,13 @@ func everyWay(t *testing.T, p snapshot.Place, make, change func(t *testing.T, tr
 	change(t, f.View.Path)
 	change(t, p.Tree.Path)
 	ways := map[string]touchedSet{
-		"a fork":        collected(t, b.Touched(t.Context(), "s1", "f1")),
-		"the real tree": collected(t, b.Drifted(t.Context(), "s1")),
+		"a fork":        collected(t, b.ListChanges(t.Context(), "s1", "f1")),
+		"the real tree": collected(t, b.DetectDrift(t.Context(), "s1")),
 	}
 	_, err := b.Seal(t.Context(), "f1", "s2", snapshot.Idle)
 	must(t, err)
-	ways["a sealed fork"] = collected(t, b.TouchedBetween(t.Context(), "s1", "s2"))
-	ways["a sealed fork, from behind"] = collected(t, b.TouchedBetween(t.Context(), "s2", "s1"))
+	ways["a sealed fork"] = collected(t, b.ListChangesBetween(t.Context(), "s1", "s2"))
+	ways["a sealed fork, from behind"] = collected(t, b.ListChangesBetween(t.Context(), "s2", "s1"))
 	for way, set := range ways {
 		for _, place := range places {
 			if !set.has(place) {
@@ -226,8 +226,8 @@ func TestFewChangesAreListedForASmallChange(t *testing.T) {
 	put(t, tree+"/child/f", "base")
 	time.Sleep(wait)
 	_, f := grown(t, b, p)
-	for way, seq := range map[string]iter.Seq2[snapshot.Touch, error]{
-		"a fork": b.Touched(t.Context(), "s1", "f1"), "the real tree": b.Drifted(t.Context(), "s1"),
+	for way, seq := range map[string]iter.Seq2[snapshot.Candidate, error]{
+		"a fork": b.ListChanges(t.Context(), "s1", "f1"), "the real tree": b.DetectDrift(t.Context(), "s1"),
 	} {
 		if set := collected(t, seq); len(set) > 0 {
 			t.Errorf("%s: %v of what nobody changed", way, set)
@@ -236,8 +236,8 @@ func TestFewChangesAreListedForASmallChange(t *testing.T) {
 	put(t, f.View.Path+"/d1/1", "x")
 	put(t, tree+"/d1/1", "x")
 	put(t, tree+"/child/f", "x")
-	for way, seq := range map[string]iter.Seq2[snapshot.Touch, error]{
-		"a fork": b.Touched(t.Context(), "s1", "f1"), "the real tree": b.Drifted(t.Context(), "s1"),
+	for way, seq := range map[string]iter.Seq2[snapshot.Candidate, error]{
+		"a fork": b.ListChanges(t.Context(), "s1", "f1"), "the real tree": b.DetectDrift(t.Context(), "s1"),
 	} {
 		set := collected(t, seq)
 		if !set.has("d1/1") || set.has("child/f") || len(set) > 3*32 {
@@ -259,14 +259,14 @@ func TestAnUnknownModuleVersionIsNotAsked(t *testing.T) {
 	must(t, err)
 	_, err = b.Seal(t.Context(), "f2", "s3", snapshot.Idle)
 	must(t, err)
-	for _, err := range b.TouchedBetween(t.Context(), "s2", "s3") {
+	for _, err := range b.ListChangesBetween(t.Context(), "s2", "s3") {
 		if !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("two siblings: %v", err)
 		}
 	}
 	zfs.WithoutKernel(t)
 	n := 0
-	for _, err := range b.Touched(t.Context(), "s1", "f1") {
+	for _, err := range b.ListChanges(t.Context(), "s1", "f1") {
 		if n++; !errors.Is(err, errs.ErrNotSupported) {
 			t.Errorf("with a module that is not known: %v", err)
 		}

@@ -74,13 +74,10 @@ var _ interface {
 	snapshot.Backend
 	snapshot.Cloner
 	snapshot.Limiter
-	snapshot.LimitProber
 	snapshot.Meter
 	snapshot.Sweeper
-	snapshot.Pender
-	snapshot.Toucher
-	snapshot.PairToucher
-	snapshot.Drifter
+	snapshot.ChangeLister
+	snapshot.DriftDetector
 } = (*Backend)(nil)
 
 // Facts returns the properties of all trees of this backend.

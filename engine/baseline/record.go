@@ -31,7 +31,7 @@ import (
 //
 // Cost: reading what the sandbox's own layers hold; for each place that is new
 // there a statx of the real one, and a copy of its bytes where it is a small text.
-func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Touch {
+func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
 	looked, err := bl.TryRecord(ctx, rec)
 	if err != nil && !errors.Is(err, errs.ErrInterrupted) {
 		bl.notice("what " + rec.Name + " began with is not kept: " + err.Error())
@@ -41,8 +41,8 @@ func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string]
 
 // TryRecord is keepBase for who can still turn back. Trees that have just gone
 // are left out.
-func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Touch, error) {
-	looked := map[string][]snapshot.Touch{}
+func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Candidate, error) {
+	looked := map[string][]snapshot.Candidate{}
 	if rec.Ephemeral || rec.State != catalog.Ready {
 		return looked, nil
 	}
@@ -63,12 +63,12 @@ func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[str
 	return looked, errors.Join(failures...)
 }
 
-func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Touch, err error) {
+func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Candidate, err error) {
 	b, err := bl.host.BackendOf(ctx, *t)
 	if err != nil {
 		return nil, err
 	}
-	toucher, ok := b.(snapshot.Toucher)
+	toucher, ok := b.(snapshot.ChangeLister)
 	if !ok {
 		return nil, errs.ErrNotFound // it keeps nothing, and cannot tell
 	}
@@ -77,8 +77,8 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 		return nil, err
 	}
 	skip := bl.host.Skip(b, t.Path)
-	var fresh []snapshot.Touch
-	for touch, err := range toucher.Touched(ctx, t.Base, t.Fork) {
+	var fresh []snapshot.Candidate
+	for touch, err := range toucher.ListChanges(ctx, t.Base, t.Fork) {
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 }
 
 // recordTouches looks at places that are not kept yet.
-func recordTouches(ctx context.Context, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Touch, known map[string]promote.Stamp) error {
+func recordTouches(ctx context.Context, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ type pathRecorder struct {
 
 // originalsOf are the files that a backend keeps by itself.
 func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[string]snapshot.Original, error) {
-	keeper, ok := b.(snapshot.Keeper)
+	keeper, ok := b.(snapshot.OriginalStore)
 	if !ok {
 		return nil, nil
 	}

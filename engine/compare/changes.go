@@ -97,7 +97,7 @@ func (cm *Comparer) changesBetween(ctx context.Context, rec *catalog.Record, fro
 }
 
 // ChangesAt is changesBetween where what was touched is known of some trees.
-func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, looked map[string][]snapshot.Touch) (*Changes, error) {
+func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, looked map[string][]snapshot.Candidate) (*Changes, error) {
 	left, err := sandbox.IdsAt(rec, from)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ type Pair struct {
 	Tree        catalog.Tree
 	Left, Right snapshot.ID
 	// touches are where they may differ, if looked.
-	touches []snapshot.Touch
+	touches []snapshot.Candidate
 	looked  bool
 }
 
@@ -157,7 +157,7 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	}
 	touches, walk := p.touches, false
 	if !p.looked {
-		touches, walk, err = Touched(ctx, b, p)
+		touches, walk, err = ListChanges(ctx, b, p)
 	}
 	if err != nil || len(touches) == 0 && !walk {
 		return nil, err
@@ -166,7 +166,7 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	if err != nil {
 		return nil, err
 	}
-	parts, err := cm.compareIn(rec.Workspace, p.Tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
+	parts, err := cm.compareIn(rec.Workspace, p.Tree.Path, touches, walk, func(at place, touches []snapshot.Candidate, walk bool) (Part, error) {
 		dirs, err := at.open(ctx, state{b: b, view: left}, state{b: b, view: right})
 		if err != nil {
 			return Part{}, err
@@ -192,7 +192,7 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 }
 
 // find compares the two states of a part.
-func (p *Part) find(ctx context.Context, touches []snapshot.Touch, walk bool) ([]diff.Change, error) {
+func (p *Part) find(ctx context.Context, touches []snapshot.Candidate, walk bool) ([]diff.Change, error) {
 	if walk {
 		return diff.Trees(ctx, p.Old, p.New, p.Opt)
 	}
@@ -232,16 +232,16 @@ func realOnly(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
 
-// Touched asks the backend where the two states may differ; walk means that it
+// ListChanges asks the backend where the two states may differ; walk means that it
 // cannot tell.
-func Touched(ctx context.Context, b snapshot.Backend, p Pair) (touches []snapshot.Touch, walk bool, err error) {
-	var seq iter.Seq2[snapshot.Touch, error]
+func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (touches []snapshot.Candidate, walk bool, err error) {
+	var seq iter.Seq2[snapshot.Candidate, error]
 	if p.Right == "" {
-		if t, ok := b.(snapshot.Toucher); ok {
-			seq = t.Touched(ctx, p.Left, p.Tree.Fork)
+		if t, ok := b.(snapshot.ChangeLister); ok {
+			seq = t.ListChanges(ctx, p.Left, p.Tree.Fork)
 		}
-	} else if t, ok := b.(snapshot.PairToucher); ok {
-		seq = t.TouchedBetween(ctx, p.Left, p.Right)
+	} else if t, ok := b.(snapshot.ChangeLister); ok {
+		seq = t.ListChangesBetween(ctx, p.Left, p.Right)
 	}
 	if seq == nil {
 		return nil, true, nil
@@ -250,7 +250,7 @@ func Touched(ctx context.Context, b snapshot.Backend, p Pair) (touches []snapsho
 }
 
 // collect lists touched places; walk means that the backend could not tell.
-func collect(seq iter.Seq2[snapshot.Touch, error]) (touches []snapshot.Touch, walk bool, err error) {
+func collect(seq iter.Seq2[snapshot.Candidate, error]) (touches []snapshot.Candidate, walk bool, err error) {
 	for t, err := range seq {
 		if errors.Is(err, errs.ErrNotSupported) {
 			return nil, true, nil
@@ -263,8 +263,8 @@ func collect(seq iter.Seq2[snapshot.Touch, error]) (touches []snapshot.Touch, wa
 	return touches, false, nil
 }
 
-func Sequence(touches []snapshot.Touch) func(func(snapshot.Touch, error) bool) {
-	return func(yield func(snapshot.Touch, error) bool) {
+func Sequence(touches []snapshot.Candidate) func(func(snapshot.Candidate, error) bool) {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		for _, t := range touches {
 			if !yield(t, nil) {
 				return

@@ -65,7 +65,7 @@ type DriftPath struct {
 	// Both: the sandbox has changed it too.
 	Both bool `json:"both"`
 	// Read: the sandbox, or who looked into it, has read it as it is now. Where that is told
-	// (see [snapshot.Noticer]) it is while the sandbox is in use.
+	// (see [snapshot.ServerMonitor]) it is while the sandbox is in use.
 	Read bool `json:"read"`
 }
 
@@ -73,7 +73,7 @@ const entriesChanged = "entries changed"
 
 // DriftOf says how far the real tree has moved since the base of a sandbox was
 // taken, and what of that the sandbox has changed too. Cost: that of
-// [snapshot.Drifter] where the backend is one, otherwise a walk of the
+// [snapshot.DriftDetector] where the backend is one, otherwise a walk of the
 // workspace; and that of [Engine.Diff].
 // Errors: errs.ErrNotFound, ErrInterrupted, and those of diff.At.
 func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, error) {
@@ -154,14 +154,14 @@ func (cm *Comparer) Noticed(ctx context.Context, rec *catalog.Record) map[string
 }
 
 type driftNotice struct {
-	snapshot.Noticer
+	snapshot.ServerMonitor
 	tree catalog.Tree
 }
 
 func (cm *Comparer) DriftDetectorsOf(ctx context.Context, rec *catalog.Record) (all []driftNotice) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
-			if n, ok := b.(snapshot.Noticer); ok {
+			if n, ok := b.(snapshot.ServerMonitor); ok {
 				all = append(all, driftNotice{n, t})
 			}
 		}
@@ -332,7 +332,7 @@ func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t cata
 // snapfs keeps in the tree, and what is mounted in it, is left out.
 //
 // On a frozen base it is exact: the difference of the base and the real tree. Its
-// cost grows with what changed where the backend is a [snapshot.Drifter], and
+// cost grows with what changed where the backend is a [snapshot.DriftDetector], and
 // otherwise is that of [diff.Trees].
 //
 // On a live base it is not: the base is the real tree, and all there is to go by
@@ -381,14 +381,14 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 
 // driftTouches are the places at and beneath a path where a frozen base and the
 // real tree may differ.
-func driftTouches(ctx context.Context, b snapshot.Backend, base snapshot.ID, beneath string) ([]snapshot.Touch, error) {
-	all := []snapshot.Touch{{Path: beneath, Tree: true}}
-	d, ok := b.(snapshot.Drifter)
+func driftTouches(ctx context.Context, b snapshot.Backend, base snapshot.ID, beneath string) ([]snapshot.Candidate, error) {
+	all := []snapshot.Candidate{{Path: beneath, Tree: true}}
+	d, ok := b.(snapshot.DriftDetector)
 	if !ok {
 		return all, nil
 	}
-	var touches []snapshot.Touch
-	for t, err := range d.Drifted(ctx, base) {
+	var touches []snapshot.Candidate
+	for t, err := range d.DetectDrift(ctx, base) {
 		switch {
 		case errors.Is(err, errs.ErrNotSupported):
 			return all, nil

@@ -42,7 +42,7 @@ func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err 
 			v = hostfs.WithoutBase(v)
 			layered++
 		case p.dir != p.tree && !s.real:
-			if v, err = hostfs.Narrow(ctx, s.b, v, p.tree, p.dir, false); err != nil {
+			if v, err = hostfs.ViewSubtree(ctx, s.b, v, p.tree, p.dir, false); err != nil {
 				return nil, err
 			}
 		}
@@ -90,13 +90,13 @@ func openStates(ctx context.Context, at string, states []state, mounts []isolate
 
 // A compareAtFunc compares two states of a tree at a place. After an error, and without
 // changes, nothing is open.
-type compareAtFunc func(at place, touches []snapshot.Touch, walk bool) (Part, error)
+type compareAtFunc func(at place, touches []snapshot.Candidate, walk bool) (Part, error)
 
 // compareIn compares two states of a tree: as a whole, or, where something is mounted
 // beneath it that forbids that, each directory alone that has nothing mounted
 // beneath it. Of the workspace all is looked at, as the sandbox has it, or there is
 // an error; what cannot be looked at elsewhere is told.
-func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Touch, walk bool, look compareAtFunc) ([]Part, error) {
+func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candidate, walk bool, look compareAtFunc) ([]Part, error) {
 	for tries := 1; ; tries++ {
 		p, err := look(place{tree: tree, dir: tree}, touches, walk)
 		if err == nil {
@@ -128,7 +128,7 @@ func appendPart(parts []Part, p Part) []Part {
 }
 
 // comparePartial looks at a tree place by place.
-func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree string, touches []snapshot.Touch, look compareAtFunc) (parts []Part, err error) {
+func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree string, touches []snapshot.Candidate, look compareAtFunc) (parts []Part, err error) {
 	defer func() {
 		if err != nil {
 			(&Changes{Parts: parts}).Close()
@@ -136,7 +136,7 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 		}
 	}()
 	inWorkspace := func(path string) bool { return hostfs.Within(path, workspace) }
-	if list := env.MountsBeneath(workspace); len(list) > 0 && slices.ContainsFunc(touches, func(t snapshot.Touch) bool { return inWorkspace(filepath.Join(tree, t.Path)) }) {
+	if list := env.MountsBeneath(workspace); len(list) > 0 && slices.ContainsFunc(touches, func(t snapshot.Candidate) bool { return inWorkspace(filepath.Join(tree, t.Path)) }) {
 		return nil, hostfs.MountedSince("comparing", workspace, list)
 	}
 	places, missed := divide(env, tree, touches)
@@ -166,14 +166,14 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 // placed are touches at a place, relative to it.
 type placed struct {
 	place
-	touches []snapshot.Touch
+	touches []snapshot.Candidate
 }
 
 // divide sorts touched places of a tree by the directories to look at them in.
 // Those right in a directory with mounts beneath it, and directories that were
 // replaced or deleted, are looked at in the layers. missed are those on, or
 // beneath, a mount point.
-func divide(e *hostfs.Environment, tree string, touches []snapshot.Touch) (places []placed, missed []string) {
+func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (places []placed, missed []string) {
 	direct := placed{place: place{tree: tree, dir: tree, layers: true}}
 	at := map[string]int{}
 	for _, t := range touches {
@@ -206,5 +206,5 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Touch) (place
 
 // has reports whether a directory is among the trees that are looked at whole.
 func (p *placed) has(dir string) bool {
-	return slices.ContainsFunc(p.touches, func(t snapshot.Touch) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
+	return slices.ContainsFunc(p.touches, func(t snapshot.Candidate) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
 }

@@ -23,7 +23,7 @@ func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, ne
 	if err != nil {
 		return nil, err
 	}
-	return cm.compareIn(workspace, old.tree.Path, touches, walk, func(at place, touches []snapshot.Touch, walk bool) (Part, error) {
+	return cm.compareIn(workspace, old.tree.Path, touches, walk, func(at place, touches []snapshot.Candidate, walk bool) (Part, error) {
 		dirs, err := at.open(ctx, left, right)
 		if err != nil {
 			return Part{}, err
@@ -41,10 +41,10 @@ func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, ne
 
 // touchedByEither names the places where two states may differ: what each has
 // changed since its base, and where the bases differ. walk: nobody can tell.
-func touchedByEither(ctx context.Context, old, new treeState) (all []snapshot.Touch, walk bool, err error) {
-	for _, ask := range []func(context.Context) ([]snapshot.Touch, bool, error){
+func touchedByEither(ctx context.Context, old, new treeState) (all []snapshot.Candidate, walk bool, err error) {
+	for _, ask := range []func(context.Context) ([]snapshot.Candidate, bool, error){
 		old.touched, new.touched,
-		func(ctx context.Context) ([]snapshot.Touch, bool, error) { return basesTouched(ctx, old, new) },
+		func(ctx context.Context) ([]snapshot.Candidate, bool, error) { return basesTouched(ctx, old, new) },
 	} {
 		touches, walk, err := ask(ctx)
 		if err != nil || walk {
@@ -56,25 +56,25 @@ func touchedByEither(ctx context.Context, old, new treeState) (all []snapshot.To
 }
 
 // touched names the places that have changed since the base.
-func (t *treeState) touched(ctx context.Context) ([]snapshot.Touch, bool, error) {
+func (t *treeState) touched(ctx context.Context) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case t.real && !t.base.Frozen: // the base is the real tree
 		return nil, false, nil
 	case t.real:
-		d, ok := t.b.(snapshot.Drifter)
+		d, ok := t.b.(snapshot.DriftDetector)
 		if !ok {
 			return nil, true, nil
 		}
-		return collect(d.Drifted(ctx, t.base.Base))
+		return collect(d.DetectDrift(ctx, t.base.Base))
 	case t.id == t.base.Base:
 		return nil, false, nil
 	}
-	return Touched(ctx, t.b, Pair{Tree: t.tree, Left: t.base.Base, Right: t.id})
+	return ListChanges(ctx, t.b, Pair{Tree: t.tree, Left: t.base.Base, Right: t.id})
 }
 
 // basesTouched names the places where the bases differ. Live ones do not: both
 // are the real tree.
-func basesTouched(ctx context.Context, a, b treeState) ([]snapshot.Touch, bool, error) {
+func basesTouched(ctx context.Context, a, b treeState) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case a.real || b.real || !a.base.Frozen && !b.base.Frozen:
 		return nil, false, nil
@@ -83,7 +83,7 @@ func basesTouched(ctx context.Context, a, b treeState) ([]snapshot.Touch, bool, 
 	case a.base.Base == b.base.Base:
 		return nil, false, nil
 	}
-	return Touched(ctx, a.b, Pair{Tree: a.tree, Left: a.base.Base, Right: b.base.Base})
+	return ListChanges(ctx, a.b, Pair{Tree: a.tree, Left: a.base.Base, Right: b.base.Base})
 }
 
 // optionsFor says how two states are compared. Inode numbers are told to mean

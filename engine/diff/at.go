@@ -22,7 +22,7 @@ import (
 //
 // Cost: some system calls for each path, and a walk below each touched tree and below
 // directories that only one side has. Errors: those of Trees, and those of touches unchanged.
-func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Touch, error], opt Options) ([]Change, error) {
+func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candidate, error], opt Options) ([]Change, error) {
 	defer runtime.KeepAlive(old)
 	defer runtime.KeepAlive(new)
 	places, err := sortTouches(touches)
@@ -43,8 +43,8 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Touch
 }
 
 // sortTouches sorts the touches and merges those of one path.
-func sortTouches(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, error) {
-	var places []snapshot.Touch
+func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candidate, error) {
+	var places []snapshot.Candidate
 	for t, err := range touches {
 		if err != nil {
 			return nil, err
@@ -54,7 +54,7 @@ func sortTouches(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, er
 		}
 		places = append(places, t)
 	}
-	slices.SortFunc(places, func(a, b snapshot.Touch) int {
+	slices.SortFunc(places, func(a, b snapshot.Candidate) int {
 		switch {
 		case Less(a.Path, b.Path):
 			return -1
@@ -71,7 +71,7 @@ func sortTouches(touches iter.Seq2[snapshot.Touch, error]) ([]snapshot.Touch, er
 		}
 		return 0
 	})
-	return slices.CompactFunc(places, func(a, b snapshot.Touch) bool { return a.Path == b.Path }), nil
+	return slices.CompactFunc(places, func(a, b snapshot.Candidate) bool { return a.Path == b.Path }), nil
 }
 
 // minParallel is the number of paths below which a second thread does not pay.
@@ -79,7 +79,7 @@ const minParallel = 32
 
 // visit compares each path. A path inside a subtree that the other thread leaves to drain is
 // compared twice and counts once.
-func (d *walk) visit(places []snapshot.Touch) error {
+func (d *walk) visit(places []snapshot.Candidate) error {
 	w := d.workers[0]
 	d.mustList = w.skippedIn(places)
 	half := 0
@@ -126,7 +126,7 @@ func (d *walk) listDenied() error {
 
 // visit compares each path. It runs before drain, so that the subtrees left to drain are
 // known when paths inside them follow.
-func (w *worker) visit(places []snapshot.Touch) error {
+func (w *worker) visit(places []snapshot.Candidate) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
 	var open parents
@@ -153,7 +153,7 @@ func (w *worker) visit(places []snapshot.Touch) error {
 
 // skippedIn returns the directories that contain a skipped touched name: the changes do not
 // show whether their names are the same.
-func (w *worker) skippedIn(places []snapshot.Touch) map[string]bool {
+func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
 		if t.Path != "." && w.skipped(t.Path) {
@@ -165,7 +165,7 @@ func (w *worker) skippedIn(places []snapshot.Touch) map[string]bool {
 }
 
 // compareTouched compares a path below the root.
-func (w *worker) compareTouched(open *parents, t snapshot.Touch) error {
+func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	dir, name := split(t.Path)
 	parent, failures := open.get(w, dir)
 	if first(failures) != nil {
@@ -233,7 +233,7 @@ func (s *parents) close() {
 }
 
 // compareRoots compares the roots of the trees.
-func (w *worker) compareRoots(touch snapshot.Touch) error {
+func (w *worker) compareRoots(touch snapshot.Candidate) error {
 	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
 	if touch.Tree {
 		w.markCovered(".")

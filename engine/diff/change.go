@@ -3,7 +3,7 @@
 //
 // There is one model ([Change]) and one order, whichever source lists the paths to compare:
 // the upper of an overlay, a filesystem's own list of changes, or a walk of both sides. The
-// sources only list paths ([snapshot.Touch]); this package compares the two trees there.
+// sources only list paths ([snapshot.Candidate]); this package compares the two trees there.
 //
 // It compares: type, permission bits, owner, size and content, modification time, symbolic
 // link target, device number, extended attributes (including access control lists and file

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-func (w twins) at(opt diff.Options, touches ...snapshot.Touch) []diff.Change {
+func (w twins) at(opt diff.Options, touches ...snapshot.Candidate) []diff.Change {
 	w.t.Helper()
 	changes, err := diff.At(context.Background(), treetest.Open(w.t, w.old), treetest.Open(w.t, w.new), sequence(touches...), opt)
 	w.do(err)
@@ -96,7 +96,7 @@ func TestPathsMayBeLongerThanTheKernelTakes(t *testing.T) {
 	if last.Path != leaf || last.Kind != diff.Added {
 		t.Errorf("the last of %d changes is not the leaf", len(whole))
 	}
-	if got := w.at(opt, snapshot.Touch{Path: leaf}); len(got) != 1 || got[0].Path != leaf {
+	if got := w.at(opt, snapshot.Candidate{Path: leaf}); len(got) != 1 || got[0].Path != leaf {
 		t.Errorf("%d changes at the leaf", len(got))
 	}
 }
@@ -107,9 +107,9 @@ func TestPathWhoseParentIsNoDirectoryOnOneSide(t *testing.T) {
 	w.still()
 	want := []string{"M a type", "D a/b", "D a/b/c"}
 	w.want(w.trees(diff.Options{}), want...)
-	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "a/b/c"}), want...)
-	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "."}), want...)
-	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "a/passwd"}, snapshot.Touch{Path: "a", Tree: true}), want...)
+	w.want(w.at(diff.Options{}, snapshot.Candidate{Path: "a/b/c"}), want...)
+	w.want(w.at(diff.Options{}, snapshot.Candidate{Path: "."}), want...)
+	w.want(w.at(diff.Options{}, snapshot.Candidate{Path: "a/passwd"}, snapshot.Candidate{Path: "a", Tree: true}), want...)
 }
 
 func TestSkippedPathsAreNeverOpened(t *testing.T) {
@@ -118,8 +118,8 @@ func TestSkippedPathsAreNeverOpened(t *testing.T) {
 	opt := diff.Options{Skip: func(path string) bool { return path == ".snapfs" }}
 	w.still()
 	w.want(w.trees(opt), "A f")
-	w.want(w.at(opt, snapshot.Touch{Path: ".", Tree: true}, snapshot.Touch{Path: ".snapfs/x/y"}), "A f")
-	w.want(w.at(opt, snapshot.Touch{Path: ".snapfs/x/y"}))
+	w.want(w.at(opt, snapshot.Candidate{Path: ".", Tree: true}, snapshot.Candidate{Path: ".snapfs/x/y"}), "A f")
+	w.want(w.at(opt, snapshot.Candidate{Path: ".snapfs/x/y"}))
 }
 
 func TestOneFilesystemSkipsMounts(t *testing.T) {
@@ -133,7 +133,7 @@ func TestOneFilesystemSkipsMounts(t *testing.T) {
 	w.do(write(mnt, "inside", "1"))
 	opt := diff.Options{OneFilesystem: true}
 	w.want(w.trees(opt))
-	w.want(w.at(opt, snapshot.Touch{Path: "mnt/inside"}, snapshot.Touch{Path: "mnt", Tree: true}))
+	w.want(w.at(opt, snapshot.Candidate{Path: "mnt/inside"}, snapshot.Candidate{Path: "mnt", Tree: true}))
 	if all := brief(w.trees(diff.Options{})); !strings.Contains(all, "A mnt/inside") {
 		t.Errorf("nothing beneath the mount without the option: %s", all)
 	}
@@ -214,7 +214,7 @@ func TestATreeThatChangesMeanwhileIsNoError(t *testing.T) {
 func TestTouchOutsideTheTreeIsAnError(t *testing.T) {
 	w := makeTwins(t)
 	for _, path := range []string{"", "..", "a/../b", "/etc", "a//b"} {
-		_, err := diff.At(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), sequence(snapshot.Touch{Path: path}), diff.Options{})
+		_, err := diff.At(context.Background(), treetest.Open(t, w.old), treetest.Open(t, w.new), sequence(snapshot.Candidate{Path: path}), diff.Options{})
 		if !errors.Is(err, errs.ErrCorrupt) {
 			t.Errorf("%q: %v", path, err)
 		}

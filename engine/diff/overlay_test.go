@@ -30,7 +30,7 @@ func (w twins) overlaid() (upper string) {
 
 // inUpper touches the paths in an upper. It touches a directory whole if it hides or moves the
 // lower one.
-func inUpper(upper string) (touches []snapshot.Touch) {
+func inUpper(upper string) (touches []snapshot.Candidate) {
 	_ = filepath.WalkDir(upper, func(path string, d fs.DirEntry, _ error) error {
 		rel, _ := filepath.Rel(upper, path)
 		whole := false
@@ -38,7 +38,7 @@ func inUpper(upper string) (touches []snapshot.Touch) {
 			_, err := unix.Lgetxattr(path, name, nil)
 			whole = whole || d.IsDir() && err == nil
 		}
-		touches = append(touches, snapshot.Touch{Path: rel, Tree: whole, Named: !whole})
+		touches = append(touches, snapshot.Candidate{Path: rel, Tree: whole, Named: !whole})
 		return nil
 	})
 	return touches
@@ -83,8 +83,8 @@ func TestTouchedDirectoryComparesItsNamesOnly(t *testing.T) {
 	w.each(func(root string) error { return os.MkdirAll(filepath.Join(root, "d/sub"), 0o755) })
 	w.do(write(w.old, "d/gone", "1"), os.MkdirAll(filepath.Join(w.new, "d/came/in"), 0o755), write(w.new, "d/sub/deep", "1"))
 	w.still()
-	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "d"}), "A d/came", "A d/came/in", "D d/gone")
-	w.want(w.at(diff.Options{}, snapshot.Touch{Path: "d"}, snapshot.Touch{Path: "d", Tree: true}),
+	w.want(w.at(diff.Options{}, snapshot.Candidate{Path: "d"}), "A d/came", "A d/came/in", "D d/gone")
+	w.want(w.at(diff.Options{}, snapshot.Candidate{Path: "d"}, snapshot.Candidate{Path: "d", Tree: true}),
 		"A d/came", "A d/came/in", "D d/gone", "A d/sub/deep")
 }
 
@@ -93,16 +93,16 @@ func TestANamedDirectoryIsNotListed(t *testing.T) {
 	w.each(func(root string) error { return os.Mkdir(filepath.Join(root, "d"), 0o755) })
 	w.do(write(w.old, "d/gone", "1"), write(w.new, "d/came", "1"))
 	w.still()
-	d := snapshot.Touch{Path: "d", Named: true}
-	w.want(w.at(diff.Options{}, d, snapshot.Touch{Path: "d/gone"}), "D d/gone")
-	w.want(w.at(diff.Options{}, d, snapshot.Touch{Path: "d"}), "A d/came", "D d/gone")
+	d := snapshot.Candidate{Path: "d", Named: true}
+	w.want(w.at(diff.Options{}, d, snapshot.Candidate{Path: "d/gone"}), "D d/gone")
+	w.want(w.at(diff.Options{}, d, snapshot.Candidate{Path: "d"}), "A d/came", "D d/gone")
 }
 
 func TestTheTimeOfANamedDirectoryCountsWhereItsNamesAreTheSame(t *testing.T) {
 	at := func(w twins, opt diff.Options, paths ...string) []diff.Change {
-		touches := []snapshot.Touch{{Path: ".", Named: true}, {Path: "d", Named: true}, {Path: "other", Named: true}}
+		touches := []snapshot.Candidate{{Path: ".", Named: true}, {Path: "d", Named: true}, {Path: "other", Named: true}}
 		for _, p := range paths {
-			touches = append(touches, snapshot.Touch{Path: p, Tree: true})
+			touches = append(touches, snapshot.Candidate{Path: p, Tree: true})
 		}
 		return w.at(opt, touches...)
 	}

@@ -72,14 +72,14 @@ func settle(r *rand.Rand, root string, always bool) {
 
 // someTouches touches all differing paths and more, in random order, so that any directory may
 // be Named.
-func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[snapshot.Touch, error] {
-	touches := []snapshot.Touch{{Path: "a/no/such/place"}, {Path: "b/a", Tree: true}}
+func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[snapshot.Candidate, error] {
+	touches := []snapshot.Candidate{{Path: "a/no/such/place"}, {Path: "b/a", Tree: true}}
 	for _, c := range changes {
-		touches = append(touches, snapshot.Touch{Path: c.Path, Tree: r.IntN(8) == 0, Named: r.IntN(2) == 0})
+		touches = append(touches, snapshot.Candidate{Path: c.Path, Tree: r.IntN(8) == 0, Named: r.IntN(2) == 0})
 	}
 	_ = filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
 		if rel, _ := filepath.Rel(root, path); r.IntN(6) == 0 {
-			touches = append(touches, snapshot.Touch{Path: rel, Tree: r.IntN(8) == 0, Named: r.IntN(2) == 0})
+			touches = append(touches, snapshot.Candidate{Path: rel, Tree: r.IntN(8) == 0, Named: r.IntN(2) == 0})
 		}
 		return nil
 	})
@@ -87,8 +87,8 @@ func someTouches(r *rand.Rand, root string, changes []diff.Change) iter.Seq2[sna
 	return sequence(touches...)
 }
 
-func sequence(touches ...snapshot.Touch) iter.Seq2[snapshot.Touch, error] {
-	return func(yield func(snapshot.Touch, error) bool) {
+func sequence(touches ...snapshot.Candidate) iter.Seq2[snapshot.Candidate, error] {
+	return func(yield func(snapshot.Candidate, error) bool) {
 		for _, t := range touches {
 			if !yield(t, nil) {
 				return

@@ -79,7 +79,7 @@ func TestAChangeTimeTooCloseToTheSnapshotProvesNothing(t *testing.T) {
 }
 
 // benchTree creates files in directories of a hundred, snapshots them, and rewrites a hundred.
-func benchTree(b *testing.B, files int) (old, new *os.File, touches []snapshot.Touch) {
+func benchTree(b *testing.B, files int) (old, new *os.File, touches []snapshot.Candidate) {
 	dir := treetest.Btrfs(b)
 	top := treetest.Open(b, dir)
 	check := func(err error) {
@@ -100,7 +100,7 @@ func benchTree(b *testing.B, files int) (old, new *os.File, touches []snapshot.T
 	for i := 0; i < files; i += files / 100 {
 		path := fmt.Sprintf("d%d/%d", i/100, i)
 		check(os.WriteFile(filepath.Join(dir, "new", path), []byte("x"), 0o644))
-		touches = append(touches, snapshot.Touch{Path: path})
+		touches = append(touches, snapshot.Candidate{Path: path})
 	}
 	return old, treetest.Open(b, filepath.Join(dir, "new")), touches
 }

@@ -13,7 +13,7 @@ import (
 
 // canLimit says why a backend cannot hold its forks to a limit, or nil.
 func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
-	p, ok := b.(snapshot.LimitProber)
+	p, ok := b.(snapshot.Limiter)
 	if !ok {
 		return ErrUnlimited()
 	}

@@ -148,17 +148,17 @@ func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isola
 	}
 }
 
-// Narrow is a view of a directory of a tree alone.
-func Narrow(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir string, write bool) (snapshot.View, error) {
+// ViewSubtree is a view of a directory of a tree alone.
+func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir string, write bool) (snapshot.View, error) {
 	prefix, err := filepath.Rel(tree, dir)
 	if err != nil || prefix == "." {
 		return v, err
 	}
-	n, ok := b.(snapshot.Narrower)
+	n, ok := b.(snapshot.SubtreeViewer)
 	if !ok {
 		return v, &errs.Error{Op: "narrowing", Path: tree, Kind: errs.ErrNotSupported, Err: errors.New("its backend shows it only whole")}
 	}
-	return n.Narrow(ctx, v, prefix, write)
+	return n.ViewSubtree(ctx, v, prefix, write)
 }
 
 // OpenDir opens a directory of a tree in each of views. Where the tree cannot be
@@ -188,7 +188,7 @@ func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir
 func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at string, write bool, views []snapshot.View) ([]*os.File, error) {
 	mounts := make([]isolate.Mount, len(views))
 	for i, v := range views {
-		part, err := Narrow(ctx, b, v, tree, at, write)
+		part, err := ViewSubtree(ctx, b, v, tree, at, write)
 		if err != nil {
 			return nil, err
 		}

@@ -17,16 +17,16 @@ const (
 	heavyBytes = snapshot.Bytes(256 << 20)
 )
 
-// Weigh tells what is about to be copied, where backends copy, and refuses what there is
+// Estimate tells what is about to be copied, where backends copy, and refuses what there is
 // plainly no room for: ErrNoSpace. Each tree is copied twice, as base and as fork.
-func (hf *Host) Weigh(ctx context.Context, choices []Choice) error {
+func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 	taken := map[string]snapshot.Bytes{}
 	for _, c := range choices {
-		b, ok := c.Backend.(snapshot.Weigher)
+		b, ok := c.Backend.(snapshot.Estimator)
 		if !ok {
 			continue
 		}
-		w, err := b.Weigh(ctx, snapshot.Tree{Path: c.Tree})
+		w, err := b.Estimate(ctx, snapshot.Tree{Path: c.Tree})
 		if errors.Is(err, errs.ErrInterrupted) {
 			return err
 		}

@@ -95,7 +95,7 @@ func asReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot
 		}
 		return nil, "", MountedSince("mounting", rec.Workspace, list)
 	}
-	if v, err = Narrow(ctx, b, v, t.Path, dir, true); err != nil {
+	if v, err = ViewSubtree(ctx, b, v, t.Path, dir, true); err != nil {
 		return nil, "", err
 	}
 	return []isolate.Mount{MountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as it really is, and is read-only", nil
@@ -183,7 +183,7 @@ func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error
 		if err != nil {
 			return "", err
 		}
-		if s, ok := b.(snapshot.Scratcher); ok {
+		if s, ok := b.(snapshot.TmpProvider); ok {
 			return s.Scratch(ctx, t.Fork)
 		}
 	}

@@ -55,14 +55,14 @@ func (m *merger) readUnknown() error {
 	if len(m.in.Unknown) == 0 {
 		return nil
 	}
-	touches := func(yield func(snapshot.Touch, error) bool) {
+	touches := func(yield func(snapshot.Candidate, error) bool) {
 		for path := range m.in.Unknown {
-			if !yield(snapshot.Touch{Path: path}, nil) {
+			if !yield(snapshot.Candidate{Path: path}, nil) {
 				return
 			}
 		}
 	}
-	changes, err := diff.At(m.ctx, m.in.MineTree, m.in.RealTree, iter.Seq2[snapshot.Touch, error](touches), diff.Options{OverlayViews: true})
+	changes, err := diff.At(m.ctx, m.in.MineTree, m.in.RealTree, iter.Seq2[snapshot.Candidate, error](touches), diff.Options{OverlayViews: true})
 	if err != nil {
 		return fail(".", err)
 	}

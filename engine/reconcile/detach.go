@@ -107,7 +107,7 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 		if err != nil {
 			return err
 		}
-		r, ok := b.(snapshot.Raiser)
+		r, ok := b.(snapshot.Detacher)
 		if !ok {
 			continue
 		}
@@ -135,11 +135,11 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 }
 
 // detachIn brings up what is listed of a tree.
-func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Raiser, list []snapshot.Borrowed) error {
+func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Detacher, list []snapshot.Borrowed) error {
 	if err := fault.Point(ctx, "bring up what was renamed"); err != nil {
 		return &errs.Error{Op: "carrying from", Path: t.Path, Kind: errs.KindOf(err), Err: err}
 	}
-	err := r.Raise(ctx, t.Fork, list, func(do func(root int) error) error {
+	err := r.Detach(ctx, t.Fork, list, func(do func(root int) error) error {
 		f, err := rc.OpenFork(ctx, t, t.Path)
 		if err != nil {
 			return err
@@ -147,8 +147,8 @@ func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.B
 		defer f.Close()
 		return do(int(f.Dir.Fd()))
 	})
-	if s, ok := b.(snapshot.Settler); ok && err == nil {
-		err = s.Settle(ctx, t.Fork)
+	if s, ok := b.(snapshot.Syncer); ok && err == nil {
+		err = s.Sync(ctx, t.Fork)
 	}
 	return err
 }

@@ -245,7 +245,7 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) e
 			return err
 		}
 	}
-	return fork.Settle(ctx)
+	return fork.Sync(ctx)
 }
 
 // leave brings a conflict into the sandbox.
@@ -271,13 +271,13 @@ func asMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) 
 		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
 		return promote.Replay(ctx, fork, promote.Source{Tree: m.Part.New}, []diff.Change{change})
 	}
-	touch := func(path string) snapshot.Touch { return snapshot.Touch{Path: path, Tree: true} }
+	touch := func(path string) snapshot.Candidate { return snapshot.Candidate{Path: path, Tree: true} }
 	return takeFrom(ctx, fork, m.Part.New, m.Part.Opt.Skip, each(c.Paths(), touch))
 }
 
 // takeFrom makes places of a tree what they are in another. Where that has not the
 // directory that one lies in, what lies beside it in the tree stays.
-func takeFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Touch) error {
+func takeFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
 	changes, err := diff.At(ctx, tree, source, compare.Sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
 		return err
@@ -405,7 +405,7 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 		return nil, nil, err
 	}
 	p := compare.Pair{Tree: t, Left: t.Base, Right: next}
-	touches, walk, err := compare.Touched(ctx, b, p)
+	touches, walk, err := compare.ListChanges(ctx, b, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -473,14 +473,14 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 func (f *forkTree) Close() { f.Dir.Close() }
 
 // Settle closes the fork, and makes what was written there reachable again.
-func (f *forkTree) Settle(ctx context.Context) error {
+func (f *forkTree) Sync(ctx context.Context) error {
 	f.Close()
 	b, err := f.e.host.BackendOf(ctx, f.tree)
 	if err != nil {
 		return err
 	}
-	if s, ok := b.(snapshot.Settler); ok {
-		return s.Settle(ctx, f.tree.Fork)
+	if s, ok := b.(snapshot.Syncer); ok {
+		return s.Sync(ctx, f.tree.Fork)
 	}
 	return nil
 }

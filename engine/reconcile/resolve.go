@@ -114,7 +114,7 @@ func (w *resolving) on(ctx context.Context, part *compare.Part, do func(fork *fo
 	if err := do(fork); err != nil {
 		return err
 	}
-	return fork.Settle(ctx)
+	return fork.Sync(ctx)
 }
 
 // put makes a text what a file holds.
@@ -157,13 +157,13 @@ func (w *resolving) put(ctx context.Context, c *refreshConflict, part *compare.P
 // theirs makes the places of a conflict what they are in the base, which is what
 // the real tree was.
 func (w *resolving) theirs(ctx context.Context, c *refreshConflict, part *compare.Part) error {
-	var touches []snapshot.Touch
+	var touches []snapshot.Candidate
 	for _, abs := range c.places() {
 		rel, err := filepath.Rel(part.Root, abs)
 		if err != nil || !filepath.IsLocal(rel) {
 			continue
 		}
-		touches = append(touches, snapshot.Touch{Path: rel, Tree: !c.Alone})
+		touches = append(touches, snapshot.Candidate{Path: rel, Tree: !c.Alone})
 	}
 	return w.on(ctx, part, func(fork *forkTree) error {
 		return takeFrom(ctx, fork.Dir, part.Old, part.Opt.Skip, touches)

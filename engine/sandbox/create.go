@@ -75,7 +75,7 @@ func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Reco
 func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs.Request, rec *catalog.Record) error {
 	choices, err := sb.host.Choose(ctx, env, req)
 	if err == nil {
-		err = sb.host.Weigh(ctx, choices)
+		err = sb.host.Estimate(ctx, choices)
 	}
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (sb *Store) growAll(ctx context.Context, rec *catalog.Record, choices []hos
 func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 	at := map[string]int{}
 	for i, c := range choices {
-		if t, ok := c.Backend.(snapshot.Together); ok && len(choices) > 1 {
+		if t, ok := c.Backend.(snapshot.AtomicCloner); ok && len(choices) > 1 {
 			instant, err := t.Instant(snapshot.Tree{Path: c.Tree})
 			if g, known := at[instant]; known {
 				groups[g] = append(groups[g], i)
@@ -218,11 +218,11 @@ func (sb *Store) growTogether(ctx context.Context, rec *catalog.Record, choices 
 		t := &rec.Trees[i]
 		trees = append(trees, snapshot.Cloning{Tree: snapshot.Tree{Path: t.Path}, ID: t.Base, Fork: t.Fork})
 	}
-	b, ok := choices[group[0]].Backend.(snapshot.Together)
+	b, ok := choices[group[0]].Backend.(snapshot.AtomicCloner)
 	var bases []snapshot.Snapshot
 	err := errs.ErrNotSupported
 	if ok && len(group) > 1 {
-		if bases, err = b.CloneTogether(ctx, trees); errors.Is(err, errs.ErrNotSupported) {
+		if bases, err = b.CloneAtomically(ctx, trees); errors.Is(err, errs.ErrNotSupported) {
 			sb.notice("not of one instant: " + paths(trees) + ": " + err.Error())
 		}
 	}

@@ -92,10 +92,10 @@ const tendEvery = 10 * time.Second
 // StartMaintenance has the backends of a sandbox look after themselves while its box lives, where
 // they need to. The answer ends it.
 func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
-	var tenders []snapshot.Tender
+	var tenders []snapshot.Maintainer
 	for _, t := range rec.Trees {
 		if b, err := sb.host.BackendOf(context.Background(), t); err == nil {
-			if tender, ok := b.(snapshot.Tender); ok {
+			if tender, ok := b.(snapshot.Maintainer); ok {
 				tenders = append(tenders, tender)
 			}
 		}
@@ -115,7 +115,7 @@ func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 			case <-every.C:
 			}
 			for _, t := range tenders {
-				if err := t.Tend(ctx); err != nil && ctx.Err() == nil {
+				if err := t.Maintain(ctx); err != nil && ctx.Err() == nil {
 					sb.notice("what " + rec.Name + " may add is as it was: " + err.Error())
 					return
 				}

@@ -21,8 +21,8 @@ func (sb *Store) SettleTrees(ctx context.Context, rec *catalog.Record) error {
 		if err != nil {
 			return err
 		}
-		if s, ok := b.(snapshot.Settler); ok {
-			if err := s.Settle(ctx, t.Fork); err != nil {
+		if s, ok := b.(snapshot.Syncer); ok {
+			if err := s.Sync(ctx, t.Fork); err != nil {
 				return err
 			}
 		}
@@ -217,7 +217,7 @@ func (sb *Store) clean(ctx context.Context, gone []catalog.Discarded) error {
 			if err != nil {
 				continue // its place is gone
 			}
-			if p, ok := b.(snapshot.Pender); !ok || p.Pending() {
+			if s, ok := b.(snapshot.Sweeper); ok && s.Pending() {
 				return sb.SweepLater(ctx)
 			}
 		}

@@ -36,9 +36,13 @@ type Gauge interface {
 	Gauge(ctx context.Context, fork ForkID) (DiskLimit, error)
 }
 
-// A Limiter can hold a fork to a [DiskLimit], whatever runs in it, as root or not. Every Limiter is
-// a [LimitProber] too.
+// A Limiter can hold a fork to a [DiskLimit], whatever runs in it, as root or not.
 type Limiter interface {
+	// CanLimit returns nil if LimitFork, called by this process now, can hold any fork of
+	// this backend to l. Only whether Bytes and Inodes are zero matters, not their values; the zero
+	// DiskLimit is always possible. It changes nothing. Cost: some system calls. Errors:
+	// errs.ErrNotSupported, whose text names the missing condition and whose Hints are the remedy.
+	CanLimit(ctx context.Context, l DiskLimit) error
 	// LimitFork replaces the limit of the fork by l; the zero DiskLimit removes every limit.
 	//
 	// The limit holds for each write that begins after LimitFork has returned, in a live fork too,
@@ -53,16 +57,6 @@ type Limiter interface {
 	//
 	// Atomic and repeatable; after an error the old limit holds. Cost: under a millisecond, and some
 	// microseconds for each subvolume nested in the fork, or for each file written in the fork on
-	// backends that label files. Errors: errs.ErrNotFound, errs.ErrCorrupt, those of [LimitProber], errs.ErrDenied.
+	// backends that label files. Errors: errs.ErrNotFound, errs.ErrCorrupt, those of CanLimit, errs.ErrDenied.
 	LimitFork(ctx context.Context, fork ForkID, l DiskLimit) error
-}
-
-// A LimitProber reports beforehand whether its forks can be limited, so that a backend can be
-// chosen by it.
-type LimitProber interface {
-	// CanLimit returns nil if [Limiter.LimitFork], called by this process now, can hold any fork of
-	// this backend to l. Only whether Bytes and Inodes are zero matters, not their values; the zero
-	// DiskLimit is always possible. It changes nothing. Cost: some system calls. Errors:
-	// errs.ErrNotSupported, whose text names the missing condition and whose Hints are the remedy.
-	CanLimit(ctx context.Context, l DiskLimit) error
 }

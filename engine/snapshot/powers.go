@@ -19,16 +19,16 @@ type Cloner interface {
 	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
 }
 
-// A Together clones several trees atomically, as they are at one instant: of two consecutive writes
-// to the trees, no set of bases has the second without the first. (ZFS takes the snapshots of one
+// An AtomicCloner clones several trees as they are at one instant: of two consecutive writes to the
+// trees, no set of bases has the second without the first. (ZFS takes the snapshots of one
 // pool in one transaction.)
-type Together interface {
+type AtomicCloner interface {
 	// Instant returns a key. Trees with equal keys can be cloned at one instant.
 	Instant(tree Tree) (string, error)
-	// CloneTogether does Clone of [Cloner] for each tree; bases are in the order of trees. After an
+	// CloneAtomically does Clone of [Cloner] for each tree; bases are in the order of trees. After an
 	// error no base and no fork exists. Errors: those of Clone, and errs.ErrNotSupported (these trees
 	// cannot be cloned at one instant).
-	CloneTogether(ctx context.Context, trees []Cloning) (bases []Snapshot, err error)
+	CloneAtomically(ctx context.Context, trees []Cloning) (bases []Snapshot, err error)
 }
 
 // A Cloning names the snapshot and the fork to make of a tree.
@@ -38,37 +38,34 @@ type Cloning struct {
 	Fork ForkID
 }
 
-// A Toucher lists the paths at which a fork may differ from a snapshot, in time proportional to the
-// changes.
-type Toucher interface {
-	// Touched compares the snapshot base with the fork. It yields a superset of the differences, in
+// A ChangeLister lists the paths at which two states of a tree may differ, in time proportional to
+// the changes.
+type ChangeLister interface {
+	// ListChanges compares the snapshot base with the fork. It yields a superset of the differences, in
 	// no order, and misses none; the caller compares each path.
 	//
 	// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this process or kernel
 	// cannot list changes; the caller then walks both trees), errs.ErrCorrupt.
-	Touched(ctx context.Context, base ID, fork ForkID) iter.Seq2[Touch, error]
+	ListChanges(ctx context.Context, base ID, fork ForkID) iter.Seq2[Candidate, error]
+	// ListChangesBetween is ListChanges for two snapshots. Errors are the same; errs.ErrNotSupported
+	// also if the two snapshots have no common origin.
+	ListChangesBetween(ctx context.Context, a, b ID) iter.Seq2[Candidate, error]
 }
 
-// A PairToucher does for two snapshots what a [Toucher] does for a snapshot and a fork. Errors are
-// the same; errs.ErrNotSupported also if the two snapshots have no common origin.
-type PairToucher interface {
-	TouchedBetween(ctx context.Context, a, b ID) iter.Seq2[Touch, error]
-}
-
-// A Drifter lists the paths at which the real tree may have changed since a snapshot of it, in time
-// proportional to the changes.
-type Drifter interface {
-	// Drifted compares the snapshot id with the present state of its tree. Like Touched of
-	// [Toucher], it yields a superset, and misses no change made before the call.
+// A DriftDetector lists the paths at which the real tree may have changed since a snapshot of it,
+// in time proportional to the changes.
+type DriftDetector interface {
+	// DetectDrift compares the snapshot id with the present state of its tree. Like ListChanges of
+	// [ChangeLister], it yields a superset, and misses no change made before the call.
 	//
 	// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this process cannot list
 	// changes, or another tree is at the path of the captured one; the caller then walks both),
 	// errs.ErrCorrupt.
-	Drifted(ctx context.Context, id ID) iter.Seq2[Touch, error]
+	DetectDrift(ctx context.Context, id ID) iter.Seq2[Candidate, error]
 }
 
-// A Touch is a path at which two trees may differ.
-type Touch struct {
+// A Candidate is a path at which two trees may differ.
+type Candidate struct {
 	// Path is relative to the root of the tree, with slashes; the root itself is ".". Any byte but
 	// NUL may occur.
 	Path string
@@ -80,9 +77,9 @@ type Touch struct {
 	Named bool
 }
 
-// A Keeper preserves the original content of each file of a live base that a fork changes, so that
-// the original is known even after the real file has changed too.
-type Keeper interface {
+// An OriginalStore preserves the original content of each file of a live base that a fork changes,
+// so that the original is known even after the real file has changed too.
+type OriginalStore interface {
 	// Originals yields the files of the real tree whose content the fork has changed since base,
 	// each as it was just before that change, in no order. A file that is missing was not changed,
 	// or its original is unknown. Cost: in proportion to the changes in the fork.
@@ -92,27 +89,27 @@ type Keeper interface {
 	Originals(ctx context.Context, base ID, fork ForkID) iter.Seq2[Original, error]
 }
 
-// A Raiser has forks on a live base whose renamed entries still read the real tree under the old
-// name: overlayfs redirects, and renames without a copy up. Raise copies such entries up, so that
+// A Detacher has forks on a live base whose renamed entries still read the real tree under the old
+// name: overlayfs redirects, and renames without a copy up. Detach copies such entries up, so that
 // the old name may change.
-type Raiser interface {
+type Detacher interface {
 	// Borrowed lists the entries that a fork shows from another path of the real tree. An entry
 	// inside a listed directory is listed only if the directory does not account for it. Cost: in
 	// proportion to the changes in the fork since its base. Errors: errs.ErrNotFound, errs.ErrCorrupt.
 	Borrowed(ctx context.Context, fork ForkID) ([]Borrowed, error)
-	// Raise copies these entries up into the fork, which is idle, so that they no longer depend on
+	// Detach copies these entries up into the fork, which is idle, so that they no longer depend on
 	// the real tree. The fork shows the same content before and after, and also after an error or a
 	// kill; a repeated call completes the work.
 	//
-	// Raise may call mounted, which mounts the fork and calls do with a descriptor of its root; the
+	// Detach may call mounted, which mounts the fork and calls do with a descriptor of its root; the
 	// fork may be written to until do returns. Cost: a copy of each file, unless the filesystem can
 	// share blocks. Errors: errs.ErrNotFound, errs.ErrNoSpace, errs.ErrBusy, errs.ErrDrifted (the real tree no longer
 	// has the entry), errs.ErrInterrupted.
-	Raise(ctx context.Context, fork ForkID, what []Borrowed, mounted func(do func(root int) error) error) error
+	Detach(ctx context.Context, fork ForkID, what []Borrowed, mounted func(do func(root int) error) error) error
 }
 
 // A Borrowed is an entry that a fork shows from another path of the real tree. Paths have the form
-// of [Touch.Path].
+// of [Candidate.Path].
 type Borrowed struct {
 	// Path is the path in the fork, From the path in the real tree.
 	Path, From string
@@ -122,7 +119,7 @@ type Borrowed struct {
 
 // An Original is a regular file as it was when a fork first changed its content.
 type Original struct {
-	Path     string // in the form of [Touch.Path]
+	Path     string // in the form of [Candidate.Path]
 	Mode     fs.FileMode
 	UID, GID uint32
 	Size     int64
@@ -143,16 +140,16 @@ type Meter interface {
 	Usage(ctx context.Context, fork ForkID) (Bytes, error)
 }
 
-// A Weigher copies a whole tree for each capture, and again for each fork. It estimates the size of
-// a copy beforehand.
-type Weigher interface {
-	// Weigh counts the files and bytes of one copy of a tree. Cost: one lstat for each file. Errors:
+// An Estimator copies a whole tree for each capture, and again for each fork. It estimates the size
+// of a copy beforehand.
+type Estimator interface {
+	// Estimate counts the files and bytes of one copy of a tree. Cost: one lstat for each file. Errors:
 	// errs.ErrNotFound, errs.ErrInterrupted.
-	Weigh(ctx context.Context, tree Tree) (Weight, error)
+	Estimate(ctx context.Context, tree Tree) (CopySize, error)
 }
 
-// A Weight is the size of one copy of a tree.
-type Weight struct {
+// A CopySize is the size of one copy of a tree.
+type CopySize struct {
 	// Files is the number of names, directories included.
 	Files int
 	// Bytes is the disk space of the copy.
@@ -169,38 +166,35 @@ type Sweeper interface {
 	// errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might name data to delete cannot be
 	// read).
 	Sweep(ctx context.Context) error
-}
-
-// A Pender reports whether a sweep has work. The engine always sweeps a backend that is no Pender.
-type Pender interface {
-	// Pending reports whether a sweep would free space now. Cost: listing one directory.
+	// Pending reports whether a sweep might free space now; false is certain. Cost: at most listing
+	// one directory.
 	Pending() bool
 }
 
-// A Stocker makes forks of a snapshot in advance, so that a later Fork or Clone of an unchanged
+// A Preforker makes forks of a snapshot in advance, so that a later Fork or Clone of an unchanged
 // tree is only a rename.
-type Stocker interface {
-	// Stock makes forks of from until n unused ones exist. They go with their snapshot. Two calls
+type Preforker interface {
+	// Prefork makes forks of from until n unused ones exist. They go with their snapshot. Two calls
 	// may run at once, and a call may be killed. Cost: that of each missing fork. Errors:
 	// errs.ErrNotFound, errs.ErrNoSpace, errs.ErrInterrupted; the forks made before an error stay.
-	Stock(ctx context.Context, from ID, n int) error
+	Prefork(ctx context.Context, from ID, n int) error
 }
 
-// A Settler has forks whose writes do not reach the disk while they run (overlayfs mounted
+// A Syncer has forks whose writes do not reach the disk while they run (overlayfs mounted
 // volatile), so that a fork must be synced after its last process has ended.
-type Settler interface {
-	// Settle writes the content of a fork to stable storage and makes the fork reachable again.
+type Syncer interface {
+	// Sync writes the content of a fork to stable storage and makes the fork reachable again.
 	// Repeatable. After a crash of the machine, an unsynced fork is reported as errs.ErrCorrupt. Cost:
 	// writing all unsaved data of the filesystem. Errors: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrNoSpace; the
 	// fork is then unchanged.
-	Settle(ctx context.Context, fork ForkID) error
+	Sync(ctx context.Context, fork ForkID) error
 }
 
-// A Narrower shows a single directory of a tree. The kernel refuses an ordinary user an overlay of
-// a directory in which a filesystem was mounted later, but not overlays of its other
+// A SubtreeViewer shows a single directory of a tree. The kernel refuses an ordinary user an overlay
+// of a directory in which a filesystem was mounted later, but not overlays of its other
 // subdirectories.
-type Narrower interface {
-	// Narrow returns a view of dir, a clean path inside the tree's root, from a view of this
+type SubtreeViewer interface {
+	// ViewSubtree returns a view of dir, a clean path inside the tree's root, from a view of this
 	// backend.
 	//
 	// With write, a change in the returned view is a change in the fork: the fork's upper gets the
@@ -208,7 +202,7 @@ type Narrower interface {
 	// Without write, the returned view is read-only, and nothing is created. Repeatable; after an
 	// error v is as it was. Cost: some look-ups for each layer. Errors: errs.ErrNotFound (no such
 	// directory), errs.ErrNotSupported.
-	Narrow(ctx context.Context, v View, dir string, write bool) (View, error)
+	ViewSubtree(ctx context.Context, v View, dir string, write bool) (View, error)
 }
 
 // A Returner rolls a fork back to a snapshot, even while it is mounted. The fork keeps its id, its
@@ -237,8 +231,8 @@ type Hider interface {
 	Hidden() []string
 }
 
-// A Scratcher has storage that is no part of a tree, but counts for a fork's limit.
-type Scratcher interface {
+// A TmpProvider has storage that is no part of a tree, but counts for a fork's limit.
+type TmpProvider interface {
 	// Scratch returns a directory, which is at first empty and writable by all users, like /tmp. The
 	// fork shares it with all forks whose ids are equal up to the first hyphen. Its content counts
 	// for the limit of the fork. The next sweep after the removal of the last of these forks deletes
@@ -246,17 +240,14 @@ type Scratcher interface {
 	Scratch(ctx context.Context, fork ForkID) (string, error)
 }
 
-// A Loser has forks that depend on a server process, which may die.
-type Loser interface {
-	// Lost waits until the server process of a fork has ended, and reports whether it was killed.
-	// All mounts of the fork then answer ENOTCONN for good, and a new mount shows all synced data.
-	// Lost returns false if the server ended because the last mount had gone, or if ctx ended first.
-	// For a mounted fork without a server it returns true at once. Cost: some system calls.
-	Lost(ctx context.Context, fork ForkID) bool
-}
-
-// A Noticer serves forks of a live base, and notices reads of files that changed after the base.
-type Noticer interface {
+// A ServerMonitor has forks that depend on a server process. The process may die, and it notices
+// reads of files of a live base that changed after the base.
+type ServerMonitor interface {
+	// WaitExit waits until the server process of a fork has ended, and reports whether it was
+	// killed. All mounts of the fork then answer ENOTCONN for good, and a new mount shows all synced data.
+	// WaitExit returns false if the server ended because the last mount had gone, or if ctx ended
+	// first. For a mounted fork without a server it returns true at once. Cost: some system calls.
+	WaitExit(ctx context.Context, fork ForkID) bool
 	// Noticed lists files of the live tree, by relative path, whose content somebody read through
 	// the fork when their ctime was not before the fork's base: for these files the fork does not
 	// show its base.
@@ -267,10 +258,10 @@ type Noticer interface {
 	Noticed(ctx context.Context, fork ForkID) ([]string, error)
 }
 
-// A Tender needs regular maintenance while processes run in one of its forks.
-type Tender interface {
-	// Tend is called about every ten seconds, and costs some system calls.
-	Tend(ctx context.Context) error
+// A Maintainer needs regular maintenance while processes run in one of its forks.
+type Maintainer interface {
+	// Maintain is called about every ten seconds, and costs some system calls.
+	Maintain(ctx context.Context) error
 }
 
 // A Checker verifies its stored data of a fork, and can repair it.

@@ -147,7 +147,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Held, comman
 		return nil, errors.Join(sv.abandon(ctx, h, err), conn.Close())
 	}
 	if errors.Is(err, errLeft) || errors.Is(err, errs.ErrInterrupted) && !errors.Is(err, ErrSilent) { // its box is closed by now
-		err = errors.Join(left, sv.Settle(ctx, h))
+		err = errors.Join(left, sv.Sync(ctx, h))
 	}
 	return nil, errors.Join(err, conn.Close())
 }

@@ -63,7 +63,7 @@ func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Held) (t repl
 		return t, snapshot.Idle, func() {}, nil
 	}
 	if conn == nil || t.Gone || errors.Is(err, errLeft) {
-		return t, snapshot.Idle, func() {}, sv.Settle(ctx, h)
+		return t, snapshot.Idle, func() {}, sv.Sync(ctx, h)
 	}
 	if err == nil {
 		err = t.refusal()

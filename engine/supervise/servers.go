@@ -17,7 +17,7 @@ type serverMonitor struct {
 }
 
 type forkOf struct {
-	l  snapshot.Loser
+	l  snapshot.ServerMonitor
 	id snapshot.ForkID
 }
 
@@ -26,8 +26,8 @@ func (sv *Manager) serverMonitorOf(rec *catalog.Record) *serverMonitor {
 	l := &serverMonitor{Note: rec.Name + ": the process that showed its files was killed: what ran in it has been ended, and what it had synced is there"}
 	for _, t := range rec.Trees {
 		if b, err := sv.host.BackendOf(context.Background(), t); err == nil {
-			if loser, ok := b.(snapshot.Loser); ok {
-				l.forks = append(l.forks, forkOf{loser, t.Fork})
+			if monitor, ok := b.(snapshot.ServerMonitor); ok {
+				l.forks = append(l.forks, forkOf{monitor, t.Fork})
 			}
 		}
 	}
@@ -40,7 +40,7 @@ func (l *serverMonitor) watch(lost func()) (stop func()) {
 	var runs sync.WaitGroup
 	for _, f := range l.forks {
 		runs.Go(func() {
-			if f.l.Lost(ctx, f.id) {
+			if f.l.WaitExit(ctx, f.id) {
 				lost()
 			}
 		})
@@ -48,13 +48,13 @@ func (l *serverMonitor) watch(lost func()) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// Lost reports whether that has happened, when a command has just ended. Cost: that of
-// [snapshot.Loser], where the trees have one.
-func (l *serverMonitor) Lost() bool {
+// Killed reports whether a server was killed, when a command has just ended. Cost: that of
+// [snapshot.ServerMonitor], where the trees have one.
+func (l *serverMonitor) Killed() bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, f := range l.forks {
-		if f.l.Lost(now, f.id) {
+		if f.l.WaitExit(now, f.id) {
 			return true
 		}
 	}

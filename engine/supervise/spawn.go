@@ -41,7 +41,7 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Held, place *
 	if len(sv.keeper) == 0 {
 		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
 	}
-	if err := sv.Settle(ctx, h); err != nil { // after one that was killed
+	if err := sv.Sync(ctx, h); err != nil { // after one that was killed
 		return err
 	}
 	if !place.Held() {
@@ -212,7 +212,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	}
 	err = errors.Join(err, h.Close(ctx))
 	held.Hit = cmp.Or(h.Hit, held.Hit) // settle saves it
-	if err := errors.Join(err, sv.Settle(ctx, held)); err != nil {
+	if err := errors.Join(err, sv.Sync(ctx, held)); err != nil {
 		return true, err
 	}
 	if sandbox.Over(held.Record, catalog.Now()) {
@@ -249,7 +249,7 @@ func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.Hit) {
 }
 
 // Settle makes a sandbox whose processes have ended reachable again.
-func (sv *Manager) Settle(ctx context.Context, h *catalog.Held) error {
+func (sv *Manager) Sync(ctx context.Context, h *catalog.Held) error {
 	if err := sv.sandboxes.SettleTrees(ctx, h.Record); err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Held, op string) e
 	if err := sv.EndIdleSupervisor(ctx, h, op); err != nil {
 		return err
 	}
-	return sv.Settle(ctx, h)
+	return sv.Sync(ctx, h)
 }
 
 // EndIdleSupervisor is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.

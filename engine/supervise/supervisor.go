@@ -432,7 +432,7 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
 	if hit != nil {
 		h.struck(*hit)
 	}
-	if h.Losable.Lost() {
+	if h.Losable.Killed() {
 		_ = h.Box.Close(context.Background()) // as who watches does
 		send(guest, reply{Note: h.Losable.Note})
 	}

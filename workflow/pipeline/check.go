@@ -113,7 +113,7 @@ func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile
 			return err
 		}
 		err = promote.Replay(ctx, fork.Dir, part.Source(), part.Changes)
-		if err := errors.Join(err, fork.Settle(ctx)); err != nil {
+		if err := errors.Join(err, fork.Sync(ctx)); err != nil {
 			return err
 		}
 	}

@@ -185,7 +185,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	}
 	unknown = append(unknown, made...)
 	slices.Sort(unknown)
-	return unknown, fork.Settle(ctx)
+	return unknown, fork.Sync(ctx)
 }
 
 // onBase adds the state to the sandbox that has its base.

@@ -236,7 +236,7 @@ func (s *sending) whole(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	// Where the state shows less than it has, who looks for what was touched says so.
-	if _, _, err := compare.Touched(ctx, s.b, compare.Pair{Tree: s.tree, Left: base[workIn(s.rec)], Right: s.id}); err != nil {
+	if _, _, err := compare.ListChanges(ctx, s.b, compare.Pair{Tree: s.tree, Left: base[workIn(s.rec)], Right: s.id}); err != nil {
 		return err
 	}
 	dir, err := s.open(ctx)

@@ -21,13 +21,13 @@ var errEnough = errors.New("enough")
 // ListChanges yields the changes between two states of tree, given by the trees of their layers,
 // topmost first. If their lowest layers are the same, the states can differ only at entries of the
 // layers above those.
-func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Touch, error) bool) error {
+func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	from, to := x, y
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
 		from, to = from[:len(from)-1], to[:len(to)-1]
 	}
 	if len(from)+len(to) > 0 && how.rootCounts(tree) && !how.sameRoot(topmost(x, tree), topmost(y, tree)) &&
-		!yield(snapshot.Touch{Path: ".", Named: true}, nil) {
+		!yield(snapshot.Candidate{Path: ".", Named: true}, nil) {
 		return nil
 	}
 	err := how.changesIn(from, x, tree, yield)
@@ -49,7 +49,7 @@ func topmost(trees []string, tree string) string {
 }
 
 // changesIn yields the entries of some layers of a chain above a tree.
-func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Touch, error) bool) error {
+func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	t := toucher{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
 	for _, layer := range some {
@@ -98,7 +98,7 @@ func (m Mode) xattrs(dir string) (map[string]string, error) {
 
 type toucher struct {
 	Mode
-	yield func(snapshot.Touch, error) bool
+	yield func(snapshot.Candidate, error) bool
 	// checkLayers is the last directory that was yielded with Tree set. Entries inside it are covered;
 	// they are only searched for redirects.
 	whole     string
@@ -114,7 +114,7 @@ func (t *toucher) emit(name string, tree bool) error {
 	if t.whole != "" && strings.HasPrefix(name, t.whole+"/") {
 		return nil
 	}
-	if !t.yield(snapshot.Touch{Path: name, Tree: tree, Named: !tree}, nil) {
+	if !t.yield(snapshot.Candidate{Path: name, Tree: tree, Named: !tree}, nil) {
 		return errEnough
 	}
 	return nil

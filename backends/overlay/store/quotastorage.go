@@ -17,7 +17,7 @@ type QuotaStorage interface {
 	Make(path string) error
 	// Destroy deletes such a directory with its content, and reports whether name was one.
 	Destroy(dir int, name string) (bool, error)
-	// CanLimit and Limit are [snapshot.LimitProber] and [snapshot.Limiter] for the directory of a
+	// CanLimit and Limit are [snapshot.Limiter] and [snapshot.Limiter] for the directory of a
 	// fork's upper layer.
 	CanLimit(l snapshot.DiskLimit) error
 	Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error

@@ -18,7 +18,7 @@ import (
 // follows:
 //
 //   - The directory exists and is of this boot: all writes are in the page cache or on the disk,
-//     and nothing is lost. Settle syncs the filesystem and removes the directory. Seal instead
+//     and nothing is lost. Sync syncs the filesystem and removes the directory. Seal instead
 //     notes it on the frozen layer, as "unsettled".
 //   - The directory is of an earlier boot: the machine may have crashed with unwritten pages. Every
 //     verb refuses such a layer, with an error that names its path.

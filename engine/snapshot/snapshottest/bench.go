@@ -89,8 +89,8 @@ func timed() []timing {
 		{name: "remove", before: fork, do: func(x *workbench, id string) {
 			x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))
 		}},
-		{name: "touched", offered: is[snapshot.Toucher], do: func(x *workbench, _ string) {
-			for _, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "base", "work") {
+		{name: "touched", offered: is[snapshot.ChangeLister], do: func(x *workbench, _ string) {
+			for _, err := range as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "base", "work") {
 				x.must(err)
 			}
 		}},

@@ -34,7 +34,7 @@ func drifts(x *workbench) {
 		y.drifted("s1", "since the first of two")
 		y.clean()
 	}
-	for _, err := range as[snapshot.Drifter](x.b).Drifted(x.Context(), "no") {
+	for _, err := range as[snapshot.DriftDetector](x.b).DetectDrift(x.Context(), "no") {
 		if err == nil {
 			x.Error("an unknown snapshot has drift")
 		} else if !errors.Is(err, errs.ErrNotSupported) {
@@ -47,7 +47,7 @@ func drifts(x *workbench) {
 func (x *workbench) drifted(id snapshot.ID, what string) {
 	x.Helper()
 	base, real := x.nodes(x.snap(id)), x.nodes(snapshot.View{Path: x.place.Tree.Path})
-	x.covered(base, real, as[snapshot.Drifter](x.b).Drifted(x.Context(), id), what)
+	x.covered(base, real, as[snapshot.DriftDetector](x.b).DetectDrift(x.Context(), id), what)
 }
 
 func driftsLittle(x *workbench) {
@@ -59,7 +59,7 @@ func driftsLittle(x *workbench) {
 	f := x.fork("s1", "f1")
 	x.in(f.View, func(dir string) { x.put(dir, "dir1/1", "the sandbox's own") })
 	n := 0
-	for t, err := range as[snapshot.Drifter](x.b).Drifted(x.Context(), "s1") {
+	for t, err := range as[snapshot.DriftDetector](x.b).DetectDrift(x.Context(), "s1") {
 		if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 			break
 		}

@@ -19,7 +19,7 @@ import (
 
 func limits() []promise {
 	return []promise{
-		{name: "a limit is enforced, or refused with a reason and a hint", test: limitsHonestly, offered: is[snapshot.LimitProber]},
+		{name: "a limit is enforced, or refused with a reason and a hint", test: limitsHonestly, offered: is[snapshot.Limiter]},
 		{name: "a fork's writes end at its limit, whatever is written", test: writesEnd, offered: limitsBytes, storage: true},
 		{name: "space deleted in a full fork can be written again", test: deletingMakesRoom, offered: limitsBytes, storage: true},
 		{name: "a limit is increased, lowered and removed on a live fork", test: limitsLive, offered: limitsBytes, storage: true},
@@ -43,7 +43,7 @@ func limitsInodes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLim
 func sharesLimits(b snapshot.Backend) bool { return limitsBytes(b) && is[snapshot.Sharer](b) }
 
 func canLimit(b snapshot.Backend, l snapshot.DiskLimit) bool {
-	p, ok := b.(snapshot.LimitProber)
+	p, ok := b.(snapshot.Limiter)
 	return ok && p.CanLimit(context.Background(), l) == nil
 }
 
@@ -57,7 +57,7 @@ func limitsHonestly(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
 	x.fork("s1", "f1")
-	p, lim := as[snapshot.LimitProber](x.b), as[snapshot.Limiter](x.b)
+	p, lim := as[snapshot.Limiter](x.b), as[snapshot.Limiter](x.b)
 	none := snapshot.DiskLimit{}
 	for _, l := range []snapshot.DiskLimit{none, {Bytes: 4 << 20}, {Inodes: 1000}, {Bytes: 4 << 20, Inodes: 1000}} {
 		said, did := p.CanLimit(x.Context(), l), lim.LimitFork(x.Context(), "f1", l)

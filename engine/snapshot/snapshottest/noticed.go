@@ -25,7 +25,7 @@ func noticesReads(x *workbench) {
 	v := x.fork("s1", "f1").View
 	noticed := func(when string, want ...string) {
 		x.Helper()
-		got, err := as[snapshot.Noticer](x.b).Noticed(x.Context(), "f1")
+		got, err := as[snapshot.ServerMonitor](x.b).Noticed(x.Context(), "f1")
 		x.must(err)
 		if !slices.Equal(got, want) {
 			x.Errorf("%s: reported are %q, want %q", when, got, want)
@@ -58,7 +58,7 @@ func noticesReads(x *workbench) {
 		noticed("changed and read", "changed", "new")
 	}
 	x.must(root.Close())
-	if _, err := as[snapshot.Noticer](x.b).Noticed(x.Context(), "no"); !errors.Is(err, errs.ErrNotFound) {
+	if _, err := as[snapshot.ServerMonitor](x.b).Noticed(x.Context(), "no"); !errors.Is(err, errs.ErrNotFound) {
 		x.Errorf("an unknown fork: %v", err)
 	}
 	x.clean()

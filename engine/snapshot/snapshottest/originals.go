@@ -38,7 +38,7 @@ func originalsStay(x *workbench) {
 	x.reopen()
 	want := map[string]string{"written": "base written", "cut": "base cut", "dir/replaced": "base dir/replaced"}
 	got := map[string]string{}
-	for o, err := range as[snapshot.Keeper](x.b).Originals(x.Context(), "s1", "f1") {
+	for o, err := range as[snapshot.OriginalStore](x.b).Originals(x.Context(), "s1", "f1") {
 		x.must(err)
 		text, err := os.ReadFile(o.Content)
 		x.must(err)
@@ -50,7 +50,7 @@ func originalsStay(x *workbench) {
 	if !maps.Equal(got, want) {
 		x.Errorf("the originals are %q, want %q", got, want)
 	}
-	for _, err := range as[snapshot.Keeper](x.b).Originals(x.Context(), "s1", "no") {
+	for _, err := range as[snapshot.OriginalStore](x.b).Originals(x.Context(), "s1", "no") {
 		x.fails(err, errs.ErrNotFound, "listing the originals of an unknown fork")
 	}
 	x.clean()

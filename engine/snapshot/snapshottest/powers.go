@@ -18,21 +18,21 @@ import (
 
 func powers() []promise {
 	return []promise{
-		{name: "the changes of a fork are listed completely", test: touches, offered: is[snapshot.Toucher]},
-		{name: "the changes between two snapshots are listed completely", test: touchesBetween, offered: is[snapshot.PairToucher]},
-		{name: "an unchanged fork lists almost no changes", test: touchesLittle, offered: is[snapshot.Toucher]},
-		{name: "the drift of the real tree is listed completely", test: drifts, offered: is[snapshot.Drifter]},
-		{name: "an unchanged real tree lists almost no drift", test: driftsLittle, offered: is[snapshot.Drifter]},
-		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.Keeper], storage: true},
+		{name: "the changes of a fork are listed completely", test: touches, offered: is[snapshot.ChangeLister]},
+		{name: "the changes between two snapshots are listed completely", test: touchesBetween, offered: is[snapshot.ChangeLister]},
+		{name: "an unchanged fork lists almost no changes", test: touchesLittle, offered: is[snapshot.ChangeLister]},
+		{name: "the drift of the real tree is listed completely", test: drifts, offered: is[snapshot.DriftDetector]},
+		{name: "an unchanged real tree lists almost no drift", test: driftsLittle, offered: is[snapshot.DriftDetector]},
+		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.OriginalStore], storage: true},
 		{name: "a fork's usage counts only data that its base lacks", test: meters, offered: is[snapshot.Meter], storage: true},
 		{name: "a sweep frees the space of removed forks", storage: true, offered: is[snapshot.Sweeper], test: func(x *workbench) {
 			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
-		{name: "the death of a fork's server is reported, and synced data survives", test: reportsServerDeath, offered: is[snapshot.Loser], storage: true},
-		{name: "reads of files that changed since a live base are reported", test: noticesReads, offered: is[snapshot.Noticer]},
+		{name: "the death of a fork's server is reported, and synced data survives", test: reportsServerDeath, offered: is[snapshot.ServerMonitor], storage: true},
+		{name: "reads of files that changed since a live base are reported", test: noticesReads, offered: is[snapshot.ServerMonitor]},
 		{name: "damage is found, and repaired on request", test: checks, offered: is[snapshot.Checker]},
 		{name: "a fork in use is rolled back", test: returns, offered: is[snapshot.Returner]},
-		{name: "ready-made forks behave like others", test: stocks, offered: is[snapshot.Stocker]},
+		{name: "ready-made forks behave like others", test: stocks, offered: is[snapshot.Preforker]},
 		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
 		{name: "a sent snapshot is received equal, wherever the connection breaks", test: sends, offered: travels},
 	}
@@ -58,7 +58,7 @@ func (x *workbench) nodes(v snapshot.View) map[string]string {
 // covered checks that each difference of two trees is listed as a touch, as a reader of touches
 // sees it: the reader compares the names of a directory, and treats a name that only one side has
 // as a whole new or deleted subtree.
-func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Touch, error], what string) {
+func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Candidate, error], what string) {
 	x.Helper()
 	at, whole := map[string]bool{}, map[string]bool{}
 	for t, err := range touched {
@@ -123,8 +123,8 @@ func changeAndSeal(x *workbench, seed uint64, check func(y *workbench, base, sea
 		y.must(root.Close())
 		if id != "" {
 			base, now := y.nodes(y.snap("s1")), y.nodes(y.view("f1"))
-			if t, ok := y.b.(snapshot.Toucher); ok {
-				y.covered(base, now, t.Touched(y.Context(), "s1", "f1"), "before the seal")
+			if t, ok := y.b.(snapshot.ChangeLister); ok {
+				y.covered(base, now, t.ListChanges(y.Context(), "s1", "f1"), "before the seal")
 			}
 			y.seal("f1", id, snapshot.Idle)
 			w.Freeze()
@@ -140,12 +140,12 @@ func touches(x *workbench) {
 			return
 		}
 		changeAndSeal(x, uint64(seed), func(y *workbench, base, sealed, now map[string]string) {
-			t := as[snapshot.Toucher](y.b)
-			y.covered(sealed, now, t.Touched(y.Context(), "s2", "f1"), "since the seal")
-			y.covered(base, now, t.Touched(y.Context(), "s1", "f1"), "since the capture")
+			t := as[snapshot.ChangeLister](y.b)
+			y.covered(sealed, now, t.ListChanges(y.Context(), "s2", "f1"), "since the seal")
+			y.covered(base, now, t.ListChanges(y.Context(), "s1", "f1"), "since the capture")
 		})
 	}
-	for _, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "no", "no") {
+	for _, err := range as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "no", "no") {
 		if err == nil {
 			x.Error("an unknown fork has changes")
 		} else if !errors.Is(err, errs.ErrNotSupported) {
@@ -160,9 +160,9 @@ func touchesBetween(x *workbench) {
 			return
 		}
 		changeAndSeal(x, uint64(seed), func(y *workbench, base, sealed, _ map[string]string) {
-			t := as[snapshot.PairToucher](y.b)
-			y.covered(base, sealed, t.TouchedBetween(y.Context(), "s1", "s2"), "from capture to seal")
-			y.covered(sealed, base, t.TouchedBetween(y.Context(), "s2", "s1"), "from seal to capture")
+			t := as[snapshot.ChangeLister](y.b)
+			y.covered(base, sealed, t.ListChangesBetween(y.Context(), "s1", "s2"), "from capture to seal")
+			y.covered(sealed, base, t.ListChangesBetween(y.Context(), "s2", "s1"), "from seal to capture")
 		})
 	}
 }
@@ -174,7 +174,7 @@ func touchesLittle(x *workbench) {
 	x.capture("s1")
 	x.fork("s1", "f1")
 	n := 0
-	for t, err := range as[snapshot.Toucher](x.b).Touched(x.Context(), "s1", "f1") {
+	for t, err := range as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "s1", "f1") {
 		if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 			break
 		}
@@ -242,8 +242,8 @@ func sweeps(x *workbench) {
 func stocks(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
-	s := as[snapshot.Stocker](x.b)
-	for _, err := range atOnce(2, func(int) error { return s.Stock(x.Context(), "s1", 2) }) {
+	s := as[snapshot.Preforker](x.b)
+	for _, err := range atOnce(2, func(int) error { return s.Prefork(x.Context(), "s1", 2) }) {
 		x.must(err)
 	}
 	x.lists([]snapshot.ID{"s1"}, nil)
@@ -254,8 +254,8 @@ func stocks(x *workbench) {
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3"} {
 		x.has(x.view(id), "file", string(id), string(id))
 	}
-	x.fails(s.Stock(x.Context(), "no", 1), errs.ErrNotFound, "making forks of an unknown snapshot in advance")
-	x.must(s.Stock(x.Context(), "s1", 2))
+	x.fails(s.Prefork(x.Context(), "no", 1), errs.ErrNotFound, "making forks of an unknown snapshot in advance")
+	x.must(s.Prefork(x.Context(), "s1", 2))
 	x.clean()
 }
 

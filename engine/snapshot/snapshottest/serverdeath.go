@@ -16,13 +16,13 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// reportsServerDeath kills the server process of a fork. Lost must report the kill, and a new mount
+// reportsServerDeath kills the server process of a fork. WaitExit must report the kill, and a new mount
 // must show all synced data. A server that ends by itself is not lost.
 func reportsServerDeath(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
 	v := x.fork("s1", "f1").View
-	l := as[snapshot.Loser](x.b)
+	l := as[snapshot.ServerMonitor](x.b)
 	ended, end := context.WithCancel(x.Context())
 	end()
 	before := treetest.Started(x)
@@ -31,8 +31,8 @@ func reportsServerDeath(x *workbench) {
 	if len(server) != 1 {
 		x.Fatalf("the fork has the servers %v, want one", server)
 	}
-	if l.Lost(ended, "f1") {
-		x.Error("Lost reports a running server as killed")
+	if l.WaitExit(ended, "f1") {
+		x.Error("WaitExit reports a running server as killed")
 	}
 	f, err := os.Create(vfs.FDPath(root) + "/synced")
 	x.must(err)
@@ -40,7 +40,7 @@ func reportsServerDeath(x *workbench) {
 	x.must(errors.Join(err, f.Sync(), f.Close()))
 	lost := x.lost("f1", func() { x.must(unix.Kill(server[0], unix.SIGKILL)) })
 	if !lost {
-		x.Error("Lost does not report a killed server")
+		x.Error("WaitExit does not report a killed server")
 	}
 	_, err = os.Create(vfs.FDPath(root) + "/later")
 	if !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) { // ECONNABORTED: the request was under way at the kill
@@ -50,24 +50,24 @@ func reportsServerDeath(x *workbench) {
 	x.has(v, "synced", "mine", "mounted again")
 	root = x.reach(v)
 	if x.lost("f1", func() { x.must(root.Close()) }) {
-		x.Error("Lost reports a server that ended with its last mount as killed")
+		x.Error("WaitExit reports a server that ended with its last mount as killed")
 	}
-	if l.Lost(x.Context(), "no") {
-		x.Error("Lost reports the server of an unknown fork as killed")
+	if l.WaitExit(x.Context(), "no") {
+		x.Error("WaitExit reports the server of an unknown fork as killed")
 	}
 	x.clean()
 }
 
-// lost calls do, which ends the server of the fork, and returns the result of Lost.
+// lost calls do, which ends the server of the fork, and returns the result of WaitExit.
 func (x *workbench) lost(fork snapshot.ForkID, do func()) (lost bool) {
 	x.Helper()
 	ctx, cancel := context.WithTimeout(x.Context(), 10*time.Second)
 	defer cancel()
 	result := make(chan bool)
-	go func() { result <- as[snapshot.Loser](x.b).Lost(ctx, fork) }()
+	go func() { result <- as[snapshot.ServerMonitor](x.b).WaitExit(ctx, fork) }()
 	select {
 	case lost = <-result:
-		x.Errorf("Lost returns %t before the server has ended", lost)
+		x.Errorf("WaitExit returns %t before the server has ended", lost)
 		do()
 		return lost
 	case <-time.After(20 * time.Millisecond):
@@ -75,7 +75,7 @@ func (x *workbench) lost(fork snapshot.ForkID, do func()) (lost bool) {
 	do()
 	lost = <-result
 	if ctx.Err() != nil {
-		x.Error("Lost does not return after the server has ended")
+		x.Error("WaitExit does not return after the server has ended")
 	}
 	return lost
 }

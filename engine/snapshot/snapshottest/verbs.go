@@ -91,9 +91,9 @@ func verbs() map[string]verb {
 				x.capture(snapshot.ID(id))
 			},
 			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, id string) error {
-				return as[snapshot.Stocker](b).Stock(ctx, snapshot.ID(id), 2)
+				return as[snapshot.Preforker](b).Prefork(ctx, snapshot.ID(id), 2)
 			},
-			offered: is[snapshot.Stocker],
+			offered: is[snapshot.Preforker],
 		},
 	}
 }
