@@ -87,10 +87,10 @@ func TestRemainsOfAKilledCreationAreRemoved(t *testing.T) {
 	}
 	clone(t, &other, tree, "1")
 	if _, err := os.Lstat(dead); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what a killed process left is still there: %v", err)
+		t.Errorf("remains of a killed process are still there: %v", err)
 	}
 	if _, err := os.Lstat(mine); err != nil {
-		t.Errorf("what a living process builds was taken away: %v", err)
+		t.Errorf("the directory of a living process was removed: %v", err)
 	}
 }
 
@@ -137,12 +137,12 @@ func TestCaptureReusesTheSnapshotOfAnUnchangedTree(t *testing.T) {
 		known = again.ID != id
 	}
 	if !known {
-		t.Error("an unchanged tree was captured anew each time")
+		t.Error("each capture of an unchanged tree made a new snapshot")
 	}
 	write(t, tree.Path+"/file", "new") // buffered: only a sync makes it visible
 	changed, err := b.Capture(t.Context(), tree, "s3")
 	if err != nil || changed.ID != "s3" {
-		t.Fatalf("a changed tree gave %s, %v", changed.ID, err)
+		t.Fatalf("capturing a changed tree returns %s, %v", changed.ID, err)
 	}
 	wantFile(t, changed.View.Path+"/file", "new")
 	wantFile(t, first.View.Path+"/file", "old")
@@ -160,7 +160,7 @@ func TestAReadyMadeForkIsUsedOnce(t *testing.T) {
 	}
 	defer r.close()
 	if n := len(r.ready(stock + "/s1")); n != 4 {
-		t.Fatalf("%d forks were put by", n)
+		t.Fatalf("%d ready-made forks exist", n)
 	}
 	var wait sync.WaitGroup
 	for i := range 6 { // more than were made in advance
@@ -176,7 +176,7 @@ func TestAReadyMadeForkIsUsedOnce(t *testing.T) {
 	}
 	wait.Wait()
 	if left := r.ready(stock + "/s1"); len(left) != 0 {
-		t.Errorf("left on the shelf: %v", left)
+		t.Errorf("unused ready-made forks: %v", left)
 	}
 	for i := range 6 {
 		f, err := b.LookupFork(t.Context(), snapshot.ForkID("g"+strconv.Itoa(i)))
@@ -239,7 +239,7 @@ func wantEmptyTrash(t testing.TB, b *Backend) {
 	}
 	left, err := os.ReadDir(filepath.Join(b.Hidden()[0], b.key, trash))
 	if err != nil || len(left) != 0 {
-		t.Errorf("left in the trash: %v, %v", left, err)
+		t.Errorf("the trash has %v, %v", left, err)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestAViewHidesTheBackendsData(t *testing.T) {
 	}
 	inside, err := os.ReadDir(f.View.Path + "/.snapfs")
 	if err != nil || len(inside) != 0 {
-		t.Errorf("the data of snapfs shows in a fork: %v, %v", inside, err)
+		t.Errorf("a fork shows the data of snapfs: %v, %v", inside, err)
 	}
 }
 

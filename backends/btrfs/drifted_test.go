@@ -44,13 +44,13 @@ func TestDriftInNestedSubvolumesHasTheirPaths(t *testing.T) {
 	write(t, tree.Path+"/sub/dir/deep/still", "still")
 	clone(t, b, tree, "1")
 	if got := driftOf(t, b, "s1"); len(got) > 0 {
-		t.Errorf("an untouched tree with nested subvolumes has moved at %q", got)
+		t.Errorf("an unchanged tree with nested subvolumes has the drift %q", got)
 	}
 	write(t, tree.Path+"/sub/dir/deep/file", "changed")
 	write(t, tree.Path+"/sub/new", "new")
 	want := []string{"sub", "sub/dir/deep/file", "sub/new/"}
 	if got := driftOf(t, b, "s1"); !slices.Equal(got, want) {
-		t.Errorf("moved at %q, want %q", got, want)
+		t.Errorf("the drift is %q, want %q", got, want)
 	}
 	if err := os.Rename(tree.Path+"/other", tree.Path+"/moved"); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestDriftInNestedSubvolumesHasTheirPaths(t *testing.T) {
 	got := driftOf(t, b, "s1")
 	for _, place := range []string{"other/", "moved/"} {
 		if !slices.Contains(got, place) {
-			t.Errorf("a subvolume that was renamed shows as %q, %q is missing", got, place)
+			t.Errorf("the drift of a renamed subvolume is %q, without %q", got, place)
 		}
 	}
 }
@@ -80,11 +80,11 @@ func TestDriftOfADirectoryOmitsItsSiblings(t *testing.T) {
 	write(t, tree.Path+"/a/beside", "new")
 	write(t, tree.Path+"/file", "changed")
 	if got := driftOf(t, b, "s1"); len(got) > 0 {
-		t.Errorf("moved at %q", got)
+		t.Errorf("the drift is %q", got)
 	}
 	write(t, inner.Path+"/file", "changed")
 	if got := driftOf(t, b, "s1"); !slices.Equal(got, []string{"file"}) {
-		t.Errorf("moved at %q", got)
+		t.Errorf("the drift is %q", got)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestDriftOfASealedForkIsRelativeToItsBase(t *testing.T) {
 	got := driftOf(t, b, "s2")
 	for _, place := range []string{"sandbox/", "file"} {
 		if !slices.Contains(got, place) {
-			t.Errorf("moved at %q, %q is missing", got, place)
+			t.Errorf("the drift is %q, without %q", got, place)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestDriftAgainstAnotherSubvolumeIsNotSupported(t *testing.T) {
 	}
 	for _, err := range b.DetectDrift(t.Context(), "s1") {
 		if !errors.Is(err, errs.ErrNotFound) {
-			t.Errorf("of a tree that is gone: %v", err)
+			t.Errorf("the drift of a deleted tree: %v", err)
 		}
 	}
 }
@@ -153,6 +153,6 @@ func TestDriftIsIndependentOfTheTreesSize(t *testing.T) {
 		least = min(least, time.Since(began))
 	}
 	if least > most {
-		t.Errorf("10 changed files of 10,000 take %v to find, more than %v", least, most)
+		t.Errorf("listing 10 changed files of 10,000 takes %v, more than %v", least, most)
 	}
 }

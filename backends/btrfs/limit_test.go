@@ -48,7 +48,7 @@ func wantGroups(t *testing.T, top *os.File, want int, when string) {
 	t.Helper()
 	groups, err := btrfs.Groups(int(top.Fd()), qgroup.Level)
 	if err != nil || len(groups) != want {
-		t.Errorf("%s there are the groups %x, %v, want %d", when, groups, err, want)
+		t.Errorf("%s the groups are %x, %v, want %d", when, groups, err, want)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestNestedSubvolumesShareTheLimitOfAFork(t *testing.T) {
 		wantOverLimit(t, fork+path)
 	}
 	if used, err := b.Usage(t.Context(), "f1"); err != nil || used < 2<<20 || used > aLimit {
-		t.Errorf("it uses %v, %v", used, err)
+		t.Errorf("the usage is %v, %v", used, err)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestLimitTurnsOnQuotasOfAnOwnFilesystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if mode, err := btrfs.QuotaModeOf(int(top.Fd())); err != nil || mode != btrfs.QuotaOff {
-		t.Errorf("asking turned quotas %s, %v", mode, err)
+		t.Errorf("CanLimit changed the quota mode to %s, %v", mode, err)
 	}
 	if err := b.LimitFork(t.Context(), "f1", l); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func openedTouched(t *testing.T, top string) (failures []error) {
 		failures = append(failures, err)
 	}
 	if len(failures) == 0 {
-		t.Error("nothing is said to a user who asks for changes")
+		t.Error("listing changes as a user returns nothing")
 	}
 	return failures
 }
@@ -129,6 +129,6 @@ func TestForksOfADeletedTreeStayReachable(t *testing.T) {
 		wantFile(t, f.View.Path+"/file", "old")
 	}
 	if _, err := again.Capture(t.Context(), tree, "s2"); !errors.Is(err, errs.ErrNotFound) {
-		t.Errorf("capturing what is gone: %v", err)
+		t.Errorf("capturing a deleted tree: %v", err)
 	}
 }

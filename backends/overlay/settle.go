@@ -152,7 +152,7 @@ func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if len(notes) == 0 {
 		return nil
 	}
-	if err := fault.Point(ctx, "write out"); err != nil {
+	if err := fault.Point(ctx, "sync the layers"); err != nil {
 		return err
 	}
 	dir := filepath.Join(b.store.Dir, "layers")

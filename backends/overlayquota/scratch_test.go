@@ -25,7 +25,7 @@ func TestSweepDeletesSubvolumesInScratch(t *testing.T) {
 		snapshot.Sweeper
 	})
 	if !ok {
-		t.Fatal("it lacks a power")
+		t.Fatal("the backend lacks an optional power")
 	}
 	_, err = b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)
@@ -46,11 +46,11 @@ func TestSweepDeletesSubvolumesInScratch(t *testing.T) {
 	}
 	must(t, b.Sweep(t.Context()))
 	if _, err := os.Lstat(at + "/file"); err != nil {
-		t.Errorf("while the fork is there: %v", err)
+		t.Errorf("with the fork: %v", err)
 	}
 	must(t, b.RemoveFork(t.Context(), "f1"))
 	must(t, b.Sweep(t.Context()))
 	if _, err := os.Lstat(scratch); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("after it was removed: %v", err)
+		t.Errorf("after the fork was removed: %v", err)
 	}
 }

@@ -37,7 +37,7 @@ func sweep(t testing.TB, b snapshot.Backend) {
 	t.Helper()
 	s, ok := b.(snapshot.Sweeper)
 	if !ok {
-		t.Fatal("it has no sweeper")
+		t.Fatal("the backend is no Sweeper")
 	}
 	must(t, s.Sweep(t.Context()))
 }
@@ -79,7 +79,7 @@ func TestAFileThatKeepsChangingIsBusy(t *testing.T) {
 	_, err := b.Capture(ctx, place.Tree, "s1")
 	var e *errs.Error
 	if !errors.Is(err, errs.ErrBusy) || !errors.As(err, &e) || e.Path != file {
-		t.Errorf("the capture gives %v", err)
+		t.Errorf("Capture returns %v", err)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestAForkOfASnapshotRemovedMeanwhileFails(t *testing.T) {
 		sweep(t, b)
 	})
 	if _, err := b.Fork(ctx, "s1", "f1"); !errors.Is(err, errs.ErrNotFound) {
-		t.Errorf("the fork gives %v", err)
+		t.Errorf("Fork returns %v", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestTheBackendsDirectoryIsNotCopied(t *testing.T) {
 		s, err := b.Capture(t.Context(), place.Tree, id)
 		must(t, err)
 		if _, err := os.Lstat(s.View.Path + "/home/state"); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the copies are in the copy: %v", err)
+			t.Errorf("the copy contains the backend's directory: %v", err)
 		}
 		if _, err := os.Lstat(s.View.Path + "/home/file"); err != nil {
 			t.Error(err)
@@ -148,7 +148,7 @@ func TestATreeDeeperThanTheDescriptorLimitIsCopied(t *testing.T) {
 	s, err := b.Capture(t.Context(), place.Tree, "s1")
 	must(t, err)
 	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors were open, and now %d", before, after)
+		t.Errorf("%d descriptors were open before, and %d are now", before, after)
 	}
 	root := treetest.Open(t, s.View.Path)
 	at, err := vfs.OpenBeneath(int(root.Fd()), strings.Repeat("d/", levels)+"last", unix.O_RDONLY, 0)
@@ -176,13 +176,13 @@ func TestAnUnreadableMarkIsCorruptAndStays(t *testing.T) {
 	for _, text := range []string{"", "snapfs plain 2\n", "snapfs plain 1\nsnapshot s1\n"} {
 		must(t, os.WriteFile(file, []byte(text), 0o600))
 		if _, err := b.Lookup(t.Context(), "s1"); !errors.Is(err, errs.ErrCorrupt) {
-			t.Errorf("with the mark %q Lookup gives %v", text, err)
+			t.Errorf("with the mark %q Lookup returns %v", text, err)
 		}
 		if err := b.Remove(t.Context(), "s1"); !errors.Is(err, errs.ErrDenied) {
-			t.Errorf("with the mark %q Remove gives %v", text, err)
+			t.Errorf("with the mark %q Remove returns %v", text, err)
 		}
 		if ids, _, err := b.List(t.Context()); err != nil || len(ids) != 1 {
-			t.Errorf("with the mark %q List gives %v, %v", text, ids, err)
+			t.Errorf("with the mark %q List returns %v, %v", text, ids, err)
 		}
 	}
 	if _, err := os.Stat(s.View.Path); err != nil {
@@ -197,12 +197,12 @@ func TestAMarkOfAnotherEntryIsRefused(t *testing.T) {
 	home := filepath.Dir(s.View.Path)
 	must(t, os.Rename(home, filepath.Join(filepath.Dir(home), "s2")))
 	if _, err := b.Lookup(t.Context(), "s2"); !errors.Is(err, errs.ErrNotFound) {
-		t.Errorf("Lookup gives %v", err)
+		t.Errorf("Lookup returns %v", err)
 	}
 	if ids, _, err := b.List(t.Context()); err != nil || len(ids) > 0 {
-		t.Errorf("List gives %v, %v", ids, err)
+		t.Errorf("List returns %v, %v", ids, err)
 	}
 	if err := b.Remove(t.Context(), "s2"); !errors.Is(err, errs.ErrDenied) {
-		t.Errorf("Remove gives %v", err)
+		t.Errorf("Remove returns %v", err)
 	}
 }

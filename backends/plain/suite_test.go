@@ -246,7 +246,7 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 		}},
 	} {
 		if !snapshottest.Fails(t, breaking(c.mutate), c.promise) {
-			t.Errorf("the suite does not notice what breaks %q", c.promise)
+			t.Errorf("the suite does not notice a backend that breaks %q", c.promise)
 		}
 	}
 }
@@ -273,6 +273,6 @@ func incomplete(b *broken) snapshot.Backend {
 func TestSuiteFindsRemainsOfAKilledFork(t *testing.T) {
 	const promise = "fork: killed at each step, it leaves sound data"
 	if !snapshottest.Fails(t, breaking(incomplete), promise) {
-		t.Error("the suite does not notice a fork that is there before it is whole")
+		t.Error("the suite does not notice an incomplete fork")
 	}
 }

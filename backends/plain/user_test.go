@@ -26,12 +26,12 @@ func TestAnUnreadableFileIsNamedInTheError(t *testing.T) {
 		_, err := b.Capture(t.Context(), place.Tree, "s1")
 		var e *errs.Error
 		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &e) || e.Path != path {
-			t.Errorf("the capture gives %v", err)
+			t.Errorf("Capture returns %v", err)
 		}
 		must(t, os.Remove(path))
 	}
 	if ids, _, err := b.List(t.Context()); err != nil || len(ids) > 0 {
-		t.Errorf("it left %v, %v", ids, err)
+		t.Errorf("the failed capture left %v, %v", ids, err)
 	}
 }
 

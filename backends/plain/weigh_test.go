@@ -15,7 +15,7 @@ func TestWeighPredictsTheSizeOfACopy(t *testing.T) {
 	must(t, os.Link(filepath.Join(place.Tree.Path, "dir/file"), filepath.Join(place.Tree.Path, "link")))
 	weigher, ok := b.(snapshot.Estimator)
 	if !ok {
-		t.Fatal("it does not say what it copies")
+		t.Fatal("the backend is no Weigher")
 	}
 	w, err := weigher.Estimate(t.Context(), place.Tree)
 	must(t, err)
@@ -24,6 +24,6 @@ func TestWeighPredictsTheSizeOfACopy(t *testing.T) {
 	of, err := weigher.Estimate(t.Context(), snapshot.Tree{Path: s.View.Path})
 	must(t, err)
 	if w.Files != of.Files || w.Bytes != of.Bytes || w.Bytes < 1<<20 || w.Bytes > 2<<20 {
-		t.Errorf("a tree of %+v has a copy of %+v", w, of)
+		t.Errorf("Weigh returns %+v for a copy of %+v", w, of)
 	}
 }

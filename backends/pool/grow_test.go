@@ -157,6 +157,6 @@ func TestAPoolIsCreatedWhileTheLastOneIsRemoved(t *testing.T) {
 	}
 	removing.Wait()
 	if err != nil {
-		t.Errorf("after its directory was taken away %d times: %v", 1+removed, err)
+		t.Errorf("after its directory was removed %d times: %v", 1+removed, err)
 	}
 }

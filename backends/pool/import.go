@@ -96,7 +96,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	mark := filepath.Join(p.home(tree), "updating")
 	file := filepath.Join(p.home(tree), "manifest")
 	_, err := os.Lstat(mark)
-	s := syncer{progress: progress, doubt: err == nil, room: p.hostHasRoom}
+	s := syncer{progress: progress, doubt: err == nil, hasRoom: p.hostHasRoom}
 	s.before = func() error { return os.WriteFile(mark, nil, 0o600) }
 	if s.old, err = readManifest(file); err != nil {
 		s.old, s.doubt = nil, true // a manifest only saves time

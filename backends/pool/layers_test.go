@@ -39,13 +39,13 @@ func TestTheReserveLimitsForksOnly(t *testing.T) {
 			if c.name != "a directory" {
 				must(t, err)
 				if st, err := vfs.Lstat(unix.AT_FDCWD, p.Layers()); err != nil || st.Ino != btrfs.RootInode {
-					t.Errorf("the place for layers is inode %d, %v", st.Ino, err)
+					t.Errorf("the directory for layers has inode %d, %v", st.Ino, err)
 				}
 			}
 			top := treetest.Open(t, p.Mount())
 			in, err := btrfs.Members(int(top.Fd()), 5) // the top subvolume
 			if err != nil || slices.Contains(in, qgroup.All) {
-				t.Errorf("the top is in %x, %v", in, err)
+				t.Errorf("the top subvolume is in the groups %x, %v", in, err)
 			}
 		})
 	}

@@ -164,7 +164,7 @@ func TestAnImportedTreeHasAFrozenBase(t *testing.T) {
 	before := time.Now()
 	cloner, ok := b.(snapshot.Cloner)
 	if !ok {
-		t.Fatal("it cannot clone")
+		t.Fatal("the backend is no Cloner")
 	}
 	s, f, err := cloner.Clone(t.Context(), place.Tree, "s1", "f1")
 	must(t, err)
@@ -180,7 +180,7 @@ func TestAnImportedTreeHasAFrozenBase(t *testing.T) {
 	must(t, b.Remove(t.Context(), "s1"))
 	must(t, pool.Remove(t.Context(), dir, "p"))
 	if left, err := os.ReadDir(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("left of the pool: %v, %v", left, err)
+		t.Errorf("remains of the pool: %v, %v", left, err)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestAPoolIsMountedAgainAfterAReboot(t *testing.T) {
 	must(t, unix.Unmount(tree, 0)) // as a reboot does
 	must(t, unix.Unmount(filepath.Join(p.Dir, "mnt"), 0))
 	if note, err := os.ReadFile(tree + "/.snapfs-adopted"); err != nil || !strings.Contains(string(note), "snapfs pool status") {
-		t.Errorf("whoever looks meanwhile finds %q, %v", note, err)
+		t.Errorf("the placeholder has %q, %v", note, err)
 	}
 	_, err = pool.Open(t.Context(), dir, "p")
 	must(t, err)
@@ -241,7 +241,7 @@ func TestAdoptAndUnadoptLoseNothing(t *testing.T) {
 	must(t, err)
 	same(t, copyOf(t, p), tree, "returned")
 	if fs, err := mount.FilesystemOf(tree); err != nil || fs.Type == "btrfs" {
-		t.Errorf("it lies on %s, %v", fs.Type, err)
+		t.Errorf("the workspace is on %s, %v", fs.Type, err)
 	}
 	_, err = p.Import(t.Context(), tree, nil)
 	must(t, err)
@@ -320,7 +320,7 @@ func TestAKilledPoolCommandLosesNothing(t *testing.T) {
 				p, err := pool.Open(t.Context(), dir, "p")
 				must(t, err)
 				if diff := treetest.Lines(want, describe(t, tree)); len(diff) > 0 {
-					t.Fatalf("%s killed at step %d, the workspace is another: %q", verb, step, diff)
+					t.Fatalf("after %s was killed at step %d, the workspace differs: %q", verb, step, diff)
 				}
 				if _, err := p.Unadopt(t.Context(), tree, nil); err != nil && !errors.Is(err, errs.ErrNotFound) {
 					t.Fatal(err)

@@ -48,7 +48,7 @@ func TestAPoolLeavesTheHostsReserveFree(t *testing.T) {
 		snapshot.Maintainer
 	})
 	if !ok {
-		t.Fatal("it lacks a power")
+		t.Fatal("the backend lacks an optional power")
 	}
 	_, f, err := b.Clone(t.Context(), place.Tree, "s1", "f1")
 	must(t, err)
@@ -77,7 +77,7 @@ func TestAPoolLeavesTheHostsReserveFree(t *testing.T) {
 		}
 	}
 	if s, err := p.Status(); err != nil || s.Reserve != 1<<30 || s.HostFree >= s.Reserve {
-		t.Errorf("its status is %+v, %v", s, err)
+		t.Errorf("the status is %+v, %v", s, err)
 	}
 	must(t, os.Remove(large))
 	beyond(1 << 30)

@@ -49,10 +49,10 @@ type syncer struct {
 	before func() error
 	skip   func(*vfs.Stat) bool
 	mount  uint64
-	// room returns an error if no more bytes may be copied. It is called after each 16 MiB; may be
+	// hasRoom returns an error if no more bytes may be copied. It is called after each 16 MiB; may be
 	// nil.
-	room  func(need int64) error
-	since atomic.Int64
+	hasRoom func(need int64) error
+	since   atomic.Int64
 
 	mu     sync.Mutex
 	report Report
@@ -118,11 +118,11 @@ func (s *syncer) change(ctx context.Context, step string) error {
 // fits is called before a file of n bytes is copied.
 func (s *syncer) fits(n int64) error {
 	const often = 16 << 20
-	if s.room == nil || s.since.Add(n) < often {
+	if s.hasRoom == nil || s.since.Add(n) < often {
 		return nil
 	}
 	s.since.Store(0)
-	return s.room(n)
+	return s.hasRoom(n)
 }
 
 func (s *syncer) note(f func(*Report)) {

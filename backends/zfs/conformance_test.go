@@ -127,7 +127,7 @@ func (b *ballast) Fill(t testing.TB) {
 		}
 		if free == 0 {
 			if err := os.WriteFile(b.dir+"/more", make([]byte, 64<<10), 0o600); !errors.Is(err, unix.EDQUOT) {
-				t.Fatalf("writing with no room left gives %v", err)
+				t.Fatalf("writing to a full dataset returns %v", err)
 			}
 			return
 		}

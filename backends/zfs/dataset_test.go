@@ -60,7 +60,7 @@ func gone(t testing.TB, b *zfs.Backend) {
 func refused(t testing.TB, args ...string) {
 	t.Helper()
 	if out, err := run.Output(t.Context(), "zfs", args...); err == nil {
-		t.Errorf("zfs %s goes through: %s", strings.Join(args, " "), out)
+		t.Errorf("zfs %s succeeds: %s", strings.Join(args, " "), out)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestADatasetWithoutTheMarkIsNeitherUsedNorDestroyed(t *testing.T) {
 	_, err := b.Capture(t.Context(), p.Tree, "s1")
 	must(t, err)
 	if _, err := b.Fork(t.Context(), "s1", "f1"); !errors.Is(err, errs.ErrDenied) {
-		t.Errorf("a fork in somebody's .snapfs: %v", err)
+		t.Errorf("a fork in a .snapfs without the mark: %v", err)
 	}
 	sh(t, "destroy", tree+"/.snapfs")
 	_, err = b.Fork(t.Context(), "s1", "f1")
@@ -98,7 +98,7 @@ func TestADatasetWithoutTheMarkIsNeitherUsedNorDestroyed(t *testing.T) {
 	sh(t, "inherit", "snapfs:mark", fork) // as if it belonged to another program
 	gone(t, b)
 	if got := sh(t, "list", "-H", "-o", "name", fork); got != fork {
-		t.Errorf("it was destroyed: %q", got)
+		t.Errorf("the dataset was destroyed: %q", got)
 	}
 	sh(t, "destroy", fork) // the base, whose last clone it was, is destroyed with it
 }
@@ -129,7 +129,7 @@ func TestAForkDestroyedByHandIsNotFoundAndCanBeRemoved(t *testing.T) {
 	grown(t, b, p)
 	sh(t, "destroy", "-r", of(t, p)+"/.snapfs")
 	if _, err := b.LookupFork(t.Context(), "f1"); !errors.Is(err, errs.ErrNotFound) {
-		t.Errorf("looking it up gives %v", err)
+		t.Errorf("the look-up returns %v", err)
 	}
 	must(t, b.RemoveFork(t.Context(), "f1"))
 	_, err := b.Fork(t.Context(), "s1", "f1") // creates .snapfs again
@@ -168,7 +168,7 @@ func asOrdinaryUser(t *testing.T, tree string) {
 	sh(t, "hold", "snapfs", taken)
 	must(t, os.Mkdir(tree+"/at", 0o700))
 	if err := unix.Mount(taken, tree+"/at", "zfs", unix.MS_RDONLY, ""); !errors.Is(err, unix.EPERM) {
-		t.Errorf("mounting a snapshot gives %v", err)
+		t.Errorf("mounting a snapshot returns %v", err)
 	}
 	sh(t, "release", "snapfs", taken)
 	sh(t, "destroy", "-d", taken)

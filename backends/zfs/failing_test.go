@@ -77,7 +77,7 @@ func TestAMirrorWithoutADiskKeepsWorking(t *testing.T) {
 	must(t, os.Truncate(disks[0], 0))
 	zpool(t, "offline", "-f", pool, disks[0])
 	if said := zpool(t, "status", pool); !strings.Contains(said, "DEGRADED") {
-		t.Fatalf("the pool is said to be well:\n%s", said)
+		t.Fatalf("the pool's status is:\n%s", said)
 	}
 	s2, f2, err := b.Clone(t.Context(), p.Tree, "s2", "f2")
 	must(t, err)
@@ -145,10 +145,10 @@ func TestASuspendedPoolIsReportedAtOnce(t *testing.T) {
 		case err := <-said:
 			var e *errs.Error
 			if !errors.Is(err, errs.ErrCorrupt) || !errors.As(err, &e) || !strings.Contains(strings.Join(e.Hints, "\n"), "zpool clear "+pool) {
-				t.Errorf("%s gives %v", verb, err)
+				t.Errorf("%s returns %v", verb, err)
 			}
 		case <-time.After(30 * time.Second):
-			t.Errorf("%s waits for the pool", verb)
+			t.Errorf("%s blocks", verb)
 		}
 	}
 	must(t, os.Remove(ground+"/ballast"))
@@ -197,7 +197,7 @@ func TestAFullPoolIsReportedAndFreesRemovedForks(t *testing.T) {
 		switch {
 		case err == nil:
 		case !errors.Is(err, errs.ErrNoSpace) || !errors.As(err, &e) || len(e.Hints) == 0:
-			t.Errorf("a clone on a full pool gives %v", err)
+			t.Errorf("a clone on a full pool returns %v", err)
 		default:
 			refused++
 		}

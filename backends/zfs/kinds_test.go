@@ -114,7 +114,7 @@ func TestAnExportedPoolIsReportedAndForgetsNothing(t *testing.T) {
 	held, err := os.Open(f.View.Path + "/file")
 	must(t, err)
 	if out, err := run.Output(t.Context(), "zpool", "export", pool); err == nil {
-		t.Errorf("a pool that is used is exported: %s", out)
+		t.Errorf("a pool in use was exported: %s", out)
 	}
 	must(t, held.Close())
 	zpool(t, "export", pool)
@@ -126,7 +126,7 @@ func TestAnExportedPoolIsReportedAndForgetsNothing(t *testing.T) {
 		err := do()
 		var e *errs.Error
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), "the pool "+pool+" is not imported") || len(e.Hints) == 0 || e.Hints[0] != "sudo zpool import "+pool {
-			t.Errorf("%s in a pool that is away: %v", what, err)
+			t.Errorf("%s in an exported pool: %v", what, err)
 		}
 	}
 	must(t, b.RemoveFork(t.Context(), "f2"))

@@ -57,6 +57,6 @@ func TestKernelCallsEqualZFSCommandsWithoutAProcess(t *testing.T) {
 	})
 	zfs.WithoutKernel(t)
 	if there := told(t, b, p, "slow", func(do func()) { do() }); here != there || len(here) < 100 {
-		t.Errorf("the kernel alone made\n%s\nand zfs(8)\n%s", here, there)
+		t.Errorf("the kernel call made\n%s\nand zfs(8)\n%s", here, there)
 	}
 }

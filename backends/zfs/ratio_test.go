@@ -83,7 +83,7 @@ func TestTheCostOfACloneIsIndependentOfTheTreesSize(t *testing.T) {
 	t.Logf("zfs snapshot and zfs clone by hand: %v; a clone of %d files: %v, %.2f times that; of %d files: %v, %.2f times",
 		h, few, o, float64(o)/float64(h), many, l, float64(l)/float64(h))
 	if float64(o) > byHand*float64(h) {
-		t.Errorf("a clone costs %.2f times what it costs by hand", float64(o)/float64(h))
+		t.Errorf("a clone costs %.2f times one by zfs(8)", float64(o)/float64(h))
 	}
 	if float64(l) > flat*float64(o) {
 		t.Errorf("a clone of %d files costs %.2f times one of %d", many, float64(l)/float64(o), few)

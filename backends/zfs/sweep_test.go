@@ -99,14 +99,14 @@ esac`)
 	err := b.Sweep(t.Context())
 	for _, want := range []string{"a-unreadable", "the pool hung is suspended", "pool is read-only", "zfs cannot destroy it"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("nothing is said of %q: %v", want, err)
+			t.Errorf("the error lacks %q: %v", want, err)
 		}
 	}
 	if got, want := trashed(t, b), []string{"later.a-unreadable", "later.b-hung", "later.c-still", "later.d-odd", "later.e-away"}; !slices.Equal(got, want) {
-		t.Errorf("in the trash are %q, want %q", got, want)
+		t.Errorf("the trash has %q, want %q", got, want)
 	}
 	if b.Pending() {
-		t.Error("what waits for something else is pending")
+		t.Error("a postponed entry is pending")
 	}
 }
 
@@ -125,7 +125,7 @@ echo "{\"return\":{\"failed\":{},\"missing\":{$all},\"moved\":{}}}"`)
 		t.Error(err)
 	}
 	if got := trashed(t, b); !slices.Equal(got, []string{"later.killed"}) {
-		t.Errorf("in the trash are %q", got)
+		t.Errorf("the trash has %q", got)
 	}
 }
 
@@ -138,10 +138,10 @@ func TestAnEntryOfARenamedDatasetStays(t *testing.T) {
 	err := b.Sweep(t.Context())
 	var e *errs.Error
 	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "captured dataset tank/home does not exist") || len(e.Hints) != 2 {
-		t.Errorf("sweeping says %v", err)
+		t.Errorf("Sweep returns %v", err)
 	}
 	if got := trashed(t, b); !slices.Equal(got, []string{"later.f1.x"}) {
-		t.Errorf("in the trash are %q", got)
+		t.Errorf("the trash has %q", got)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestAStateOfAnExportedPoolStays(t *testing.T) {
 	away := "away/home@snapfs-abc/work"
 	busy, err := States{}.Thaw(t.Context(), []string{"tank/home@snapfs-abd/work", away})
 	if err != nil || !slices.Equal(busy, []string{away}) {
-		t.Errorf("busy are %q, %v", busy, err)
+		t.Errorf("the busy states are %q, %v", busy, err)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestListingChangesCostsLessThanWalkingBothTrees(t *testing.T) {
 		t.Logf("100 of %d files changed: walking both trees takes %v; telling %d places and comparing those %v, %.2f times that (telling alone: %v)",
 			files, w, places, l, float64(l)/float64(w), told)
 		if l > w {
-			t.Errorf("it takes %.2f times as long as walking both", float64(l)/float64(w))
+			t.Errorf("listing takes %.2f times as long as walking both trees", float64(l)/float64(w))
 		}
 		must(t, old.Close())
 		must(t, new.Close())

@@ -81,11 +81,11 @@ func everyWay(t *testing.T, p snapshot.Place, make, change func(t *testing.T, tr
 	for way, set := range ways {
 		for _, place := range places {
 			if !set.has(place) {
-				t.Errorf("%s: %s is changed and not told; %v are", way, place, set)
+				t.Errorf("%s: the changed path %s is missing in %v", way, place, set)
 			}
 		}
 		if set["."] {
-			t.Errorf("%s: all is said to be touched", way)
+			t.Errorf("%s: the whole tree is listed", way)
 		}
 	}
 	must(t, b.Remove(t.Context(), "s2"))
@@ -230,7 +230,7 @@ func TestFewChangesAreListedForASmallChange(t *testing.T) {
 		"a fork": b.ListChanges(t.Context(), "s1", "f1"), "the real tree": b.DetectDrift(t.Context(), "s1"),
 	} {
 		if set := collected(t, seq); len(set) > 0 {
-			t.Errorf("%s: %v of what nobody changed", way, set)
+			t.Errorf("%s: %v is listed for no change", way, set)
 		}
 	}
 	put(t, f.View.Path+"/d1/1", "x")
@@ -241,7 +241,7 @@ func TestFewChangesAreListedForASmallChange(t *testing.T) {
 	} {
 		set := collected(t, seq)
 		if !set.has("d1/1") || set.has("child/f") || len(set) > 3*32 {
-			t.Errorf("%s: of one file %d places are told: %v", way, len(set), set)
+			t.Errorf("%s: for one file %d paths are listed: %v", way, len(set), set)
 		}
 	}
 	gone(t, b)
@@ -268,7 +268,7 @@ func TestAnUnknownModuleVersionIsNotAsked(t *testing.T) {
 	n := 0
 	for _, err := range b.ListChanges(t.Context(), "s1", "f1") {
 		if n++; !errors.Is(err, errs.ErrNotSupported) {
-			t.Errorf("with a module that is not known: %v", err)
+			t.Errorf("with an unknown module version: %v", err)
 		}
 	}
 	if n != 1 {

@@ -36,7 +36,7 @@ func TestErrorsOfZFSHaveAKind(t *testing.T) {
 	} {
 		err := understood(&run.Error{Name: "zfs", Stderr: said, Code: 1, Err: errors.New("exit status 1")})
 		if !errors.Is(err, want) {
-			t.Errorf("%q is %v, want %v", said, kindOf(err), want)
+			t.Errorf("the kind of %q is %v, want %v", said, kindOf(err), want)
 		}
 		if kind := kindOf(err); !errors.Is(want, kind) {
 			t.Errorf("%q has the kind %v, which is no sentinel", said, kind)
@@ -65,11 +65,11 @@ func TestGrantsAreParsed(t *testing.T) {
 		"mount": false, "rename": false, "clone": false, "create": false,
 	} {
 		if has[g] != want {
-			t.Errorf("that %s is granted is %t", g, has[g])
+			t.Errorf("granted(%s) is %t", g, has[g])
 		}
 	}
 	if has := granted("", "tank", ann); len(has) > 0 {
-		t.Errorf("of nothing said %v is granted", has)
+		t.Errorf("an empty output grants %v", has)
 	}
 }
 
@@ -77,11 +77,11 @@ func TestAStateNameSurvivesParsing(t *testing.T) {
 	want := state{dataset: "tank/a b", unique: unique(), within: "ann/w\nork@/x"}
 	got, err := parseState(want.name() + "/" + want.within)
 	if err != nil || got != want {
-		t.Errorf("%+v is read as %+v, %v", want, got, err)
+		t.Errorf("%+v is parsed as %+v, %v", want, got, err)
 	}
 	for _, text := range []string{"", "tank", "tank@snapfs-1", "tank@other/.", "@snapfs-1/.", "tank@snapfs-/.", "tank@snapfs-1/"} {
 		if got, err := parseState(text); !errors.Is(err, errs.ErrCorrupt) {
-			t.Errorf("%q is read as %+v, %v", text, got, err)
+			t.Errorf("%q is parsed as %+v, %v", text, got, err)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestAMarkSurvivesWritingAndReading(t *testing.T) {
 	}
 	got, err := parseMark(want.text())
 	if err != nil || got != want {
-		t.Errorf("%+v is read as %+v, %v", want, got, err)
+		t.Errorf("%+v is parsed as %+v, %v", want, got, err)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestATooLongNameIsRefused(t *testing.T) {
 		u := strings.Repeat("z", uniqueMax)
 		name := snapshotName(forkName(src.dataset, u), u)
 		if (err == nil) != (len(name) <= nameMax) {
-			t.Fatalf("a dataset's name of %d bytes gives %v, with %d for a snapshot of its fork", n, err, len(name))
+			t.Fatalf("a dataset's name of %d bytes returns %v, with %d for a snapshot of its fork", n, err, len(name))
 		}
 		if err == nil {
 			longest = n
@@ -159,7 +159,7 @@ func TestThePathInADatasetComesFromItsMount(t *testing.T) {
 		}
 	}
 	if _, err := sourceAt("/s", mount.Point{Root: "/", Path: "/s", Source: "tank@s"}); !errors.Is(err, errs.ErrReadOnly) {
-		t.Errorf("a tree in a snapshot gives %v", err)
+		t.Errorf("a tree in a snapshot returns %v", err)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestATreeOnAnotherFilesystemIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(place.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Error("it left its directory:", err)
+		t.Error("Open left its directory:", err)
 	}
 	place.Tree.Path += "/gone"
 	if _, err := Open(t.Context(), place); !errors.Is(err, errs.ErrNotFound) {

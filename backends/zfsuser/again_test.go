@@ -48,7 +48,7 @@ func TestARemountedBaseKeepsItsInodes(t *testing.T) {
 	must(t, err)
 	defer other.Close()
 	if after := device(t, s.View.Path); after == before {
-		t.Fatalf("it is on the device %#x as before", after)
+		t.Fatalf("the device number is still %#x", after)
 	}
 	in(t, f.View, func(dir string) {
 		for name, want := range map[string]string{"/mode": "base", "/content": "fork", "/kept": "base"} {
@@ -57,7 +57,7 @@ func TestARemountedBaseKeepsItsInodes(t *testing.T) {
 			}
 		}
 		if st, err := os.Stat(dir + "/mode"); err != nil || st.Mode().Perm() != 0o600 {
-			t.Errorf("its mode is %v, %v", st, err)
+			t.Errorf("the mode is %v, %v", st, err)
 		}
 	})
 	must(t, other.Close())
@@ -99,7 +99,7 @@ func unmounted(t testing.TB, dir string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("it stays mounted")
+			t.Fatal("the snapshot stays mounted")
 		}
 	}
 }

@@ -27,7 +27,7 @@
 // # Responsibilities
 //
 // A backend stores data. Names, parents, owners and states live once, in engine/catalog, which also
-// chooses the ids; a backend tells snapshots and forks from each other by id alone.
+// chooses the ids; a backend identifies snapshots and forks by id alone.
 //
 // A backend makes no lasting mount. It returns a [View], and the user of the tree (isolation, diff,
 // a test) mounts that view in a mount namespace of its own, which ends with its processes.
@@ -146,7 +146,7 @@ type Overlay struct {
 	// (Documentation/filesystems/overlayfs).
 	UserXattr bool
 	// Nested: the last of Lower, which is the tree itself, contains the other layers, because the
-	// state directory lies in the tree. The kernel refuses such a mount (ELOOP). The caller first
+	// state directory is inside the tree. The kernel refuses such a mount (ELOOP). The caller first
 	// mounts a read-only overlay of the last layer alone and uses that in its place;
 	// internal/mount does it.
 	Nested bool

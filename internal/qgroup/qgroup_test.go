@@ -35,13 +35,13 @@ func TestASweepKeepsAMemberThatJoinsMeanwhile(t *testing.T) {
 	for _, seen := range [][]uint64{nil, {ids["old"]}} {
 		must(t, qgroup.Forget(fd, group, seen))
 		if in, err := qgroup.Of(fd, ids["new"]); err != nil || !slices.Equal(in, []uint64{group}) {
-			t.Errorf("who has joined is in %x, %v", in, err)
+			t.Errorf("the new member is in %x, %v", in, err)
 		}
 	}
 	must(t, btrfs.Destroy(fd, "new"))
 	must(t, qgroup.Sweep(fd))
 	if left, err := btrfs.Groups(fd, qgroup.Level); err != nil || len(left) > 0 {
-		t.Errorf("when all are gone: groups %x, %v", left, err)
+		t.Errorf("without members the groups are %x, %v", left, err)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestModesInAStreamDoNotRestrictAnOrdinaryUser(t *testing.T) {
 	file := filepath.Join(dir, "to/e/f")
 	attrs, err := vfs.Xattrs(unix.AT_FDCWD, file)
 	if text, rerr := os.ReadFile(file); err != nil || rerr != nil || string(text) != "text" || len(attrs) != 1 || attrs["user.x"] != "y" {
-		t.Errorf("it has %q and %q, %v, %v", text, attrs, err, rerr)
+		t.Errorf("the file has %q and %q, %v, %v", text, attrs, err, rerr)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestAttributesOfRootAreLeftOutAndReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "f")); string(text) != "new" || err != nil {
-		t.Errorf("it has %q, %v", text, err)
+		t.Errorf("the file has %q, %v", text, err)
 	}
 	d := filepath.Join(dir, "d")
 	if info, err := os.Lstat(d); err != nil || info.Mode().Perm() != 0o555 {
@@ -94,6 +94,6 @@ func TestAttributesOfRootAreLeftOutAndReported(t *testing.T) {
 		t.Error(err)
 	}
 	if !slices.Equal(left, []string{"f trusted.x"}) {
-		t.Errorf("left out are %q", left)
+		t.Errorf("the attributes left out are %q", left)
 	}
 }

@@ -64,12 +64,12 @@ func TestAnUnknownPlaceIsRemovedAfterItsDirectoryMoved(t *testing.T) {
 		err = fs.WalkDir(os.DirFS(dir), ".", func(at string, d fs.DirEntry, err error) error {
 			got = append(got, at)
 			if info, _ := d.Info(); filepath.Base(at) == "o" && !info.ModTime().Equal(time.Unix(1000, 1)) {
-				t.Errorf("%s: %s is of %v", name, at, info.ModTime())
+				t.Errorf("%s: the mtime of %s is %v", name, at, info.ModTime())
 			}
 			return err
 		})
 		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%s: there are %q, %v: want %q", name, got, err, c.want)
+			t.Errorf("%s: the tree has %q, %v: want %q", name, got, err, c.want)
 		}
 		if want := name == "left"; slices.Equal(stays, how.Unknown) != want || !want && len(stays) > 0 {
 			t.Errorf("%s: %q stay", name, stays)

@@ -42,7 +42,7 @@ func TestAClonedRangeKeepsItsHoles(t *testing.T) {
 	}
 	st, err := vfs.Lstat(unix.AT_FDCWD, filepath.Join(dir, "b"))
 	if err != nil || st.Size != far+1 || st.Blocks*512 > 1<<20 {
-		t.Errorf("it is %v long and takes %v, %v", snapshot.Bytes(st.Size), snapshot.Bytes(st.Blocks*512), err)
+		t.Errorf("the file has %v and takes %v, %v", snapshot.Bytes(st.Size), snapshot.Bytes(st.Blocks*512), err)
 	}
 	part := func(name string, at int64, want string) {
 		t.Helper()

@@ -102,13 +102,13 @@ func TestNoStreamLeavesItsDirectory(t *testing.T) {
 			before := treetest.Manifest(t, filepath.Join(top, "outside"), treetest.Options{})
 			err := applyTo(t, filepath.Join(top, "in"), streamOf(w))
 			if err == nil {
-				t.Error("it is applied")
+				t.Error("the stream is applied")
 			}
 			if got := treetest.Manifest(t, filepath.Join(top, "outside"), treetest.Options{}); got != before {
-				t.Errorf("outside was\n%sand is\n%s", before, got)
+				t.Errorf("the outside directory was\n%sand is\n%s", before, got)
 			}
 			if names, _ := os.ReadDir(top); len(names) != 2 {
-				t.Errorf("beside it are %v", names)
+				t.Errorf("the parent directory has %v", names)
 			}
 		})
 	}
@@ -126,7 +126,7 @@ func TestTheRootKeepsTheTimesOfTheStream(t *testing.T) {
 	is := func(when string) {
 		t.Helper()
 		if st, err := vfs.Lstat(unix.AT_FDCWD, dir); err != nil || st.MTime != given {
-			t.Errorf("%s the root is of %+v, %v; want %+v", when, st.MTime, err, given)
+			t.Errorf("%s the mtime of the root is %+v, %v; want %+v", when, st.MTime, err, given)
 		}
 	}
 	err := applyTo(t, dir, streamOf(func(s *Writer) {
@@ -213,7 +213,7 @@ func FuzzApply(f *testing.F) {
 			t.Errorf("outside holds %v, %v", in, err)
 		}
 		if in, err := os.ReadDir(top); err != nil || len(in) != 2 {
-			t.Errorf("beside it are %v, %v", in, err)
+			t.Errorf("the parent directory has %v, %v", in, err)
 		}
 	})
 }
@@ -279,7 +279,7 @@ func TestAnObstructingPlaceIsRemoved(t *testing.T) {
 		}
 		err := Apply(t.Context(), root, bytes.NewReader(streamOf(func(s *Writer) { s.Make("real", statOf(unix.S_IFREG), "") })), Options{Places: places})
 		if !errors.Is(err, errs.ErrCorrupt) {
-			t.Errorf("%s: what is no place makes way: %v", name, err)
+			t.Errorf("%s: an entry that is no place was removed: %v", name, err)
 		}
 	}
 }

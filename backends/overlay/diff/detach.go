@@ -27,13 +27,13 @@ func Detach(ctx context.Context, how Mode, upper, tree string, what []snapshot.B
 	defer dir.Close()
 	up := detacher{ctx: ctx, upper: dir, prefix: how.Prefix, tree: tree, first: map[fileID]string{}}
 	err = mounted(func(root int) error {
-		if err := fault.Point(ctx, "copy it up"); err != nil {
+		if err := fault.Point(ctx, "copy the entries up"); err != nil {
 			return err
 		}
 		return up.copyAll(root, what)
 	})
 	if err == nil {
-		err = fault.Point(ctx, "part it from the tree")
+		err = fault.Point(ctx, "remove the redirects")
 	}
 	if err != nil {
 		return err

@@ -228,7 +228,7 @@ func freeProject(fd int) (uint32, error) {
 // into the layer. The layer's own directory does not pass its project on: notes in it, beside the
 // tree, do not belong to the fork.
 func (p Projects) label(ctx context.Context, layer string, id uint32) error {
-	if err := fault.Point(ctx, "mark the layer"); err != nil {
+	if err := fault.Point(ctx, "label the layer"); err != nil {
 		return err
 	}
 	note := p.Store.LayerPath(layer) + labeling
@@ -238,7 +238,7 @@ func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 	if err := setProject(p.Store.LayerPath(layer), id, false); err != nil {
 		return err
 	}
-	if err := fault.Point(ctx, "mark what is in the layer"); err != nil {
+	if err := fault.Point(ctx, "label the files of the layer"); err != nil {
 		return err
 	}
 	for _, dir := range []string{p.Store.WorkPath(layer), p.Store.TreePath(layer)} {
