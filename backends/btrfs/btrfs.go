@@ -78,7 +78,7 @@ func open(name string, place snapshot.Place, from string) (*Backend, error) {
 		r.close()
 		return b, nil
 	}
-	if err := usable(src); err != nil {
+	if err := checkUsable(src); err != nil {
 		return nil, b.fail("opening", "", err)
 	}
 	return b, nil
@@ -102,8 +102,8 @@ func (b *Backend) findData(dir string) bool {
 	}
 }
 
-// usable returns the reason why this process cannot snapshot the subvolume of src, or nil.
-func usable(src source) error {
+// checkUsable returns the reason why this process cannot snapshot the subvolume of src, or nil.
+func checkUsable(src source) error {
 	if uid := os.Geteuid(); uid != 0 && (int(src.owner) != uid || src.home == "") {
 		return &errs.Error{
 			Kind: errs.ErrNotSupported, Path: src.root,

@@ -101,13 +101,13 @@ func (c *capture) takeSnapshot(ctx context.Context, e *entry, id snapshot.ID) er
 	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err
 	}
-	if err := c.note(string(id)); err != nil {
+	if err := c.recordLatest(string(id)); err != nil {
 		return err
 	}
 	return e.copyFrom(ctx, c.src, c.within, true)
 }
 
-func (c *capture) note(id string) error {
+func (c *capture) recordLatest(id string) error {
 	tmp := trash + "/" + newborn + unique()
 	if err := unix.Symlinkat(id, c.fd, tmp); err != nil {
 		return &os.PathError{Op: "write", Path: latest, Err: err}

@@ -45,7 +45,7 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	defer c.done()
 	// Finding the tree unchanged may cost a commit itself, so it is worth it only if a ready-made
 	// fork then saves one.
-	if last, _ := c.last(); last.ID != "" && c.stocked(string(last.ID)) {
+	if last, _ := c.last(); last.ID != "" && c.hasReadyMade(string(last.ID)) {
 		if s, ok := c.unchanged(id); ok {
 			f, err = b.Fork(ctx, s.ID, fork)
 			return s, f, err
@@ -78,7 +78,7 @@ func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err
 	}
-	if err := c.note(string(id)); err != nil {
+	if err := c.recordLatest(string(id)); err != nil {
 		return err
 	}
 	return fault.Point(ctx, "snapshot the subvolume twice")
@@ -105,7 +105,7 @@ func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error
 		for until := time.Now().Add(waiting); ready.Load() < 2 && time.Now().Before(until); {
 			runtime.Gosched()
 		}
-		return take(c.src, e.fd, treeName, readOnly)
+		return snapshotInto(c.src, e.fd, treeName, readOnly)
 	}
 	forked := make(chan error, 1)
 	go func() { forked <- both(fe, false) }()

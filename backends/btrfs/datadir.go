@@ -108,7 +108,7 @@ func (b *Backend) build() error {
 		}
 	}
 	part := path + "/" + b.key
-	reapHalfBuilt(part, false)
+	removeIncomplete(part, false)
 	tmp := part + "." + unique()
 	err = b.buildPart(tmp)
 	if err == nil {
@@ -134,7 +134,7 @@ func (b *Backend) buildPart(path string) error {
 }
 
 func (b *Backend) buildHidden(top int) error {
-	reapHalfBuilt(b.Hidden()[0], true)
+	removeIncomplete(b.Hidden()[0], true)
 	tmp := b.hidden + "." + unique()
 	if err := btrfs.Create(top, tmp); err != nil {
 		return err
@@ -153,9 +153,9 @@ func (b *Backend) buildHidden(top int) error {
 	return err
 }
 
-// reapHalfBuilt removes remains of killed processes beside path. Beside .snapfs, in a directory
+// removeIncomplete removes remains of killed processes beside path. Beside .snapfs, in a directory
 // with other users' files, it removes only subvolumes of this user.
-func reapHalfBuilt(path string, subvolume bool) {
+func removeIncomplete(path string, subvolume bool) {
 	left, _ := filepath.Glob(path + ".*-*-*")
 	for _, half := range left {
 		st, err := vfs.Lstat(unix.AT_FDCWD, half)

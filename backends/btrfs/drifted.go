@@ -30,7 +30,7 @@ func (b *Backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[sna
 func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.Candidate) bool) error {
 	r, err := b.enter()
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer r.close()
 	base, err := r.side(snapshots, id)

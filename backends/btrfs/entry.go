@@ -113,10 +113,10 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 		return err
 	}
 	if len(nested) == 0 {
-		return take(src, e.fd, treeName, readOnly)
+		return snapshotInto(src, e.fd, treeName, readOnly)
 	}
 	const half = "half"
-	if err := take(src, e.fd, half, false); err != nil {
+	if err := snapshotInto(src, e.fd, half, false); err != nil {
 		return err
 	}
 	root, err := e.data.open(e.path + "/" + half)
@@ -141,7 +141,7 @@ func (e *entry) copyFrom(ctx context.Context, src int, within string, readOnly b
 	return nil
 }
 
-func take(src, dir int, name string, readOnly bool) error {
+func snapshotInto(src, dir int, name string, readOnly bool) error {
 	err := btrfs.Snapshot(src, dir, name, readOnly)
 	if err == unix.EPERM {
 		return &errs.Error{
@@ -225,7 +225,7 @@ func replaceStub(from, parent int, name string) error {
 	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil {
 		return &os.PathError{Op: "replace", Path: name, Err: err}
 	}
-	if err := take(from, parent, name, false); err != nil {
+	if err := snapshotInto(from, parent, name, false); err != nil {
 		return err
 	}
 	times := []unix.Timespec{

@@ -42,7 +42,7 @@ func (r dataDir) load(kind, id string) (mark, btrfs.Subvolume, error) {
 func (r dataDir) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	fd, err := r.open(path + "/" + treeName)
 	if err != nil {
-		return mark{}, btrfs.Subvolume{}, absent(err)
+		return mark{}, btrfs.Subvolume{}, notFoundIfMissing(err)
 	}
 	defer unix.Close(fd)
 	m, err := r.readMark(path)
@@ -59,8 +59,8 @@ func (r dataDir) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	return m, info, nil
 }
 
-// absent returns notFound for a path that does not exist, and err otherwise.
-func absent(err error) error {
+// notFoundIfMissing returns notFound for a path that does not exist, and err otherwise.
+func notFoundIfMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return notFound("not found")
 	}
@@ -84,7 +84,7 @@ func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	}
 	r, err := b.enter()
 	if err != nil {
-		return snapshot.Fork{}, absent(err)
+		return snapshot.Fork{}, notFoundIfMissing(err)
 	}
 	defer r.close()
 	m, info, err := r.load(snapshots, string(from))
@@ -92,10 +92,10 @@ func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 		return snapshot.Fork{}, err
 	}
 	fm := forkMark(from, m, info)
-	if got, err := r.claim(ctx, string(from), string(id)); err != nil || got {
+	if got, err := r.claimReadyMade(ctx, string(from), string(id)); err != nil || got {
 		return b.forkOf(id, fm), err
 	}
-	err = r.grow(ctx, string(from), forks, string(id), fm)
+	err = r.makeFork(ctx, string(from), forks, string(id), fm)
 	return b.forkOf(id, fm), err
 }
 
@@ -105,11 +105,11 @@ func forkMark(from snapshot.ID, m mark, info btrfs.Subvolume) mark {
 	return m
 }
 
-// grow makes the entry id of this kind, a writable copy of the snapshot from.
-func (r dataDir) grow(ctx context.Context, from, kind, id string, m mark) error {
+// makeFork makes the entry id of this kind, a writable copy of the snapshot from.
+func (r dataDir) makeFork(ctx context.Context, from, kind, id string, m mark) error {
 	src, err := r.open(snapshots + "/" + from + "/" + treeName)
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer unix.Close(src)
 	e, err := r.begin(ctx, kind, id, m)
@@ -136,7 +136,7 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	}
 	r, err := b.enter()
 	if err != nil {
-		return snapshot.Snapshot{}, absent(err)
+		return snapshot.Snapshot{}, notFoundIfMissing(err)
 	}
 	defer r.close()
 	path := forks + "/" + string(fork)
@@ -146,7 +146,7 @@ func (b *Backend) seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	}
 	src, err := r.open(path + "/" + treeName)
 	if err != nil {
-		return snapshot.Snapshot{}, absent(err)
+		return snapshot.Snapshot{}, notFoundIfMissing(err)
 	}
 	defer unix.Close(src)
 	sm := fm
@@ -198,7 +198,7 @@ func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fo
 func (b *Backend) find(kind, id string) (mark, error) {
 	r, err := b.enter()
 	if err != nil {
-		return mark{}, absent(err)
+		return mark{}, notFoundIfMissing(err)
 	}
 	defer r.close()
 	m, _, err := r.load(kind, id)

@@ -80,7 +80,7 @@ func (b *Backend) limitFork(ctx context.Context, fork string, l snapshot.DiskLim
 	}
 	r, err := b.enter()
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer r.close()
 	_, info, err := r.load(forks, fork)
@@ -94,7 +94,7 @@ func (b *Backend) limitFork(ctx context.Context, fork string, l snapshot.DiskLim
 	}
 	root, err := r.open(forks + "/" + fork + "/" + treeName)
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer unix.Close(root)
 	if l.Bytes <= 0 {
@@ -125,7 +125,7 @@ func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskL
 func (b *Backend) gauge(fork string) (int64, error) {
 	r, err := b.enter()
 	if err != nil {
-		return 0, absent(err)
+		return 0, notFoundIfMissing(err)
 	}
 	defer r.close()
 	_, info, err := r.load(forks, fork)

@@ -69,8 +69,8 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 	return path, nil
 }
 
-// trust drops the collected names of an inode unless there are as many as it has links.
-func (n *namer) trust(ino, links uint64) {
+// dropIfIncomplete drops the collected names of an inode unless there are as many as it has links.
+func (n *namer) dropIfIncomplete(ino, links uint64) {
 	if uint64(len(n.known[ino])) != links {
 		delete(n.known, ino)
 	}

@@ -42,7 +42,7 @@ func names[T ~string](r dataDir, kind string) ([]T, error) {
 	all, err := r.list(kind)
 	var ids []T
 	for _, name := range all {
-		if snapshot.ValidID(name) && r.ours(kind, name) {
+		if snapshot.ValidID(name) && r.hasMark(kind, name) {
 			ids = append(ids, T(name))
 		}
 	}
@@ -50,9 +50,9 @@ func names[T ~string](r dataDir, kind string) ([]T, error) {
 	return ids, err
 }
 
-// ours reports whether an entry has the mark of its kind. Other files and directories are never
+// hasMark reports whether an entry has the mark of its kind. Other files and directories are never
 // touched, whatever their names.
-func (r dataDir) ours(kind, id string) bool {
+func (r dataDir) hasMark(kind, id string) bool {
 	if kind == stock {
 		kind = snapshots // stock/<id> belongs to the snapshot id
 	}
@@ -85,7 +85,7 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	}
 	defer r.close()
 	for _, kind := range kinds {
-		if !r.ours(kind, id) {
+		if !r.hasMark(kind, id) {
 			continue
 		}
 		if err := fault.Point(ctx, "move the entry to the trash"); err != nil {

@@ -80,7 +80,7 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 			return true
 		}
 		if last != 0 && it.Object != last {
-			names.trust(last, links)
+			names.dropIfIncomplete(last, links)
 			last = 0
 		}
 		node, ok := it.Inode()
@@ -93,7 +93,7 @@ func (s *scan) changed(side *side, names *namer) (old, dirs []uint64, err error)
 		}
 		return s.ctx.Err() == nil
 	})
-	names.trust(last, links)
+	names.dropIfIncomplete(last, links)
 	if err == nil {
 		err = s.ctx.Err()
 	}
@@ -113,7 +113,7 @@ func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 }
 
 // compareDir yields the names of a directory that only one side has, or that are different inodes:
-// whole subtrees may differ there.
+// openWhole subtrees may differ there.
 func (s *scan) compareDir(names *namer, ino uint64) error {
 	at, err := names.paths(ino)
 	if err != nil || len(at) == 0 {

@@ -36,17 +36,17 @@ func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 	}
 	r, err := b.enter()
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer r.close()
-	tree, _, err := r.whole(s.ID)
+	tree, _, err := r.openWhole(s.ID)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(tree)
 	var parent uint64
 	if s.Base != "" {
-		base, info, err := r.whole(s.Base)
+		base, info, err := r.openWhole(s.Base)
 		if err != nil {
 			return err
 		}
@@ -56,8 +56,8 @@ func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 	return pump(ctx, w, func(out int) error { return btrfs.Send(tree, out, parent) })
 }
 
-// whole opens a snapshot that is a whole subvolume. Errors: ErrNotSupported.
-func (r dataDir) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
+// openWhole opens a snapshot that is a whole subvolume. Errors: ErrNotSupported.
+func (r dataDir) openWhole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	m, info, err := r.load(snapshots, string(id))
 	if err != nil {
 		return -1, info, err
@@ -67,7 +67,7 @@ func (r dataDir) whole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	}
 	fd, err := r.open(snapshots + "/" + string(id) + "/" + treeName)
 	if err != nil {
-		return -1, info, absent(err)
+		return -1, info, notFoundIfMissing(err)
 	}
 	nested, err := nestedIn(fd, ".")
 	if err == nil && len(nested) > 0 {
@@ -133,7 +133,7 @@ func (b *Backend) receive(ctx context.Context, in io.Reader, id, base snapshot.I
 		if err != nil {
 			return s, err
 		}
-		if src, _, err = r.whole(base); err != nil {
+		if src, _, err = r.openWhole(base); err != nil {
 			return s, err
 		}
 		defer unix.Close(src)
@@ -159,7 +159,7 @@ func (e *entry) fill(ctx context.Context, in io.Reader, src int) error {
 	}
 	var err error
 	if src >= 0 {
-		err = take(src, e.fd, half, false)
+		err = snapshotInto(src, e.fd, half, false)
 	} else {
 		err = btrfs.Create(e.fd, half)
 	}

@@ -28,7 +28,7 @@ func (b *Backend) Prefork(ctx context.Context, from snapshot.ID, n int) error {
 func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
 	r, err := b.enter()
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer r.close()
 	m, info, err := r.load(snapshots, string(from))
@@ -46,7 +46,7 @@ func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
 	for w := range errs {
 		wait.Go(func() {
 			for i := w; i < missing && errs[w] == nil; i += stockWorkers {
-				errs[w] = r.grow(ctx, string(from), shelf, unique(), fm)
+				errs[w] = r.makeFork(ctx, string(from), shelf, unique(), fm)
 			}
 		})
 	}
@@ -80,16 +80,16 @@ func (r dataDir) eachReady(shelf string, from int) iter.Seq[string] {
 	}
 }
 
-func (r dataDir) stocked(from string) bool {
+func (r dataDir) hasReadyMade(from string) bool {
 	for range r.eachReady(stock+"/"+from, 0) {
 		return true
 	}
 	return false
 }
 
-// claim renames a ready-made fork to the fork id. If another process takes it first, claim tries
+// claimReadyMade renames a ready-made fork to the fork id. If another process takes it first, claim tries
 // the next. Errors: ErrExists.
-func (r dataDir) claim(ctx context.Context, from, id string) (bool, error) {
+func (r dataDir) claimReadyMade(ctx context.Context, from, id string) (bool, error) {
 	start := int(next.Add(1)) // so that concurrent calls try different ones first
 	for name := range r.eachReady(stock+"/"+from, start) {
 		if err := fault.Point(ctx, "take a ready-made fork"); err != nil {

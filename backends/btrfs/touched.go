@@ -66,7 +66,7 @@ func (r dataDir) side(kind, id string) (*side, error) {
 		s.line = append(s.line, ancestor{info.UUID.String(), math.MaxUint64})
 	}
 	if s.fd, err = r.open(kind + "/" + id + "/" + treeName); err != nil {
-		return nil, absent(err)
+		return nil, notFoundIfMissing(err)
 	}
 	if s.top, err = openIn(s.fd, m.within); err != nil {
 		unix.Close(s.fd)
@@ -97,7 +97,7 @@ func commonTransaction(a, b []ancestor) (uint64, bool) {
 func (b *Backend) scanBoth(ctx context.Context, kindA, a, kindB, z string, emit func(snapshot.Candidate) bool) error {
 	r, err := b.enter()
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer r.close()
 	x, err := r.side(kindA, a)
@@ -124,7 +124,7 @@ func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.
 		}
 		return nil
 	}
-	if err := writeOut(ctx, y.fd); err != nil {
+	if err := syncFS(ctx, y.fd); err != nil {
 		return &os.PathError{Op: "sync", Path: b.top, Err: err}
 	}
 	s := &scan{ctx: ctx, since: since, a: x, b: y, emit: emit}
@@ -135,9 +135,9 @@ func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.
 	return err
 }
 
-// writeOut syncs the filesystem of fd. It returns early if ctx ends, and the kernel continues the
+// syncFS syncs the filesystem of fd. It returns early if ctx ends, and the kernel continues the
 // sync.
-func writeOut(ctx context.Context, fd int) error {
+func syncFS(ctx context.Context, fd int) error {
 	if ctx.Done() == nil {
 		return vfs.SyncFS(fd)
 	}

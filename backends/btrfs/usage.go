@@ -21,7 +21,7 @@ func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Byt
 func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 	r, err := b.enter()
 	if err != nil {
-		return 0, absent(err)
+		return 0, notFoundIfMissing(err)
 	}
 	defer r.close()
 	s, err := r.side(forks, fork)

@@ -144,12 +144,12 @@ func (c *copier) entry(here *level, name string) error {
 	if st.IsRegular() {
 		err = c.file(here, name, &st)
 	} else {
-		err = c.node(here, name, &st)
+		err = c.special(here, name, &st)
 	}
 	if err != nil || st.Nlink <= 1 {
 		return err
 	}
-	first := fresh("")
+	first := uniqueName("")
 	if err := c.step("link for later names", func() error { return unix.Linkat(here.dst, name, c.links, first, 0) }); err != nil {
 		return written(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node copies a symbolic link, fifo, socket or device. It never opens them.
-func (c *copier) node(here *level, name string, st *vfs.Stat) error {
+// special copies a symbolic link, fifo, socket or device. It never opens them.
+func (c *copier) special(here *level, name string, st *vfs.Stat) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 		target, err := readlink(here.src, name)
 		if errors.Is(err, unix.EINVAL) {
@@ -23,7 +23,7 @@ func (c *copier) node(here *level, name string, st *vfs.Stat) error {
 		if err != nil {
 			return written(err)
 		}
-		return written(c.finishNode(here, name, st))
+		return written(c.finishSpecial(here, name, st))
 	}
 	err := c.step("make a special file", func() error {
 		return vfs.MakeNode(here.dst, name, st.Mode&unix.S_IFMT|0o600, st.Rdev)
@@ -34,7 +34,7 @@ func (c *copier) node(here *level, name string, st *vfs.Stat) error {
 	if err != nil {
 		return written(err)
 	}
-	return written(c.finishNode(here, name, st))
+	return written(c.finishSpecial(here, name, st))
 }
 
 func readlink(dir int, name string) (string, error) {
@@ -54,12 +54,12 @@ func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
 	err := c.step("set the owner", func() error {
 		err := unix.Fchown(dst, int(st.UID), int(st.GID))
-		if !refused(err) {
+		if !notPermitted(err) {
 			return err
 		}
 		// An ordinary user cannot give a file away, but can set one of the user's groups.
-		mode = foreign(mode, st.Mode)
-		if err := unix.Fchown(dst, -1, int(st.GID)); !refused(err) {
+		mode = modeOfForeign(mode, st.Mode)
+		if err := unix.Fchown(dst, -1, int(st.GID)); !notPermitted(err) {
 			return err
 		}
 		return nil
@@ -79,16 +79,16 @@ func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	})
 }
 
-// finishNode is finish for inodes that cannot be opened. A symbolic link has no mode.
-func (c *copier) finishNode(here *level, name string, st *vfs.Stat) error {
+// finishSpecial is finish for inodes that cannot be opened. A symbolic link has no mode.
+func (c *copier) finishSpecial(here *level, name string, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
 	err := c.step("set the owner", func() error {
 		err := unix.Fchownat(here.dst, name, int(st.UID), int(st.GID), unix.AT_SYMLINK_NOFOLLOW)
-		if !refused(err) {
+		if !notPermitted(err) {
 			return err
 		}
-		mode = foreign(mode, st.Mode)
-		if err := unix.Fchownat(here.dst, name, -1, int(st.GID), unix.AT_SYMLINK_NOFOLLOW); !refused(err) {
+		mode = modeOfForeign(mode, st.Mode)
+		if err := unix.Fchownat(here.dst, name, -1, int(st.GID), unix.AT_SYMLINK_NOFOLLOW); !notPermitted(err) {
 			return err
 		}
 		return nil
@@ -113,15 +113,15 @@ func (c *copier) finishNode(here *level, name string, st *vfs.Stat) error {
 	})
 }
 
-// refused reports whether this process may not set an owner, or the user namespace does not have
+// notPermitted reports whether this process may not set an owner, or the user namespace does not have
 // that owner.
-func refused(err error) bool {
+func notPermitted(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL)
 }
 
-// foreign returns the mode of a copy whose owner is this user instead of the original's. It has no
+// modeOfForeign returns the mode of a copy whose owner is this user instead of the original's. It has no
 // set-id bits, which would run programs as this user, and the user can read it.
-func foreign(mode, typ uint32) uint32 {
+func modeOfForeign(mode, typ uint32) uint32 {
 	mode &^= unix.S_ISUID | unix.S_ISGID
 	if typ&unix.S_IFMT == unix.S_IFDIR {
 		return mode | 0o500

@@ -35,8 +35,8 @@ func (b *backend) path(k kind, name string) string { return filepath.Join(b.dir,
 
 func (b *backend) treePath(k kind, id string) string { return filepath.Join(b.dir, k.dir, id, "tree") }
 
-// fresh returns a unique name for the trash.
-func fresh(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
+// uniqueName returns a unique name for the trash.
+func uniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }
 
 // begin makes the incomplete entry <id>.part with its mark.
 func (b *backend) begin(ctx context.Context, m mark) error {
@@ -48,7 +48,7 @@ func (b *backend) begin(ctx context.Context, m mark) error {
 	if _, err := os.Lstat(b.path(m.kind, m.id)); err == nil {
 		return &fs.PathError{Op: "mkdir", Path: b.path(m.kind, m.id), Err: unix.EEXIST}
 	}
-	born := filepath.Join(b.trash(), fresh(newborn))
+	born := filepath.Join(b.trash(), uniqueName(newborn))
 	if err := makeMarked(ctx, born, m); err != nil {
 		_ = os.RemoveAll(born) // otherwise Sweep deletes it
 		return err
@@ -114,7 +114,7 @@ func (b *backend) publish(ctx context.Context, m mark) error {
 
 // discard deletes a directory of this backend at once.
 func (b *backend) discard(k kind, name string) {
-	dead := fresh("failed-")
+	dead := uniqueName("failed-")
 	if renameNew(b.path(k, name), filepath.Join(b.trash(), dead)) == nil {
 		// A later sweep deletes the rest.
 		_ = b.clear(context.Background(), []string{dead})

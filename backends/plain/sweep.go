@@ -102,8 +102,8 @@ func (s *sweeper) empty(name string) (more []string, err error) {
 		}
 		err := unix.Unlinkat(dir, child, 0)
 		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-			up := fresh("deeper-")
-			if err = s.lift(dir, child, up); err == nil {
+			up := uniqueName("deeper-")
+			if err = s.moveUp(dir, child, up); err == nil {
 				more = append(more, up)
 			}
 		}
@@ -129,10 +129,10 @@ func (s *sweeper) open(at int, name string) (int, error) {
 	return unix.Openat(at, name, flags, 0)
 }
 
-// lift moves a directory up into the trash. That changes its "..", for which an ordinary user needs
+// moveUp moves a directory up into the trash. That changes its "..", for which an ordinary user needs
 // write permission in it. The content of a btrfs subvolume cannot be moved out of it, and is
 // deleted in place.
-func (s *sweeper) lift(dir int, child, up string) error {
+func (s *sweeper) moveUp(dir int, child, up string) error {
 	fd, err := s.open(dir, child)
 	if err != nil {
 		return err

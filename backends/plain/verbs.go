@@ -49,7 +49,7 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 // seal copies the fork f into the snapshot m. It writes the fork's next mark before the snapshot
 // gets its name, so that a full disk fails early.
 func (b *backend) seal(ctx context.Context, f, m mark) error {
-	if err := usable(m.id); err != nil {
+	if err := checkID(m.id); err != nil {
 		return err
 	}
 	f.base, f.taken = m.id, m.taken
@@ -79,7 +79,7 @@ func (b *backend) seal(ctx context.Context, f, m mark) error {
 // create makes the entry m as a copy of the tree at from. After an error there is no entry, except
 // for an incomplete one that could not be deleted.
 func (b *backend) create(ctx context.Context, m mark, from string) error {
-	if err := usable(m.id); err != nil {
+	if err := checkID(m.id); err != nil {
 		return err
 	}
 	src, err := openTree(from)
@@ -172,7 +172,7 @@ func (b *backend) remove(ctx context.Context, k kind, id string) error {
 		if err := fault.Point(ctx, "rename into the trash"); err != nil {
 			return err
 		}
-		err := renameNew(path, filepath.Join(b.trash(), fresh("removed-")))
+		err := renameNew(path, filepath.Join(b.trash(), uniqueName("removed-")))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -195,7 +195,7 @@ func (b *backend) find(k kind, id string) (mark, error) {
 	return m, nil
 }
 
-func usable(id string) error {
+func checkID(id string) error {
 	if !snapshot.ValidID(id) {
 		return because(errs.ErrNotSupported, "", "an id has 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
 	}

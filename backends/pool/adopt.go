@@ -66,28 +66,28 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	if err != nil {
 		return report, err
 	}
-	if err := p.pend(key(tree)); err != nil {
+	if err := p.markPending(key(tree)); err != nil {
 		return report, err
 	}
 	r := record{Path: tree, State: moving, Synced: time.Now(), Original: original}
-	if err := p.keep(r); err != nil {
+	if err := p.saveRecord(r); err != nil {
 		return report, err
 	}
-	if err := p.move(ctx, r); err != nil {
-		return report, errors.Join(err, p.moveBack(r))
+	if err := p.moveAside(ctx, r); err != nil {
+		return report, errors.Join(err, p.undoAdopt(r))
 	}
 	r.State = adopted
-	if err := p.keep(r); err != nil {
-		return report, errors.Join(err, p.moveBack(r))
+	if err := p.saveRecord(r); err != nil {
+		return report, errors.Join(err, p.undoAdopt(r))
 	}
 	err = fault.Point(ctx, "mount the workspace at its path")
 	if err == nil {
 		err = p.bind(tree)
 	}
 	if err != nil {
-		return report, errors.Join(err, p.moveBack(r))
+		return report, errors.Join(err, p.undoAdopt(r))
 	}
-	return report, p.done(key(tree))
+	return report, p.clearPending(key(tree))
 }
 
 // unmounted returns ErrBusy if the tree is a mount point, or has one inside.
@@ -101,8 +101,8 @@ func unmounted(tree string) error {
 	return err
 }
 
-// move renames the directory to its new name, and completes the copy.
-func (p *Pool) move(ctx context.Context, r record) error {
+// moveAside renames the directory to its new name, and completes the copy.
+func (p *Pool) moveAside(ctx context.Context, r record) error {
 	if err := fault.Point(ctx, "rename the directory"); err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func clearPlace(path string) error {
 	return unix.Rmdir(path)
 }
 
-// moveBack undoes an incomplete adoption.
-func (p *Pool) moveBack(r record) error {
+// undoAdopt undoes an incomplete adoption.
+func (p *Pool) undoAdopt(r record) error {
 	if _, err := os.Lstat(r.Original); err == nil {
 		if err := clearPlace(r.Path); err != nil {
 			return err
@@ -165,7 +165,7 @@ func (p *Pool) moveBack(r record) error {
 		return err
 	}
 	r.State, r.Original = imported, ""
-	return p.keep(r)
+	return p.saveRecord(r)
 }
 
 // bind mounts the pool's subvolume at the path of the workspace.
@@ -211,7 +211,7 @@ func (p *Pool) recoverAll(ctx context.Context) error {
 	if len(failures) > 0 {
 		return errors.Join(failures...)
 	}
-	if err := p.done("mount"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := p.clearPending("mount"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -223,7 +223,7 @@ func (p *Pool) recoverOne(ctx context.Context, tree string) error {
 	if err == nil {
 		switch r.State {
 		case moving:
-			err = p.moveBack(r)
+			err = p.undoAdopt(r)
 		case adopted:
 			err = p.bind(r.Path)
 		case leaving:
@@ -233,7 +233,7 @@ func (p *Pool) recoverOne(ctx context.Context, tree string) error {
 		}
 	}
 	if err == nil {
-		err = p.done(key(tree))
+		err = p.clearPending(key(tree))
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -258,7 +258,7 @@ func (p *Pool) DropOriginal(_ context.Context, tree string) error {
 	}
 	if err == nil {
 		r.Original = ""
-		err = p.keep(r)
+		err = p.saveRecord(r)
 	}
 	return failed("dropping the original", p.Name, tree, err)
 }

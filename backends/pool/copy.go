@@ -36,12 +36,12 @@ func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, 
 	if err != nil {
 		return inode{}, err
 	}
-	return s.copyPatiently(ctx, int(l.src.Fd()), dst, l.path, name, st)
+	return s.copyStable(ctx, int(l.src.Fd()), dst, l.path, name, st)
 }
 
-// copyPatiently copies until the file does not change meanwhile. It returns a zero inode if the
+// copyStable copies until the file does not change meanwhile. It returns a zero inode if the
 // next import should copy the file again.
-func (s *syncer) copyPatiently(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (inode, error) {
+func (s *syncer) copyStable(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (inode, error) {
 	for try := 1; ; try++ {
 		n, err := s.copyOnce(ctx, src, dst, dir, name, st)
 		if err != nil {
@@ -76,7 +76,7 @@ func gone(dir int, name string) bool {
 
 // copyOnce makes a copy under a temporary name and renames it over the old one.
 func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, st *vfs.Stat) (int64, error) {
-	if err := s.fits(st.Size); err != nil {
+	if err := s.checkSpace(st.Size); err != nil {
 		return 0, err
 	}
 	if err := s.change(ctx, "copy a file"); err != nil {
@@ -234,7 +234,7 @@ func (s *syncer) link(ctx context.Context, l laterLink) error {
 		return err
 	}
 	defer src.Close()
-	n, err := s.copyPatiently(ctx, int(src.Fd()), int(dst.Fd()), l.dir, l.name, &l.st)
+	n, err := s.copyStable(ctx, int(src.Fd()), int(dst.Fd()), l.dir, l.name, &l.st)
 	if err == nil && n.ino == l.st.Ino {
 		s.linked[l.st.Ino] = join(l.dir, l.name)
 	}

@@ -27,7 +27,7 @@
 //
 // Begin with [Pool] (pool.go), backend (driver.go), which adds an update of the copy to the backend of
 // package btrfs, and syncer (sync.go), which makes a directory equal to another. adopt.go and unadopt.go
-// move a workspace onto a pool and back.
+// moveAside a workspace onto a pool and back.
 //
 // The package knows package btrfs, but neither the engine nor another backend.
 package pool

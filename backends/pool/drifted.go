@@ -69,7 +69,7 @@ func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Candidate, er
 		ctx: ctx, old: old, late: vfs.Timestamp{Sec: late.Unix(), Nsec: uint32(late.Nanosecond())},
 		slots: make(chan struct{}, walkers-1),
 	}
-	if m.skip, err = p.itself(); err != nil {
+	if m.skip, err = p.ownDirectory(); err != nil {
 		return nil, err
 	}
 	root, err := vfs.OpenDir(unix.AT_FDCWD, tree)

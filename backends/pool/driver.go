@@ -71,7 +71,7 @@ func (b *backend) Facts() snapshot.Facts {
 // began.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	var s snapshot.Snapshot
-	err := b.current(ctx, tree, func(began time.Time) (err error) {
+	err := b.withCurrentCopy(ctx, tree, func(began time.Time) (err error) {
 		s, err = b.CaptureAsOf(ctx, tree, id, began)
 		return err
 	})
@@ -85,7 +85,7 @@ func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	if err := b.pool.Growing(ctx, fork); err != nil {
 		return s, f, err
 	}
-	err := b.current(ctx, tree, func(began time.Time) (err error) {
+	err := b.withCurrentCopy(ctx, tree, func(began time.Time) (err error) {
 		s, f, err = b.CloneAsOf(ctx, tree, id, fork, began)
 		return err
 	})
@@ -103,8 +103,8 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 // Maintain implements [snapshot.Maintainer].
 func (b *backend) Maintain(ctx context.Context) error { return b.pool.Maintain(ctx) }
 
-// current updates the copy, and calls do under the lock of the tree.
-func (b *backend) current(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
+// withCurrentCopy updates the copy, and calls do under the lock of the tree.
+func (b *backend) withCurrentCopy(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
 	began := vfs.Now()
 	unlock, err := b.pool.lockTree(tree.Path)
 	if err != nil {

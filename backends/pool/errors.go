@@ -67,8 +67,8 @@ func processName() string {
 	return strconv.Itoa(p.PID) + "-" + strconv.FormatUint(p.Start, 10)
 }
 
-// reapHalfMade removes remains of killed processes in dir.
-func reapHalfMade(dir string) {
+// removeIncomplete removes remains of killed processes in dir.
+func removeIncomplete(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, incomplete+"*"))
 	for _, path := range left {
 		pid, start, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), incomplete), "-")

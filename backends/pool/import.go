@@ -56,7 +56,7 @@ func (p *Pool) update(ctx context.Context, tree string, progress func(Progress))
 	if err != nil || !changed && !first {
 		return report, err
 	}
-	return report, p.keep(record{Path: tree, State: imported, Synced: began})
+	return report, p.saveRecord(record{Path: tree, State: imported, Synced: began})
 }
 
 func checkTree(tree string) error {
@@ -101,7 +101,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	if s.old, err = readManifest(file); err != nil {
 		s.old, s.doubt = nil, true // a manifest only saves time
 	}
-	if s.skip, err = p.itself(); err != nil {
+	if s.skip, err = p.ownDirectory(); err != nil {
 		return Report{}, false, err
 	}
 	if err := s.between(ctx, from, p.tree(tree)); err != nil {
@@ -126,8 +126,8 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	return s.report, true, nil
 }
 
-// itself returns a function that recognizes the pool's own directory, which is not copied.
-func (p *Pool) itself() (func(*vfs.Stat) bool, error) {
+// ownDirectory returns a function that recognizes the pool's own directory, which is not copied.
+func (p *Pool) ownDirectory() (func(*vfs.Stat) bool, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, p.Dir)
 	return func(x *vfs.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err
 }

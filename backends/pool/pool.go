@@ -90,7 +90,7 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	if err := needRoot(); err != nil {
 		return fail(err)
 	}
-	reapHalfMade(dir)
+	removeIncomplete(dir)
 	p = &Pool{Name: name, Dir: filepath.Join(dir, name)}
 	if _, err := os.Lstat(p.Dir); err == nil {
 		return fail(os.ErrExist)
@@ -118,7 +118,7 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 		return err
 	}
 	p := &Pool{Dir: half}
-	if err := makeNewborn(half); err != nil {
+	if err := makeIncomplete(half); err != nil {
 		return err
 	}
 	for _, d := range []string{p.mnt(), filepath.Join(half, "trees"), filepath.Join(half, "pending")} {
@@ -151,9 +151,9 @@ func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	return writeJSON(p.file(), poolFile{Format: format, Size: size, UUID: uuid})
 }
 
-// makeNewborn makes the directory of a pool and its parent. The removal of the last pool may delete
+// makeIncomplete makes the directory of a pool and its parent. The removal of the last pool may delete
 // the parent at any time, also between the two steps.
-func makeNewborn(half string) (err error) {
+func makeIncomplete(half string) (err error) {
 	for range 100 {
 		if err = os.MkdirAll(filepath.Dir(half), 0o700); err == nil {
 			err = os.Mkdir(half, 0o700)
@@ -221,7 +221,7 @@ func (p *Pool) ensure(ctx context.Context) error {
 	if f.Format > format {
 		return unsupported(fmt.Sprintf("the pool has format %d, and this snapfs supports only %d", f.Format, format))
 	}
-	if p.mounted() && p.settled() {
+	if p.mounted() && p.nothingPending() {
 		return nil
 	}
 	if err := needRoot(); err != nil {
@@ -233,7 +233,7 @@ func (p *Pool) ensure(ctx context.Context) error {
 	}
 	defer unlock()
 	if !p.mounted() {
-		if err := p.pend("mount"); err != nil {
+		if err := p.markPending("mount"); err != nil {
 			return err
 		}
 		if err := p.mount(ctx); err != nil {
@@ -243,15 +243,17 @@ func (p *Pool) ensure(ctx context.Context) error {
 	return p.recoverAll(ctx)
 }
 
-// pend records the start of an operation that the next command must complete or undo if this
+// markPending records the start of an operation that the next command must complete or undo if this
 // process is killed. done deletes the record.
-func (p *Pool) pend(what string) error {
+func (p *Pool) markPending(what string) error {
 	return os.WriteFile(filepath.Join(p.Dir, "pending", what), nil, 0o600)
 }
 
-func (p *Pool) done(what string) error { return os.Remove(filepath.Join(p.Dir, "pending", what)) }
+func (p *Pool) clearPending(what string) error {
+	return os.Remove(filepath.Join(p.Dir, "pending", what))
+}
 
-func (p *Pool) settled() bool {
+func (p *Pool) nothingPending() bool {
 	pending, err := os.ReadDir(filepath.Join(p.Dir, "pending"))
 	return err == nil && len(pending) == 0
 }

@@ -67,7 +67,7 @@ func (p *Pool) record(path string) (record, error) {
 	return r, err
 }
 
-func (p *Pool) keep(r record) error {
+func (p *Pool) saveRecord(r record) error {
 	r.Format = format
 	return writeJSON(p.recordFile(r.Path), r)
 }

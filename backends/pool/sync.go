@@ -115,8 +115,8 @@ func (s *syncer) change(ctx context.Context, step string) error {
 	return fault.Point(ctx, step)
 }
 
-// fits is called before a file of n bytes is copied.
-func (s *syncer) fits(n int64) error {
+// checkSpace is called before a file of n bytes is copied.
+func (s *syncer) checkSpace(n int64) error {
 	const often = 16 << 20
 	if s.hasRoom == nil || s.since.Add(n) < often {
 		return nil

@@ -35,11 +35,11 @@ func (p *Pool) Unadopt(ctx context.Context, tree string, progress func(Progress)
 
 func (p *Pool) bringBack(ctx context.Context, r record, progress func(Progress)) (Report, error) {
 	incoming := r.Path + incomingSuffix
-	if err := p.pend(key(r.Path)); err != nil {
+	if err := p.markPending(key(r.Path)); err != nil {
 		return Report{}, err
 	}
 	r.State = leaving
-	if err := p.keep(r); err != nil {
+	if err := p.saveRecord(r); err != nil {
 		return Report{}, err
 	}
 	report, err := p.copyBack(ctx, r, incoming, progress)
@@ -47,13 +47,13 @@ func (p *Pool) bringBack(ctx context.Context, r record, progress func(Progress))
 		return report, errors.Join(err, p.undoUnadopt(r))
 	}
 	r.State = leftOff
-	if err := p.keep(r); err != nil {
+	if err := p.saveRecord(r); err != nil {
 		return report, errors.Join(err, p.undoUnadopt(r))
 	}
 	if err := p.finishUnadopt(ctx, r); err != nil {
 		return report, err
 	}
-	return report, p.done(key(r.Path))
+	return report, p.clearPending(key(r.Path))
 }
 
 // copyBack makes the copy: most of it while the workspace is in use, and the rest after the unmount.
@@ -98,7 +98,7 @@ func (p *Pool) undoUnadopt(r record) error {
 		return err
 	}
 	r.State = adopted
-	return errors.Join(p.keep(r), p.bind(r.Path))
+	return errors.Join(p.saveRecord(r), p.bind(r.Path))
 }
 
 // finishUnadopt renames the complete copy to the path of the workspace.
@@ -122,5 +122,5 @@ func (p *Pool) finishUnadopt(ctx context.Context, r record) error {
 		return err
 	}
 	r.State, r.Original = imported, ""
-	return p.keep(r)
+	return p.saveRecord(r)
 }

@@ -72,7 +72,7 @@ func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]c
 	err = r.entries(ctx, all, func() error {
 		return snapAndHold(ctx, all, func() error {
 			for _, c := range all {
-				if err := r.grow(ctx, c.base, c.fork); err != nil {
+				if err := r.makeFork(ctx, c.base, c.fork); err != nil {
 					return err
 				}
 				grown = append(grown, c.fork)
@@ -85,7 +85,7 @@ func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]c
 	}
 	for _, m := range grown {
 		entry := forks + "/" + m.id
-		err = errors.Join(err, r.leave(entry, false), r.giveUp(entry))
+		err = errors.Join(err, r.unmount(entry, false), r.giveUp(entry))
 	}
 	return nil, err
 }

@@ -26,14 +26,14 @@ func zfsWith(ctx context.Context, input string, args ...string) (string, error) 
 	err := run.Run(ctx, run.Program{
 		Name: "zfs", Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdin: strings.NewReader(input), Stdout: &out, Mortal: true,
 	})
-	return out.String(), understood(err)
+	return out.String(), errorOf(err)
 }
 
-// running returns ErrCorrupt if the pool of a dataset is suspended. A process that writes to a
+// checkRunning returns ErrCorrupt if the pool of a dataset is suspended. A process that writes to a
 // suspended pool, or waits for it, blocks until the pool resumes, and cannot even be killed. So
 // every verb checks this first; /proc answers without blocking (the kstat spa_state of OpenZFS
 // 0.8).
-func running(dataset string) error {
+func checkRunning(dataset string) error {
 	pool := poolOf(dataset)
 	// A pool that does not exist has no such file; the next call reports that.
 	state, _ := os.ReadFile(kstats + "/" + pool + "/state")
@@ -49,9 +49,9 @@ func running(dataset string) error {
 // kstats has a directory for each imported pool (OpenZFS 0.8).
 var kstats = "/proc/spl/kstat/zfs"
 
-// imported returns ErrNotFound if the pool of a dataset is not imported: it was exported, or its
+// checkImported returns ErrNotFound if the pool of a dataset is not imported: it was exported, or its
 // disk is not connected.
-func imported(dataset string) error {
+func checkImported(dataset string) error {
 	pool := poolOf(dataset)
 	_, known := os.Lstat(kstats)
 	_, err := os.Lstat(kstats + "/" + pool)
@@ -64,9 +64,9 @@ func imported(dataset string) error {
 	return nil // the next call reports other errors
 }
 
-// moved returns the error for a captured dataset that does not exist although its pool does: it was
+// movedError returns the error for a captured dataset that does not exist although its pool does: it was
 // renamed or destroyed, or another pool has that name. The entry stays.
-func moved(m mark) error {
+func movedError(m mark) error {
 	return &errs.Error{
 		Kind: errs.ErrNotFound, Path: m.dataset,
 		Err: errors.New("the captured dataset " + m.source + " does not exist: it was renamed, or " + poolOf(m.source) + " is another pool of that name"),
@@ -77,20 +77,20 @@ func moved(m mark) error {
 	}
 }
 
-// lost returns the reason why the dataset of a mark does not exist. It starts no program if the
+// missingDataset returns the reason why the dataset of a mark does not exist. It starts no program if the
 // kernel can tell.
-func lost(m mark) error {
-	if err := imported(m.dataset); err != nil {
+func missingDataset(m mark) error {
+	if err := checkImported(m.dataset); err != nil {
 		return err
 	}
 	if there, known := exists(m.source); known && !there {
-		return moved(m)
+		return movedError(m)
 	}
 	return notFound("not found")
 }
 
-// understood returns an error of zfs(8) with its kind.
-func understood(err error) error {
+// errorOf returns an error of zfs(8) with its kind.
+func errorOf(err error) error {
 	var e *run.Error
 	var missing *run.MissingError
 	switch {

@@ -125,7 +125,7 @@ func (r dataDir) load(kind, id string) (mark, error) {
 	}
 	text, err := r.readFile(kind + "/" + id + "/" + markName)
 	if err != nil {
-		return mark{}, absent(err)
+		return mark{}, notFoundIfMissing(err)
 	}
 	m, err := parseMark(text)
 	if err == nil && (m.kind != kind || m.id != id) {
@@ -138,7 +138,7 @@ func (r dataDir) load(kind, id string) (mark, error) {
 func (r dataDir) find(kind, id string) (mark, error) {
 	m, err := r.load(kind, id)
 	if err == nil {
-		err = running(m.dataset)
+		err = checkRunning(m.dataset)
 	}
 	return m, err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // destroyProgram runs in the kernel (zfs-program(8)), in one transaction: no other change happens
-// between the check of a mark and the destruction.
+// diff the check of a mark and the destruction.
 //
 //go:embed destroy.lua
 var destroyProgram string
@@ -58,7 +58,7 @@ func (said destroyed) stays(d dead) (stays bool, why error) {
 		return true, &errs.Error{Kind: kindOf(errno), Path: name, Err: fmt.Errorf("zfs cannot destroy it: %w", errno)}
 	}
 	if said.Moved[name] {
-		return true, moved(d.mark)
+		return true, movedError(d.mark)
 	}
 	return said.Missing[name] && d.young && !d.undone, nil
 }

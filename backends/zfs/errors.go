@@ -15,8 +15,8 @@ import (
 func notFound(why string) error { return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New(why)} }
 func corrupt(why string) error  { return &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New(why)} }
 
-// absent returns notFound for a path that does not exist, and err otherwise.
-func absent(err error) error {
+// notFoundIfMissing returns notFound for a path that does not exist, and err otherwise.
+func notFoundIfMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return notFound("not found")
 	}

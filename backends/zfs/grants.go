@@ -25,7 +25,7 @@ var needed = []string{"snapshot", "userprop", "hold", "release", "destroy", "mou
 func delegated(ctx context.Context, tree string) error {
 	src, err := findSource(tree)
 	if err == nil {
-		err = fits(src)
+		err = checkName(src)
 	}
 	if err != nil {
 		return err

@@ -25,9 +25,9 @@ func homeRecord(home string) string {
 	return homes + "/" + strconv.FormatUint(h.Sum64(), 16)
 }
 
-// settleHome makes the dataset that contains the forks, unless it exists. It does not touch a
+// makeHome makes the dataset that contains the forks, unless it exists. It does not touch a
 // dataset of that name without snapfs's mark: ErrDenied.
-func (r dataDir) settleHome(ctx context.Context, home string) error {
+func (r dataDir) makeHome(ctx context.Context, home string) error {
 	record := homeRecord(home)
 	if r.has(record) {
 		return nil
@@ -50,7 +50,7 @@ func (r dataDir) settleHome(ctx context.Context, home string) error {
 	}
 	_, err = zfsCmd(ctx, "create", "-o", "mountpoint=legacy", "-o", "canmount=off", "-o", marked(homeMark), home)
 	if errors.Is(err, errs.ErrExists) {
-		err = ownHome(ctx, home)
+		err = checkHome(ctx, home)
 	}
 	if err != nil {
 		return err
@@ -66,9 +66,9 @@ func (r dataDir) has(path string) bool {
 	return unix.Faccessat(r.fd(), path, unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// ownHome checks that a home has snapfs's mark. Another process may be making it: ZFS sets the
+// checkHome checks that a home has snapfs's mark. Another process may be making it: ZFS sets the
 // properties of a new filesystem an instant after it exists.
-func ownHome(ctx context.Context, home string) error {
+func checkHome(ctx context.Context, home string) error {
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		is, err := zfsCmd(ctx, "get", "-H", "-p", "-s", "local", "-o", "value", property, home)
 		if err != nil {

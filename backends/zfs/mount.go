@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reach mounts the dataset of an entry, unless it is mounted. A snapshot is mounted read-only by
+// ensureMounted mounts the dataset of an entry, unless it is mounted. A snapshot is mounted read-only by
 // ZFS. noatime is set, because each access time would be a change. Errors: ErrNotFound (no such
 // dataset: the entry is incomplete, or the pool is not imported), ErrDenied (the encryption key is
 // not loaded), ErrDrifted (the tree's path in the dataset contains a symbolic link).
-func (r dataDir) reach(m mark) error {
+func (r dataDir) ensureMounted(m mark) error {
 	if err := r.mount(m); err != nil || m.within == "." {
 		return err
 	}
@@ -48,7 +48,7 @@ func (r dataDir) mount(m mark) error {
 	}
 	dir, err := vfs.OpenBeneath(r.fd(), entry+"/"+treeName, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer dir.Close()
 	flags := uintptr(unix.MS_NOATIME)
@@ -61,7 +61,7 @@ func (r dataDir) mount(m mark) error {
 		case err == nil || r.mounted(entry): // mounted by another process
 			return nil
 		case err == unix.ENOENT:
-			return lost(m)
+			return missingDataset(m)
 		case err == unix.EACCES:
 			return &errs.Error{
 				Kind: errs.ErrDenied, Path: m.dataset, Err: errors.New("the encryption key of the dataset is not loaded"),
@@ -84,12 +84,12 @@ func (r dataDir) mounted(entry string) bool {
 	return err == nil && st.MountRoot
 }
 
-// leave unmounts the tree of an entry. With busy it returns ErrBusy while a process uses the mount;
+// unmount unmounts the tree of an entry. With busy it returns ErrBusy while a process uses the mount;
 // otherwise the mount ends with its last user.
-func (r dataDir) leave(entry string, busy bool) error {
+func (r dataDir) unmount(entry string, busy bool) error {
 	dir, err := vfs.OpenBeneath(r.fd(), entry, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return absent(err)
+		return notFoundIfMissing(err)
 	}
 	defer dir.Close()
 	flags := unix.UMOUNT_NOFOLLOW

@@ -15,12 +15,12 @@ import (
 // moduleVersion is the file with the version of the kernel's OpenZFS.
 var moduleVersion = "/sys/module/zfs/version"
 
-// quick makes a call of the kernel that zfs(8) would make, without starting zfs(8), which would
+// callKernel makes a call of the kernel that zfs(8) would make, without starting zfs(8), which would
 // take longer than the call. It returns the kernel's reply, and whether the call succeeded. After a
 // failed call nothing has changed, and the caller runs zfs(8), which does the work or reports the
 // error; so all error texts come from one source. Only ZFS 2 is called this way: its call numbers
 // and arguments cannot change.
-func quick(ctx context.Context, call zfs.Call, name string, pairs ...zfs.Pair) (said []byte, done bool) {
+func callKernel(ctx context.Context, call zfs.Call, name string, pairs ...zfs.Pair) (said []byte, done bool) {
 	if ctx.Err() != nil || !knownVersion() {
 		return nil, false
 	}

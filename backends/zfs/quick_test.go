@@ -10,9 +10,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// told returns the properties of a base and of its fork as zfs(8) lists them, without names and
+// properties returns the properties of a base and of its fork as zfs(8) lists them, without names and
 // times.
-func told(t *testing.T, b *zfs.Backend, p snapshot.Place, id string, quietly func(func())) string {
+func properties(t *testing.T, b *zfs.Backend, p snapshot.Place, id string, quietly func(func())) string {
 	t.Helper()
 	quietly(func() {
 		_, _, err := b.Clone(t.Context(), p.Tree, snapshot.ID(id), snapshot.ForkID(id))
@@ -49,14 +49,14 @@ func TestKernelCallsEqualZFSCommandsWithoutAProcess(t *testing.T) {
 	b := opened(t, p)
 	grown(t, b, p) // creates the dataset for forks by zfs(8)
 	gone(t, b)
-	here := told(t, b, p, "quick", func(do func()) {
+	here := properties(t, b, p, "quick", func(do func()) {
 		t.Run("without programs", func(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			do()
 		})
 	})
 	zfs.WithoutKernel(t)
-	if there := told(t, b, p, "slow", func(do func()) { do() }); here != there || len(here) < 100 {
+	if there := properties(t, b, p, "slow", func(do func()) { do() }); here != there || len(here) < 100 {
 		t.Errorf("the kernel call made\n%s\nand zfs(8)\n%s", here, there)
 	}
 }

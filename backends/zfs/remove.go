@@ -77,7 +77,7 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 	case errors.Is(err, errs.ErrNotFound):
 		return nil
 	case err == nil:
-		if err := running(m.dataset); err != nil {
+		if err := checkRunning(m.dataset); err != nil {
 			return err
 		}
 	case !errors.Is(err, errs.ErrCorrupt):
@@ -87,7 +87,7 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 	if err := fault.Point(ctx, "unmount the dataset"); err != nil {
 		return err
 	}
-	if err := r.leave(entry, kind == forks); err != nil && !errors.Is(err, errs.ErrNotFound) {
+	if err := r.unmount(entry, kind == forks); err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return err
 	}
 	if err := fault.Point(ctx, "move the entry to the trash"); err != nil {
@@ -165,7 +165,7 @@ const together = 100
 // sweepPart destroys some entries of one pool. An entry whose dataset does not exist, or has no
 // mark, is deleted; an entry whose dataset is still needed is left to a later sweep.
 func (r dataDir) sweepPart(ctx context.Context, pool string, list []dead) error {
-	held, err := own(ctx, list)
+	held, err := existing(ctx, list)
 	if err != nil {
 		return err
 	}
@@ -258,14 +258,14 @@ func (r dataDir) deadOf(name string) ([]dead, error) {
 		m, err = parseMark(text)
 	}
 	if err == nil {
-		if err := running(m.dataset); err != nil {
+		if err := checkRunning(m.dataset); err != nil {
 			return nil, errors.Join(err, r.postpone(entry))
 		}
-		if imported(m.dataset) != nil { // the entry stays until the pool is imported
+		if checkImported(m.dataset) != nil { // the entry stays until the pool is imported
 			return nil, r.postpone(entry)
 		}
 	}
-	switch err := r.leave(entry, false); {
+	switch err := r.unmount(entry, false); {
 	case errors.Is(err, errs.ErrNotFound): // another sweep has handled it
 		return nil, nil
 	case err != nil:
@@ -287,8 +287,8 @@ func (r dataDir) young(entry string) bool {
 	return err != nil || time.Since(st.MTime.Time()) < makerTimeout
 }
 
-// own lists the existing snapshots that have their mark.
-func own(ctx context.Context, list []dead) (names []string, err error) {
+// existing lists the existing snapshots that have their mark.
+func existing(ctx context.Context, list []dead) (names []string, err error) {
 	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
 	for _, d := range list {

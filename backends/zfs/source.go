@@ -79,9 +79,9 @@ func onZFS(path string) error {
 // include/sys/fs/zfs.h, less its NUL).
 const nameMax = 255
 
-// fits returns ErrNotSupported if the longest name that snapfs makes from a dataset's name is too
+// checkName returns ErrNotSupported if the longest name that snapfs makes from a dataset's name is too
 // long.
-func fits(src source) error {
+func checkName(src source) error {
 	if long := len(forkName(src.dataset, strings.Repeat("x", uniqueMax))) + len("@"+tag+"-") + uniqueMax; long > nameMax {
 		return &errs.Error{
 			Kind: errs.ErrNotSupported, Path: src.dataset,

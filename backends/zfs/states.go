@@ -29,7 +29,7 @@ func (States) Holds(ctx context.Context, tree string) error {
 func (States) Name(tree string) (string, error) {
 	src, err := findSource(tree)
 	if err == nil {
-		err = fits(src)
+		err = checkName(src)
 	}
 	return snapshotName(src.dataset, unique()) + "/" + src.within, fail("capturing", "", err)
 }
@@ -40,7 +40,7 @@ func (States) Name(tree string) (string, error) {
 func (States) Freeze(ctx context.Context, tree, state string) error {
 	s, err := parseState(state)
 	if err == nil {
-		err = running(s.dataset)
+		err = checkRunning(s.dataset)
 	}
 	if err == nil {
 		err = snap(ctx, []string{tree}, []string{s.name()}, s.unique)
@@ -117,19 +117,19 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 	for _, text := range states {
 		s, err := parseState(text)
 		if err == nil {
-			err = running(s.dataset)
+			err = checkRunning(s.dataset)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if imported(s.dataset) != nil { // the entry stays until the pool is imported
+		if checkImported(s.dataset) != nil { // the entry stays until the pool is imported
 			busy = append(busy, text)
 			continue
 		}
 		known[s.name()] = text
 		all = append(all, dead{mark: mark{dataset: s.name(), unique: s.unique}})
 	}
-	names, err := own(ctx, all)
+	names, err := existing(ctx, all)
 	if err != nil || len(names) == 0 {
 		return busy, err
 	}

@@ -27,8 +27,8 @@ func emptyDataDir(t *testing.T) *Backend {
 	return b
 }
 
-// says replaces zfs(8) by a shell script.
-func says(t *testing.T, script string) {
+// fakeZFS replaces zfs(8) by a shell script.
+func fakeZFS(t *testing.T, script string) {
 	t.Helper()
 	dir := treetest.Dir(t)
 	if err := os.WriteFile(dir+"/zfs", []byte("#!/bin/sh\n"+script), 0o755); err != nil {
@@ -50,8 +50,8 @@ func pools(t *testing.T, states map[string]string) {
 	}
 }
 
-// bury puts an old entry into the trash; with a nil mark it is empty.
-func bury(t *testing.T, b *Backend, name string, m *mark, ago time.Duration) {
+// putInTrash puts an old entry into the trash; with a nil mark it is empty.
+func putInTrash(t *testing.T, b *Backend, name string, m *mark, ago time.Duration) {
 	t.Helper()
 	dir, text := filepath.Join(b.dir, trash, name), ""
 	if m != nil {
@@ -84,18 +84,18 @@ func forkIn(pool string) *mark {
 func TestAFailingEntryDoesNotStopASweep(t *testing.T) {
 	pools(t, map[string]string{"good": "ONLINE", "hung": "SUSPENDED", "still": "ONLINE", "odd": "ONLINE"})
 	odd := forkIn("odd")
-	says(t, `case "$3" in
+	fakeZFS(t, `case "$3" in
 still) echo "cannot run: pool is read-only" >&2; exit 1;;
 odd) echo '{"return":{"failed":{"`+odd.dataset+`":5},"missing":{},"moved":{}}}';;
 *) echo '{"return":{"failed":{},"missing":{},"moved":{}}}';;
 esac`)
 	b := emptyDataDir(t)
-	bury(t, b, "a-unreadable", nil, time.Hour)
-	bury(t, b, "b-hung", forkIn("hung"), time.Hour)
-	bury(t, b, "c-still", forkIn("still"), time.Hour)
-	bury(t, b, "d-odd", odd, time.Hour)
-	bury(t, b, "e-away", forkIn("away"), time.Hour)
-	bury(t, b, "z-good", forkIn("good"), time.Hour)
+	putInTrash(t, b, "a-unreadable", nil, time.Hour)
+	putInTrash(t, b, "b-hung", forkIn("hung"), time.Hour)
+	putInTrash(t, b, "c-still", forkIn("still"), time.Hour)
+	putInTrash(t, b, "d-odd", odd, time.Hour)
+	putInTrash(t, b, "e-away", forkIn("away"), time.Hour)
+	putInTrash(t, b, "z-good", forkIn("good"), time.Hour)
 	err := b.Sweep(t.Context())
 	for _, want := range []string{"a-unreadable", "the pool hung is suspended", "pool is read-only", "zfs cannot destroy it"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -117,9 +117,9 @@ func TestAnEntryOfAKilledMakerIsPostponed(t *testing.T) {
 	b := emptyDataDir(t)
 	for name, ago := range map[string]time.Duration{"killed": 0, "long-ago": time.Hour, undone + "taken-back": 0} {
 		m := forkIn("tank")
-		bury(t, b, name, m, ago)
+		putInTrash(t, b, name, m, ago)
 	}
-	says(t, `shift 4; all=; while [ $# -gt 0 ]; do all="$all${all:+,}\"$1\":true"; shift 3; done
+	fakeZFS(t, `shift 4; all=; while [ $# -gt 0 ]; do all="$all${all:+,}\"$1\":true"; shift 3; done
 echo "{\"return\":{\"failed\":{},\"missing\":{$all},\"moved\":{}}}"`)
 	if err := b.Sweep(t.Context()); err != nil {
 		t.Error(err)
@@ -133,8 +133,8 @@ echo "{\"return\":{\"failed\":{},\"missing\":{$all},\"moved\":{}}}"`)
 func TestAnEntryOfARenamedDatasetStays(t *testing.T) {
 	pools(t, map[string]string{"tank": "ONLINE"})
 	b, m := emptyDataDir(t), forkIn("tank")
-	bury(t, b, "f1.x", m, time.Hour)
-	says(t, `echo '{"return":{"failed":{},"missing":{},"moved":{"`+m.dataset+`":true}}}'`)
+	putInTrash(t, b, "f1.x", m, time.Hour)
+	fakeZFS(t, `echo '{"return":{"failed":{},"missing":{},"moved":{"`+m.dataset+`":true}}}'`)
 	err := b.Sweep(t.Context())
 	var e *errs.Error
 	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotFound) || !strings.Contains(err.Error(), "captured dataset tank/home does not exist") || len(e.Hints) != 2 {
@@ -159,7 +159,7 @@ func TestAnUnusedReplacementMarkIsDeleted(t *testing.T) {
 // zfs(8) reports that the dataset does not exist.
 func TestAStateOfAnExportedPoolStays(t *testing.T) {
 	pools(t, map[string]string{"tank": "ONLINE"})
-	says(t, `for a; do case $a in *@*) echo "cannot open '$a': dataset does not exist" >&2;; esac; done; exit 1`)
+	fakeZFS(t, `for a; do case $a in *@*) echo "cannot open '$a': dataset does not exist" >&2;; esac; done; exit 1`)
 	away := "away/home@snapfs-abc/work"
 	busy, err := States{}.Thaw(t.Context(), []string{"tank/home@snapfs-abd/work", away})
 	if err != nil || !slices.Equal(busy, []string{away}) {

@@ -27,7 +27,7 @@ func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapsh
 		if err != nil {
 			return err
 		}
-		return between(ctx, x, y, emit)
+		return diff(ctx, x, y, emit)
 	})
 }
 
@@ -46,7 +46,7 @@ func (b *Backend) ListChangesBetween(ctx context.Context, s, t snapshot.ID) iter
 		if y.mark.taken.Before(x.mark.taken) {
 			x, y = y, x
 		}
-		return between(ctx, x, y, emit)
+		return diff(ctx, x, y, emit)
 	})
 }
 
@@ -59,14 +59,14 @@ func (b *Backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[sna
 		}
 		src, err := findSource(x.mark.tree)
 		if err != nil {
-			return absent(err)
+			return notFoundIfMissing(err)
 		}
 		if src != (source{x.mark.source, x.mark.within}) || isFork(x.mark.dataset) {
 			return noDiff("the tree is on another dataset than at its capture")
 		}
 		y := side{mark: x.mark, tree: x.mark.tree}
 		y.mark.dataset = src.dataset
-		return between(ctx, x, y, emit)
+		return diff(ctx, x, y, emit)
 	})
 }
 
@@ -78,7 +78,7 @@ func (b *Backend) compare(id string, with func(dataDir, func(snapshot.Candidate)
 	return func(yield func(snapshot.Candidate, error) bool) {
 		r, err := b.enter()
 		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", id, absent(err)))
+			yield(snapshot.Candidate{}, fail("comparing", id, notFoundIfMissing(err)))
 			return
 		}
 		defer r.Close()
@@ -97,20 +97,20 @@ type side struct {
 func (r dataDir) side(kind, id string) (side, error) {
 	m, err := r.find(kind, id)
 	if err == nil {
-		err = r.reach(m)
+		err = r.ensureMounted(m)
 	}
 	return side{m, path.Join(r.Name(), kind, id, treeName, m.within)}, err
 }
 
-// between yields the differences between the snapshot x and the younger state y. Every error of the
+// diff yields the differences between the snapshot x and the younger state y. Every error of the
 // kernel's diff or of reading names becomes ErrNotSupported, so that the caller walks both trees.
-func between(ctx context.Context, x, y side, emit func(snapshot.Candidate) bool) error {
+func diff(ctx context.Context, x, y side, emit func(snapshot.Candidate) bool) error {
 	if x.mark.dataset == y.mark.dataset {
 		return nil
 	}
 	if !isSnapshot(y.mark.dataset) {
 		if err := flush(y.tree); err != nil {
-			return absent(err)
+			return notFoundIfMissing(err)
 		}
 	}
 	changed, err := changedObjects(x.mark.dataset, y.mark.dataset)

@@ -37,10 +37,10 @@ func TestListingChangesCostsLessThanWalkingBothTrees(t *testing.T) {
 			return found(len(c), err)
 		}
 		places := 0
-		var told time.Duration
+		var listing time.Duration
 		tell := func() error {
 			var touches []snapshot.Candidate
-			told = timed(t, func() error {
+			listing = timed(t, func() error {
 				for touch, err := range b.ListChanges(t.Context(), "s1", "f1") {
 					must(t, err)
 					touches = append(touches, touch)
@@ -66,7 +66,7 @@ func TestListingChangesCostsLessThanWalkingBothTrees(t *testing.T) {
 		}
 		w, l := median(walked), median(telling)
 		t.Logf("100 of %d files changed: walking both trees takes %v; telling %d places and comparing those %v, %.2f times that (telling alone: %v)",
-			files, w, places, l, float64(l)/float64(w), told)
+			files, w, places, l, float64(l)/float64(w), listing)
 		if l > w {
 			t.Errorf("listing takes %.2f times as long as walking both trees", float64(l)/float64(w))
 		}

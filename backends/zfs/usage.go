@@ -27,7 +27,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (snapshot.Bytes, error
 	}
 	pool, _, _ := strings.Cut(m.dataset, "/")
 	if _, err := run.Output(ctx, "zpool", "sync", pool); err != nil {
-		return 0, understood(err)
+		return 0, errorOf(err)
 	}
 	text, err := zfsCmd(ctx, "get", "-H", "-p", "-o", "value", "written", m.dataset)
 	if err != nil {

@@ -43,10 +43,10 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	src, err := findSource(tree.Path)
 	if err == nil {
-		err = fits(src)
+		err = checkName(src)
 	}
 	if err == nil {
-		err = running(src.dataset)
+		err = checkRunning(src.dataset)
 	}
 	u := unique()
 	return mark{
@@ -74,7 +74,7 @@ func snap(ctx context.Context, from, names []string, unique string) error {
 		return err
 	}
 	// The reply does not matter: of several attempts in one transaction group the last one counts.
-	if _, done := quick(ctx, zfs.Snapshot, poolOf(names[0]), zfs.Pair{Name: "snaps", Value: each(names, nil)},
+	if _, done := callKernel(ctx, zfs.Snapshot, poolOf(names[0]), zfs.Pair{Name: "snaps", Value: each(names, nil)},
 		zfs.Pair{Name: "props", Value: each([]string{property}, unique)}); done {
 		return nil
 	}
@@ -86,7 +86,7 @@ func hold(ctx context.Context, names ...string) error {
 	if err := fault.Point(ctx, "hold the snapshot"); err != nil {
 		return err
 	}
-	said, done := quick(ctx, zfs.Hold, poolOf(names[0]), zfs.Pair{Name: "holds", Value: each(names, tag)})
+	said, done := callKernel(ctx, zfs.Hold, poolOf(names[0]), zfs.Pair{Name: "holds", Value: each(names, tag)})
 	if done && zfs.NoZFSPairs(said) {
 		return nil
 	}
@@ -123,18 +123,18 @@ func (b *Backend) fork(ctx context.Context, from, id string) (f snapshot.Fork, e
 	}
 	r, err := b.enter()
 	if err != nil {
-		return f, absent(err)
+		return f, notFoundIfMissing(err)
 	}
 	defer r.Close()
 	base, err := r.find(snapshots, from)
 	if err == nil {
-		err = imported(base.dataset)
+		err = checkImported(base.dataset)
 	}
 	if err != nil {
 		return f, err
 	}
 	m := forkOfMark(base, id)
-	return b.forkOf(m), r.grow(ctx, base, m)
+	return b.forkOf(m), r.makeFork(ctx, base, m)
 }
 
 func forkOfMark(base mark, id string) mark {
@@ -144,8 +144,8 @@ func forkOfMark(base mark, id string) mark {
 	return m
 }
 
-// grow makes the entry of a fork and the fork itself.
-func (r dataDir) grow(ctx context.Context, base, m mark) error {
+// makeFork makes the entry of a fork and the fork itself.
+func (r dataDir) makeFork(ctx context.Context, base, m mark) error {
 	return r.make(ctx, m, func() error {
 		err := r.clone(ctx, base.dataset, m)
 		if errors.Is(err, errNoParent) { // a user has destroyed the dataset for forks
@@ -159,14 +159,14 @@ func (r dataDir) grow(ctx context.Context, base, m mark) error {
 }
 
 func (r dataDir) clone(ctx context.Context, base string, m mark) error {
-	if err := r.settleHome(ctx, home(m.dataset)); err != nil {
+	if err := r.makeHome(ctx, home(m.dataset)); err != nil {
 		return err
 	}
 	if err := fault.Point(ctx, "clone the snapshot"); err != nil {
 		return err
 	}
 	props := []zfs.Pair{{Name: property, Value: m.unique}, {Name: "readonly", Value: uint64(0)}}
-	if _, done := quick(ctx, zfs.Clone, m.dataset, zfs.Pair{Name: "origin", Value: base}, zfs.Pair{Name: "props", Value: props}); done {
+	if _, done := callKernel(ctx, zfs.Clone, m.dataset, zfs.Pair{Name: "origin", Value: base}, zfs.Pair{Name: "props", Value: props}); done {
 		return nil
 	}
 	_, err := zfsCmd(ctx, "clone", "-o", marked(m.unique), "-o", "readonly=off", base, m.dataset)
@@ -181,7 +181,7 @@ func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 			err = fault.Point(ctx, "mount the dataset")
 		}
 		if err == nil {
-			err = r.reach(m)
+			err = r.ensureMounted(m)
 		}
 		return err
 	})
@@ -258,15 +258,15 @@ func (b *Backend) seal(ctx context.Context, fork, id string) (s snapshot.Snapsho
 	}
 	r, err := b.enter()
 	if err != nil {
-		return s, absent(err)
+		return s, notFoundIfMissing(err)
 	}
 	defer r.Close()
 	fm, err := r.load(forks, fork)
 	if err == nil {
-		err = running(fm.dataset)
+		err = checkRunning(fm.dataset)
 	}
 	if err == nil {
-		err = r.reach(fm)
+		err = r.ensureMounted(fm)
 	}
 	if err != nil {
 		return s, err
@@ -317,12 +317,12 @@ func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fo
 func (b *Backend) find(kind, id string) (mark, error) {
 	r, err := b.enter()
 	if err != nil {
-		return mark{}, absent(err)
+		return mark{}, notFoundIfMissing(err)
 	}
 	defer r.Close()
 	m, err := r.find(kind, id)
 	if err == nil {
-		err = r.reach(m)
+		err = r.ensureMounted(m)
 	}
 	return m, err
 }

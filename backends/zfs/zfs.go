@@ -26,7 +26,7 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	if _, err := os.Lstat(place.Dir); place.Held && err == nil {
 		return b, nil
 	}
-	if err := usable(place.Tree.Path); err != nil {
+	if err := checkUsable(place.Tree.Path); err != nil {
 		if _, gone := os.Lstat(place.Dir); errors.Is(err, os.ErrNotExist) && gone == nil {
 			return b, nil // the tree is gone, and its snapshots are not
 		}
@@ -35,8 +35,8 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return b, nil
 }
 
-// usable returns the reason why this process cannot capture and fork the tree, or nil.
-func usable(tree string) error {
+// checkUsable returns the reason why this process cannot capture and fork the tree, or nil.
+func checkUsable(tree string) error {
 	if err := onZFS(tree); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func usable(tree string) error {
 	if err != nil {
 		return err
 	}
-	return fits(src)
+	return checkName(src)
 }
 
 // A Backend stores snapshots and forks of datasets. Any number of backends, in any number of

@@ -34,7 +34,7 @@ func TestErrorsOfZFSHaveAKind(t *testing.T) {
 		"dataset is busy, they say":                                                                               errs.ErrNotSupported,
 		"cannot create 'tank/x': something that nobody has heard of":                                              errs.ErrNotSupported,
 	} {
-		err := understood(&run.Error{Name: "zfs", Stderr: said, Code: 1, Err: errors.New("exit status 1")})
+		err := errorOf(&run.Error{Name: "zfs", Stderr: said, Code: 1, Err: errors.New("exit status 1")})
 		if !errors.Is(err, want) {
 			t.Errorf("the kind of %q is %v, want %v", said, kindOf(err), want)
 		}
@@ -87,7 +87,7 @@ func TestAStateNameSurvivesParsing(t *testing.T) {
 }
 
 func TestAMissingProgramIsReportedWithAHint(t *testing.T) {
-	err := fail("opening", "", understood(&run.MissingError{Name: "zfs", Fix: "apt-get install zfsutils-linux"}))
+	err := fail("opening", "", errorOf(&run.MissingError{Name: "zfs", Fix: "apt-get install zfsutils-linux"}))
 	var e *errs.Error
 	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || len(e.Hints) != 1 {
 		t.Errorf("%#v", err)
@@ -128,7 +128,7 @@ func TestATooLongNameIsRefused(t *testing.T) {
 	longest := 0
 	for n := 1; n <= nameMax; n++ {
 		src := source{dataset: strings.Repeat("d", n)}
-		err := fits(src)
+		err := checkName(src)
 		u := strings.Repeat("z", uniqueMax)
 		name := snapshotName(forkName(src.dataset, u), u)
 		if (err == nil) != (len(name) <= nameMax) {

@@ -250,8 +250,8 @@ func (a *applier) spot(c *command, at attr) (spot, error) {
 	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
 }
 
-// node opens an inode as O_PATH, without following a symbolic link; the empty path is the root.
-func (a *applier) node(c *command) (int, error) {
+// openInode opens an inode as O_PATH, without following a symbolic link; the empty path is the root.
+func (a *applier) openInode(c *command) (int, error) {
 	path, err := c.text(aPath)
 	if err != nil {
 		return -1, err

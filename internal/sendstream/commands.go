@@ -149,7 +149,7 @@ func (a *applier) remove(c *command, flags int) error {
 
 // on opens the inode of the command's path and calls do.
 func (a *applier) on(c *command, do func(fd int) error) error {
-	fd, err := a.node(c)
+	fd, err := a.openInode(c)
 	if err != nil {
 		return err
 	}

@@ -37,15 +37,15 @@ func (a *applier) withPermissions(c *command, do func(*applier, *command) error)
 				return err
 			}
 		}
-		if grants, err = a.grant(grants, path, itself(c, at)); err != nil {
+		if grants, err = a.grant(grants, path, needsInode(c, at)); err != nil {
 			return err
 		}
 	}
 	return do(a, c)
 }
 
-// itself reports whether the command reads or writes the inode at the path, not only its parent.
-func itself(c *command, at attr) bool {
+// needsInode reports whether the command reads or writes the inode at the path, not only its parent.
+func needsInode(c *command, at attr) bool {
 	switch c.op {
 	case Write, Truncate, Clone:
 		return true
@@ -80,7 +80,7 @@ func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 		if err != nil {
 			return grants, err
 		}
-		mode, err := more(fd)
+		mode, err := addPermissions(fd)
 		if err != nil || mode == nil {
 			unix.Close(fd)
 			if err != nil {
@@ -93,9 +93,9 @@ func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	return grants, nil
 }
 
-// more lets the owner of an inode read and write it, and returns the former mode, or nil if nothing
+// addPermissions lets the owner of an inode read and write it, and returns the former mode, or nil if nothing
 // was changed or this user may not change it.
-func more(fd int) (was *uint32, err error) {
+func addPermissions(fd int) (was *uint32, err error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mark sets the attributes of an entry in the new layer that relate it to the layers below: opaque
+// setPlacement sets the attributes of an entry in the new layer that relate it to the layers below: opaque
 // if it hides them, redirect if they have it under another name.
-func (m *merger) mark(name string, parent, s *Stack) error {
+func (m *merger) setPlacement(name string, parent, s *Stack) error {
 	marks := map[string]string{}
 	switch {
 	case s.ReachesLower() && (s.Stat.IsDir() || s.data < 0 && s.Stat.IsRegular()):
@@ -44,7 +44,7 @@ func (m *merger) mark(name string, parent, s *Stack) error {
 }
 
 // keepsAttr reports whether an attribute of the source is copied to the new layer. Not copied are
-// redirect and opaque, which mark sets, and the attributes that number links and layers, which are
+// redirect and opaque, which setPlacement sets, and the attributes that number links and layers, which are
 // invalid in another layer. Of overlayfs's attributes that leaves origin and impure, by which a
 // file preserves its inode number; protattr, its flags; and overlay.overlay.*, those of an overlay
 // inside the sandbox.

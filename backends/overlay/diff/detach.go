@@ -66,7 +66,7 @@ func (r *detacher) copyAll(root int, what []snapshot.Borrowed) error {
 		clear(r.first)
 		r.links = nil
 		for _, one := range what {
-			if err := r.place(root, one.Path, do); err != nil {
+			if err := r.eachAt(root, one.Path, do); err != nil {
 				return err
 			}
 		}
@@ -78,8 +78,8 @@ func (r *detacher) copyAll(root int, what []snapshot.Borrowed) error {
 	return nil
 }
 
-// place calls do for each entry of the subtree name in the mount, a directory before its entries.
-func (r *detacher) place(root int, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
+// eachAt calls do for each entry of the subtree name in the mount, a directory before its entries.
+func (r *detacher) eachAt(root int, name string, do func(dir int, last, name string, st *vfs.Stat) error) error {
 	dir, err := vfs.OpenBeneath(root, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
@@ -116,8 +116,8 @@ func (r *detacher) each(dir int, last, name string, do func(dir int, last, name 
 	return nil
 }
 
-// again reports whether the file was found before under another name.
-func (r *detacher) again(name string, st *vfs.Stat) bool {
+// seen reports whether the file was found before under another name.
+func (r *detacher) seen(name string, st *vfs.Stat) bool {
 	if !st.IsRegular() || st.Nlink < 2 {
 		return false
 	}
@@ -133,7 +133,7 @@ func (r *detacher) again(name string, st *vfs.Stat) bool {
 
 // countBytes adds the size of files that are not in the upper layer yet.
 func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
-	if !st.IsRegular() || r.again(name, st) {
+	if !st.IsRegular() || r.seen(name, st) {
 		return nil
 	}
 	node, err := store.OpenIn(r.upper, name, unix.O_PATH|unix.O_NOFOLLOW)
@@ -162,7 +162,7 @@ func (r *detacher) checkSpace() error {
 // copyUp makes the kernel copy one entry up, with its content. It opens a file for writing, and
 // writes nothing; any other entry is given the times that it has.
 func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
-	if r.again(name, st) {
+	if r.seen(name, st) {
 		return nil
 	}
 	if !st.IsRegular() {

@@ -125,27 +125,27 @@ func (m *merger) put(name string, parent, s *Stack) error {
 		if err := unix.Mkdirat(at, base, 0o700); err != nil {
 			return store.PathError("mkdir", name, err)
 		}
-		if err := m.mark(name, parent, s); err != nil {
+		if err := m.setPlacement(name, parent, s); err != nil {
 			return err
 		}
 		return m.dir(name, s)
 	case s.Stat.Nlink > 1:
 		if first, ok := m.link[inode{s.Top, s.Stat.Ino}]; ok {
-			return m.again(first, at, base)
+			return m.hardLink(first, at, base)
 		}
 		m.link[inode{s.Top, s.Stat.Ino}] = name
 	}
-	if err := m.node(at, base, s); err != nil {
+	if err := m.special(at, base, s); err != nil {
 		return err
 	}
-	if err := m.mark(name, parent, s); err != nil {
+	if err := m.setPlacement(name, parent, s); err != nil {
 		return err
 	}
 	return m.finish(name, s)
 }
 
-// again makes another hard link to the file that the new layer has as first.
-func (m *merger) again(first string, dir int, base string) error {
+// hardLink makes another hard link to the file that the new layer has as first.
+func (m *merger) hardLink(first string, dir int, base string) error {
 	node, err := store.OpenIn(m.out, first, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
@@ -154,8 +154,8 @@ func (m *merger) again(first string, dir int, base string) error {
 	return store.PathError("link", base, unix.Linkat(unix.AT_FDCWD, vfs.FDPath(node), dir, base, unix.AT_SYMLINK_FOLLOW))
 }
 
-// node makes an entry that is no directory, with its content.
-func (m *merger) node(dir int, base string, s *Stack) error {
+// special makes an entry that is no directory, with its content.
+func (m *merger) special(dir int, base string, s *Stack) error {
 	switch s.Stat.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		return m.regular(dir, base, s)
