@@ -21,7 +21,7 @@ import (
 type Stack struct {
 	at  []string // one path for each layer, and one for the lower tree
 	end int      // the index of the first layer that is hidden by those above it
-	// top is the index of the layer that provides the entry, or -1.
+	// Top is the index of the layer that provides the entry, or -1.
 	Top  int
 	Stat vfs.Stat // of the entry in the top layer
 	// data is the index of the layer that provides a regular file's content. It differs from top if
@@ -40,7 +40,7 @@ func (s *Stack) LowerPath() string { return s.at[len(s.at)-1] }
 // A Mode is how the layers were written: by root's overlay or by an ordinary user's.
 type Mode struct {
 	Prefix string // of overlayfs's own attributes, "trusted.overlay." or "user.overlay."
-	// unprivileged: the layers were written by an ordinary user's overlay, and so have no redirects and
+	// Unprivileged: the layers were written by an ordinary user's overlay, and so have no redirects and
 	// no metacopies. The reader is that user, who may lack the permission to read some of them.
 	Unprivileged bool
 }

@@ -25,10 +25,10 @@ type Store struct {
 	Dir       string
 	UserXattr bool // overlayfs's attributes are user.* instead of trusted.*
 	Storage   QuotaStorage
-	MergeAt   int // shorten replaces layers of a longer chain by a merged one
+	MergeAt   int // Shorten replaces layers of a longer chain by a merged one
 }
 
-// Prepare makes the directories of the layout. Callers try first and call prepare only after
+// Prepare makes the directories of the layout. Callers try first and call Prepare only after
 // ENOENT, that is at the first use of the state directory. The directory that the first verb needs
 // is made last: a process that finds it finds all others.
 func (s *Store) Prepare() error {
