@@ -26,7 +26,7 @@
 //	  trash/                         removed entries, until Sweep deletes them
 //
 // Each subvolume has a parent directory of its own, because subvolume creations in one directory
-// are serialized, and those in different directories share a commit. An entry without tree is
+// are serialised, and those in different directories share a commit. An entry without tree is
 // incomplete: only Remove and RemoveFork accept it.
 //
 // Mount the filesystem noatime, or at least the views: btrfs counts a new access time as a change,

@@ -126,7 +126,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	return s.report, true, nil
 }
 
-// ownDirectory returns a function that recognizes the pool's own directory, which is not copied.
+// ownDirectory returns a function that recognises the pool's own directory, which is not copied.
 func (p *Pool) ownDirectory() (func(*vfs.Stat) bool, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, p.Dir)
 	return func(x *vfs.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err

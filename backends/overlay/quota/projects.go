@@ -39,9 +39,9 @@ type Projects struct{ Store *store.Store }
 
 func isProject(id uint32) bool { return id-firstProject < projectCount }
 
-// labeling is a file in a layer, whose presence means that not all files of the layer have the
+// labelling is a file in a layer, whose presence means that not all files of the layer have the
 // project id yet.
-const labeling = "/remarking"
+const labelling = "/remarking"
 
 // CanLimit returns the reason why forks cannot be limited to l, or nil.
 func (p Projects) CanLimit(l snapshot.DiskLimit) error {
@@ -127,7 +127,7 @@ func (p Projects) Limit(ctx context.Context, r *store.Record, l snapshot.DiskLim
 			return store.PathError("find a project for", dir.Name(), err)
 		}
 	}
-	if !marked || !store.IsGone(dir.Name()+labeling) {
+	if !marked || !store.IsGone(dir.Name()+labelling) {
 		if err := p.label(ctx, r.Upper, id); err != nil {
 			return err
 		}
@@ -221,9 +221,9 @@ func freeProject(fd int) (uint32, error) {
 }
 
 // label gives a layer, with all its content, a project id that has no limit yet. A process killed
-// meanwhile leaves the file remarking, and the next call starts again.
+// meanwhile leaves the file labelling, and the next call starts again.
 //
-// Until remark has finished, a rename from an unlabeled directory into a labeled one fails with
+// Until label has finished, a rename from an unlabelled directory into a labelled one fails with
 // EXDEV. The work directory comes first, because the kernel creates files there and renames them
 // into the layer. The layer's own directory does not pass its project on: notes in it, beside the
 // tree, do not belong to the fork.
@@ -231,7 +231,7 @@ func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 	if err := fault.Point(ctx, "label the layer"); err != nil {
 		return err
 	}
-	note := p.Store.LayerPath(layer) + labeling
+	note := p.Store.LayerPath(layer) + labelling
 	if err := os.WriteFile(note, nil, 0o600); err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 		return err
 	}
 	for _, dir := range []string{p.Store.WorkPath(layer), p.Store.TreePath(layer)} {
-		if err := store.Walk(dir, labeler{ctx, id}.visit); err != nil {
+		if err := store.Walk(dir, labeller{ctx, id}.visit); err != nil {
 			return err
 		}
 	}
@@ -259,13 +259,13 @@ func setProject(dir string, id uint32, inherit bool) error {
 	return store.PathError("give a project to", dir, projquota.Set(int(f.Fd()), id, inherit))
 }
 
-type labeler struct {
+type labeller struct {
 	ctx context.Context
 	id  uint32
 }
 
 // visit labels a directory and then its files. New files inherit the project id of the directory.
-func (m labeler) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
+func (m labeller) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -290,7 +290,7 @@ func (m labeler) visit(name string, dir *os.File, err error) (dirs []string, _ e
 }
 
 // file labels regular files, the only ones that can be opened without side effects.
-func (m labeler) file(dir int, entry []byte) error {
+func (m labeller) file(dir int, entry []byte) error {
 	st, err := vfs.Lstat(dir, string(entry))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsRegular() {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A volatile overlay leaves work/incompat/volatile in its work directory
-// (Documentation/filesystems/overlayfs, "Volatile mount"). Its syncs had no effect, and the kernel
-// refuses to mount the layer again until that directory is removed. This package removes it as
+// KernelMark is the path in a work directory that a volatile overlay leaves behind
+// (Documentation/filesystems/overlayfs, "Volatile mount"). The overlay's syncs had no effect, and the kernel
+// refuses to mount the layer again until that directory is removed. The backend removes it as
 // follows:
 //
 //   - The directory exists and is of this boot: all writes are in the page cache or on the disk,

@@ -60,6 +60,7 @@ func (t *recorder) FailNow()                          { t.fail("it gave up"); ru
 func (t *recorder) Error(args ...any)                 { t.fail(fmt.Sprint(args...)) }
 func (t *recorder) Errorf(format string, args ...any) { t.fail(fmt.Sprintf(format, args...)) }
 func (t *recorder) Fatal(args ...any)                 { t.fail(fmt.Sprint(args...)); runtime.Goexit() }
+
 func (t *recorder) Fatalf(format string, args ...any) {
 	t.fail(fmt.Sprintf(format, args...))
 	runtime.Goexit()
