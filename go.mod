@@ -3,7 +3,6 @@ module github.com/snapfs/snapfs
 go 1.26.8
 
 require (
-	github.com/dennwc/btrfs v0.0.0-20240418142341-0167142bde7a
 	github.com/elastic/go-seccomp-bpf v1.6.0
 	github.com/godbus/dbus/v5 v5.2.4
 	github.com/google/go-cmp v0.7.0
@@ -24,7 +23,6 @@ require (
 )
 
 require (
-	github.com/dennwc/ioctl v1.0.0 // indirect
 	github.com/google/btree v1.1.2 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	golang.org/x/exp v0.0.0-20250711185948-6ae5c78190dc // indirect

@@ -1,6 +1,8 @@
 package btrfs_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dennwc/btrfs"
 	sysbtrfs "github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -28,25 +29,53 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestSubvolumesAreAsTheLibrarySeesThem(t *testing.T) {
+// rootItem returns the root item of a subvolume as it is on disk: struct btrfs_root_item of
+// include/uapi/linux/btrfs_tree.h.
+func rootItem(t *testing.T, fd int, id uint64) (data []byte) {
+	t.Helper()
+	const rootTree, rootItem = 1, 132
+	must(t, sysbtrfs.Search(fd, sysbtrfs.Range{Tree: rootTree, MinObject: id, MaxObject: id, MinType: rootItem, MaxType: rootItem}, func(it sysbtrfs.Item) bool {
+		data = slices.Clone(it.Data)
+		return true
+	}))
+	if len(data) < 311 {
+		t.Fatalf("the root item of subvolume %d has %d bytes", id, len(data))
+	}
+	return data
+}
+
+func TestInfoAgreesWithTheRootItemOnDisk(t *testing.T) {
 	top, fd := btrfsTop(t)
 	must(t, sysbtrfs.Create(fd, "a"))
 	a := int(treetest.Open(t, top+"/a").Fd())
 	must(t, sysbtrfs.Snapshot(a, fd, "ro", true))
 	must(t, sysbtrfs.Snapshot(a, fd, "rw", false))
-	list, err := btrfs.Open(top, true)
+	must(t, vfs.SyncFS(fd))
+	origin, err := sysbtrfs.Info(a)
 	must(t, err)
-	defer list.Close()
-	for _, name := range []string{"a", "ro", "rw"} {
-		theirs, err := list.SubvolumeByPath(name)
+	for name, readOnly := range map[string]bool{"a": false, "ro": true, "rw": false} {
+		info, err := sysbtrfs.Info(int(treetest.Open(t, filepath.Join(top, name)).Fd()))
 		must(t, err)
-		f := treetest.Open(t, filepath.Join(top, name))
-		ours, err := sysbtrfs.Info(int(f.Fd()))
-		must(t, err)
-		readOnly, err := btrfs.IsReadOnly(f.Name())
-		if err != nil || ours.ReadOnly != readOnly || ours.ID != theirs.RootID ||
-			[16]byte(ours.UUID) != [16]byte(theirs.UUID) || [16]byte(ours.Parent) != [16]byte(theirs.ParentUUID) || ours.Born != theirs.OTransID {
-			t.Errorf("%s: we see %+v, the library %+v, %v", name, ours, theirs, err)
+		item := rootItem(t, fd, info.ID)
+		for _, field := range []struct {
+			name string
+			at   int // in the root item
+			got  []byte
+		}{
+			{"generation", 160, binary.LittleEndian.AppendUint64(nil, info.Generation)},
+			{"uuid", 247, info.UUID[:]},
+			{"parent_uuid", 263, info.Parent[:]},
+			{"otransid", 303, binary.LittleEndian.AppendUint64(nil, info.Born)},
+		} {
+			if want := item[field.at : field.at+len(field.got)]; !bytes.Equal(field.got, want) {
+				t.Errorf("%s: %s is %x, on disk %x", name, field.name, field.got, want)
+			}
+		}
+		if onDisk := item[208]&1 != 0; info.ReadOnly != readOnly || onDisk != readOnly {
+			t.Errorf("%s: read-only is %t, on disk %t, want %t", name, info.ReadOnly, onDisk, readOnly)
+		}
+		if (info.Parent == origin.UUID) != (name != "a") {
+			t.Errorf("%s: parent %x, the origin is %x", name, info.Parent, origin.UUID)
 		}
 	}
 	must(t, sysbtrfs.Destroy(fd, "rw"))
