@@ -179,9 +179,9 @@ func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	return w.compare(parent, name, t.Tree, 0)
 }
 
-// compareUnlisted compares a directory of both sides without listing it, and reports whether that is
-// possible. Its time counts only if its names are the same, which the final list of changes
-// shows.
+// compareUnlisted compares a directory of both sides without listing it, and reports whether
+// that is possible. Its time counts only if its names are the same, which the final list of
+// changes shows.
 func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) {
 	var st [2]vfs.Stat
 	for i := range st {

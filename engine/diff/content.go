@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contentDiffers reports whether the content of two regular files differs. It reads nothing if their
-// sizes differ.
+// contentDiffers reports whether the content of two regular files differs. It reads nothing if
+// their sizes differ.
 func (w *worker) contentDiffers(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	if st[older].Size != st[newer].Size {
 		return true, nil

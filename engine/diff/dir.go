@@ -61,8 +61,8 @@ func (w *worker) compareUnreadable(t task) error {
 	return fail(t.path, w.compareDir(p, &st, t.try, true))
 }
 
-// listNames reads the names on each side. A settled directory has the same names on both, so one
-// side is read.
+// listNames reads the names on each side. A directory that is proven equal has the same names
+// on both, so one side is read.
 func (w *worker) listNames(p dirPair, settled bool) error {
 	for i, has := range p.has {
 		var err error

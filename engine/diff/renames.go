@@ -180,7 +180,7 @@ func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from 
 // A matchSet is a set of changes that agree in some key.
 type matchSet struct{ from, to []int }
 
-// matchSets groups the open changes by a key; those without a key are left out. They are in the
+// matchSets groups the unpaired changes by a key; those without a key are left out. They are in the
 // order of their first change, so that the result is deterministic.
 func matchSets[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*matchSet {
 	byKey := map[K]*matchSet{}
@@ -239,7 +239,7 @@ func (f *finder) byInode() {
 // deepest is the number of trailing path elements compared.
 const deepest = 16
 
-// match pairs the changes of a bunch: first those whose paths have the longest common end,
+// match pairs the changes of a set: first those whose paths have the longest common end,
 // then the others in order.
 func (f *finder) match(b *matchSet) {
 	if len(b.from) > 1 || len(b.to) > 1 {

@@ -51,7 +51,7 @@ func (f *finder) byDigest(sized *matchSet) error {
 	return nil
 }
 
-// matchExact pairs the changes of a bunch that are known to be equal.
+// matchExact pairs the changes of a set that are known to be equal.
 func (f *finder) matchExact(b *matchSet) {
 	f.match(b)
 	for _, i := range b.from {

@@ -135,7 +135,7 @@ func (f *finder) bySimilarity() error {
 	return nil
 }
 
-// pairSimilar pairs the most similar files of a bunch first.
+// pairSimilar pairs the most similar files of a set first.
 func (f *finder) pairSimilar(b *matchSet) error {
 	if len(b.from)*len(b.to) > f.texts.pairs {
 		return nil

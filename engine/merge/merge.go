@@ -1,15 +1,3 @@
-// Package merge merges the changes of a sandbox with those of the real tree, three-way.
-//
-// The three trees are base, the merge base; mine, the sandbox; and real. [Trees] returns
-// the changes that turn real into the merged tree, and a [Conflict] for each change that
-// it cannot decide: both sides changed the same file, to different results. It guesses
-// nothing.
-//
-// The package knows no git, and writes only to the scratch directory of the caller.
-//
-// A limit: when one side renames one of several hard links of a file and changes nothing
-// else, the list of changes does not mention the other links. The renamed one becomes a
-// file of its own.
 package merge
 
 import (

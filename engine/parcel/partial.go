@@ -393,8 +393,8 @@ func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	return f, err
 }
 
-// checkMagic checks that a file starts like a stream, as far as it was written: after a power loss the
-// start may be missing or zeros. Error: errStrange.
+// checkMagic checks that a file starts like a stream, as far as it was written: after a power
+// loss the start may be missing or zeros. Error: errStrange.
 func checkMagic(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

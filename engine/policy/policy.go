@@ -1,7 +1,3 @@
-// Package policy reads profiles: the file snapfs.toml, in which a person sets the limits and
-// permissions of sandboxes and the stages of promotions. [Read] returns a [Profile] that follows
-// [Grammar], or an [Error] that lists every mistake with its position and correction. It runs
-// nothing and reads no other file.
 package policy
 
 import (

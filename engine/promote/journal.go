@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The journal of a promotion is a text file in the state directory. Each line starts with
-// its CRC-32C, which reveals a line torn by a power loss. It has three parts, and each is on
-// disk before the steps that it describes begin:
+// A record is the content of a promotion's journal, a text file in the state directory. Each
+// line starts with its CRC-32C, which reveals a line torn by a power loss. It has three parts,
+// and each is on disk before the steps that it describes begin:
 //
 //	snapfs-promotion 2 ID
 //	made TIME CHANGES KEEP "GROUP"       KEEP is no, history or passing

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Moving between a stage and the tree. Where renameat2(2) supports RENAME_NOREPLACE and
-// RENAME_EXCHANGE, each move is one step. Where it does not (EINVAL: ZFS before 2.2, NFS,
-// some FUSE filesystems), several steps replace it:
+// spareSuffix ends the name of a spare. Moving between a stage and the tree: where renameat2(2)
+// supports RENAME_NOREPLACE and RENAME_EXCHANGE, each move is one step. Where it does not
+// (EINVAL: ZFS before 2.2, NFS, some FUSE filesystems), several steps replace it:
 //
 //   - into the tree, a file: link(2), which replaces nothing, and unlink(2). A directory:
 //     lstat and rename(2), which replaces at most an empty directory.

@@ -124,8 +124,8 @@ func (w *work) makeStages(ctx context.Context) error {
 	return nil
 }
 
-// syncStagesAndJournal syncs the stages and the journal at once, since their order does not matter: before
-// the journal is complete, nothing has moved from the stages.
+// syncStagesAndJournal syncs the stages and the journal at once. Their order does not matter:
+// before the journal is complete, nothing has moved from the stages.
 func (w *work) syncStagesAndJournal(ctx context.Context) error {
 	if err := fault.Point(ctx, "write the journal"); err != nil {
 		return err

@@ -44,7 +44,8 @@ func shellWord(a string) string {
 			w.WriteByte('\\')
 			w.WriteByte(c)
 		case c < ' ' || c >= 0x7f:
-			// An octal escape ends after three digits; hexadecimal would include the next characters.
+			// An octal escape ends after three digits; hexadecimal would include the next
+			// characters.
 			w.Write([]byte{'\\', '0' + c>>6, '0' + c>>3&7, '0' + c&7})
 		default:
 			w.WriteByte(c)

@@ -97,7 +97,8 @@ func everything(t testing.TB) pair {
 }
 
 func TestAPageShowsEveryKindOfChange(t *testing.T) {
-	// The mode of a pipe depends on the mask of the process, as that of the files does not: both are 0644.
+	// The mode of a pipe depends on the mask of the process, as that of the files does not:
+	// both are 0644.
 	text, _ := everything(t).write(t, "demo", "snapfs", "diff", "demo")
 	doc, err := html.Parse(strings.NewReader(text))
 	must(t, err)

@@ -1,7 +1,3 @@
-// Package patch writes changes as text that git, and people, can read.
-//
-// It is a package of its own because line comparison, compression and hashing
-// cost start-up time that only a command which prints a patch should pay.
 package patch
 
 import (
