@@ -58,6 +58,9 @@ type Config struct {
 	// SelfTest returns what tries the walls of a started sandbox from inside, as
 	// workflow/selftest.For does. Without it no policy may ask for that.
 	SelfTest func(e *Engine) supervise.SelfTest
+	// Expire removes expired leftovers of workflows while the engine collects, as
+	// workflow/transfer.Expire does. May be nil.
+	Expire func(e *Engine) error
 	// Edge answers how to start the process at the edge of an allowed network: the
 	// program, which calls edge.Serve. It is asked when one is needed; nil: there is
 	// none to be had.
@@ -89,6 +92,7 @@ type Engine struct {
 
 	cat    *catalog.Catalog
 	notice func(string)
+	expire func(*Engine) error
 	probe  []string
 	// going are the ids of the sandboxes that the sweeper is about to remove.
 	going map[string]bool
@@ -120,7 +124,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	if notice == nil {
 		notice = func(string) {}
 	}
-	e := &Engine{cat: cat, notice: notice, probe: c.Probe}
+	e := &Engine{cat: cat, notice: notice, probe: c.Probe, expire: c.Expire}
 	collect := func(ctx context.Context) error {
 		_, err := e.Collect(ctx)
 		return err

@@ -3,13 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -39,9 +37,11 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	}
 	c.Mended = len(before)
 	failures := []error{e.mend(ctx, true), e.noteAgain()}
-	_, err = parcel.DropOlder(e.BegunDir(), time.Now().Add(-begunFor))
+	if e.expire != nil {
+		failures = append(failures, e.expire(e))
+	}
 	found, terrs := e.cat.Trash()
-	failures = append(append(failures, err), terrs...)
+	failures = append(failures, terrs...)
 	for _, d := range found {
 		failures = append(failures, e.Sandboxes.ReclaimOne(ctx, d))
 	}
@@ -237,8 +237,3 @@ func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	}
 	return sweep(ctx, b)
 }
-
-// begunFor is how long what came of a parcel is kept.
-const begunFor = 7 * 24 * time.Hour
-
-func (e *Engine) BegunDir() string { return filepath.Join(e.cat.Dir(), "begun") }

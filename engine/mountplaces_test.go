@@ -99,7 +99,7 @@ func TestWhatCameOfAnotherTypeAtAPlaceIsRefused(t *testing.T) {
 // refused looks that what is sent is not received because of a place.
 func (p *pairing) refused(t *testing.T, req transfer.SendRequest, place string) {
 	t.Helper()
-	way, _ := p.parcel(t, req)
+	way, _ := p.send(t, req)
 	_, err := p.receive(bytes.NewReader(way))
 	var told *errs.Error
 	if !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), place) || !errors.As(err, &told) {

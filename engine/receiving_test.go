@@ -31,7 +31,7 @@ func collectedMeanwhile(t *testing.T, pair machines) {
 	far.write("here", "only")
 	far.new("before")
 	far.sound("before it begins") // which puts a fork by, so that the base serves again
-	way, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
+	way, sent := p.send(t, transfer.SendRequest{Sandbox: "fix"})
 	r, w := io.Pipe()
 	received := make(chan error, 1)
 	var got transfer.Received
@@ -84,13 +84,13 @@ func collectedMeanwhile(t *testing.T, pair machines) {
 }
 
 // A sandbox is made again where it could not be because of what is mounted, which errors of
-// these kinds may come from; what has been read of a parcel cannot be read again.
+// these kinds may come from; the read part of a stream cannot be read again.
 func TestWhatEndsReceivingIsWhatIsTold(t *testing.T) {
 	b := newBench(t)
 	b.write("file", "text")
 	b.new("fix")
 	p := &pairing{near: b}
-	way, _ := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
+	way, _ := p.send(t, transfer.SendRequest{Sandbox: "fix"})
 	for _, kind := range []error{errs.ErrDenied, errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy} {
 		cause := &errs.Error{Op: "reading", Kind: kind, Err: errBroken}
 		req := b.request()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -121,13 +122,13 @@ func TestWhatTheOtherSideHasOtherwiseIsSentAgain(t *testing.T) {
 			p := &pairing{near: near, far: far, rand: rand.New(rand.NewPCG(1, 2))}
 			near.write("large", p.noise(1<<20))
 			near.new("fix")
-			way, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
+			way, sent := p.send(t, transfer.SendRequest{Sandbox: "fix"})
 			sum := strings.Repeat("00", 32)
 			for _, have := range []string{
 				sent.ID + "::300000:" + sum, sent.ID + "::300000000000:" + sum, sent.ID + ":abc-s1:300000:" + sum, "x::1:" + sum,
 				sent.ID + "::0:" + sum, sent.ID + "::300000:", "::::", "",
 			} {
-				again, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix", State: sent.State, Have: []string{have}})
+				again, sent := p.send(t, transfer.SendRequest{Sandbox: "fix", State: sent.State, Have: []string{have}})
 				if sent.From != 0 || !bytes.Equal(way, again) {
 					t.Errorf("with %q: %+v, %d bytes and not %d", have, sent, len(again), len(way))
 				}
@@ -141,7 +142,7 @@ func TestAnAttemptThatBreaksSoonerLeavesWhatCameBefore(t *testing.T) {
 	p := &pairing{near: newBench(t), far: newBench(t), rand: rand.New(rand.NewPCG(1, 2))}
 	p.near.write("large", p.noise(1<<20))
 	p.near.new("fix")
-	way, sent := p.parcel(t, transfer.SendRequest{Sandbox: "fix"})
+	way, sent := p.send(t, transfer.SendRequest{Sandbox: "fix"})
 	var had []string
 	for _, n := range []int{900_000, 1000, 500_000, 0, 400} {
 		if _, err := p.receive(io.MultiReader(bytes.NewReader(way[:n]), failing{errBroken})); !errors.Is(err, errBroken) {
@@ -159,6 +160,31 @@ func TestAnAttemptThatBreaksSoonerLeavesWhatCameBefore(t *testing.T) {
 	}
 	p.equal(t, p.carry(t, transfer.SendRequest{Sandbox: "fix", State: sent.State, Have: had}))
 	p.far.removeLater("fix")
+}
+
+// Collect removes partial files after a week, and leaves younger ones.
+func TestCollectRemovesOldPartialFiles(t *testing.T) {
+	b := newBench(t)
+	e, err := engine.Open(t.Context(), engine.Config{State: b.state, Drivers: drivers(), Expire: transfer.Expire})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(b.state, "begun")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, age := range map[string]time.Duration{"old-s1": 8 * 24 * time.Hour, "young-s1": 6 * 24 * time.Hour} {
+		file, when := filepath.Join(dir, name), time.Now().Add(-age)
+		if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chtimes(file, when, when)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.Collect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "young-s1" {
+		t.Errorf("left: %v, %v", left, err)
+	}
 }
 
 func TestForgetRemovesWhatCameWhateverTheClockSaid(t *testing.T) {
@@ -182,8 +208,8 @@ func (b *bench) frozen(name string) bool {
 	return info.Base == "frozen"
 }
 
-// parcel is what is sent.
-func (p *pairing) parcel(t *testing.T, req transfer.SendRequest) ([]byte, transfer.Sent) {
+// send returns the sent stream.
+func (p *pairing) send(t *testing.T, req transfer.SendRequest) ([]byte, transfer.Sent) {
 	t.Helper()
 	var way bytes.Buffer
 	sent, err := transfer.New(p.near.Engine).Send(t.Context(), &way, req)
@@ -209,7 +235,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 // nothing has come of it.
 func (p *pairing) broken(t *testing.T, req transfer.SendRequest, n int) {
 	t.Helper()
-	way, sent := p.parcel(t, req)
+	way, sent := p.send(t, req)
 	before, err := p.far.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +276,7 @@ func (p *pairing) noise(n int) string {
 // got; at last the rest.
 func (p *pairing) goneOn(t *testing.T, req transfer.SendRequest, n int) transfer.Received {
 	t.Helper()
-	way, sent := p.parcel(t, req)
+	way, sent := p.send(t, req)
 	whole := len(way)
 	req.State = sent.State
 	var had snapshot.Bytes
@@ -264,7 +290,7 @@ func (p *pairing) goneOn(t *testing.T, req transfer.SendRequest, n int) transfer
 			t.Fatal(err)
 		}
 		req.Have = have
-		way, sent = p.parcel(t, req)
+		way, sent = p.send(t, req)
 		if sent.From < had {
 			t.Errorf("it goes on from %v, and had gone on from %v", sent.From, had)
 		}
@@ -280,7 +306,7 @@ func (p *pairing) goneOn(t *testing.T, req transfer.SendRequest, n int) transfer
 
 func (p *pairing) carry(t *testing.T, req transfer.SendRequest) transfer.Received {
 	t.Helper()
-	way, sent := p.parcel(t, req)
+	way, sent := p.send(t, req)
 	got, err := p.receive(bytes.NewReader(way))
 	if err != nil {
 		t.Fatal(err)

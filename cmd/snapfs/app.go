@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/workflow/selftest"
+	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
 // app is what all commands share.
@@ -48,8 +49,9 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		Keeper:  []string{self(), "keeper"},
 		Sweeper: []string{self(), "sweeper"},
 		Probe:   []string{self(), "probe"}, SelfTest: selftest.For,
-		Edge:  edgeProgram,
-		Shift: shiftProgram,
+		Expire: transfer.Expire,
+		Edge:   edgeProgram,
+		Shift:  shiftProgram,
 	})
 }
 

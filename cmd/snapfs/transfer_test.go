@@ -50,7 +50,7 @@ func receiveInterrupted(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 	for _, want := range []string{
-		"snapfs: receiving: fix@s1: ", "interrupted; what came, ", " is kept for a week, to go on from\n",
+		"snapfs: receiving: fix@s1: ", "interrupted; the received ", " stay for a week, to resume from\n",
 		"\nhint: snapfs receive --have | ssh HOST snapfs send fix@s1 --have - | snapfs receive\n",
 	} {
 		if !strings.Contains(said, want) {

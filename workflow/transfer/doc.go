@@ -2,6 +2,6 @@
 // or as the difference to a state that both machines have. A broken transfer is
 // resumed.
 //
-// Read [Client.Send] and [Client.Receive] first. The format of the stream is
-// package parcel's.
+// Read [Client.Send] and [Client.Receive] first. Package stream defines
+// the format.
 package transfer

@@ -10,19 +10,19 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/sendstream"
+	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A ReceiveRequest says what is to be made of a parcel.
+// A ReceiveRequest says what is to be made of a stream.
 type ReceiveRequest struct {
 	// Request is what sandbox is wanted, where a new one is made; without a Name or a
-	// Workspace it has the sender's. Nothing else of the sandbox comes with a parcel:
+	// Workspace it has the sender's. Nothing else of the sandbox comes with a stream:
 	// what it may do is said here.
 	hostfs.Request
 	// State is the name that the state gets; "" is the sender's.
@@ -38,24 +38,24 @@ type Received struct {
 	New bool `json:"new"`
 }
 
-// Receive makes a named state of a parcel. One that is whole becomes a new sandbox
+// Receive makes a named state of a stream. One that is whole becomes a new sandbox
 // of the real machine as it is now, in which the workspace is what was sent; so its
 // base is what is here, and what can be compared and promoted is the difference. One
 // with a base becomes a further state of the sandbox that has the base; its files
 // stay what they are, until it is rolled back to the state.
 //
-// The parcel may be anybody's: nothing of it is a state before all of it is there
+// The stream may be anybody's: nothing of it is a state before all of it is there
 // and is what was sent, and nothing is written but in a fork that no process has.
 // Atomic: after an error, or a crash, there is no such sandbox or state, and nothing
 // of it stays but what the next command takes away, and the stream as far as it came:
 // that is kept in the state directory while there is room, until the rest has come
 // ([Engine.Have] tells [SendRequest] of it), [Engine.Forget] or a week.
 //
-// Errors: errs.ErrCorrupt (cut off, damaged, no parcel), ErrExists (the name, or
+// Errors: errs.ErrCorrupt (cut off, damaged, no stream), ErrExists (the name, or
 // the state is here), ErrNotFound (the base, the workspace), ErrInterrupted, and
 // those of [Engine.New].
 func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
-	in, l, err := parcel.Open(r)
+	in, l, err := stream.Open(r)
 	if err != nil {
 		return Received{}, err
 	}
@@ -79,15 +79,15 @@ func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) 
 	return got, k.end(err)
 }
 
-func receiveError(l parcel.Label, kind error, why string, hints ...string) error {
+func receiveError(l stream.Header, kind error, why string, hints ...string) error {
 	return &errs.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
 }
 
-// A receiving is a parcel being made a state.
+// A receiving is a stream being received.
 type receiving struct {
 	e     *Client
 	in    io.Reader
-	label parcel.Label
+	label stream.Header
 	state string
 }
 

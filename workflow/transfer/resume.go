@@ -5,17 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/parcel"
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// Offers says what is here, for the other side's [SendRequest]: the identities of the
-// named states of a sandbox, or with "" of all, and what came of those whose way broke.
-// Cost: reading the latter.
+// retention is the time for which partial files stay.
+const retention = 7 * 24 * time.Hour
+
+// partialDir returns the directory for partial files.
+func partialDir(e *engine.Engine) string { return filepath.Join(e.Catalog().Dir(), "begun") }
+
+// Expire removes partial files of which nothing was received for a week.
+func Expire(e *engine.Engine) error {
+	_, err := stream.DropOlder(partialDir(e), time.Now().Add(-retention))
+	return err
+}
+
+// Offers returns what this machine has, for the other side's [SendRequest]: the identities of the
+// named snapshots of a sandbox, or with "" of all, and the partial streams. Cost: reads all partial
+// files.
 func (tr *Client) Offers(name string) ([]string, error) {
 	records, failures := tr.cat.List()
 	have := []string{}
@@ -24,47 +38,45 @@ func (tr *Client) Offers(name string) ([]string, error) {
 			continue
 		}
 		for _, m := range r.Marks {
-			if id := m.Identity(); !slices.Contains(have, id) { // a state may have several names
+			if id := m.Identity(); !slices.Contains(have, id) { // a snapshot may have several names
 				have = append(have, id)
 			}
 		}
 	}
-	begun, err := parcel.ListBegun(tr.engine.BegunDir())
+	begun, err := stream.ListPartial(partialDir(tr.engine))
 	for _, b := range begun {
 		have = append(have, b.String())
 	}
 	return have, errors.Join(append(failures, err)...)
 }
 
-// Forget removes what came of parcels whose way broke, but of those that are being
-// received, and answers with how many there were.
+// Forget removes all partial files, except of streams being received, and returns their number.
 func (tr *Client) Forget() (int, error) {
-	return parcel.DropOlder(tr.engine.BegunDir(), time.Unix(1<<40, 0)) // whatever the clock has said
+	return stream.DropOlder(partialDir(tr.engine), time.Unix(1<<40, 0)) // even with a wrong clock
 }
 
-// Unknown lists what lies where the state directory keeps what came of parcels, and is none of
-// that: it is left alone, whatever it is.
-func (tr *Client) Unknown() ([]string, error) { return parcel.Strange(tr.engine.BegunDir()) }
+// Unknown lists foreign files in the directory for partial files. snapfs does not touch them.
+func (tr *Client) Unknown() ([]string, error) { return stream.Unknown(partialDir(tr.engine)) }
 
-// A partialFile keeps what is received until it is there.
+// A partialFile stores the received part of a stream until the snapshot exists.
 type partialFile struct {
 	x  *receiving
-	in *parcel.Reader
-	// kept is nil where it cannot be kept.
-	kept *parcel.Kept
+	in *stream.Reader
+	// kept is nil if storing is not possible.
+	kept *stream.PartialFile
 }
 
-// openPartial begins to keep what is received, or goes on with what was kept.
-func (x *receiving) openPartial(in *parcel.Reader) (partialFile, error) {
+// openPartial starts to store the received stream, or resumes from the stored part.
+func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	k := partialFile{x: x, in: in}
-	kept, err := parcel.Keep(x.e.engine.BegunDir(), x.label)
+	kept, err := stream.OpenPartial(partialDir(x.e.engine), x.label)
 	if err != nil {
 		if x.label.From > 0 {
 			return k, err
 		}
-		return k, nil // it is received all the same
+		return k, nil // receive it without storing
 	}
-	begun, err := kept.Begun()
+	begun, err := kept.Received()
 	if err != nil {
 		return k, errors.Join(err, kept.Drop())
 	}
@@ -73,21 +85,21 @@ func (x *receiving) openPartial(in *parcel.Reader) (partialFile, error) {
 	return k, nil
 }
 
-// end drops what was kept, or where there is a rest to be had says how.
+// end removes the partial file, or retains it and adds a hint how to resume to err.
 func (k partialFile) end(err error) error {
 	if k.kept == nil {
 		return err
 	}
-	wrong := errors.Is(err, errs.ErrCorrupt) && !k.in.Broken() // and would be another time
+	wrong := errors.Is(err, errs.ErrCorrupt) && !k.in.Broken() // a resumed transfer would fail, too
 	if err == nil || wrong || errors.Is(err, errs.ErrNoSpace) {
 		if derr := k.kept.Drop(); derr != nil {
-			k.x.e.notice("what was kept of it is not removed yet: " + derr.Error())
+			k.x.e.notice("the partial stream is not removed yet: " + derr.Error())
 		}
 		return err
 	}
 	bytes, kerr := k.kept.Close()
 	if kerr != nil {
-		k.x.e.notice("what came is not kept: " + kerr.Error())
+		k.x.e.notice("the received part is not stored: " + kerr.Error())
 	}
 	if kerr != nil || bytes == 0 {
 		return err
@@ -95,7 +107,7 @@ func (k partialFile) end(err error) error {
 	state := k.x.label.Sandbox + "@" + k.x.label.State
 	return &errs.Error{
 		Op: "receiving", Path: state, Kind: errs.KindOf(err),
-		Err: fmt.Errorf("%w; what came, %v, is kept for a week, to go on from", err, snapshot.Bytes(bytes)),
+		Err: fmt.Errorf("%w; the received %v stay for a week, to resume from", err, snapshot.Bytes(bytes)),
 		Hints: []string{
 			"snapfs receive --have | ssh HOST snapfs send " + state + " --have - | snapfs receive",
 			"snapfs receive --forget",
@@ -103,11 +115,11 @@ func (k partialFile) end(err error) error {
 	}
 }
 
-// goOn finds what the other side has of the state already, if it builds on a base that
-// this one has too.
+// goOn finds the part of the stream that the other side has, if it builds on a base that this
+// side has, too.
 func (s *sending) goOn(have []string) {
 	for _, text := range have {
-		b, ok := parcel.ParseBegun(text)
+		b, ok := stream.ParsePartial(text)
 		if !ok || b.ID != s.state.Identity() {
 			continue
 		}
@@ -124,26 +136,26 @@ func (s *sending) goOn(have []string) {
 	}
 }
 
-// rest writes what the other side lacks. parcel.ErrOther, before anything is written:
+// rest writes what the other side lacks. stream.ErrOther, before anything is written:
 // what it has is not how this begins.
-func (s *sending) rest(ctx context.Context, w io.Writer, l parcel.Label) error {
+func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error {
 	l.From, l.Before = s.begun.Bytes, s.begun.Sum
-	var p *parcel.Writer
-	skip := parcel.NewSkipper(s.begun, func() (io.Writer, error) {
+	var p *stream.Writer
+	skip := stream.NewSkipper(s.begun, func() (io.Writer, error) {
 		var err error
-		p, err = parcel.NewWriter(w, l)
+		p, err = stream.NewWriter(w, l)
 		return p, err
 	})
 	if err := s.stream(ctx, skip); err != nil {
 		return err
 	}
 	if p == nil {
-		return parcel.ErrOther
+		return stream.ErrOtherPrefix
 	}
 	return p.Close()
 }
 
-// failed says how to go on with what was not sent as a whole.
+// failed adds a hint how to resume to the error of an incomplete transfer.
 func (s *sending) failed(err error) error {
 	state := s.rec.Name + "@" + s.state.Name
 	return &errs.Error{

@@ -13,12 +13,12 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
 // A SendRequest says what is to be sent.
@@ -42,10 +42,10 @@ type Sent struct {
 	From snapshot.Bytes `json:"from,omitempty"`
 }
 
-// Send writes the workspace of a sandbox, at a named state, as a parcel: all of it,
+// Send writes the workspace of a sandbox, at a named state, as a stream: all of it,
 // or what it is beyond a base. What else the sandbox has changed stays here: it is
 // about this machine. The sandbox may be used meanwhile; when it is removed, the
-// parcel breaks off, and nobody takes what came for a whole one.
+// stream ends early, and no receiver takes it for a whole one.
 //
 // On a live base a named state is not what it was when a real file has been edited
 // since, so that it is sent whole, unless it came from another machine itself.
@@ -81,9 +81,9 @@ func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent,
 	return sent, nil
 }
 
-// send writes the parcel: the rest of one that was begun, where that is how it begins.
+// send writes the stream, or only its rest if the other side has the beginning.
 func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
-	l := parcel.Label{
+	l := stream.Header{
 		Sandbox: s.rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: s.rec.Workspace,
 		Driver: s.tree.Driver, Form: snapshot.FormCommands,
 	}
@@ -93,12 +93,12 @@ func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	}
 	if s.begun.Bytes > 0 {
 		err := s.rest(ctx, w, l)
-		if !errors.Is(err, parcel.ErrOther) {
+		if !errors.Is(err, stream.ErrOtherPrefix) {
 			sent.From = snapshot.Bytes(s.begun.Bytes)
 			return sent, err
 		}
 	}
-	p, err := parcel.NewWriter(w, l)
+	p, err := stream.NewWriter(w, l)
 	if err != nil {
 		return sent, err
 	}
@@ -130,7 +130,7 @@ type sending struct {
 	// baseID is the base's, or "".
 	baseID snapshot.ID
 	// begun is what the other side has of it.
-	begun parcel.Begun
+	begun stream.Partial
 }
 
 func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequest) (*sending, error) {
@@ -210,10 +210,10 @@ func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	defer changes.Close()
 	for _, p := range changes.Parts {
 		if p.Workspace {
-			return parcel.Encode(ctx, w, p.Old, p.New, p.Changes, true)
+			return stream.Encode(ctx, w, p.Old, p.New, p.Changes, true)
 		}
 	}
-	return parcel.Encode(ctx, w, nil, nil, nil, true)
+	return stream.Encode(ctx, w, nil, nil, nil, true)
 }
 
 // open opens the workspace as the state has it.
@@ -258,7 +258,7 @@ func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return parcel.Encode(ctx, w, empty, dir, changes, false)
+	return stream.Encode(ctx, w, empty, dir, changes, false)
 }
 
 // OpenState opens the workspace of a sandbox at a named state.

@@ -1,4 +1,4 @@
-package parcel
+package stream
 
 import (
 	"crypto/sha256"
@@ -20,27 +20,27 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A Begun identifies the received part of an interrupted transfer: the length of its payload
+// A Partial identifies the received part of an interrupted transfer: the length of its payload
 // and the SHA-256 of that.
-type Begun struct {
+type Partial struct {
 	ID, Base string
 	Bytes    int64
 	Sum      string
 }
 
-// String returns the form that [ParseBegun] reads.
-func (b Begun) String() string {
+// String returns the form that [ParsePartial] reads.
+func (b Partial) String() string {
 	return strings.Join([]string{b.ID, b.Base, strconv.FormatInt(b.Bytes, 10), b.Sum}, ":")
 }
 
-// ParseBegun parses a Begun from another machine; ok is false for malformed text.
-func ParseBegun(text string) (b Begun, ok bool) {
+// ParsePartial parses a Partial from another machine; ok is false for malformed text.
+func ParsePartial(text string) (b Partial, ok bool) {
 	f := strings.Split(text, ":")
 	if len(f) != 4 || !snapshot.ValidID(f[0]) || f[1] != "" && !snapshot.ValidID(f[1]) || !validSum(f[3]) {
 		return b, false
 	}
 	n, err := strconv.ParseInt(f[2], 10, 64)
-	return Begun{f[0], f[1], n, f[3]}, err == nil && n > 0
+	return Partial{f[0], f[1], n, f[3]}, err == nil && n > 0
 }
 
 func validSum(text string) bool {
@@ -48,14 +48,14 @@ func validSum(text string) bool {
 	return err == nil && len(b) == sha256.Size
 }
 
-// A Kept is a partial file: the received part of a stream, itself in the stream format, from
+// A PartialFile is a partial file: the received part of a stream, itself in the stream format, from
 // which an interrupted transfer resumes. Each frame has a checksum, so whatever kills the
 // process or the machine, the complete frames are usable.
-type Kept struct {
+type PartialFile struct {
 	f *os.File
 	w *Writer
 	// earlier identifies the part that the file had before; the rest is appended.
-	earlier Begun
+	earlier Partial
 	// size is the written size of the file; at size next, free space is checked again.
 	size, checkAt int64
 	// bytes is the size of the stored payload.
@@ -73,11 +73,11 @@ type Kept struct {
 // spaceStep is the number of bytes after which free space is checked again.
 const spaceStep = 16 << 20
 
-// Keep opens the partial file for a stream's label in a directory, which it creates, or resumes
+// OpenPartial opens the partial file for a stream's label in a directory, which it creates, or resumes
 // it if the label says so. A restarted stream leaves the old content until it has received more,
 // or a different frame. One process at a time can use a partial file. Errors: errs.ErrNotFound
 // (the part to resume from is missing or different); ErrBusy.
-func Keep(dir string, l Label) (*Kept, error) {
+func OpenPartial(dir string, l Header) (*PartialFile, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, failPartial(dir, err)
 	}
@@ -92,7 +92,7 @@ func Keep(dir string, l Label) (*Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kept{f: f}
+	k := &PartialFile{f: f}
 	err = checkMagic(f)
 	if err == nil {
 		err = k.prepare(l)
@@ -138,7 +138,7 @@ func checkLinked(f *os.File) error {
 	return err
 }
 
-func cannotResume(l Label) error {
+func cannotResume(l Header) error {
 	return &errs.Error{
 		Op: "resuming", Path: l.Sandbox + "@" + l.State, Kind: errs.ErrNotFound,
 		Err:   fmt.Errorf("the first %v are missing here, or differ", snapshot.Bytes(l.From)),
@@ -147,7 +147,7 @@ func cannotResume(l Label) error {
 }
 
 // prepare prepares the file for the label.
-func (k *Kept) prepare(l Label) error {
+func (k *PartialFile) prepare(l Header) error {
 	if l.From == 0 {
 		return k.restart(l)
 	}
@@ -164,7 +164,7 @@ func (k *Kept) prepare(l Label) error {
 func noSum() hash.Hash { return crc32.New(castagnoli) }
 
 // truncate replaces the rest of the file from size on, if requested.
-func (k *Kept) truncate() error {
+func (k *PartialFile) truncate() error {
 	if !k.replacing {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (k *Kept) truncate() error {
 }
 
 // spaceChecked writes to the file while at least as much space is free as the file takes.
-type spaceChecked struct{ k *Kept }
+type spaceChecked struct{ k *PartialFile }
 
 func (c spaceChecked) Write(b []byte) (int, error) {
 	k := c.k
@@ -197,7 +197,7 @@ func (c spaceChecked) Write(b []byte) (int, error) {
 }
 
 // checkSpace checks at intervals that at least as much space is free as the file takes.
-func (k *Kept) checkSpace(bytes int64) error {
+func (k *PartialFile) checkSpace(bytes int64) error {
 	if bytes < k.checkAt {
 		return nil
 	}
@@ -216,8 +216,8 @@ func (k *Kept) checkSpace(bytes int64) error {
 	return nil
 }
 
-// Begun returns a reader of the payload received earlier.
-func (k *Kept) Begun() (io.Reader, error) {
+// Received returns a reader of the payload received earlier.
+func (k *PartialFile) Received() (io.Reader, error) {
 	if k.earlier.Bytes == 0 {
 		return strings.NewReader(""), nil
 	}
@@ -229,15 +229,15 @@ func (k *Kept) Begun() (io.Reader, error) {
 }
 
 // Write stores more of the payload. It never fails: without space, the transfer continues and
-// the partial file is emptied to make room. See [Kept.Close].
-func (k *Kept) Write(b []byte) (int, error) {
+// the partial file is emptied to make room. See [PartialFile.Close].
+func (k *PartialFile) Write(b []byte) (int, error) {
 	if k.err == nil {
 		k.err = k.store(b)
 	}
 	return len(b), nil
 }
 
-func (k *Kept) store(b []byte) error {
+func (k *PartialFile) store(b []byte) error {
 	b, err := k.skipEqual(b)
 	if err == nil && len(b) > 0 {
 		_, err = k.w.Write(b)
@@ -252,7 +252,7 @@ func (k *Kept) store(b []byte) error {
 // Close ends an interrupted transfer and returns the size of the stored payload, of this attempt
 // or of an earlier one. It is 0 if there is none, or if storing it failed, with that error.
 // Cost: one sync.
-func (k *Kept) Close() (bytes int64, err error) {
+func (k *PartialFile) Close() (bytes int64, err error) {
 	defer k.f.Close()
 	err = k.err
 	if err == nil {
@@ -273,14 +273,14 @@ func (k *Kept) Close() (bytes int64, err error) {
 }
 
 // Drop removes the partial file.
-func (k *Kept) Drop() error {
+func (k *PartialFile) Drop() error {
 	defer k.f.Close()
 	return os.Remove(k.f.Name())
 }
 
 // scan reads the complete frames of a partial file, and returns the offset of their end.
 // ErrCorrupt.
-func scan(f *os.File) (b Begun, end int64, err error) {
+func scan(f *os.File) (b Partial, end int64, err error) {
 	r, l, err := Open(io.NewSectionReader(f, 0, 1<<62))
 	if err != nil {
 		return b, 0, err
@@ -290,13 +290,13 @@ func scan(f *os.File) (b Begun, end int64, err error) {
 	if err == nil { // a partial file has no end
 		return b, 0, corrupt("not a partial stream")
 	}
-	return Begun{l.ID, l.Base, n, hex.EncodeToString(sum.Sum(nil))}, r.complete, nil
+	return Partial{l.ID, l.Base, n, hex.EncodeToString(sum.Sum(nil))}, r.complete, nil
 }
 
-// ListBegun lists the partial streams in a directory that no process is receiving, sorted by
+// ListPartial lists the partial streams in a directory that no process is receiving, sorted by
 // id. It leaves out files of another form. Cost: reads all of them.
-func ListBegun(dir string) ([]Begun, error) {
-	var all []Begun
+func ListPartial(dir string) ([]Partial, error) {
+	var all []Partial
 	err := eachPartial(dir, func(f *os.File) error {
 		if b, _, err := scan(f); err == nil && b.Bytes > 0 && b.ID == filepath.Base(f.Name()) {
 			all = append(all, b)
@@ -321,7 +321,7 @@ func DropOlder(dir string, than time.Time) (n int, err error) {
 }
 
 // eachPartial calls do for each partial file that no other process uses, one at a time. It skips
-// foreign files, see [Strange].
+// foreign files, see [Unknown].
 func eachPartial(dir string, do func(*os.File) error) error {
 	entries, err := entriesIn(dir)
 	failures := []error{err}
@@ -339,9 +339,9 @@ func eachPartial(dir string, do func(*os.File) error) error {
 	return errors.Join(failures...)
 }
 
-// Strange lists the entries of a directory for partial files, or the path itself, that snapfs did
+// Unknown lists the entries of a directory for partial files, or the path itself, that snapfs did
 // not create. snapfs neither reads nor changes nor removes them.
-func Strange(dir string) ([]string, error) {
+func Unknown(dir string) ([]string, error) {
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return []string{dir}, nil
 	}
@@ -371,10 +371,10 @@ func entriesIn(dir string) ([]os.DirEntry, error) {
 	return entries, nil
 }
 
-// errUnknown says that [Keep] did not create a file.
+// errUnknown says that [OpenPartial] did not create a file.
 var errUnknown = errors.New("not a partial stream of snapfs")
 
-// lockedPartial opens and locks a partial file. Errors: those of locked, and errStrange.
+// lockedPartial opens and locks a partial file. Errors: those of locked, and errUnknown.
 func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	path := filepath.Join(dir, e.Name())
 	if !e.Type().IsRegular() || !snapshot.ValidID(e.Name()) {
@@ -394,7 +394,7 @@ func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 }
 
 // checkMagic checks that a file starts like a stream, as far as it was written: after a power
-// loss the start may be missing or zeros. Error: errStrange.
+// loss the start may be missing or zeros. Error: errUnknown.
 func checkMagic(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -419,7 +419,7 @@ func checkMagic(f *os.File) error {
 // A Skipper passes on the part of a payload after the prefix that the receiver has, once it has
 // verified that prefix.
 type Skipper struct {
-	begun Begun
+	begun Partial
 	// begin opens the writer for the rest.
 	begin func() (io.Writer, error)
 	to    io.Writer
@@ -427,11 +427,11 @@ type Skipper struct {
 	left  int64
 }
 
-// ErrOther says that the payload does not start with the part that the receiver has.
-var ErrOther = errors.New("the payload starts differently now")
+// ErrOtherPrefix says that the payload does not start with the part that the receiver has.
+var ErrOtherPrefix = errors.New("the payload starts differently now")
 
 // NewSkipper skips the part b, then calls begin and writes the rest to its result.
-func NewSkipper(b Begun, begin func() (io.Writer, error)) *Skipper {
+func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
 	return &Skipper{begun: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }
 
@@ -445,7 +445,7 @@ func (s *Skipper) Write(b []byte) (int, error) {
 	}
 	if s.to == nil {
 		if hex.EncodeToString(s.sum.Sum(nil)) != s.begun.Sum {
-			return 0, ErrOther
+			return 0, ErrOtherPrefix
 		}
 		var err error
 		if s.to, err = s.begin(); err != nil {

@@ -1,4 +1,4 @@
-package parcel_test
+package stream_test
 
 import (
 	"bytes"
@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/workflow/transfer/stream"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,9 +28,9 @@ func content() []byte {
 }
 
 // partial receives some bytes of a stream and is then interrupted.
-func partial(t *testing.T, dir string, l parcel.Label, b []byte) parcel.Begun {
+func partial(t *testing.T, dir string, l stream.Header, b []byte) stream.Partial {
 	t.Helper()
-	k, err := parcel.Keep(dir, l)
+	k, err := stream.OpenPartial(dir, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,14 +41,14 @@ func partial(t *testing.T, dir string, l parcel.Label, b []byte) parcel.Begun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed, err := parcel.ListBegun(dir)
+	listed, err := stream.ListPartial(dir)
 	if err != nil || len(listed) != 1 || listed[0].Bytes != n {
 		t.Fatalf("%d bytes are stored, and listed %+v, %v", n, listed, err)
 	}
 	return listed[0]
 }
 
-func onFrom(l parcel.Label, b parcel.Begun) parcel.Label {
+func onFrom(l stream.Header, b stream.Partial) stream.Header {
 	l.From, l.Before = b.Bytes, b.Sum
 	return l
 }
@@ -59,36 +59,36 @@ func TestInterruptedTransferResumes(t *testing.T) {
 	if had.Bytes != 300_000 || had.ID != "abc-s1" || had.Base != "abc-s0" {
 		t.Errorf("kept %+v", had)
 	}
-	if again, ok := parcel.ParseBegun(had.String()); !ok || again != had {
+	if again, ok := stream.ParsePartial(had.String()); !ok || again != had {
 		t.Errorf("%q is read as %+v", had, again)
 	}
 	had = partial(t, dir, onFrom(label(), had), all[300_000:300_007])
-	listed, err := parcel.ListBegun(dir)
+	listed, err := stream.ListPartial(dir)
 	if err != nil || len(listed) != 1 || listed[0] != had {
 		t.Errorf("listed %+v, %v: want %+v", listed, err, had)
 	}
 	var rest bytes.Buffer
-	skip := parcel.NewSkipper(had, func() (io.Writer, error) { return &rest, nil })
+	skip := stream.NewSkipper(had, func() (io.Writer, error) { return &rest, nil })
 	for part := all; len(part) > 0; part = part[min(len(part), 1000):] {
 		if _, err := skip.Write(part[:min(len(part), 1000)]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	k, err := parcel.Keep(dir, onFrom(label(), had))
+	k, err := stream.OpenPartial(dir, onFrom(label(), had))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := k.Begun()
+	first, err := k.Received()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(io.MultiReader(first, &rest)); err != nil || !bytes.Equal(got, all) {
 		t.Errorf("it is %d bytes, %v, and not what was sent", len(got), err)
 	}
-	if listed, err := parcel.ListBegun(dir); err != nil || len(listed) > 0 {
+	if listed, err := stream.ListPartial(dir); err != nil || len(listed) > 0 {
 		t.Errorf("listed while it is received: %+v, %v", listed, err)
 	}
-	if _, err := parcel.Keep(dir, label()); !errors.Is(err, errs.ErrBusy) {
+	if _, err := stream.OpenPartial(dir, label()); !errors.Is(err, errs.ErrBusy) {
 		t.Errorf("kept by two at once: %v", err)
 	}
 	if err := k.Drop(); err != nil {
@@ -108,7 +108,7 @@ func TestRestartDoesNotTruncateThePartialFile(t *testing.T) {
 	otherBase := label()
 	otherBase.Base = ""
 	for name, c := range map[string]struct {
-		label  parcel.Label
+		label  stream.Header
 		brings []byte
 		want   []byte
 	}{
@@ -125,7 +125,7 @@ func TestRestartDoesNotTruncateThePartialFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "begun")
 			partial(t, dir, label(), all[:600_000])
-			k, err := parcel.Keep(dir, c.label)
+			k, err := stream.OpenPartial(dir, c.label)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,16 +137,16 @@ func TestRestartDoesNotTruncateThePartialFile(t *testing.T) {
 			if n, err := k.Close(); err != nil || n != int64(len(c.want)) {
 				t.Errorf("%d bytes are kept, %v: want %d", n, err, len(c.want))
 			}
-			had, err := parcel.ListBegun(dir)
+			had, err := stream.ListPartial(dir)
 			if err != nil || len(had) != 1 {
 				t.Fatalf("listed %+v, %v", had, err)
 			}
 			l := label()
 			l.Base = had[0].Base
-			if k, err = parcel.Keep(dir, onFrom(l, had[0])); err != nil {
+			if k, err = stream.OpenPartial(dir, onFrom(l, had[0])); err != nil {
 				t.Fatal(err)
 			}
-			r, err := k.Begun()
+			r, err := k.Received()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,7 +169,7 @@ func TestAttemptRenewsTheTimeOfThePartialFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	partial(t, dir, label(), content()[:1000])
-	if n, err := parcel.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
+	if n, err := stream.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
 		t.Errorf("%d are removed, %v", n, err)
 	}
 }
@@ -190,18 +190,18 @@ func TestOnlyCompleteFramesAreUsed(t *testing.T) {
 			if err := os.WriteFile(file, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := parcel.ListBegun(dir)
+			got, err := stream.ListPartial(dir)
 			if err != nil || len(got) > 1 {
 				t.Fatalf("at %d: %+v, %v", at, got, err)
 			}
 			if len(got) == 0 {
 				continue
 			}
-			k, err := parcel.Keep(dir, onFrom(label(), got[0]))
+			k, err := stream.OpenPartial(dir, onFrom(label(), got[0]))
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := k.Begun()
+			r, err := k.Received()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,27 +218,27 @@ func TestOnlyCompleteFramesAreUsed(t *testing.T) {
 func TestDifferentStreamDoesNotResume(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "begun")
 	had := partial(t, dir, label(), content())
-	for name, l := range map[string]parcel.Label{
-		"another base":   onFrom(parcel.Label{ID: "abc-s1", Base: "abc-s2"}, had),
-		"another length": onFrom(label(), parcel.Begun{Bytes: had.Bytes - 1, Sum: had.Sum}),
-		"another sum":    onFrom(label(), parcel.Begun{Bytes: had.Bytes, Sum: "00"}),
-		"another state":  onFrom(parcel.Label{ID: "abc-s7", Base: "abc-s0"}, had),
+	for name, l := range map[string]stream.Header{
+		"another base":   onFrom(stream.Header{ID: "abc-s1", Base: "abc-s2"}, had),
+		"another length": onFrom(label(), stream.Partial{Bytes: had.Bytes - 1, Sum: had.Sum}),
+		"another sum":    onFrom(label(), stream.Partial{Bytes: had.Bytes, Sum: "00"}),
+		"another state":  onFrom(stream.Header{ID: "abc-s7", Base: "abc-s0"}, had),
 	} {
-		if _, err := parcel.Keep(dir, l); !errors.Is(err, errs.ErrNotFound) {
+		if _, err := stream.OpenPartial(dir, l); !errors.Is(err, errs.ErrNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if got, err := parcel.ListBegun(dir); err != nil || len(got) != 1 || got[0] != had {
+	if got, err := stream.ListPartial(dir); err != nil || len(got) != 1 || got[0] != had {
 		t.Errorf("then it was lost: %+v, %v", got, err)
 	}
-	skip := parcel.NewSkipper(had, func() (io.Writer, error) { return nil, errors.New("begun") })
+	skip := stream.NewSkipper(had, func() (io.Writer, error) { return nil, errors.New("begun") })
 	other := content()
 	other[77]++
-	if _, err := skip.Write(other); !errors.Is(err, parcel.ErrOther) {
+	if _, err := skip.Write(other); !errors.Is(err, stream.ErrOtherPrefix) {
 		t.Errorf("a stream that begins otherwise: %v", err)
 	}
 	for _, text := range []string{"abc-s1", "abc-s1::9:", "abc/s1::9:" + had.Sum, "abc-s1:../x:9:" + had.Sum, "abc-s1::-9:" + had.Sum} {
-		if b, ok := parcel.ParseBegun(text); ok {
+		if b, ok := stream.ParsePartial(text); ok {
 			t.Errorf("%q is read as %+v", text, b)
 		}
 	}
@@ -246,14 +246,14 @@ func TestDifferentStreamDoesNotResume(t *testing.T) {
 
 func TestOldPartialFilesAreRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "begun")
-	if n, err := parcel.DropOlder(dir, time.Now()); n != 0 || err != nil {
+	if n, err := stream.DropOlder(dir, time.Now()); n != 0 || err != nil {
 		t.Errorf("of nothing: %d, %v", n, err)
 	}
 	partial(t, dir, label(), content())
-	if n, err := parcel.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
+	if n, err := stream.DropOlder(dir, time.Now().Add(-time.Minute)); n != 0 || err != nil {
 		t.Errorf("of what is new: %d, %v", n, err)
 	}
-	if n, err := parcel.DropOlder(dir, time.Now().Add(time.Minute)); n != 1 || err != nil {
+	if n, err := stream.DropOlder(dir, time.Now().Add(time.Minute)); n != 1 || err != nil {
 		t.Errorf("of what is old: %d, %v", n, err)
 	}
 }
@@ -261,7 +261,7 @@ func TestOldPartialFilesAreRemoved(t *testing.T) {
 // The state directory and the sandboxes share a disk.
 func TestPartialFileIsEmptiedOnAFullDisk(t *testing.T) {
 	dir := filepath.Join(small(t), "begun")
-	k, err := parcel.Keep(dir, label())
+	k, err := stream.OpenPartial(dir, label())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestEarlierPartialFileIsEmptiedOnAFullDisk(t *testing.T) {
 	if err := os.WriteFile(other, make([]byte, 12<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k, err := parcel.Keep(dir, label())
+	k, err := stream.OpenPartial(dir, label())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func small(t *testing.T) string {
 }
 
 // spaceIsFreed checks that a stream too large for a small disk leaves no partial file there.
-func spaceIsFreed(t *testing.T, dir string, k *parcel.Kept) {
+func spaceIsFreed(t *testing.T, dir string, k *stream.PartialFile) {
 	t.Helper()
 	for range 40 {
 		if _, err := k.Write(content()); err != nil {
@@ -337,18 +337,18 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := parcel.Strange(dir); err != nil || !slices.Equal(got, strange) {
+	if got, err := stream.Unknown(dir); err != nil || !slices.Equal(got, strange) {
 		t.Errorf("strange are %q, %v", got, err)
 	}
-	if got, err := parcel.ListBegun(dir); err != nil || !slices.Equal(got, []parcel.Begun{had}) {
+	if got, err := stream.ListPartial(dir); err != nil || !slices.Equal(got, []stream.Partial{had}) {
 		t.Errorf("kept are %+v, %v", got, err)
 	}
 	other := label()
 	other.ID = "0-file"
-	if _, err := parcel.Keep(dir, other); err == nil {
+	if _, err := stream.OpenPartial(dir, other); err == nil {
 		t.Error("a foreign file was used as a partial file")
 	}
-	if n, err := parcel.DropOlder(dir, time.Now().Add(time.Hour)); n != 4 || err != nil {
+	if n, err := stream.DropOlder(dir, time.Now().Add(time.Hour)); n != 4 || err != nil {
 		t.Errorf("%d are removed, %v", n, err)
 	}
 	for _, path := range strange {
@@ -359,10 +359,10 @@ func TestForeignFilesAreLeftAlone(t *testing.T) {
 	if got, err := os.ReadFile(strange[1]); err != nil || string(got) != "of somebody" {
 		t.Errorf("the file has %q, %v", got, err)
 	}
-	if got, err := parcel.Strange(strange[1]); err != nil || !slices.Equal(got, strange[1:2]) {
+	if got, err := stream.Unknown(strange[1]); err != nil || !slices.Equal(got, strange[1:2]) {
 		t.Errorf("in the place of the directory is %q, %v", got, err)
 	}
-	if got, err := parcel.ListBegun(strange[1]); err != nil || len(got) > 0 {
+	if got, err := stream.ListPartial(strange[1]); err != nil || len(got) > 0 {
 		t.Errorf("a file keeps %+v, %v", got, err)
 	}
 }

@@ -1,4 +1,4 @@
-package parcel
+package stream
 
 import (
 	"bytes"
@@ -13,14 +13,14 @@ import (
 // new payload replaces the rest.
 
 // restart starts to receive a payload from its first byte.
-func (k *Kept) restart(l Label) error {
+func (k *PartialFile) restart(l Header) error {
 	r, had, err := Open(io.NewSectionReader(k.f, 0, 1<<62))
 	if err == nil && had.ID == l.ID && had.Base == l.Base {
 		k.old = r
 		return nil
 	}
 	var head bytes.Buffer
-	if err := newWriter(&head, sha256.New()).label(l); err != nil {
+	if err := newWriter(&head, sha256.New()).header(l); err != nil {
 		return err
 	}
 	k.replaceFrom(0, head.Bytes())
@@ -29,7 +29,7 @@ func (k *Kept) restart(l Label) error {
 
 // replaceFrom overwrites the file from offset at on, with first and then the frames written to k.w.
 // Nothing changes before the first such write.
-func (k *Kept) replaceFrom(at int64, first []byte) {
+func (k *PartialFile) replaceFrom(at int64, first []byte) {
 	k.old, k.size, k.checkAt = nil, at, at
 	k.replacing, k.first = true, first
 	k.w = newWriter(spaceChecked{k}, noSum())
@@ -37,7 +37,7 @@ func (k *Kept) replaceFrom(at int64, first []byte) {
 
 // skipEqual compares received bytes with the partial file, and returns those that it lacks. It
 // fails if there is no space to store them.
-func (k *Kept) skipEqual(b []byte) (rest []byte, err error) {
+func (k *PartialFile) skipEqual(b []byte) (rest []byte, err error) {
 	for k.old != nil && len(b) > 0 {
 		start := k.old.complete
 		if len(k.old.rest) == 0 {
@@ -80,7 +80,7 @@ func commonPrefix(a, b []byte) int {
 
 // reuseOld returns the size of the earlier payload if this attempt received no more, and renews
 // the file's time.
-func (k *Kept) reuseOld() (bytes int64, err error) {
+func (k *PartialFile) reuseOld() (bytes int64, err error) {
 	if k.old == nil && !k.replacing {
 		return 0, nil
 	}

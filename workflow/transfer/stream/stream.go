@@ -1,15 +1,15 @@
-// Package parcel defines the stream format in which a sandbox's snapshot is sent to another
+// Package stream defines the stream format in which a sandbox's snapshot is sent to another
 // machine: a header and a payload, with checksums that prove that the receiver has all of it.
 //
 //	"snapfs parcel 1\n"
 //	frames: length (32 bits, little-endian), CRC-32C of the bytes (32), the bytes
 //	an empty frame, then the SHA-256 of everything before it
 //
-// The first frame is the header, a [Label] as JSON; the others are the payload. The reader checks
+// The first frame is the header, a [Header] as JSON; the others are the payload. The reader checks
 // each frame before it passes it on. Only the end of the stream proves that it is complete, so
 // the receiver must not use the payload before that ([Reader.Read]). The stream is not signed:
 // its origin is as trustworthy as the channel.
-package parcel
+package stream
 
 import (
 	"bytes"
@@ -36,9 +36,9 @@ const (
 	maxFrame  = 1 << 20
 )
 
-// A Label is the header of a stream. Its content is not trustworthy: [Open] checks only that
+// A Header is the header of a stream. Its content is not trustworthy: [Open] checks only that
 // names are valid.
-type Label struct {
+type Header struct {
 	// Sandbox and State are the sender's names, ID is the same on every machine:
 	// [catalog.Mark.Identity].
 	Sandbox string `json:"sandbox"`
@@ -58,7 +58,7 @@ type Label struct {
 	Before string `json:"before,omitempty"`
 }
 
-func (l *Label) check() error {
+func (l *Header) check() error {
 	if err := errors.Join(catalog.CheckName(l.Sandbox), catalog.CheckName(l.State)); err != nil {
 		return corrupt("header: %v", err)
 	}
@@ -90,13 +90,13 @@ type Writer struct {
 }
 
 // NewWriter starts a stream with its header.
-func NewWriter(w io.Writer, l Label) (*Writer, error) {
+func NewWriter(w io.Writer, l Header) (*Writer, error) {
 	p := newWriter(w, sha256.New())
-	return p, p.label(l)
+	return p, p.header(l)
 }
 
-// label writes the header.
-func (p *Writer) label(l Label) error {
+// header writes the header.
+func (p *Writer) header(l Header) error {
 	text, err := json.Marshal(l)
 	if err == nil {
 		err = p.put([]byte(magic))
@@ -175,9 +175,9 @@ type Reader struct {
 }
 
 // Open reads the header of a stream. Errors: errs.ErrCorrupt, and those of r.
-func Open(r io.Reader) (*Reader, Label, error) {
+func Open(r io.Reader) (*Reader, Header, error) {
 	p := &Reader{r: r, sum: sha256.New()}
-	var l Label
+	var l Header
 	if err := p.readMagic(); err != nil {
 		return nil, l, err
 	}

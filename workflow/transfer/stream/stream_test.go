@@ -1,4 +1,4 @@
-package parcel_test
+package stream_test
 
 import (
 	"bytes"
@@ -8,18 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/parcel"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-func label() parcel.Label {
-	return parcel.Label{Sandbox: "fix", State: "s1", ID: "abc-s1", Base: "abc-s0", Taken: time.Unix(1, 2).UTC(), Workspace: "/w", Driver: "btrfs", Form: "f"}
+func label() stream.Header {
+	return stream.Header{Sandbox: "fix", State: "s1", ID: "abc-s1", Base: "abc-s0", Taken: time.Unix(1, 2).UTC(), Workspace: "/w", Driver: "btrfs", Form: "f"}
 }
 
-func packed(t *testing.T, l parcel.Label, content []byte) []byte {
+func packed(t *testing.T, l stream.Header, content []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := parcel.NewWriter(&b, l)
+	w, err := stream.NewWriter(&b, l)
 	if err == nil {
 		_, err = w.Write(content)
 	}
@@ -32,8 +32,8 @@ func packed(t *testing.T, l parcel.Label, content []byte) []byte {
 	return b.Bytes()
 }
 
-func unpacked(b []byte) (parcel.Label, []byte, error) {
-	r, l, err := parcel.Open(bytes.NewReader(b))
+func unpacked(b []byte) (stream.Header, []byte, error) {
+	r, l, err := stream.Open(bytes.NewReader(b))
 	if err != nil {
 		return l, nil, err
 	}
@@ -69,15 +69,15 @@ func TestDamagedOrCutStreamIsRejected(t *testing.T) {
 
 // Names from another machine become names on this one.
 func TestHeaderNamesAreValidated(t *testing.T) {
-	for name, spoil := range map[string]func(*parcel.Label){
-		"a sandbox that is a path": func(l *parcel.Label) { l.Sandbox = "../x" },
-		"a state that is a path":   func(l *parcel.Label) { l.State = "a/b" },
-		"no state":                 func(l *parcel.Label) { l.State = "" },
-		"no id":                    func(l *parcel.Label) { l.ID = "" },
-		"an id with a line break":  func(l *parcel.Label) { l.ID = "a\nb" },
-		"a base that is no id":     func(l *parcel.Label) { l.Base = strings.Repeat("a", 65) },
-		"a workspace nowhere":      func(l *parcel.Label) { l.Workspace = "w" },
-		"a workspace with ..":      func(l *parcel.Label) { l.Workspace = "/w/../etc" },
+	for name, spoil := range map[string]func(*stream.Header){
+		"a sandbox that is a path": func(l *stream.Header) { l.Sandbox = "../x" },
+		"a state that is a path":   func(l *stream.Header) { l.State = "a/b" },
+		"no state":                 func(l *stream.Header) { l.State = "" },
+		"no id":                    func(l *stream.Header) { l.ID = "" },
+		"an id with a line break":  func(l *stream.Header) { l.ID = "a\nb" },
+		"a base that is no id":     func(l *stream.Header) { l.Base = strings.Repeat("a", 65) },
+		"a workspace nowhere":      func(l *stream.Header) { l.Workspace = "w" },
+		"a workspace with ..":      func(l *stream.Header) { l.Workspace = "/w/../etc" },
 	} {
 		l := label()
 		spoil(&l)
