@@ -20,7 +20,7 @@ type Container struct {
 	cgroups []*os.File
 	shown   []*os.File // the roots of FUSE mounts that map ids in user space
 
-	// reqMu serializes requests to pid 1, freezes, and every use of the image. The image is freed under reqMu
+	// reqMu orders requests to pid 1, freezes, and every use of the image. The image is freed under reqMu
 	// after done is closed.
 	reqMu   sync.Mutex
 	builder *builder

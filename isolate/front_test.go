@@ -67,8 +67,14 @@ func TestCtrlCReachesTheForegroundProcess(t *testing.T) {
 		s := watch(p.PTY())
 		const sleeps = `bash -c "echo u''p; exec sleep 1000"` + "\n" // up: it is in front
 		for _, step := range []struct{ sees, keys string }{
-			{"> ", sleeps}, {"up\r\n", "\x03"}, {"> ", "echo st$?\n"}, {"st130", sleeps}, {"up\r\n", "\x1a"}, {"Stopped", "jobs\n"},
-			{"Stopped", "kill -9 %1; while jobs %1 >/dev/null 2>&1; do :; done\n"}, {"> ", "exit 8\n"},
+			{"> ", sleeps},
+			{"up\r\n", "\x03"},
+			{"> ", "echo st$?\n"},
+			{"st130", sleeps},
+			{"up\r\n", "\x1a"},
+			{"Stopped", "jobs\n"},
+			{"Stopped", "kill -9 %1; while jobs %1 >/dev/null 2>&1; do :; done\n"},
+			{"> ", "exit 8\n"},
 		} {
 			s.sees(t, step.sees)
 			if _, err := io.WriteString(p.PTY(), step.keys); err != nil {

@@ -65,7 +65,7 @@ func (l Level) String() string {
 }
 
 // exposed reports whether the container can reach the host's abstract sockets, which belong to the host's
-// network. A system call filter cannot recognize connections to them.
+// network. A system call filter cannot detect connections to them.
 func (l Level) exposed() bool { return l.Network == NetworkHost && len(l.Scopes) == 0 }
 
 func list(names []string) string {

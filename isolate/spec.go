@@ -68,12 +68,16 @@ const (
 	NetworkEdge Network = "edge"
 )
 
-// Types of package mounts that are part of a [Spec].
 type (
-	Mount    = mounts.Mount
-	Overlay  = mounts.Overlay
-	Served   = mounts.Served
-	IDs      = mounts.IDs
+	// Mount is a tree of a container: see [mounts.Mount].
+	Mount = mounts.Mount
+	// Overlay is a mount of overlayfs: see [mounts.Overlay].
+	Overlay = mounts.Overlay
+	// Served is a tree that a FUSE server serves: see [mounts.Served].
+	Served = mounts.Served
+	// IDs maps the ids of a container: see [mounts.IDs].
+	IDs = mounts.IDs
+	// IDMapper maps ids by FUSE: see [mounts.IDMapper].
 	IDMapper = mounts.IDMapper
 )
 

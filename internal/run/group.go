@@ -60,7 +60,7 @@ func signalGroup(group int, sig syscall.Signal) error {
 }
 
 // EndMarked ends the descendants that another process of this program started with [Group] and left when it was
-// killed. It recognizes them by marks, all of which were in their environment as "NAME=VALUE", because pids are
+// killed. It knows them by marks, all of which were in their environment as "NAME=VALUE", because pids are
 // reused. A descendant that has created a session since is no longer part of the group, and continues.
 //
 // Cost: reading /proc/*/stat, and the environment of each process in a non-leading group. Errors: those of

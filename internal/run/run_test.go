@@ -7,9 +7,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/errs"
-	"time"
 )
 
 func TestErrorQuotesTheProgramsOutput(t *testing.T) {

@@ -32,12 +32,12 @@ type Image struct {
 	Last  int // offset of the step that precedes the next one, or 0
 	OnErr int // offset of the step to continue with after an error
 	Stage string
-	steps []stageOf
+	steps []Purpose
 	Err   error
 }
 
-// stageOf names the purpose of a step, for errors.
-type stageOf struct {
+// Purpose is what a step is for, in the words of an error: a stage, such as "mounting /proc", and a file or "".
+type Purpose struct {
 	at          int
 	Stage, Path string
 }
@@ -79,9 +79,10 @@ func NewImage() (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Image{mem: mem, used: headSize, end: imageSize, steps: make([]stageOf, 0, 512)}, nil
+	return &Image{mem: mem, used: headSize, end: imageSize, steps: make([]Purpose, 0, 512)}, nil
 }
 
+// Free unmaps the image. It may be called again.
 func (im *Image) Free() {
 	if im.mem != nil {
 		unix.Munmap(im.mem) //nolint:errcheck // the kernel gave it
@@ -119,6 +120,7 @@ func (im *Image) Addr(off int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
 }
 
+// ErrImageFull is the error of an image without space for more steps or data.
 var ErrImageFull = errors.New("arguments and environment are too long")
 
 // Take reserves n zero bytes, aligned to 8, and returns their offset.
@@ -133,8 +135,10 @@ func (im *Image) Take(n int) int {
 	return at
 }
 
-// Put64 and put32 store a value at an offset.
+// Put64 stores a value at an offset.
 func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem[off:], v) }
+
+// Put32 stores a value at an offset.
 func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
 // Get reads a cell.
@@ -222,7 +226,7 @@ func (im *Image) Do(call uint64, args ...Arg) Step {
 	}
 	im.follow(at)
 	im.Last = at
-	im.steps = append(im.steps, stageOf{at: at, Stage: im.Stage})
+	im.steps = append(im.steps, Purpose{at: at, Stage: im.Stage})
 	return Step{im, at}
 }
 
@@ -270,15 +274,19 @@ func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	return s
 }
 
-// Next, Zero, Fail and Expect set the step that follows each outcome. After Fail, the error is recorded in the
-// head; after Expect, it is not.
+// Next sets the step that follows a positive result.
 func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); return s }
+
+// Zero sets the step that follows a result of zero.
 func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
+
+// Fail sets the step that follows an error, which the head records.
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
 // IgnoreErrors makes every error count as success; the result still holds it.
 func (s Step) IgnoreErrors() Step { return s.Tolerate(quietAll) }
 
+// Expect sets the step that follows an error, which the head does not record.
 func (s Step) Expect(to Step) Step {
 	binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2:], expected)
 	return s.Fail(to)
@@ -288,10 +296,10 @@ func (s Step) Expect(to Step) Step {
 func (im *Image) Jump() Step { return im.Do(Load, Num(1)) }
 
 // Failure returns the step that failed and its error, once the process has ended.
-func (im *Image) Failure() (where stageOf, errno syscall.Errno) {
+func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 	at := binary.NativeEndian.Uint64(im.mem[headFailed:])
 	if at == 0 {
-		return stageOf{}, 0
+		return Purpose{}, 0
 	}
 	errno = syscall.Errno(binary.NativeEndian.Uint32(im.mem[headErrno:]))
 	for _, s := range im.steps {
@@ -299,7 +307,7 @@ func (im *Image) Failure() (where stageOf, errno syscall.Errno) {
 			return s, errno
 		}
 	}
-	return stageOf{Stage: "starting"}, errno
+	return Purpose{Stage: "starting"}, errno
 }
 
 // ReportSize is the size of a report in bytes: four int32.

@@ -155,6 +155,7 @@ func (pl *Planner) ShownRoots() (roots []*os.File) {
 	return roots
 }
 
+// CloseFiles closes files.
 func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		f.Close()

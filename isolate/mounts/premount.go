@@ -185,7 +185,7 @@ func restricted(tree *os.File, attr uint64, userns *os.File) error {
 	return mount.SetMountAttr(tree, attr, 0, false)
 }
 
-// later closes detached mounts in the background, because the kernel waits for all RCU readers when such a
+// CloseInBackground closes detached mounts in the background, because the kernel waits for all RCU readers when such a
 // mount goes (0.5 ms).
 func CloseInBackground(mounts ...*os.File) {
 	go func() {

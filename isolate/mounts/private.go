@@ -14,6 +14,7 @@ import (
 // The steps for the parts that every container has of its own: /proc, /sys, /dev, /run, /tmp.
 
 const (
+	// QuietMount is the attributes of a mount without programs, devices and set-id bits.
 	QuietMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
@@ -173,6 +174,7 @@ func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 	return m
 }
 
+// ResolvPath is the file that lists the name servers.
 const ResolvPath = "/etc/resolv.conf"
 
 // makeServers adds the steps that write the only name server into a file of the container's /dev, as makeMasks

@@ -112,7 +112,7 @@ func (j *inspector) release() []byte {
 	return pass
 }
 
-// sniff recognizes the protocol by the first bytes.
+// sniff detects the protocol by the first bytes.
 func sniff(j *inspector) bool {
 	b := j.rest()
 	switch {

@@ -40,7 +40,7 @@ func (t *names) addrs(name string) (four, six netip.Addr) {
 	return network.NameAddrs(n.num)
 }
 
-// make initializes the maps. The caller holds mu.
+// make creates the maps. The caller holds mu.
 func (t *names) make() {
 	if t.used == nil {
 		t.used, t.byName, t.byNum = list.New(), map[string]*list.Element{}, map[int]*list.Element{}
