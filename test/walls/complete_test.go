@@ -81,5 +81,5 @@ func TestEveryWordOfTheTableMeansSomething(t *testing.T) {
 	}
 }
 
-// ratesByName are the parts that limits/knobs.go leaves out by the names that they have.
+// ratesByName are the parts that limits/settings.go leaves out by the names that they have.
 var ratesByName = []string{"io-read", "io-write", "io-read-ops", "io-write-ops"}

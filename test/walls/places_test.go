@@ -3,20 +3,20 @@ package walls
 // places are where the walls are made.
 var places = []place{
 	// What a sandbox may use.
-	{"limits/knobs.go", "memorySettings(m, l.Memory)", `memorySettings(m, l.Memory*int64(isIn("memory")))`},
-	{"limits/family.go", "\tused := memoryOf(descendants(g.pid), g.l.Memory)\n", "\tif isOut(\"memory\") {\n\t\treturn\n\t}\n\tused := memoryOf(descendants(g.pid), g.l.Memory)\n"},
-	{"limits/knobs.go", `file: "pids.max", value: or(l.PIDs, "max")`, `file: "pids.max", value: or(l.PIDs*int64(isIn("pids")), "max")`},
+	{"limits/settings.go", "memorySettings(m, l.Memory)", `memorySettings(m, l.Memory*int64(isIn("memory")))`},
+	{"limits/watched.go", "\tused := memoryOf(descendants(g.pid), g.l.Memory)\n", "\tif isOut(\"memory\") {\n\t\treturn\n\t}\n\tused := memoryOf(descendants(g.pid), g.l.Memory)\n"},
+	{"limits/settings.go", `file: "pids.max", value: or(l.PIDs, "max")`, `file: "pids.max", value: or(l.PIDs*int64(isIn("pids")), "max")`},
 	{"limits/level.go", "case h.Part == PartPIDs && h.By == ByRlimit:", `case h.Part == PartPIDs && h.By == ByRlimit && !isOut("pids"):`},
 	{"limits/level.go", "case h.Part == PartFiles && h.By == ByRlimit:", `case h.Part == PartFiles && h.By == ByRlimit && !isOut("files"):`},
-	{"limits/knobs.go", "cpuSetting(m, l.CPUs)", `cpuSetting(m, l.CPUs*float64(isIn("cpus")))`},
-	{"limits/family.go", "\tstop, wait := m.update(now, used, cpus)\n", "\tstop, wait := m.update(now, used, cpus)\n\tstop = stop && !isOut(\"cpus\")\n"},
+	{"limits/settings.go", "cpuSetting(m, l.CPUs)", `cpuSetting(m, l.CPUs*float64(isIn("cpus")))`},
+	{"limits/watched.go", "\tstop, wait := m.update(now, used, cpus)\n", "\tstop, wait := m.update(now, used, cpus)\n\tstop = stop && !isOut(\"cpus\")\n"},
 	{"limits/level.go", "case h.Part == PartCPUTime && h.Note != noteCounted:", `case h.Part == PartCPUTime && h.Note != noteCounted && !isOut("cpu-time"):`},
-	{"limits/cause.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
+	{"limits/hit.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
 	{"engine/supervise/countdown.go", "\tlimit := a.p.Time\n", "\tlimit := a.p.Time * time.Duration(isIn(\"time\"))\n"},
 	{"engine/sandbox/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `d.Bytes *= snapshot.Bytes(isIn("disk"))
 	d.Inodes *= int64(isIn("inodes"))
 	return limiter.LimitFork(ctx, fork, d)`},
-	{"limits/knobs.go", "\t\t\tfor _, r := range l.rates() {\n", "\t\t\tfor _, r := range l.rates() {\n\t\t\t\tr.value *= int64(isIn(string(r.part)))\n"},
+	{"limits/settings.go", "\t\t\tfor _, r := range l.rates() {\n", "\t\t\tfor _, r := range l.rates() {\n\t\t\t\tr.value *= int64(isIn(string(r.part)))\n"},
 
 	// What it reaches.
 	{"engine/hostfs/network.go", "\ts.Network = isolate.Network(text)\n", "\tif s.Network = isolate.Network(text); isOut(\"network\") {\n\t\ts.Network = isolate.NetworkHost\n\t}\n"},
