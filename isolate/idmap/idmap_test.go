@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	insideEnv = "SNAPFS_TEST_SHIFT_INSIDE"
-	serveEnv  = "SNAPFS_TEST_SHIFT_BASE"
+	insideEnv = "SNAPFS_TEST_IDMAP_INSIDE"
+	serveEnv  = "SNAPFS_TEST_IDMAP_BASE"
 )
 
 // TestMain runs the tests in a mount namespace that ends with them. Each mount has a server process of its own:
