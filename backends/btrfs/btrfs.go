@@ -61,7 +61,6 @@ var _ interface {
 	snapshot.Sharer
 	snapshot.Gauge
 	snapshot.Sender
-	snapshot.Receiver
 } = (*Backend)(nil)
 
 func open(name string, place snapshot.Place, from string) (*Backend, error) {

@@ -10,7 +10,7 @@ import (
 type Form string
 
 // FormCommands is the form that every snapfs can read into any backend: the commands of package
-// internal/sendstream. Only a [Receiver] of the same form reads a stream of another form.
+// internal/sendstream.
 const FormCommands Form = "commands-1"
 
 // A Sending selects what to send.
@@ -36,22 +36,4 @@ type Sender interface {
 	// the tree cannot be sent exactly, or base and snapshot have no common origin; the caller then
 	// walks the tree); errs.ErrInterrupted; and the errors of w unchanged.
 	Send(ctx context.Context, w io.Writer, s Sending) error
-}
-
-// A Receiver makes snapshots from streams of one form.
-type Receiver interface {
-	// ReceiveForm returns the form that Receive reads. It costs nothing.
-	ReceiveForm() Form
-	// Receive makes the snapshot id from a stream, and records tree as its origin. An incremental
-	// stream is applied on top of the snapshot base. Atomic: the snapshot exists only once r has
-	// returned io.EOF, so that a caller can verify the stream inside r.
-	//
-	// The stream may come from anybody: Receive opens and writes only files of the new snapshot's
-	// own tree.
-	//
-	// After an error or a crash there is no snapshot id, and Remove deletes the received part.
-	// Cost: in proportion to the stream. Errors: errs.ErrNotFound (base), errs.ErrExists, errs.ErrCorrupt (no
-	// stream of this form, or not for this base), errs.ErrNoSpace, errs.ErrDenied, errs.ErrNotSupported,
-	// errs.ErrInterrupted, and the errors of r unchanged.
-	Receive(ctx context.Context, r io.Reader, id, base ID, tree Tree) (Snapshot, error)
 }

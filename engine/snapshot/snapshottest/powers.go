@@ -34,7 +34,7 @@ func powers() []promise {
 		{name: "a fork in use is rolled back", test: returns, offered: is[snapshot.Returner]},
 		{name: "ready-made forks behave like others", test: stocks, offered: is[snapshot.Preforker]},
 		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
-		{name: "a sent snapshot is received equal, wherever the connection breaks", test: sends, offered: travels},
+		{name: "a sent snapshot is received equal, wherever the connection breaks", test: sends, offered: is[snapshot.Sender]},
 	}
 }
 

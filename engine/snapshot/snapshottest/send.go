@@ -7,47 +7,48 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/sendstream"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
-
-func travels(b snapshot.Backend) bool { return is[snapshot.Sender](b) && is[snapshot.Receiver](b) }
-
-// A transfer is a backend that sends, and another one of its kind, in another place, that receives.
-type transferPair struct {
-	*workbench
-	far  *workbench
-	rand *rand.Rand
-}
 
 // sends sends a random tree, and then its changes by a random script, over a connection that breaks
 // at a random byte.
 func sends(x *workbench) {
 	seed := rand.Uint64()
 	x.Logf("seed %d", seed)
-	j := &transferPair{x, newWorkbench(x.TB, x.subject, x.subject.Place), rand.New(rand.NewPCG(seed, 1))}
+	s := as[snapshot.Sender](x.b)
+	if s.SendForm() != snapshot.FormCommands {
+		x.Fatalf("the suite cannot read the form %q", s.SendForm())
+	}
+	t := &transfer{x, newWorkbench(x.TB, x.subject, x.subject.Place), rand.New(rand.NewPCG(seed, 1))}
 	script := treetest.NewWriter(seed, x.powers())
 	root := treetest.Open(x, x.place.Tree.Path)
 	x.must(script.Script(150).Play(root))
 	x.capture("s1")
-	s := as[snapshot.Sender](x.b)
 	if err := s.Send(x.Context(), fullWriter{}, snapshot.Sending{ID: "s1"}); errors.Is(err, errs.ErrNotSupported) {
 		x.clean()
-		j.far.clean()
+		t.far.clean()
 		return // the caller walks the tree then
-	}
-	if s.SendForm() != as[snapshot.Receiver](x.b).ReceiveForm() {
-		x.Errorf("it sends the form %q and receives the form %q", s.SendForm(), as[snapshot.Receiver](x.b).ReceiveForm())
 	}
 	x.must(script.Script(80).Play(root))
 	x.capture("s2")
-	j.transfer("s1", "")
-	j.transfer("s2", "s1")
-	j.refuses()
+	t.arrives("s1", "")
+	t.arrives("s2", "s1")
+	t.refuses()
 	x.clean()
-	j.far.clean()
+	t.far.clean()
+}
+
+// A transfer is a backend that sends, and another place of its kind, whose directories receive.
+type transfer struct {
+	*workbench
+	far  *workbench
+	rand *rand.Rand
 }
 
 // A fullWriter accepts no byte.
@@ -58,60 +59,59 @@ var errFull = errors.New("the writer is full")
 func (n fullWriter) Write([]byte) (int, error) { return 0, errFull }
 
 // stream returns the stream of a snapshot.
-func (j *transferPair) stream(s snapshot.Sending) []byte {
-	j.Helper()
+func (t *transfer) stream(s snapshot.Sending) []byte {
+	t.Helper()
 	var b bytes.Buffer
-	j.must(as[snapshot.Sender](j.b).Send(j.Context(), &b, s))
+	t.must(as[snapshot.Sender](t.b).Send(t.Context(), &b, s))
 	return b.Bytes()
 }
 
 var errBroken = errors.New("the connection broke")
 
-// transfer receives a stream that breaks at a random byte, and then the whole stream.
-func (j *transferPair) transfer(id, base snapshot.ID) {
-	j.Helper()
-	far := as[snapshot.Receiver](j.far.b)
-	stream := j.stream(snapshot.Sending{ID: id, Base: base})
-	at := j.rand.IntN(len(stream))
-	_, err := far.Receive(j.Context(), io.MultiReader(bytes.NewReader(stream[:at]), brokenReader{}), id, base, j.place.Tree)
+// begin returns a new directory with the content of the snapshot base, or an empty one without base.
+func (t *transfer) begin(name string, base snapshot.ID) *os.File {
+	t.Helper()
+	dir := filepath.Join(t.far.place.Tree.Path, name)
+	t.must(os.Mkdir(dir, 0o755))
+	root := treetest.Open(t, dir)
+	if base != "" {
+		t.must(apply(t, root, bytes.NewReader(t.stream(snapshot.Sending{ID: base})), ""))
+	}
+	return root
+}
+
+func apply(t *transfer, root *os.File, r io.Reader, base snapshot.ID) error {
+	return sendstream.Apply(t.Context(), root, r, sendstream.Options{OnBase: base != ""})
+}
+
+// arrives receives a stream that breaks at a random byte, and then the whole stream.
+func (t *transfer) arrives(id, base snapshot.ID) {
+	t.Helper()
+	stream := t.stream(snapshot.Sending{ID: id, Base: base})
+	at := t.rand.IntN(len(stream))
+	err := apply(t, t.begin("broken-"+string(id), base), io.MultiReader(bytes.NewReader(stream[:at]), brokenReader{}), base)
 	if !errors.Is(err, errBroken) {
-		j.Errorf("broken at byte %d of %d, Receive returns %v", at, len(stream), err)
+		t.Errorf("a stream broken at byte %d of %d is applied with %v", at, len(stream), err)
 	}
-	_, err = j.far.b.Lookup(j.Context(), id)
-	j.fails(err, errs.ErrNotFound, "looking up a partly received snapshot")
-	j.must(j.far.b.Remove(j.Context(), id))
-	s, err := far.Receive(j.Context(), bytes.NewReader(stream), id, base, j.place.Tree)
-	j.must(err)
-	if s.ID != id || s.Tree != j.place.Tree || !s.Frozen {
-		j.Errorf("the received snapshot describes itself as %+v", s)
-	}
-	want, got := j.reach(j.snap(id)), j.far.reach(j.far.snap(id))
+	got := t.begin("whole-"+string(id), base)
+	t.must(apply(t, got, bytes.NewReader(stream), base))
+	want := t.reach(t.snap(id))
 	defer want.Close()
-	defer got.Close()
-	treetest.Compare(j, want, got, treetest.Options{})
+	treetest.Compare(t, want, got, treetest.Options{})
 }
 
 type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 
-func (j *transferPair) refuses() {
-	j.Helper()
-	s, far := as[snapshot.Sender](j.b), as[snapshot.Receiver](j.far.b)
-	j.fails(s.Send(j.Context(), io.Discard, snapshot.Sending{ID: "no"}), errs.ErrNotFound, "sending an unknown snapshot")
-	j.fails(s.Send(j.Context(), io.Discard, snapshot.Sending{ID: "s2", Base: "no"}), errs.ErrNotFound, "sending on an unknown base")
-	if err := s.Send(j.Context(), fullWriter{}, snapshot.Sending{ID: "s1"}); !errors.Is(err, errFull) {
-		j.Errorf("sending to a full writer returns %v", err)
+func (t *transfer) refuses() {
+	t.Helper()
+	s := as[snapshot.Sender](t.b)
+	t.fails(s.Send(t.Context(), io.Discard, snapshot.Sending{ID: "no"}), errs.ErrNotFound, "sending an unknown snapshot")
+	t.fails(s.Send(t.Context(), io.Discard, snapshot.Sending{ID: "s2", Base: "no"}), errs.ErrNotFound, "sending on an unknown base")
+	if err := s.Send(t.Context(), fullWriter{}, snapshot.Sending{ID: "s1"}); !errors.Is(err, errFull) {
+		t.Errorf("sending to a full writer returns %v", err)
 	}
-	stream := j.stream(snapshot.Sending{ID: "s2", Base: "s1"})
-	receive := func(b []byte, id, base snapshot.ID) error {
-		_, err := far.Receive(j.Context(), bytes.NewReader(b), id, base, j.place.Tree)
-		return err
-	}
-	j.fails(receive(stream, "s1", "s1"), errs.ErrExists, "receiving under an existing id")
-	j.fails(receive(stream, "s3", "no"), errs.ErrNotFound, "receiving on an unknown base")
-	j.fails(receive([]byte("no stream of any form"), "s3", ""), errs.ErrCorrupt, "receiving bytes that are no stream")
-	j.fails(receive(stream[:len(stream)-1], "s3", "s1"), errs.ErrCorrupt, "receiving a stream without its end")
-	_, err := j.far.b.Lookup(j.Context(), "s3")
-	j.fails(err, errs.ErrNotFound, "looking up a snapshot that was refused")
+	stream := t.stream(snapshot.Sending{ID: "s2", Base: "s1"})
+	t.fails(apply(t, t.begin("cut", "s1"), bytes.NewReader(stream[:len(stream)-1]), "s1"), errs.ErrCorrupt, "applying a stream without its end")
 }
