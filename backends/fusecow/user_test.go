@@ -26,9 +26,7 @@ func TestConformanceOfAnOrdinaryUserOnTmpfs(t *testing.T) {
 }
 
 func byUser(t *testing.T, s snapshottest.Subject, fs string) {
-	if testing.Short() && fs != "ext4" {
-		return
-	}
+	treetest.OncePerRace(t)
 	large, small := os.Getenv(groundEnv), os.Getenv(smallEnv)
 	switch {
 	case large != "":
@@ -37,6 +35,7 @@ func byUser(t *testing.T, s snapshottest.Subject, fs string) {
 		userFromRoot(t, fs)
 		return
 	case fs == "ext4": // or whatever /var/tmp is on
+		treetest.OncePerRun(t)
 		s.Place = snapshottest.OnDisk
 		s.Small = func(t testing.TB) snapshot.Place { return snapshottest.Within(t, treetest.Tmpfs(t, "32m")) }
 	default:

@@ -49,6 +49,7 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
 		return
 	}
+	treetest.OncePerRun(t)
 	if !treetest.InNamespace(t) {
 		return
 	}

@@ -60,3 +60,12 @@ func OncePerRun(t testing.TB) {
 
 // SecondPass reports whether root has run the tests before; see [OncePerRun].
 func SecondPass() bool { return os.Getenv(SecondPassEnv) != "" && os.Geteuid() != 0 }
+
+// OncePerRace skips the test in a race run (testing.Short): an ordinary user runs the same
+// goroutines as root, whose test the run has.
+func OncePerRace(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("no other goroutines than root's: the race run has those")
+	}
+}

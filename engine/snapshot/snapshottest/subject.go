@@ -81,6 +81,7 @@ const smallSize = 32 << 20
 func RunAsUser(t *testing.T, s Subject) {
 	t.Helper()
 	beChild(s)
+	treetest.OncePerRace(t)
 	if os.Geteuid() != 0 {
 		treetest.OncePerRun(t)
 		Run(t, s)
