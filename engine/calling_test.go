@@ -54,7 +54,7 @@ func aStoppedKeeper(t *testing.T, b *bench) {
 	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	if info, err := b.Show(t.Context(), "s"); err != nil || info.Policy.Limits.Time != 0 || info.Running || len(info.Marks) != 2 {
+	if info, err := b.Show(t.Context(), "s"); err != nil || info.Policy.Limits.Time != 0 || info.Running || len(info.Snapshots) != 2 {
 		t.Errorf("what was asked for in vain was done: %+v, %v", info, err)
 	}
 	b.sound("a keeper stopped")

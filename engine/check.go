@@ -102,7 +102,7 @@ func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, 
 	if _, err := b.Lookup(ctx, t.Base); look("the base "+string(t.Base), err) != nil {
 		return nil, err
 	}
-	for _, m := range rec.Marks {
+	for _, m := range rec.Snapshots {
 		if i < len(m.IDs) {
 			if _, err := b.Lookup(ctx, m.IDs[i]); look("the state "+m.Name, err) != nil {
 				return nil, err

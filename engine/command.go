@@ -19,7 +19,7 @@ type (
 	// Limits are how much a sandbox may use.
 	Limits = catalog.Limits
 	// Hit is a limit that ended something.
-	Hit = catalog.Hit
+	Hit = catalog.LimitHit
 	// A Proof says which walls of a sandbox were tried, and what came of it.
 	Proof = catalog.Proof
 	// A ProfileUse says what a profile had to do with a sandbox.

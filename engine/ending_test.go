@@ -91,7 +91,7 @@ func endsForGood(t *testing.T, b *bench) {
 		b.Engine, _ = b.reopen()
 		info, err = b.Show(t.Context(), "kept")
 	}
-	if err != nil || len(info.Marks) != 1 || info.Marks[0].Name != "end" {
+	if err != nil || len(info.Snapshots) != 1 || info.Snapshots[0].Name != "end" {
 		t.Fatalf("%+v, %v", info, err)
 	}
 	if _, err := b.Supervise.Exec(t.Context(), "kept", b.command("true")); !errors.Is(err, errs.ErrDenied) {

@@ -215,7 +215,7 @@ func (e *Engine) mend(ctx context.Context, thorough bool) error {
 }
 
 func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
-	h, err := e.cat.TryHold(i.Name)
+	h, err := e.cat.TryLock(i.Name)
 	switch {
 	case errors.Is(err, errs.ErrBusy):
 		return nil // somebody mends it, or goes on with it: the next command looks again
@@ -238,7 +238,7 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 }
 
 // mendHeld mends what was done to a sandbox that is there.
-func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Held) error {
+func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Locked) error {
 	if !i.Stands() {
 		return nil // another command was quicker
 	}
@@ -247,8 +247,8 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 	case h.Ephemeral || h.State == catalog.Creating:
 		e.notice(killed(i) + " while " + i.Name + " was at work: it is removed")
 		err = e.Sandboxes.DiscardHeld(ctx, h)
-	case i.What == catalog.Keeping:
-		if h.Keeper != nil && *h.Keeper != i.Owner && proc.Alive(*h.Keeper) {
+	case i.What == catalog.Supervising:
+		if h.Supervisor != nil && *h.Supervisor != i.Owner && proc.Alive(*h.Supervisor) {
 			break // it has another one by now
 		}
 		e.notice(killed(i) + " while " + i.Name + " ran: its processes are gone, its files are kept")

@@ -54,7 +54,7 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !sandbox.Over(rec, now):
 			due = true
 			continue // the note is wrong, which the other sees to
-		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && proc.Alive(*rec.Keeper):
+		case rec.Ephemeral, rec.State != catalog.Ready, rec.Supervisor != nil && proc.Alive(*rec.Supervisor):
 			continue // whoever holds it ends it
 		}
 		if wait, err := e.needsPromotion(rec); wait || err != nil {
@@ -76,7 +76,7 @@ func (e *Engine) reapLater(ctx context.Context) error {
 }
 
 func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Instant) error {
-	h, err := e.cat.TryHold(end.Name)
+	h, err := e.cat.TryLock(end.Name)
 	switch {
 	case errors.Is(err, errs.ErrBusy):
 		return nil // the next command looks again
@@ -89,10 +89,10 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	switch {
 	case h.ID != end.ID || h.Ended != nil:
 		return end.Drop()
-	case h.Ephemeral || h.State != catalog.Ready, h.Keeper != nil && proc.Alive(*h.Keeper):
+	case h.Ephemeral || h.State != catalog.Ready, h.Supervisor != nil && proc.Alive(*h.Supervisor):
 		return nil // whoever holds it ends it
 	case !sandbox.Over(h.Record, now): // it was given more time
-		return e.cat.NoteAgain(end, h.Record, now)
+		return e.cat.RenoteEnd(end, h.Record, now)
 	}
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err // the next command looks again
@@ -116,7 +116,7 @@ func (e *Engine) needsPromotion(rec *catalog.Record) (bool, error) {
 
 // finishUnlessPromoting is finish, unless a promotion needs the sandbox still: then the
 // command after it ends the sandbox.
-func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Held) error {
+func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Locked) error {
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Held) err
 
 // finish removes a sandbox in which nothing runs, or, where its last state is to be
 // kept, names that and has nothing start in it any more. The caller holds its lock.
-func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
+func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 	why := sandbox.RemoveHit(h.Policy.Limits)
 	if !h.Policy.Limits.KeepEnd {
 		err := e.Sandboxes.Remove(ctx, h, func() error { return nil })
@@ -135,16 +135,16 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
 		return err
 	}
 	mark := lastState
-	if _, taken := h.Mark(mark); taken {
+	if _, taken := h.Snapshot(mark); taken {
 		mark = sandbox.FreshMark(h.Record)
 	}
-	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), Places: hostfs.PlacesAt(h.Record)}
+	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
 	err := e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
 			return err
 		}
 		why.When = m.Taken
-		h.Marks, h.At, h.Ended, h.Hit = append(h.Marks, m), mark, &why, &why
+		h.Snapshots, h.At, h.Ended, h.LimitHit = append(h.Snapshots, m), mark, &why, &why
 		return h.Save()
 	})
 	if err == nil {
@@ -170,9 +170,9 @@ func (e *Engine) noteAgain() error {
 		if err != nil || rec.Life == nil || !now.WasSet(rec.Life.At) {
 			continue
 		}
-		if h, err := e.cat.TryHold(rec.Name); err == nil { // else the next time
-			h.Note(now)
-			failures = append(failures, h.Save(), e.cat.NoteAgain(&list[i], h.Record, now))
+		if h, err := e.cat.TryLock(rec.Name); err == nil { // else the next time
+			h.RecordAge(now)
+			failures = append(failures, h.Save(), e.cat.RenoteEnd(&list[i], h.Record, now))
 			h.Release()
 		}
 	}

@@ -214,7 +214,7 @@ func (b *bench) unowned(records []*catalog.Record) (wrong []string) {
 		for i, t := range r.Trees {
 			where[t.Driver+" "+t.Path] = t
 			named[string(t.Fork)+" fork"], named[string(t.Base)] = true, true
-			for _, m := range r.Marks {
+			for _, m := range r.Snapshots {
 				named[string(m.IDs[i])] = true
 			}
 		}
@@ -279,10 +279,10 @@ func (b *bench) command(script string) isolate.Command {
 func (b *bench) keeperOf(name string) proc.Process {
 	b.t.Helper()
 	info, err := b.Show(b.t.Context(), name)
-	if err != nil || info.Keeper == nil {
+	if err != nil || info.Supervisor == nil {
 		b.t.Fatalf("no keeper of %s: %v", name, err)
 	}
-	return *info.Keeper
+	return *info.Supervisor
 }
 
 // onBtrfs runs a test with its workspace on a btrfs.

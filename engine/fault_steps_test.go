@@ -106,7 +106,7 @@ func (b *bench) hasMark(name string) bool {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	_, ok := info.Mark(name)
+	_, ok := info.Snapshot(name)
 	return ok
 }
 
@@ -239,7 +239,7 @@ func (b *bench) rehearseAll(mode string, stride int, ops ...string) {
 // notes counts what commands say they are in the middle of, keepers apart.
 func (b *bench) notes() (n int) {
 	for _, name := range names(filepath.Join(b.state, "active")) {
-		if !strings.Contains(name, "."+catalog.Keeping+".") {
+		if !strings.Contains(name, "."+catalog.Supervising+".") {
 			n++
 		}
 	}

@@ -199,13 +199,13 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 // answers with what forgets those, to be called when the directory is gone. Errors:
 // errs.ErrDenied.
 func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error, err error) {
-	all, err := e.cat.Places()
-	in := slices.DeleteFunc(all, func(p catalog.Place) bool {
+	all, err := e.cat.Locations()
+	in := slices.DeleteFunc(all, func(p catalog.Location) bool {
 		b, err := e.Host.BackendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
 		h, ok := b.(snapshot.Hider)
 		return err != nil || !ok || slices.ContainsFunc(h.Hidden(), func(path string) bool { return !hostfs.Within(path, dir) })
 	})
-	return func() error { return e.cat.DropPlaces(in) }, err
+	return func() error { return e.cat.DropLocations(in) }, err
 }
 
 // DropBases removes the bases of a tree that a driver holds for later commands

@@ -27,7 +27,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	if err := e.mayReturn(ctx, h.Record, mark); err != nil {
 		return err
 	}
-	h.Returning = &catalog.Returning{Mark: mark, Before: sandbox.Number(h.Record)}
+	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.Number(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
 		if err == nil {
@@ -54,7 +54,7 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 	if _, err := sandbox.IdsAt(rec, mark); err != nil {
 		return err
 	}
-	if m, _ := rec.Mark(mark); m.Base != nil {
+	if m, _ := rec.Snapshot(mark); m.Base != nil {
 		return cannotReturn(rec, mark, errors.New("it was refreshed since, and what runs in it has files of its base open"))
 	}
 	all, err := e.Supervise.LiveTrees(ctx, rec)
@@ -98,7 +98,7 @@ func mayReturnShifted(rec *catalog.Record, shifted []string) error {
 	if len(shifted) == 0 {
 		return nil
 	}
-	return cannotReturn(rec, rec.Returning.Mark, errors.New("this kernel has no id-mapped mounts of "+shifted[0]+", and the process that shows it keeps what it has read"))
+	return cannotReturn(rec, rec.LiveRollback.To, errors.New("this kernel has no id-mapped mounts of "+shifted[0]+", and the process that shows it keeps what it has read"))
 }
 
 func cannotReturn(rec *catalog.Record, mark string, why error) error {
@@ -122,22 +122,22 @@ func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string,
 // rollBackLive takes the trees of a sandbox, in which nothing moves, to what its record says that they are
 // returning to, and saves that they are there. First what they are is kept, of all of them, for
 // undoReturn.
-func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Held, use snapshot.Use) error {
-	to, err := sandbox.IdsAt(h.Record, h.Returning.Mark)
+func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapshot.Use) error {
+	to, err := sandbox.IdsAt(h.Record, h.LiveRollback.To)
 	if err != nil {
 		return err
 	}
 	all, err := e.Supervise.LiveTrees(ctx, h.Record)
 	if err == nil {
-		err = e.restStill(ctx, h.Record, h.Returning.Mark, all)
+		err = e.restStill(ctx, h.Record, h.LiveRollback.To, all)
 	}
 	for _, t := range all {
 		if err == nil {
-			_, err = t.Seal(ctx, t.Fork, h.Returning.Before[t.At], use)
+			_, err = t.Seal(ctx, t.Fork, h.LiveRollback.Before[t.At], use)
 		}
 	}
 	if err == nil {
-		h.Returning.Kept = true
+		h.LiveRollback.Saved = true
 		err = h.Save()
 	}
 	for _, t := range all {
@@ -148,7 +148,7 @@ func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Held, use snapshot
 			err = t.Return(ctx, t.Fork, to[t.At], use)
 		}
 		if errors.Is(err, errs.ErrNotSupported) {
-			err = cannotReturn(h.Record, h.Returning.Mark, err)
+			err = cannotReturn(h.Record, h.LiveRollback.To, err)
 		}
 	}
 	if err == nil {
@@ -157,5 +157,5 @@ func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Held, use snapshot
 	if err != nil {
 		return err
 	}
-	return supervise.SaveRolledBack(h, h.Returning.Mark)
+	return supervise.SaveRolledBack(h, h.LiveRollback.To)
 }

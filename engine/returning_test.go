@@ -183,8 +183,8 @@ func (b *bench) takeBackAtEachStep(t *testing.T, mode, other string) {
 		o := b.child("rollback live", n, mode)
 		b.Engine, _ = b.reopen()
 		info, err := b.Show(t.Context(), "s")
-		if err != nil || info.Returning != nil {
-			t.Fatalf("%s: %+v, %v", when, info.Returning, err)
+		if err != nil || info.LiveRollback != nil {
+			t.Fatalf("%s: %+v, %v", when, info.LiveRollback, err)
 		}
 		if got := w.sees() + " " + strings.TrimSpace(b.in("s", "cat "+other)); got != whole[info.At] {
 			t.Fatalf("%s: it is said to be at %s, and what runs sees %q", when, info.At, got)
@@ -218,7 +218,7 @@ func TestWhatIsHalfTakenBackIsNotApplied(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return info.Returning != nil
+		return info.LiveRollback != nil
 	}
 	for n := 1; !half() || w.sees() == atSecond; n++ {
 		b.reopen()

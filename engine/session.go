@@ -23,7 +23,7 @@ type Session struct {
 	Intent     *catalog.Intent
 	Supervisor *supervise.Supervisor
 	Proc       *isolate.Process
-	hit        *catalog.Hit
+	hit        *catalog.LimitHit
 	// refused is what the command was not allowed to reach.
 	refused []egress.RefusedAccess
 }
@@ -100,7 +100,7 @@ func (s *Session) Refused() []egress.RefusedAccess { return s.refused }
 
 // Hit is the limit that ended the command, or one that it met, or nil. The command
 // must have ended.
-func (s *Session) Hit() *catalog.Hit { return s.hit }
+func (s *Session) Hit() *catalog.LimitHit { return s.hit }
 
 // Changes compares the sandbox with its base. The command must have ended.
 // The caller closes them.
@@ -111,7 +111,7 @@ func (s *Session) Changes(ctx context.Context) (*compare.Changes, error) {
 // Keep makes the sandbox one that stays, under name where it is not empty.
 // After an error (errs.ErrExists: the name) it is still the session's.
 func (s *Session) Keep(ctx context.Context, name string) error {
-	h, err := s.Engine.cat.Hold(ctx, s.Record.Name)
+	h, err := s.Engine.cat.Lock(ctx, s.Record.Name)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	}
 	h.Ephemeral = false
 	now := catalog.Now()
-	h.Note(now)
+	h.RecordAge(now)
 	if err := s.Engine.cat.NoteEnd(h.Record, now); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 }
 
 // rename gives the sandbox its lasting name, covered by an intent for each.
-func (s *Session) rename(h *catalog.Held, name string) error {
+func (s *Session) rename(h *catalog.Locked, name string) error {
 	next, err := s.Engine.cat.Begin(catalog.Making, name, h.ID)
 	if err != nil {
 		return err

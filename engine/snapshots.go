@@ -19,31 +19,31 @@ import (
 // running sandbox's processes stand still meanwhile, so that what is kept is
 // one moment of all its trees. Atomic: after an error there is no such state.
 // Errors: errs.ErrNotFound, ErrExists (the state's name), ErrNoSpace.
-func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark, error) {
+func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
 	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
 	if err != nil {
-		return catalog.Mark{}, err
+		return catalog.NamedSnapshot{}, err
 	}
 	defer h.Release()
 	if mark == "" {
 		mark = sandbox.FreshMark(h.Record)
 	}
 	if err := catalog.CheckName(mark); err != nil {
-		return catalog.Mark{}, err
+		return catalog.NamedSnapshot{}, err
 	}
-	if _, taken := h.Mark(mark); taken {
-		return catalog.Mark{}, &errs.Error{
+	if _, taken := h.Snapshot(mark); taken {
+		return catalog.NamedSnapshot{}, &errs.Error{
 			Op: "naming a state of " + name, Path: mark, Kind: errs.ErrExists,
 			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
 		}
 	}
-	m := catalog.Mark{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), Places: hostfs.PlacesAt(h.Record)}
+	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
 	defer func() { h.Release(); e.Baseline.Record(ctx, h.Record) }()
 	return m, e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
 			return err
 		}
-		h.Marks, h.At = append(h.Marks, m), mark
+		h.Snapshots, h.At = append(h.Snapshots, m), mark
 		return h.Save()
 	})
 }
@@ -84,7 +84,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 			h.Trees[tree].Fork = next[i]
 		}
 		h.At = mark
-		if m, _ := h.Mark(mark); m.Base != nil {
+		if m, _ := h.Snapshot(mark); m.Base != nil {
 			h.SetBase(m.Base)
 		}
 		if err := h.Save(); err != nil {
@@ -152,7 +152,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	}
 	defer func() { e.Sandboxes.EndIfGone(intent, rec, err) }()
 	rec.Origin, rec.Trees, rec.Refreshed = from, slices.Clone(h.Trees), h.Refreshed
-	if m, _ := h.Mark(mark); m.Base != nil {
+	if m, _ := h.Snapshot(mark); m.Base != nil {
 		rec.SetBase(m.Base)
 		rec.Past = nil // it never had the other
 	}
@@ -161,7 +161,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	}
 	if mark == "" {
 		sources = sandbox.Number(rec)
-		rec.Marks, rec.At = []catalog.Mark{{Name: "origin", Taken: time.Now(), IDs: sources, Places: hostfs.PlacesAt(h.Record)}}, "origin"
+		rec.Snapshots, rec.At = []catalog.NamedSnapshot{{Name: "origin", Taken: time.Now(), IDs: sources, MountPoints: hostfs.PlacesAt(h.Record)}}, "origin"
 	}
 	if !h.Lent {
 		h.Lent = true

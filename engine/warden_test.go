@@ -121,7 +121,7 @@ func pausedGoesOn(t *testing.T, b *bench) {
 	}
 	b.limit("s", func(l *engine.Limits) { l.TTL = time.Hour })
 	k.hears("2")
-	if info, err := b.Show(t.Context(), "s"); err != nil || info.Paused != nil || info.Hit == nil || info.Hit.Limit != "ttl" {
+	if info, err := b.Show(t.Context(), "s"); err != nil || info.Paused != nil || info.LimitHit == nil || info.LimitHit.Limit != "ttl" {
 		t.Errorf("it has gone on: %+v, %v", info, err)
 	}
 	k.ends()
@@ -185,8 +185,8 @@ func idleIsPaused(t *testing.T, b *bench) {
 		t.Fatal(err)
 	}
 	b.in("s", "timeout 1 sh -c 'while :; do :; done' || :") // what computes is not idle
-	if info, err := b.Show(t.Context(), "s"); err != nil || !info.Hit.When.Equal(before.Hit.When) {
-		t.Errorf("it was paused while it computed: %+v, %v", info.Hit, err)
+	if info, err := b.Show(t.Context(), "s"); err != nil || !info.LimitHit.When.Equal(before.LimitHit.When) {
+		t.Errorf("it was paused while it computed: %+v, %v", info.LimitHit, err)
 	}
 
 	// What belongs to one command cannot stay paused: the command ends.

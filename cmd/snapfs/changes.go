@@ -37,7 +37,7 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 	var sum diff.Summary
 	renamed := 0
 	for _, p := range changes.Parts {
-		told := slices.DeleteFunc(slices.Clone(p.Changes), diff.Change.Echo)
+		told := slices.DeleteFunc(slices.Clone(p.Changes), diff.Change.TimeOnly)
 		sum.Add(diff.Summarise(told))
 		renamed += len(p.Renames)
 		if rows := report.Rows(told, p.Renames); p.Workspace {

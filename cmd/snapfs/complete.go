@@ -5,11 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/spf13/cobra"
 )
 
 // What the shell completes. Nothing is mended, made or complained about.
@@ -122,7 +121,7 @@ func (a *app) sandboxes(but []string) (names []string) {
 func (a *app) states(sandbox string) (names []string) {
 	for _, r := range a.records() {
 		if r.Name == sandbox {
-			for _, m := range r.Marks {
+			for _, m := range r.Snapshots {
 				names = append(names, m.Name)
 			}
 		}

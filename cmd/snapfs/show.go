@@ -7,10 +7,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/spf13/cobra"
 )
 
 func newShow(a *app) *cobra.Command {
@@ -72,8 +71,8 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	if use := i.Policy.Profile; use != nil {
 		line("profile", pathlist.Printable(use.Path)+": "+usedOf(use))
 	}
-	if i.Hit != nil {
-		line("hit", i.Hit.Text+", "+age(time.Since(i.Hit.When))+" ago")
+	if i.LimitHit != nil {
+		line("hit", i.LimitHit.Text+", "+age(time.Since(i.LimitHit.When))+" ago")
 	}
 	line("walls", wallsOf(i))
 	line("exposed", printable(i.Policy.Expose, " "))
@@ -88,7 +87,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, m := range i.Marks {
+	for _, m := range i.Snapshots {
 		here, from := " ", "the base"
 		if m.Name == i.At {
 			here = "*"

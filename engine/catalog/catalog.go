@@ -236,12 +236,12 @@ func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 // Share takes the catalogue's shared lock, which blocks [Catalog.Exclude] until release: a base
 // that a command picked for reuse is not collected before a record names it. release may be
 // called twice.
-func (c *Catalog) Share() (release func(), err error) { return c.lock(syscall.LOCK_SH) }
+func (c *Catalog) Share() (release func(), err error) { return c.flock(syscall.LOCK_SH) }
 
 // Exclude takes the exclusive lock, and waits for all shared locks.
-func (c *Catalog) Exclude() (release func(), err error) { return c.lock(syscall.LOCK_EX) }
+func (c *Catalog) Exclude() (release func(), err error) { return c.flock(syscall.LOCK_EX) }
 
-func (c *Catalog) lock(how int) (func(), error) {
+func (c *Catalog) flock(how int) (func(), error) {
 	d, err := os.Open(filepath.Join(c.dir, sandboxes))
 	if err != nil {
 		return func() {}, fail("opening", c.dir, err)

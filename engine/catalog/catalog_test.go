@@ -74,7 +74,7 @@ func TestHostileNamesAreRefusedAndTouchNothing(t *testing.T) {
 		if err != nil && strings.ContainsAny(err.Error(), "\x1b\n\x00") {
 			t.Errorf("%q: its error carries control characters: %q", name, err)
 		}
-		if _, err := c.Hold(context.Background(), name); !errors.Is(err, errs.ErrInvalid) {
+		if _, err := c.Lock(context.Background(), name); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("holding %q: got %v, want errs.ErrInvalid", name, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestChangesOfOneSandboxAreNotLost(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			h, err := c.Hold(context.Background(), "n")
+			h, err := c.Lock(context.Background(), "n")
 			if err != nil {
 				t.Error(err)
 				return
@@ -116,7 +116,7 @@ func TestADiscardedSandboxIsGoneByNameAndFoundInTheTrash(t *testing.T) {
 	if err := c.Create(r); err != nil {
 		t.Fatal(err)
 	}
-	h, err := c.Hold(context.Background(), "gone")
+	h, err := c.Lock(context.Background(), "gone")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,13 +186,13 @@ func TestNewerStateDirectoryIsRefused(t *testing.T) {
 
 func TestPlacesSurviveAnyPath(t *testing.T) {
 	c := open(t)
-	want := catalog.Place{Driver: "btrfs", Path: "/mnt/100%/a b:c\n%2f"}
+	want := catalog.Location{Driver: "btrfs", Path: "/mnt/100%/a b:c\n%2f"}
 	for range 2 {
-		if err := c.AddPlace(want); err != nil {
+		if err := c.AddLocation(want); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := c.Places(); err != nil || len(got) != 1 || got[0] != want {
+	if got, err := c.Locations(); err != nil || len(got) != 1 || got[0] != want {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

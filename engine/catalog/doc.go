@@ -14,7 +14,7 @@
 //
 // Any number of processes may use one catalogue. A rename of a directory with its record
 // claims a name and gives it up, so that needs no lock, and no name is without a record. A
-// process that changes a sandbox holds its lock ([Held]). A rename replaces a record, so a
+// process that changes a sandbox holds its lock ([Locked]). A rename replaces a record, so a
 // reader sees the old or the new one. A process killed at any instant leaves its entry under
 // active. The next command finds it with one readdir ([Catalog.Stale]) and repairs the
 // sandbox. The entry contains the sandbox's ID, because another sandbox may have the name by
@@ -22,7 +22,7 @@
 //
 // # Where to start
 //
-// [Catalog] and [Record], then [Held], the record under its lock, and [Intent], which makes
+// [Catalog] and [Record], then [Locked], the record under its lock, and [Intent], which makes
 // interrupted operations visible.
 //
 // The package must not know backends, containers or supervisors: it stores what others decide.

@@ -31,8 +31,8 @@ func (c *Catalog) NoteEnd(r *Record, now Instant) error {
 	return err
 }
 
-// NoteAgain replaces the entry by a correct one, if the sandbox still has an end.
-func (c *Catalog) NoteAgain(e *End, r *Record, now Instant) error {
+// RenoteEnd replaces the entry by a correct one, if the sandbox still has an end.
+func (c *Catalog) RenoteEnd(e *End, r *Record, now Instant) error {
 	path, err := c.noteEnd(r, now)
 	if err != nil || path == e.path {
 		return err

@@ -31,10 +31,10 @@ type Intent struct {
 
 // The operations.
 const (
-	Making   = "making"   // a sandbox, until its record says ready; an ephemeral one, until it is removed
-	Changing = "changing" // its states
-	Removing = "removing" // the sandbox and its trees
-	Keeping  = "keeping"  // its namespaces: the process is its supervisor
+	Making      = "making"   // a sandbox, until its record says ready; an ephemeral one, until it is removed
+	Changing    = "changing" // its states
+	Removing    = "removing" // the sandbox and its trees
+	Supervising = "keeping"  // its namespaces: the process is its supervisor
 )
 
 var serial atomic.Uint64

@@ -55,9 +55,9 @@ func (r *Record) AgeAt(now Instant) time.Duration {
 	return r.Life.Age + now.Since(r.Life.At)
 }
 
-// Note records the age of the sandbox, so that later changes of the wall clock, until the next
+// RecordAge records the age of the sandbox, so that later changes of the wall clock, until the next
 // boot, do not affect it. The caller saves the record.
-func (r *Record) Note(now Instant) { r.Life = &Life{Age: r.AgeAt(now), At: now} }
+func (r *Record) RecordAge(now Instant) { r.Life = &Life{Age: r.AgeAt(now), At: now} }
 
 // Timed reports whether a limit acts on the sandbox at some time.
 func (l Limits) Timed() bool { return l.Idle > 0 || l.TTL > 0 || l.RemoveAfter > 0 }

@@ -45,7 +45,7 @@ func TestAgeIgnoresClockChanges(t *testing.T) {
 	} {
 		r := &catalog.Record{Created: made}
 		for _, note := range append([]catalog.Instant{at(0, "a", 2*time.Hour)}, c.notes...) {
-			r.Note(note)
+			r.RecordAge(note)
 		}
 		if got := r.AgeAt(c.now); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

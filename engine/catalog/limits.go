@@ -35,8 +35,8 @@ type Limits struct {
 	KeepEnd     bool          `json:"keep_end,omitempty"`
 }
 
-// A Hit is a limit that ended or paused a command or sandbox.
-type Hit struct {
+// A LimitHit is a limit that ended or paused a command or sandbox.
+type LimitHit struct {
 	// Limit is the limit's name, and Value its text form: "memory", "2G".
 	Limit string `json:"limit"`
 	Value string `json:"value"`

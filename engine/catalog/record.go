@@ -47,43 +47,43 @@ type Record struct {
 	Origin string `json:"origin,omitempty"`
 	// Trees are the sandbox's views of the host's trees, "/" first.
 	Trees []Tree `json:"trees"`
-	// Marks are its named snapshots, oldest first.
-	Marks []Mark `json:"snapshots,omitempty"`
+	// Snapshots are its named snapshots, oldest first.
+	Snapshots []NamedSnapshot `json:"snapshots,omitempty"`
 	// At is the named snapshot that its files were last at, or "".
 	At string `json:"at,omitempty"`
 	// Policy is the policy for its processes.
 	Policy Policy `json:"policy"`
-	// Hit is the limit that last ended a command in it, nil for none.
-	Hit *Hit `json:"hit,omitempty"`
+	// LimitHit is the limit that last ended a command in it, nil for none.
+	LimitHit *LimitHit `json:"hit,omitempty"`
 	// Paused is why the sandbox is paused, nil if it is not.
-	Paused *Hit `json:"paused,omitempty"`
+	Paused *LimitHit `json:"paused,omitempty"`
 	// Proof is the result of its last isolation self-test, nil for none.
 	Proof *Proof `json:"proof,omitempty"`
 	// Ended is the limit that ended the sandbox for good, while its states stay; nil for
 	// none.
-	Ended *Hit `json:"ended,omitempty"`
-	// Keeper is its supervisor, the process that owns its namespaces, if one runs.
-	Keeper *proc.Process `json:"keeper,omitempty"`
+	Ended *LimitHit `json:"ended,omitempty"`
+	// Supervisor is its supervisor, the process that owns its namespaces, if one runs.
+	Supervisor *proc.Process `json:"keeper,omitempty"`
 	// Refreshed counts the changes of its base. The baseline of a base is in the directory
 	// bases/REFRESHED beside the record.
 	Refreshed int `json:"refreshed,omitempty"`
 	// Past are its earlier bases. Other sandboxes may use them, too.
 	Past []snapshot.ID `json:"past_bases,omitempty"`
-	// Returning describes a live rollback in progress.
-	Returning *Returning `json:"returning,omitempty"`
+	// LiveRollback describes a live rollback in progress.
+	LiveRollback *LiveRollback `json:"returning,omitempty"`
 	// Lent: sandboxes forked from this one use its bases.
 	Lent bool `json:"lent,omitempty"`
 	// Next numbers its snapshots and forks.
 	Next int `json:"next"`
 }
 
-// A Returning describes a live rollback to a named snapshot, or to the base for "". Before holds
-// the snapshots of the state before it, in the order of the trees. Kept is set
+// A LiveRollback describes a live rollback to a named snapshot, or to the base for "". Before holds
+// the snapshots of the state before it, in the order of the trees. Saved is set
 // once all of them exist; the rollback starts then.
-type Returning struct {
-	Mark   string        `json:"mark"`
+type LiveRollback struct {
+	To     string        `json:"mark"`
 	Before []snapshot.ID `json:"before"`
-	Kept   bool          `json:"kept,omitempty"`
+	Saved  bool          `json:"kept,omitempty"`
 }
 
 // A Tree is one of a sandbox's trees.
@@ -102,8 +102,8 @@ type Tree struct {
 	Frozen bool      `json:"frozen"`
 }
 
-// A Mark is a named snapshot of a sandbox.
-type Mark struct {
+// A NamedSnapshot is a named snapshot of a sandbox.
+type NamedSnapshot struct {
 	Name  string    `json:"name"`
 	Taken time.Time `json:"taken"`
 	// Parent is the named snapshot that the sandbox was at before, or "".
@@ -114,13 +114,13 @@ type Mark struct {
 	Base *Base `json:"base,omitempty"`
 	// Sent is the identity of a snapshot received from another machine.
 	Sent string `json:"sent,omitempty"`
-	// Places are names in the workspace that exist because of mounts on this machine, and
+	// MountPoints are names in the workspace that exist because of mounts on this machine, and
 	// were not received.
-	Places []string `json:"places,omitempty"`
+	MountPoints []string `json:"places,omitempty"`
 }
 
 // Identity returns the id of the named snapshot that is the same on every machine.
-func (m Mark) Identity() string {
+func (m NamedSnapshot) Identity() string {
 	if m.Sent != "" || len(m.IDs) == 0 {
 		return m.Sent
 	}
@@ -155,11 +155,11 @@ func (r *Record) Base() *Base {
 // retain theirs.
 func (r *Record) SetBase(b *Base) {
 	now := r.Base()
-	for i := range r.Marks {
-		if r.Marks[i].Base == nil {
-			r.Marks[i].Base = now
-		} else if r.Marks[i].Base.Refreshed == b.Refreshed {
-			r.Marks[i].Base = nil
+	for i := range r.Snapshots {
+		if r.Snapshots[i].Base == nil {
+			r.Snapshots[i].Base = now
+		} else if r.Snapshots[i].Base.Refreshed == b.Refreshed {
+			r.Snapshots[i].Base = nil
 		}
 	}
 	r.Refreshed = b.Refreshed
@@ -184,7 +184,7 @@ func (r *Record) Bases() iter.Seq[snapshot.ID] {
 				return
 			}
 		}
-		for _, m := range r.Marks {
+		for _, m := range r.Snapshots {
 			if m.Base == nil {
 				continue
 			}
@@ -201,7 +201,7 @@ func (r *Record) Bases() iter.Seq[snapshot.ID] {
 // snapshots.
 func (r *Record) Generations() []int {
 	all := []int{r.Refreshed}
-	for _, m := range r.Marks {
+	for _, m := range r.Snapshots {
 		if m.Base != nil && !slices.Contains(all, m.Base.Refreshed) {
 			all = append(all, m.Base.Refreshed)
 		}
@@ -263,14 +263,14 @@ type Wall struct {
 	Happened string `json:"happened"`
 }
 
-// Mark returns the named snapshot of that name.
-func (r *Record) Mark(name string) (Mark, bool) {
-	for _, m := range r.Marks {
+// Snapshot returns the named snapshot of that name.
+func (r *Record) Snapshot(name string) (NamedSnapshot, bool) {
+	for _, m := range r.Snapshots {
 		if m.Name == name {
 			return m, true
 		}
 	}
-	return Mark{}, false
+	return NamedSnapshot{}, false
 }
 
 // NewSnapshot returns an id for another snapshot of this sandbox. Saving the record makes it

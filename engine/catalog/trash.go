@@ -12,7 +12,7 @@ import (
 
 // Discard frees the sandbox's name and moves its directory to the trash, where [Catalog.Trash]
 // finds it until its trees are removed. Atomic, in constant time. It releases the lock.
-func (h *Held) Discard() error {
+func (h *Locked) Discard() error {
 	defer h.Release()
 	err := h.c.plan.Point("move it to the trash")
 	if err == nil {

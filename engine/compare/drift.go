@@ -208,7 +208,7 @@ func DriftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promo
 	for _, c := range changes {
 		p := DriftPath{Path: filepath.Join(t.Path, c.Path), Kind: c.Kind.String()}
 		switch {
-		case t.Frozen && c.Echo():
+		case t.Frozen && c.TimeOnly():
 			continue
 		case t.Frozen:
 		case c.New.Mode.IsDir() && !c.New.MTime.Before(t.Taken):
@@ -247,7 +247,7 @@ func (r *DriftReport) Compare(mine *Changes) {
 		p := &mine.Parts[i]
 		for _, c := range p.Changes {
 			path := filepath.Join(p.Root, c.Path)
-			if c.Echo() {
+			if c.TimeOnly() {
 				continue
 			}
 			own[path] = change{c, p}

@@ -116,7 +116,7 @@ func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 
 // basesAt gives what a named state, or the present one, is the difference to.
 func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
-	if m, ok := rec.Mark(state); ok && m.Base != nil {
+	if m, ok := rec.Snapshot(state); ok && m.Base != nil {
 		return m.Base.Trees
 	}
 	for _, t := range rec.Trees {

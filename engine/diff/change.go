@@ -93,9 +93,9 @@ type Change struct {
 	Old, New *Node
 }
 
-// Echo reports whether only the time of a directory differs, which mostly means that a name
+// TimeOnly reports whether only the time of a directory differs, which mostly means that a name
 // in it was added or removed. Such a change is neither shown nor counted.
-func (c Change) Echo() bool { return c.What == Time && c.New.Mode.IsDir() }
+func (c Change) TimeOnly() bool { return c.What == Time && c.New.Mode.IsDir() }
 
 // Less is the order of changes: byte by byte for each path element, so that a directory comes
 // right before the paths below it.

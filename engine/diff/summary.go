@@ -35,7 +35,7 @@ func Summarise(changes []Change) Summary {
 func Count(changes []Change) int {
 	n := 0
 	for i := range changes {
-		if !changes[i].Echo() {
+		if !changes[i].TimeOnly() {
 			n++
 		}
 	}

@@ -13,16 +13,16 @@ import (
 // data lies in the state directory, once a place for the others.
 func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	records, failures := hf.cat.List()
-	places, err := hf.cat.Places()
+	places, err := hf.cat.Locations()
 	failures = append(failures, err)
 	for _, r := range records {
 		for _, t := range r.Trees {
-			places = append(places, catalog.Place{Driver: t.Driver, Path: t.Path})
+			places = append(places, catalog.Location{Driver: t.Driver, Path: t.Path})
 		}
 	}
 	for _, d := range hf.drivers {
 		if _, err := os.Stat(hf.cat.DataDir(d.Name)); err == nil {
-			places = append(places, catalog.Place{Driver: d.Name, Path: "/"})
+			places = append(places, catalog.Location{Driver: d.Name, Path: "/"})
 		}
 	}
 	seen := map[string]bool{}

@@ -312,7 +312,7 @@ func (hf *Host) RecordPlace(c Choice) error {
 	if hf.DataPlace(c.Driver, c.Backend) == "" {
 		return nil
 	}
-	return hf.cat.AddPlace(catalog.Place{Driver: c.Driver, Path: c.Tree})
+	return hf.cat.AddLocation(catalog.Location{Driver: c.Driver, Path: c.Tree})
 }
 
 // DataPlace is where a backend keeps its data, if that depends on the tree, which may be

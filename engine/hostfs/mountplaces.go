@@ -61,10 +61,10 @@ func (hf *Host) placesIn(rec *catalog.Record) ([]string, error) {
 	return slices.Compact(places), nil
 }
 
-// PlacesAt are the [catalog.Mark.Places] of the state that a sandbox was last at.
+// PlacesAt are the [catalog.NamedSnapshot.MountPoints] of the state that a sandbox was last at.
 func PlacesAt(rec *catalog.Record) []string {
-	m, _ := rec.Mark(rec.At)
-	return m.Places
+	m, _ := rec.Snapshot(rec.At)
+	return m.MountPoints
 }
 
 // Places looks at the mount places of a fork that is open at the workspace. What is not there is none.

@@ -149,7 +149,7 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 func counted(steps []Step) int {
 	n := 0
 	for i := range steps {
-		if !steps[i].Change.Echo() {
+		if !steps[i].Change.TimeOnly() {
 			n++
 		}
 	}

@@ -211,7 +211,7 @@ func changedPlacesOf(c *compare.Changes) changedPlaces {
 
 func (all changedPlaces) add(p *compare.Part, changes []diff.Change) {
 	for _, c := range changes {
-		if c.Echo() {
+		if c.TimeOnly() {
 			continue
 		}
 		path := filepath.Join(p.Root, c.Path)

@@ -61,7 +61,7 @@ func (o PlanOptions) picks(rec *catalog.Record) (detachSet, error) {
 // freezeToPromote is freeze, and has the sandbox hold by itself what it reads from places of the real tree that
 // are about to be changed for it. Where that is anything, nothing may run in it: ErrBusy. After an error the sandbox shows
 // what it did, and the real tree has not been touched.
-func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Held, r detachSet) (thaw func(), err error) {
+func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r detachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Held, r de
 }
 
 // freezeFor freezes a sandbox for a plan, or to carry that out.
-func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Held, o PlanOptions) (thaw func(), err error) {
+func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
 	if !o.out {
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
 		return thaw, err
@@ -203,7 +203,7 @@ func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, wh
 	places := changedPaths{}
 	for _, p := range c.Parts {
 		for i := range p.Changes {
-			if abs := filepath.Join(p.Root, p.Changes[i].Path); !p.Changes[i].Echo() && what.picked(abs) {
+			if abs := filepath.Join(p.Root, p.Changes[i].Path); !p.Changes[i].TimeOnly() && what.picked(abs) {
 				places = append(places, what.at(abs))
 			}
 		}

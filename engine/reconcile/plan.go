@@ -280,13 +280,13 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	told := map[string]bool{}
 	for _, c := range changes {
-		if !c.Echo() {
+		if !c.TimeOnly() {
 			for dir := filepath.Dir(c.Path); !told[dir]; dir = filepath.Dir(dir) {
 				told[dir] = true
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.Echo() && !told[c.Path] })
+	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !told[c.Path] })
 }
 
 func (m *partMerge) conflict(k merge.Conflict) Conflict {

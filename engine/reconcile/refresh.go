@@ -110,7 +110,7 @@ func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]C
 // A refreshing is a refresh being made.
 type refreshing struct {
 	e    *Reconciler
-	h    *catalog.Held
+	h    *catalog.Locked
 	next *catalog.Record // with the new base and forks
 	list conflictList
 	kept *baseline.Baseline
@@ -119,7 +119,7 @@ type refreshing struct {
 
 // rebase gives a sandbox a new base and forks of it, and writes what is merged
 // there. Only when all of it is complete the record says so.
-func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Held, changes *compare.Changes, a answers, r *Refreshed) error {
+func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a answers, r *Refreshed) error {
 	ids, forks := sandbox.Number(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
 		forks[i] = h.NewFork()
@@ -154,7 +154,7 @@ func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Held, changes *comp
 
 func cloneRecord(r *catalog.Record) *catalog.Record {
 	c := *r
-	c.Trees, c.Marks, c.Past = slices.Clone(r.Trees), slices.Clone(r.Marks), slices.Clone(r.Past)
+	c.Trees, c.Snapshots, c.Past = slices.Clone(r.Trees), slices.Clone(r.Snapshots), slices.Clone(r.Past)
 	return &c
 }
 

@@ -25,7 +25,7 @@ import (
 // resolve answers conflicts that a refresh has left in a sandbox. It is written on
 // forks of what the sandbox has, which take the place of its own when all is
 // written.
-func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Held, changes *compare.Changes, a answers, r *Refreshed) error {
+func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a answers, r *Refreshed) error {
 	list, err := rc.readConflicts(h.Record)
 	if err != nil {
 		return err

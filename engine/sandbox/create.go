@@ -100,7 +100,7 @@ func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy,
 	}
 	if !ephemeral || req.Policy.Limits.Timed() {
-		rec.Note(catalog.Now())
+		rec.RecordAge(catalog.Now())
 	}
 	if rec.Name == "" {
 		rec.Name = catalog.NameFor(req.Workspace, rec.ID)

@@ -66,27 +66,27 @@ func longerTTL(ttl, age time.Duration) string {
 	return units.FormatDuration(2 * ttl)
 }
 
-func TTLHit(l catalog.Limits) catalog.Hit {
+func TTLHit(l catalog.Limits) catalog.LimitHit {
 	ttl := units.FormatDuration(l.TTL)
-	return catalog.Hit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}
+	return catalog.LimitHit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}
 }
 
-func RemoveHit(l catalog.Limits) catalog.Hit {
+func RemoveHit(l catalog.Limits) catalog.LimitHit {
 	after := units.FormatDuration(l.RemoveAfter)
 	since := "it was made"
 	if l.TTL > 0 {
 		since = "its ttl of " + units.FormatDuration(l.TTL)
 	}
-	return catalog.Hit{Limit: "remove-after", Value: after, Text: "remove-after: " + after + " after " + since}
+	return catalog.LimitHit{Limit: "remove-after", Value: after, Text: "remove-after: " + after + " after " + since}
 }
 
-func IdleHit(l catalog.Limits) catalog.Hit {
+func IdleHit(l catalog.Limits) catalog.LimitHit {
 	idle := units.FormatDuration(l.Idle)
-	return catalog.Hit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in it for " + idle}
+	return catalog.LimitHit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in it for " + idle}
 }
 
 // PausedNote says to whom a paused command belongs what has happened to it.
-func PausedNote(name string, why catalog.Hit, l catalog.Limits, age time.Duration) string {
+func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Duration) string {
 	how := "let it go on: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {
 		how = "let it go on: snapfs limits " + name + " --set ttl=" + longerTTL(l.TTL, age)

@@ -53,7 +53,7 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 }
 
 // Remove takes a sandbox away whose lock is held, once last has succeeded.
-func (sb *Store) Remove(ctx context.Context, h *catalog.Held, last func() error) error {
+func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() error) error {
 	intent, err := sb.cat.Begin(catalog.Removing, h.Name, h.ID)
 	if errors.Is(err, errs.ErrNoSpace) {
 		intent, err = new(catalog.Intent), nil // this is how one makes room
@@ -81,7 +81,7 @@ func (sb *Store) EndIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
 
 // Discard takes a sandbox without processes away, if it is still there.
 func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
-	h, err := sb.cat.Hold(ctx, rec.Name)
+	h, err := sb.cat.Lock(ctx, rec.Name)
 	if err == nil && h.ID != rec.ID {
 		h.Release()
 		err = errs.ErrNotFound
@@ -96,7 +96,7 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 }
 
 // DiscardHeld takes a sandbox's name, then its trees. The lock is released.
-func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Held) error {
+func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	if err := h.Discard(); err != nil {
 		return err
 	}
@@ -147,13 +147,13 @@ func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	for id := range rec.Bases() {
 		ids[id] = true
 	}
-	for _, m := range rec.Marks {
+	for _, m := range rec.Snapshots {
 		for _, id := range m.IDs {
 			ids[id] = true
 		}
 	}
-	if rec.Returning != nil {
-		for _, id := range rec.Returning.Before {
+	if rec.LiveRollback != nil {
+		for _, id := range rec.LiveRollback.Before {
 			ids[id] = true
 		}
 	}
@@ -209,7 +209,7 @@ func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record)
 // there is any: what a backend has put by for the next sandbox costs nothing.
 func (sb *Store) clean(ctx context.Context, gone []catalog.Discarded) error {
 	for _, d := range gone {
-		if len(d.Marks) > 0 || d.Next > 2*len(d.Trees) || d.Lent {
+		if len(d.Snapshots) > 0 || d.Next > 2*len(d.Trees) || d.Lent {
 			return sb.SweepLater(ctx) // of what it named, something may be shared
 		}
 		for _, t := range d.Trees {

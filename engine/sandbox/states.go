@@ -14,7 +14,7 @@ import (
 // Changing saves the numbers that were taken and runs change. When that fails,
 // the record on disk says what is so, and the rest is removed; where not even
 // that works, or the process is killed, the next command does it.
-func (sb *Store) Changing(ctx context.Context, h *catalog.Held, change func() error) error {
+func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() error) error {
 	intent, err := sb.cat.Begin(catalog.Changing, h.Name, h.ID)
 	if err != nil {
 		return err
@@ -44,9 +44,9 @@ func Number(r *catalog.Record) (ids []snapshot.ID) {
 }
 
 func FreshMark(r *catalog.Record) string {
-	for i := len(r.Marks) + 1; ; i++ {
+	for i := len(r.Snapshots) + 1; ; i++ {
 		name := fmt.Sprintf("s%d", i)
-		if _, taken := r.Mark(name); !taken {
+		if _, taken := r.Snapshot(name); !taken {
 			return name
 		}
 	}
@@ -61,7 +61,7 @@ func IdsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 		}
 		return ids, nil
 	}
-	m, ok := r.Mark(mark)
+	m, ok := r.Snapshot(mark)
 	if !ok {
 		return nil, &errs.Error{
 			Op: "looking for a state of " + r.Name, Path: mark, Kind: errs.ErrNotFound,

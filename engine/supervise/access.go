@@ -50,7 +50,7 @@ func (sv *Manager) NetworkCounters(name string) (network.Counters, error) {
 	if err != nil {
 		return network.Counters{}, err
 	}
-	return sv.egress.JournalOf(rec).Counted(rec.Keeper != nil && proc.Alive(*rec.Keeper)), nil
+	return sv.egress.JournalOf(rec).Counted(rec.Supervisor != nil && proc.Alive(*rec.Supervisor)), nil
 }
 
 // NetworkOf is the network of a sandbox: "none", "host", or "allow:" with rules.

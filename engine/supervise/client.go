@@ -38,7 +38,7 @@ type Client interface {
 	Process
 	// Hit is the limit that ended the command, or one that it met, or nil. It
 	// answers when the command has ended.
-	Hit() *catalog.Hit
+	Hit() *catalog.LimitHit
 }
 
 // Exec runs a command in a sandbox, starting a keeper for it where none runs.
@@ -113,7 +113,7 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 }
 
 // execInSupervisor asks the keeper, and starts one where none is, which gets the place.
-func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Held, command isolate.Command, place *admission.Slot, o ExecOptions, before int64) (Client, error) {
+func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, command isolate.Command, place *admission.Slot, o ExecOptions, before int64) (Client, error) {
 	conn, err := sv.Dial(ctx, h.Record)
 	if err == nil && conn == nil {
 		if !place.Held() && !o.Admission.Plain() {
@@ -159,7 +159,7 @@ type client struct {
 	done chan struct{}
 	once sync.Once
 	st   isolate.Status
-	hit  *catalog.Hit
+	hit  *catalog.LimitHit
 	err  error
 }
 
@@ -245,7 +245,7 @@ func (g *client) Signal(sig syscall.Signal) error {
 	return err
 }
 
-func (g *client) Hit() *catalog.Hit {
+func (g *client) Hit() *catalog.LimitHit {
 	<-g.done
 	return g.hit
 }

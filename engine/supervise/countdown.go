@@ -24,7 +24,7 @@ func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 		return func() {}
 	}
 	a.clock.begin(p, limit, func() {
-		a.note(catalog.Hit{
+		a.note(catalog.LimitHit{
 			Limit: "time", Value: units.FormatDuration(limit), Text: "time: the command took longer than " + units.FormatDuration(limit),
 		})
 		p.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended

@@ -27,7 +27,7 @@ type deadlines struct {
 	quit  context.Context
 	end   context.CancelFunc
 	runs  sync.WaitGroup
-	saved *catalog.Hit // what the record says of the box; the loop's own
+	saved *catalog.LimitHit // what the record says of the box; the loop's own
 	// starting counts what is being started: meanwhile the box is not idle.
 	starting atomic.Int64
 
@@ -169,7 +169,7 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 
 // pause has the box stand still, or ends it, unless the condition holds once nothing
 // can be started in it. It reports whether there is nothing to try again.
-func (w *deadlines) pause(why catalog.Hit, l catalog.Limits, age time.Duration, unless func() bool) bool {
+func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.stays {
 		w.h.Allowed.note(why)
 		return w.h.Box.Close(w.quit) == nil
@@ -201,7 +201,7 @@ func (w *deadlines) remindOwner() bool {
 	if !w.stays || w.saved == w.h.Allowed.paused.Load() {
 		return true
 	}
-	held, err := w.e.cat.TryHold(w.rec.Name)
+	held, err := w.e.cat.TryLock(w.rec.Name)
 	if err != nil {
 		return errors.Is(err, errs.ErrNotFound)
 	}
@@ -214,7 +214,7 @@ func (w *deadlines) remindOwner() bool {
 	}
 	why := w.h.Allowed.paused.Load()
 	if held.Paused = why; why != nil {
-		held.Hit = why
+		held.LimitHit = why
 	}
 	if held.Save() != nil {
 		return false

@@ -13,7 +13,7 @@ import (
 const brimful = 256 << 10
 
 // full is the limit of the disk, where it is used up, or nil.
-func (a *resources) full() *catalog.Hit {
+func (a *resources) full() *catalog.LimitHit {
 	if a.disk == nil || !hostfs.LimitsDisk(a.p) {
 		return nil
 	}
@@ -21,11 +21,11 @@ func (a *resources) full() *catalog.Hit {
 	switch {
 	case !known:
 	case a.p.Disk > 0 && int64(used.Bytes) > a.p.Disk-brimful:
-		return &catalog.Hit{
+		return &catalog.LimitHit{
 			Limit: "disk", Value: units.FormatSize(a.p.Disk), Text: "disk: " + units.SizeText(a.p.Disk) + " used up", When: time.Now(),
 		}
 	case a.p.Inodes > 0 && used.Inodes >= a.p.Inodes:
-		return &catalog.Hit{
+		return &catalog.LimitHit{
 			Limit: "inodes", Value: units.FormatCount(a.p.Inodes), Text: "inodes: " + units.FormatCount(a.p.Inodes) + " used up", When: time.Now(),
 		}
 	}

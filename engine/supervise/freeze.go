@@ -14,7 +14,7 @@ import (
 
 // SealAll seals every tree of a sandbox at one moment. After an error some of
 // the snapshots may be there.
-func (sv *Manager) SealAll(ctx context.Context, h *catalog.Held, ids []snapshot.ID) error {
+func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error {
 	use, thaw, err := sv.Freeze(ctx, h)
 	if err != nil {
 		return err
@@ -34,13 +34,13 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Held, ids []snapshot.
 
 // Freeze makes a sandbox's processes stand still until thaw. A keeper that is
 // about to end has none left.
-func (sv *Manager) Freeze(ctx context.Context, h *catalog.Held) (use snapshot.Use, thaw func(), err error) {
+func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.Use, thaw func(), err error) {
 	_, use, thaw, err = sv.FreezeWithReply(ctx, h)
 	return use, thaw, err
 }
 
 // FreezeWithReply is freeze, and answers with what the keeper has told, too.
-func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Held) (t reply, use snapshot.Use, thaw func(), err error) {
+func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t reply, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err
 	}
@@ -59,7 +59,7 @@ func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Held) (t repl
 		}
 		thaw()
 	}
-	if conn == nil && h.Keeper == nil {
+	if conn == nil && h.Supervisor == nil {
 		return t, snapshot.Idle, func() {}, nil
 	}
 	if conn == nil || t.Gone || errors.Is(err, errLeft) {

@@ -11,7 +11,7 @@ import (
 
 // Hold locks a sandbox to do something to it. One that belongs to a command
 // that is at work is refused.
-func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Held, error) {
+func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, error) {
 	h, err := sv.HoldAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
 		h.Release()
@@ -22,8 +22,8 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Held, er
 
 // HoldAny locks a sandbox, whoever it belongs to, and ends what was begun to be taken back: half of it is
 // nothing to be carried anywhere.
-func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Held, error) {
-	h, err := sv.cat.Hold(ctx, name)
+func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, error) {
+	h, err := sv.cat.Lock(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (sv *Manager) LiveTrees(ctx context.Context, rec *catalog.Record) (all []Li
 }
 
 // FinishRollback ends what a command that was killed had begun to take back.
-func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Held) error {
-	if h.Returning == nil {
+func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Locked) error {
+	if h.LiveRollback == nil {
 		return nil
 	}
 	use, thaw, err := sv.Freeze(ctx, h)
@@ -70,8 +70,8 @@ func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Held) error {
 
 // UndoRollback has the trees of a sandbox that has begun to go back hold what they did before; or,
 // to finish it, leaves them where all have gone.
-func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Held, use snapshot.Use, finish bool) error {
-	if !h.Returning.Kept {
+func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snapshot.Use, finish bool) error {
+	if !h.LiveRollback.Saved {
 		return SaveRolledBack(h, h.At)
 	}
 	all, err := sv.LiveTrees(ctx, h.Record)
@@ -84,15 +84,15 @@ func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Held, use snapsh
 		if err != nil {
 			return err
 		}
-		if base != h.Returning.Before[t.At] {
+		if base != h.LiveRollback.Before[t.At] {
 			gone = append(gone, t)
 		}
 	}
 	if finish && len(gone) == len(all) {
-		return SaveRolledBack(h, h.Returning.Mark)
+		return SaveRolledBack(h, h.LiveRollback.To)
 	}
 	for _, t := range gone {
-		if err := t.Return(ctx, t.Fork, h.Returning.Before[t.At], use); err != nil {
+		if err := t.Return(ctx, t.Fork, h.LiveRollback.Before[t.At], use); err != nil {
 			return err
 		}
 	}
@@ -100,12 +100,12 @@ func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Held, use snapsh
 }
 
 // SaveRolledBack saves that a sandbox is at a mark, and nothing is under way any more.
-func SaveRolledBack(h *catalog.Held, at string) error {
-	was, before := h.At, h.Returning
-	h.At, h.Returning = at, nil
+func SaveRolledBack(h *catalog.Locked, at string) error {
+	was, before := h.At, h.LiveRollback
+	h.At, h.LiveRollback = at, nil
 	err := h.Save()
 	if err != nil {
-		h.At, h.Returning = was, before
+		h.At, h.LiveRollback = was, before
 	}
 	return err
 }

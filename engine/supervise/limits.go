@@ -30,7 +30,7 @@ type resources struct {
 	box   *isolate.Container
 	// paused is why the box stands still until further notice, nil where it does
 	// not. It changes under still, held for writing.
-	paused atomic.Pointer[catalog.Hit]
+	paused atomic.Pointer[catalog.LimitHit]
 
 	clock countdowns
 
@@ -38,7 +38,7 @@ type resources struct {
 
 	mu  sync.Mutex
 	p   catalog.Limits
-	hit *catalog.Hit
+	hit *catalog.LimitHit
 }
 
 // startResources makes what holds the limits of a policy, which the caller closes.
@@ -118,7 +118,7 @@ func (a *resources) lockFrozen(ctx context.Context) error {
 
 // pauseFor has the box stand still until goOn: nothing is started in it, and the time of
 // its commands does not go by. An error leaves it as it was.
-func (a *resources) pauseFor(ctx context.Context, why catalog.Hit, unless func() bool) (bool, error) {
+func (a *resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
@@ -173,7 +173,7 @@ func (a *resources) bind(s *isolate.Spec) {
 }
 
 // note keeps the first limit that something was ended for.
-func (a *resources) note(h catalog.Hit) {
+func (a *resources) note(h catalog.LimitHit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil {
@@ -184,12 +184,12 @@ func (a *resources) note(h catalog.Hit) {
 
 // limitHit is the limit that something was ended for, or that was hit last, or that it
 // stands still for, or nil.
-func (a *resources) limitHit() *catalog.Hit {
+func (a *resources) limitHit() *catalog.LimitHit {
 	c, ok := a.Group.LimitHit()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil && ok {
-		hit := &catalog.Hit{Limit: string(c.Part), Value: c.Value, Text: c.Text, When: time.Now()}
+		hit := &catalog.LimitHit{Limit: string(c.Part), Value: c.Value, Text: c.Text, When: time.Now()}
 		if c.Killed {
 			a.hit = hit
 		}

@@ -30,7 +30,7 @@ type Manager struct {
 	probe    []string
 	shift    func() ([]string, error)
 	selfTest SelfTest
-	whenOver func(ctx context.Context, h *catalog.Held) error
+	whenOver func(ctx context.Context, h *catalog.Locked) error
 }
 
 // A SelfTest tries the walls of a started sandbox from inside. program returns
@@ -58,7 +58,7 @@ type Parts struct {
 	// SelfTest tries the walls of a sandbox whose policy asks for that.
 	SelfTest SelfTest
 	// WhenOver ends a sandbox whose time is over and in which nothing runs.
-	WhenOver func(ctx context.Context, h *catalog.Held) error
+	WhenOver func(ctx context.Context, h *catalog.Locked) error
 }
 
 // New returns a Manager made of its parts.

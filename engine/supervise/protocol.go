@@ -40,9 +40,9 @@ type reply struct {
 	Stopped bool            `json:"stopped,omitempty"`
 	Status  *isolate.Status `json:"status,omitempty"`
 	// Hit is the limit that ended the command, or that it met.
-	Hit *catalog.Hit `json:"hit,omitempty"`
+	Hit *catalog.LimitHit `json:"hit,omitempty"`
 	// Paused is why the sandbox stands still now, and Note what to say of it.
-	Paused *catalog.Hit         `json:"paused,omitempty"`
+	Paused *catalog.LimitHit    `json:"paused,omitempty"`
 	Note   string               `json:"note,omitempty"`
 	Usage  *Usage               `json:"usage,omitempty"`
 	Drift  *compare.DriftReport `json:"drift,omitempty"`

@@ -37,7 +37,7 @@ const lonely = 10 * time.Second
 // serves, and notes it in the record. The caller holds the sandbox's lock, so
 // that a keeper cannot end before it was asked for anything. place becomes the
 // keeper's; nil: one that is given without waiting.
-func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Held, place *admission.Slot) (err error) {
+func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place *admission.Slot) (err error) {
 	if len(sv.keeper) == 0 {
 		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
 	}
@@ -62,7 +62,7 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Held, place *
 	defer log.Close()
 	args := append(append([]string{}, sv.keeper...), sv.cat.Dir(), h.Name)
 	if err = fault.Point(ctx, "start a keeper"); err == nil {
-		_, err = run.Background(args, log, theirs, h.Lock(), place.File())
+		_, err = run.Background(args, log, theirs, h.LockFile(), place.File())
 	}
 	theirs.Close()
 	if err != nil {
@@ -119,7 +119,7 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	if err != nil {
 		return refuse(err)
 	}
-	intent, err := sv.cat.Begin(catalog.Keeping, name, held.ID)
+	intent, err := sv.cat.Begin(catalog.Supervising, name, held.ID)
 	if err != nil {
 		return refuse(errors.Join(err, place.Close()))
 	}
@@ -138,7 +138,7 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 
 // startServing starts the namespaces, lets commands in, and says so in the
 // record.
-func (sv *Manager) startServing(ctx context.Context, held *catalog.Held, place *admission.Slot) (*Supervisor, error) {
+func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, place *admission.Slot) (*Supervisor, error) {
 	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, place)
 	if err != nil {
 		return nil, err
@@ -156,8 +156,8 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Held, place *
 	if err == nil {
 		var self proc.Process
 		if self, err = proc.Self(); err == nil {
-			held.Keeper = &self
-			held.Note(catalog.Now())
+			held.Supervisor = &self
+			held.RecordAge(catalog.Now())
 			err = held.Save()
 		}
 	}
@@ -193,7 +193,7 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 // before the lock was there.
 func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
-	held, err := sv.cat.Hold(ctx, name)
+	held, err := sv.cat.Lock(ctx, name)
 	if err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return true, errors.Join(err, h.Close(ctx))
 	}
@@ -207,11 +207,11 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 		return false, nil
 	}
 	if hit := h.Allowed.limitHit(); hit != nil {
-		held.Hit = hit
+		held.LimitHit = hit
 		err = held.Save() // before the guests hear of it, see noteHit
 	}
 	err = errors.Join(err, h.Close(ctx))
-	held.Hit = cmp.Or(h.Hit, held.Hit) // settle saves it
+	held.LimitHit = cmp.Or(h.Hit, held.LimitHit) // settle saves it
 	if err := errors.Join(err, sv.Sync(ctx, held)); err != nil {
 		return true, err
 	}
@@ -226,19 +226,19 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 // recordLimitHit has the record say which limit ended a command, before whoever waits for the
 // command hears of it, or gives up: the keeper may be about to write the same, and waits
 // for who tells it.
-func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.Hit) {
+func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.LimitHit) {
 	const patience = time.Second
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		now, err := sv.cat.Get(rec.Name)
-		if err != nil || now.ID != rec.ID || now.Hit != nil && now.Hit.Limit == hit.Limit && !now.Hit.When.Before(hit.When) {
+		if err != nil || now.ID != rec.ID || now.LimitHit != nil && now.LimitHit.Limit == hit.Limit && !now.LimitHit.When.Before(hit.When) {
 			return
 		}
-		held, err := sv.cat.TryHold(rec.Name)
+		held, err := sv.cat.TryLock(rec.Name)
 		if err != nil {
 			continue
 		}
 		if held.ID == rec.ID {
-			held.Hit = &hit
+			held.LimitHit = &hit
 			err = held.Save()
 		}
 		held.Release()
@@ -249,25 +249,25 @@ func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.Hit) {
 }
 
 // Settle makes a sandbox whose processes have ended reachable again.
-func (sv *Manager) Sync(ctx context.Context, h *catalog.Held) error {
+func (sv *Manager) Sync(ctx context.Context, h *catalog.Locked) error {
 	if err := sv.sandboxes.SettleTrees(ctx, h.Record); err != nil {
 		return err
 	}
 	if err := os.Remove(sv.socket(h.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if h.Keeper == nil {
+	if h.Supervisor == nil {
 		return nil
 	}
-	h.Keeper, h.Paused = nil, nil
-	h.Note(catalog.Now())
+	h.Supervisor, h.Paused = nil, nil
+	h.RecordAge(catalog.Now())
 	return h.Save()
 }
 
 // MustBeIdle ends the keeper of a sandbox in which nothing runs any more, so
 // that its files may be moved. Where something runs: ErrBusy. The caller holds
 // the sandbox's lock, which the keeper then finds settled.
-func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Held, op string) error {
+func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Locked, op string) error {
 	if err := sv.EndIdleSupervisor(ctx, h, op); err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Held, op string) e
 }
 
 // EndIdleSupervisor is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
-func (sv *Manager) EndIdleSupervisor(ctx context.Context, h *catalog.Held, op string) error {
+func (sv *Manager) EndIdleSupervisor(ctx context.Context, h *catalog.Locked, op string) error {
 	ended, err := sv.RequestEnd(ctx, h.Record, Request{Leave: true})
 	if err != nil {
 		return err

@@ -28,13 +28,13 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if rec.Keeper == nil {
+	if rec.Supervisor == nil {
 		_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
 		return err
 	}
-	defer escalate(*rec.Keeper)()
+	defer escalate(*rec.Supervisor)()
 	_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
-	for proc.Alive(*rec.Keeper) { // until it has settled what the processes wrote
+	for proc.Alive(*rec.Supervisor) { // until it has settled what the processes wrote
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
@@ -108,7 +108,7 @@ func (h *Supervisor) stoppedSince(w execRequest) bool {
 
 // abandon is the end of a command that was not to begin any more: where a keeper was
 // started for it, that ends, too. The caller holds the sandbox's lock.
-func (sv *Manager) abandon(ctx context.Context, h *catalog.Held, err error) error {
+func (sv *Manager) abandon(ctx context.Context, h *catalog.Locked, err error) error {
 	_, lerr := sv.RequestEnd(context.WithoutCancel(ctx), h.Record, Request{Leave: true})
 	return errors.Join(err, lerr)
 }

@@ -37,7 +37,7 @@ type Supervisor struct {
 	Hidden  []string // what is masked
 	Mounts  []isolate.Mount
 	prove   func(context.Context) (*catalog.Proof, error)
-	struck  func(catalog.Hit) // keeps it in the record
+	struck  func(catalog.LimitHit) // keeps it in the record
 	Allowed *resources
 	shifts  *idMappers             // what shows its trees, or nil
 	Outlet  *egress.Proxy          // of an allowed network, or nil
@@ -45,8 +45,8 @@ type Supervisor struct {
 	Refused []egress.RefusedAccess // by it, once it is closed
 	warden  *deadlines
 	Losable *serverMonitor
-	timers  []func()     // to be called at the end
-	Hit     *catalog.Hit // the limit that was hit, once it is closed
+	timers  []func()          // to be called at the end
+	Hit     *catalog.LimitHit // the limit that was hit, once it is closed
 
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
@@ -149,7 +149,7 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.socket, h.guests, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
-	h.struck = func(hit catalog.Hit) { sv.recordLimitHit(rec, hit) }
+	h.struck = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
 	if err := h.Allowed.attach(h.Box); err != nil && h.alive() { // it may have ended by now
 		return nil, nil, errors.Join(err, h.Box.Close(context.WithoutCancel(ctx)))
 	}

@@ -99,7 +99,7 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 		return was, err
 	}
 	noted := *h.Record
-	noted.Note(catalog.Now())
+	noted.RecordAge(catalog.Now())
 	noted.Policy.Limits = now
 	if err := sv.cat.NoteEnd(&noted, noted.Life.At); err != nil {
 		return was, err

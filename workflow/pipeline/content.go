@@ -39,7 +39,7 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 	}
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
-			if p.Workspace && !c.Echo() {
+			if p.Workspace && !c.TimeOnly() {
 				paths[c.Path] = true
 			}
 		}

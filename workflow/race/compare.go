@@ -65,7 +65,7 @@ func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	for _, p := range c.Parts {
 		n := 0
 		for _, ch := range p.Changes {
-			if !ch.Echo() {
+			if !ch.TimeOnly() {
 				n++
 			}
 		}
@@ -145,7 +145,7 @@ func (t *tally) add(number int, c *compare.Changes) {
 			continue
 		}
 		for _, ch := range p.Changes {
-			if ch.Echo() {
+			if ch.TimeOnly() {
 				continue
 			}
 			t.paths = append(t.paths, touchedPath{ch.Path, number, ch.New, p.New})

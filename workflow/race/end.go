@@ -73,7 +73,7 @@ func (rr *Coordinator) discardAll(ctx context.Context, sessions []*engine.Sessio
 	var errs []error
 	for _, s := range sessions {
 		errs = append(errs, s.End(ctx))
-		h, err := rr.cat.TryHold(s.Record.Name)
+		h, err := rr.cat.TryLock(s.Record.Name)
 		if err != nil {
 			continue // gone, or somebody mends it: the last step says so
 		}

@@ -127,7 +127,7 @@ func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 			return err
 		}
 	}
-	rec.Marks, rec.At = []catalog.Mark{{Name: x.state, Taken: time.Now(), IDs: ids, Sent: x.label.ID, Places: places}}, x.state
+	rec.Snapshots, rec.At = []catalog.NamedSnapshot{{Name: x.state, Taken: time.Now(), IDs: ids, Sent: x.label.ID, MountPoints: places}}, x.state
 	return nil
 }
 
@@ -143,8 +143,8 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 }
 
 // write carries out the stream in a fork, of its base if there is one, and answers with the
-// [catalog.Mark.Places] of what that makes.
-func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.Mark) ([]string, error) {
+// [catalog.NamedSnapshot.MountPoints] of what that makes.
+func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.NamedSnapshot) ([]string, error) {
 	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	}
 	how.Unknown = how.Places
 	if base != nil {
-		how.Unknown = base.Places
+		how.Unknown = base.MountPoints
 	}
 	if err := sendstream.Apply(ctx, fork.Dir, x.in, how); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	t := h.Trees[i]
 	id := h.NewSnapshot()
 	t.Fork = h.NewFork()
-	m := catalog.Mark{
+	m := catalog.NamedSnapshot{
 		Name: x.state, Parent: base.Name, Taken: time.Now(), IDs: slices.Clone(base.IDs), Base: base.Base, Sent: x.label.ID,
 	}
 	m.IDs[i] = id
@@ -216,13 +216,13 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 		if err := x.e.engine.Sandboxes.ForkAll(ctx, h.Record, trees, base.IDs[i:i+1], forks); err != nil {
 			return err
 		}
-		if m.Places, err = x.write(ctx, h.Record, t, &base); err != nil {
+		if m.MountPoints, err = x.write(ctx, h.Record, t, &base); err != nil {
 			return err
 		}
 		if err := x.seal(ctx, t, id); err != nil {
 			return err
 		}
-		h.Marks = append(h.Marks, m)
+		h.Snapshots = append(h.Snapshots, m)
 		if err := h.Save(); err != nil {
 			return err
 		}
@@ -241,7 +241,7 @@ func (x *receiving) find(name string) (string, error) {
 	records, failures := x.e.cat.List()
 	var found []string
 	for _, r := range records {
-		if slices.ContainsFunc(r.Marks, x.isBase) && (name == "" || r.Name == name) {
+		if slices.ContainsFunc(r.Snapshots, x.isBase) && (name == "" || r.Name == name) {
 			found = append(found, r.Name)
 		}
 	}
@@ -255,24 +255,24 @@ func (x *receiving) find(name string) (string, error) {
 		"snapfs send "+x.label.Sandbox+"@"+x.label.State+"   # there, without --base"))...)
 }
 
-func (x *receiving) isBase(m catalog.Mark) bool { return m.Identity() == x.label.Base }
+func (x *receiving) isBase(m catalog.NamedSnapshot) bool { return m.Identity() == x.label.Base }
 
 // fits finds the base, and that the state is not here yet.
-func (x *receiving) fits(rec *catalog.Record) (catalog.Mark, error) {
+func (x *receiving) fits(rec *catalog.Record) (catalog.NamedSnapshot, error) {
 	if err := catalog.CheckName(x.state); err != nil {
-		return catalog.Mark{}, err
+		return catalog.NamedSnapshot{}, err
 	}
-	for _, m := range rec.Marks {
+	for _, m := range rec.Snapshots {
 		if m.Identity() == x.label.ID {
 			return m, receiveError(x.label, errs.ErrExists, rec.Name+" has it already, as "+m.Name, "snapfs rollback "+rec.Name+" "+m.Name)
 		}
 	}
-	if _, taken := rec.Mark(x.state); taken {
-		return catalog.Mark{}, receiveError(x.label, errs.ErrExists, rec.Name+" has another state of this name", "snapfs receive "+rec.Name+"@NAME")
+	if _, taken := rec.Snapshot(x.state); taken {
+		return catalog.NamedSnapshot{}, receiveError(x.label, errs.ErrExists, rec.Name+" has another state of this name", "snapfs receive "+rec.Name+"@NAME")
 	}
-	i := slices.IndexFunc(rec.Marks, x.isBase)
+	i := slices.IndexFunc(rec.Snapshots, x.isBase)
 	if i < 0 { // it went since
-		return catalog.Mark{}, receiveError(x.label, errs.ErrNotFound, rec.Name+" has not the state that it builds on")
+		return catalog.NamedSnapshot{}, receiveError(x.label, errs.ErrNotFound, rec.Name+" has not the state that it builds on")
 	}
-	return rec.Marks[i], nil
+	return rec.Snapshots[i], nil
 }

@@ -37,7 +37,7 @@ func (tr *Client) Offers(name string) ([]string, error) {
 		if name != "" && r.Name != name {
 			continue
 		}
-		for _, m := range r.Marks {
+		for _, m := range r.Snapshots {
 			if id := m.Identity(); !slices.Contains(have, id) { // a snapshot may have several names
 				have = append(have, id)
 			}
@@ -127,7 +127,7 @@ func (s *sending) goOn(have []string) {
 			s.begun, s.base = b, nil
 			return
 		}
-		for _, m := range s.rec.Marks {
+		for _, m := range s.rec.Snapshots {
 			if m.Identity() == b.Base && slices.Contains(have, b.Base) && s.keepsStill(m) {
 				s.begun, s.base = b, &m
 				return

@@ -121,8 +121,8 @@ func (tr *Client) hasState(name, state string) error {
 type sending struct {
 	e     *Client
 	rec   *catalog.Record
-	state catalog.Mark
-	base  *catalog.Mark
+	state catalog.NamedSnapshot
+	base  *catalog.NamedSnapshot
 	// tree holds the workspace; b has the state of it as id.
 	tree catalog.Tree
 	b    snapshot.Backend
@@ -141,14 +141,14 @@ func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequ
 	if _, err = sandbox.IdsAt(rec, req.State); err != nil {
 		return nil, err
 	}
-	s.state, _ = rec.Mark(req.State)
+	s.state, _ = rec.Snapshot(req.State)
 	s.id = s.state.IDs[i]
 	switch {
 	case req.Base != "":
 		if _, err := sandbox.IdsAt(rec, req.Base); err != nil {
 			return nil, err
 		}
-		m, _ := rec.Mark(req.Base)
+		m, _ := rec.Snapshot(req.Base)
 		if !s.keepsStill(m) {
 			return nil, &errs.Error{
 				Op: "sending " + rec.Name, Path: req.Base, Kind: errs.ErrNotSupported,
@@ -175,11 +175,11 @@ func workIn(rec *catalog.Record) int {
 }
 
 // keepsStill: the other side's state is what this one has.
-func (s *sending) keepsStill(m catalog.Mark) bool { return s.tree.Frozen || m.Sent != "" }
+func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
 
 // common is the newest state that the other side has and this one can build on.
-func (s *sending) common(have []string) *catalog.Mark {
-	for _, m := range slices.Backward(s.rec.Marks) {
+func (s *sending) common(have []string) *catalog.NamedSnapshot {
+	for _, m := range slices.Backward(s.rec.Snapshots) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
 			return &m
 		}

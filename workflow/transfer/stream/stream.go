@@ -40,7 +40,7 @@ const (
 // names are valid.
 type Header struct {
 	// Sandbox and State are the sender's names, ID is the same on every machine:
-	// [catalog.Mark.Identity].
+	// [catalog.NamedSnapshot.Identity].
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
 	ID      string `json:"id"`

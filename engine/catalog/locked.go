@@ -13,9 +13,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Held is a sandbox's record under its lock: no other process changes the sandbox until
+// Locked is a sandbox's record under its lock: no other process changes the sandbox until
 // Release. The kernel releases the lock of a process that dies.
-type Held struct {
+type Locked struct {
 	*Record
 	c   *Catalog
 	dir *os.File
@@ -24,15 +24,15 @@ type Held struct {
 // lockTimeout bounds the wait for another command's lock.
 const lockTimeout = time.Minute
 
-// Hold locks a sandbox and reads its record. Errors: ErrNotFound; ErrBusy if another command
+// Lock locks a sandbox and reads its record. Errors: ErrNotFound; ErrBusy if another command
 // holds the lock for a minute; ErrInterrupted.
-func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
+func (c *Catalog) Lock(ctx context.Context, name string) (*Locked, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	deadline := time.Now().Add(lockTimeout)
 	for {
-		h, err := c.TryHold(name)
+		h, err := c.TryLock(name)
 		if !errors.Is(err, errs.ErrBusy) || time.Now().After(deadline) {
 			return h, err
 		}
@@ -44,12 +44,12 @@ func (c *Catalog) Hold(ctx context.Context, name string) (*Held, error) {
 	}
 }
 
-// TryHold is [Catalog.Hold] without waiting.
-func (c *Catalog) TryHold(name string) (*Held, error) {
+// TryLock is [Catalog.Lock] without waiting.
+func (c *Catalog) TryLock(name string) (*Locked, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	h, err := c.tryHold(name)
+	h, err := c.tryLockNow(name)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, &errs.Error{
 			Op: "locking", Path: name, Kind: errs.ErrBusy,
@@ -59,9 +59,9 @@ func (c *Catalog) TryHold(name string) (*Held, error) {
 	return h, err
 }
 
-// tryHold locks the directory that has the name now. It gives up a directory that lost the name
+// tryLockNow locks the directory that has the name now. It gives up a directory that lost the name
 // before the lock.
-func (c *Catalog) tryHold(name string) (*Held, error) {
+func (c *Catalog) tryLockNow(name string) (*Locked, error) {
 	path := c.Path(name)
 	dir, err := os.Open(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Catalog) tryHold(name string) (*Held, error) {
 		dir.Close()
 		return nil, err
 	}
-	return &Held{Record: r, c: c, dir: dir}, nil
+	return &Locked{Record: r, c: c, dir: dir}, nil
 }
 
 func sameFile(f *os.File, path string) bool {
@@ -94,10 +94,10 @@ func sameFile(f *os.File, path string) bool {
 
 // Save replaces the record. Atomic: a reader sees the old or the new one, and an error leaves
 // the old one. Unless the sandbox is ephemeral, the record is on stable storage afterwards.
-func (h *Held) Save() error { return h.c.write(h.Record, !h.Ephemeral) }
+func (h *Locked) Save() error { return h.c.write(h.Record, !h.Ephemeral) }
 
 // Reload reads the record again, as after a failed Save.
-func (h *Held) Reload() error {
+func (h *Locked) Reload() error {
 	r, err := h.c.Get(h.Name)
 	if err == nil {
 		h.Record = r
@@ -105,12 +105,12 @@ func (h *Held) Reload() error {
 	return err
 }
 
-// Lock returns the open file through which a child process can share the lock.
-func (h *Held) Lock() *os.File { return h.dir }
+// LockFile returns the open file through which a child process can share the lock.
+func (h *Locked) LockFile() *os.File { return h.dir }
 
-// Inherit is Hold for a process that inherited the lock as descriptor fd. ErrBusy: that is not
+// Inherit is Lock for a process that inherited the lock as descriptor fd. ErrBusy: that is not
 // the lock of this sandbox.
-func (c *Catalog) Inherit(fd int, name string) (*Held, error) {
+func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	var ours, its syscall.Stat_t
 	err := syscall.Fstat(fd, &ours)
 	if err == nil {
@@ -124,7 +124,7 @@ func (c *Catalog) Inherit(fd int, name string) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Held{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
+	return &Locked{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
 }
 
 // Drop removes the name of a sandbox with an unreadable record. Nothing refers to its trees
@@ -150,11 +150,11 @@ func (c *Catalog) Drop(name string) error {
 }
 
 // Release releases the lock. It may be called twice.
-func (h *Held) Release() { h.dir.Close() }
+func (h *Locked) Release() { h.dir.Close() }
 
 // Rename renames the sandbox and retains the lock. The caller then saves the record. ErrExists
 // leaves the name unchanged. The caller holds an [Intent] for the new name.
-func (h *Held) Rename(name string) error {
+func (h *Locked) Rename(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A Place is a directory in which a backend stores data on a tree's own filesystem.
-type Place struct{ Driver, Path string }
+// A Location is a directory in which a backend stores data on a tree's own filesystem.
+type Location struct{ Driver, Path string }
 
-// AddPlace records a place, so that its data is found when no sandbox refers to it. Cost: one
+// AddLocation records a location, so that its data is found when no sandbox refers to it. Cost: one
 // system call if it is recorded already.
-func (c *Catalog) AddPlace(p Place) error {
-	path := c.place(p)
+func (c *Catalog) AddLocation(p Location) error {
+	path := c.locationPath(p)
 	if len(filepath.Base(path)) > 255 { // a tree that deep is only found through its sandboxes
 		return nil
 	}
@@ -30,32 +30,32 @@ func (c *Catalog) AddPlace(p Place) error {
 	return nil
 }
 
-// DropPlaces removes records of places. The errors name those that remain.
-func (c *Catalog) DropPlaces(list []Place) error {
+// DropLocations removes records of locations. The errors name those that remain.
+func (c *Catalog) DropLocations(list []Location) error {
 	var errs []error
 	for _, p := range list {
-		if err := os.Remove(c.place(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fail("removing", c.place(p), err))
+		if err := os.Remove(c.locationPath(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fail("removing", c.locationPath(p), err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (c *Catalog) place(p Place) string {
+func (c *Catalog) locationPath(p Location) string {
 	return filepath.Join(c.dir, places, p.Driver+":"+strings.ReplaceAll(strings.ReplaceAll(p.Path, "%", "%25"), "/", "%2f"))
 }
 
-// Places lists the recorded places, sorted.
-func (c *Catalog) Places() ([]Place, error) {
+// Locations lists the recorded locations, sorted.
+func (c *Catalog) Locations() ([]Location, error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, places))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fail("listing", c.dir, err)
 	}
-	var found []Place
+	var found []Location
 	for _, e := range entries {
 		driver, path, ok := strings.Cut(e.Name(), ":")
 		if ok {
-			found = append(found, Place{driver, strings.ReplaceAll(strings.ReplaceAll(path, "%2f", "/"), "%25", "%")})
+			found = append(found, Location{driver, strings.ReplaceAll(strings.ReplaceAll(path, "%2f", "/"), "%25", "%")})
 		}
 	}
 	return found, nil
