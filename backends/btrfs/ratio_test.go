@@ -148,7 +148,7 @@ func BenchmarkTouchedBesideWalk(b *testing.B) {
 	for b.Loop() {
 		find = append(find, timed(b, func() error {
 			if n := touch(); n < 100 {
-				return fmt.Errorf("%d touches", n)
+				return fmt.Errorf("%d candidates", n)
 			}
 			return nil
 		}))

@@ -24,7 +24,7 @@ func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot
 		}
 		to, err := store.Find(string(fork), b.store.ForkPath(fork))
 		if err == nil {
-			err = b.touched(&from, &to, yield)
+			err = b.listChanges(&from, &to, yield)
 		}
 		if err != nil {
 			yield(snapshot.Candidate{}, fail("comparing", string(fork), err))
@@ -42,7 +42,7 @@ func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.S
 		}
 		to, err := store.Find(string(y), b.store.SnapshotPath(y))
 		if err == nil {
-			err = b.touched(&from, &to, yield)
+			err = b.listChanges(&from, &to, yield)
 		}
 		if err != nil {
 			yield(snapshot.Candidate{}, fail("comparing", string(y), err))
@@ -50,8 +50,8 @@ func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.S
 	}
 }
 
-// touched compares two states of one tree.
-func (b *backend) touched(x, y *store.Record, yield func(snapshot.Candidate, error) bool) error {
+// listChanges compares two states of one tree.
+func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate, error) bool) error {
 	if x.Tree != y.Tree {
 		return store.Refuse(errs.ErrNotSupported, y.Tree, "not the tree "+strconv.Quote(x.Tree)+" of the other state")
 	}

@@ -35,7 +35,7 @@ func TestDetachedEntriesDoNotNeedTheTree(t *testing.T) {
 		must(t, err)
 		seen += len(list)
 		must(t, s.Detach(t.Context(), "fork", list, s.mounted))
-		s.same(want, manifest(), fmt.Sprintf("seed %d, raised", seed))
+		s.same(want, manifest(), fmt.Sprintf("seed %d, detached", seed))
 		again, err := s.Borrowed(t.Context(), "fork")
 		if must(t, err); len(again) > 0 {
 			t.Errorf("seed %d: entries are still borrowed after Detach: %v", seed, again)
@@ -88,5 +88,5 @@ func TestDetachedHardLinksStayLinked(t *testing.T) {
 	must(t, err)
 	must(t, s.Detach(t.Context(), "fork", list, s.mounted))
 	must(t, os.RemoveAll(dir))
-	s.same(want, s.manifest(v), "raised")
+	s.same(want, s.manifest(v), "detached")
 }

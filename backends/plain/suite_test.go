@@ -110,25 +110,25 @@ func removing(remove func(b *broken, ctx context.Context, id snapshot.ID) error)
 	return func(b *broken) snapshot.Backend { b.remove = remove; return b }
 }
 
-// A toucher yields a fixed list, whatever has changed.
-type toucher struct {
+// A fixedChanges yields a fixed list, whatever has changed.
+type fixedChanges struct {
 	*broken
 	all []snapshot.Candidate
 }
 
-func (b toucher) ListChanges(context.Context, snapshot.ID, snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
-	return b.tell
+func (b fixedChanges) ListChanges(context.Context, snapshot.ID, snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
+	return b.emit
 }
 
-func (b toucher) ListChangesBetween(context.Context, snapshot.ID, snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
-	return b.tell
+func (b fixedChanges) ListChangesBetween(context.Context, snapshot.ID, snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return b.emit
 }
 
-func (b toucher) DetectDrift(context.Context, snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
-	return b.tell
+func (b fixedChanges) DetectDrift(context.Context, snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return b.emit
 }
 
-func (b toucher) tell(yield func(snapshot.Candidate, error) bool) {
+func (b fixedChanges) emit(yield func(snapshot.Candidate, error) bool) {
 	for _, t := range b.all {
 		if !yield(t, nil) {
 			return
@@ -231,14 +231,14 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 			}
 			return f, err
 		})},
-		{"the changes of a fork are listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
-		{"the changes between two snapshots are listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
+		{"the changes of a fork are listed completely", func(b *broken) snapshot.Backend { return fixedChanges{b, nil} }},
+		{"the changes between two snapshots are listed completely", func(b *broken) snapshot.Backend { return fixedChanges{b, nil} }},
 		{"an unchanged fork lists almost no changes", func(b *broken) snapshot.Backend {
-			return toucher{b, []snapshot.Candidate{{Path: ".", Tree: true}}}
+			return fixedChanges{b, []snapshot.Candidate{{Path: ".", Tree: true}}}
 		}},
-		{"the drift of the real tree is listed completely", func(b *broken) snapshot.Backend { return toucher{b, nil} }},
+		{"the drift of the real tree is listed completely", func(b *broken) snapshot.Backend { return fixedChanges{b, nil} }},
 		{"an unchanged real tree lists almost no drift", func(b *broken) snapshot.Backend {
-			return toucher{b, []snapshot.Candidate{{Path: "dir1", Tree: true}}}
+			return fixedChanges{b, []snapshot.Candidate{{Path: "dir1", Tree: true}}}
 		}},
 		{"a frozen snapshot has the real tree's inodes exactly as claimed", func(b *broken) snapshot.Backend {
 			b.facts = func(f *snapshot.Facts) { f.RealInodes = true }

@@ -31,7 +31,7 @@ func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, 
 	if same {
 		return inodeOf(st), nil
 	}
-	s.touch(l.path)
+	s.markChanged(l.path)
 	dst, err := l.dst()
 	if err != nil {
 		return inode{}, err
@@ -221,7 +221,7 @@ func (s *syncer) link(ctx context.Context, l laterLink) error {
 		return err
 	}
 	defer dst.Close()
-	s.touch(l.dir)
+	s.markChanged(l.dir)
 	first, ok := s.linked[l.st.Ino]
 	if ok {
 		return s.linkTo(ctx, first, int(dst.Fd()), l)

@@ -55,7 +55,7 @@ func (p *Pool) hostHasRoom(need int64) error {
 func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	err := p.hostHasRoom(0)
 	if err == nil {
-		err = p.tend(ctx)
+		err = p.limitForks(ctx)
 	}
 	return failed("forking", string(id), p.Dir, err)
 }
@@ -64,10 +64,10 @@ func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 // and regularly while processes run in one. It does nothing on a kernel without simple quotas.
 // Cost: some system calls.
 func (p *Pool) Maintain(ctx context.Context) error {
-	return failed("holding", p.Name, p.mnt(), p.tend(ctx))
+	return failed("limiting the forks on", p.Name, p.mnt(), p.limitForks(ctx))
 }
 
-func (p *Pool) tend(ctx context.Context) error {
+func (p *Pool) limitForks(ctx context.Context) error {
 	top, err := os.Open(p.mnt())
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func (s *syncer) run(ctx context.Context) error {
 		return err
 	}
 	if !trusted || old[0].inode != inodeOf(&top) {
-		s.touch(".")
+		s.markChanged(".")
 	}
 	s.blocks = append(s.blocks, block("", []named{{"", inodeOf(&top)}})...)
 	if err := s.links(ctx); err != nil {
@@ -134,7 +134,7 @@ func (s *syncer) note(f func(*Report)) {
 	}
 }
 
-func (s *syncer) touch(path string) {
+func (s *syncer) markChanged(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dirs = append(s.dirs, path)
@@ -272,7 +272,7 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat,
 		}
 	}
 	if !equal {
-		s.touch(path)
+		s.markChanged(path)
 	}
 	if st.Mount != s.mount {
 		return nil // another filesystem is mounted there
@@ -362,7 +362,7 @@ func (s *syncer) prune(ctx context.Context, l *level, now, old []named, trusted 
 		if err := removeAll(dst, name); err != nil {
 			return err
 		}
-		s.touch(l.path)
+		s.markChanged(l.path)
 		s.note(func(r *Report) { r.Deleted++ })
 	}
 	return nil

@@ -50,7 +50,7 @@ func findNames(ctx context.Context, older, younger string, changed zfs.Objects, 
 	defer y.Close()
 	f := finder{ctx: ctx, old: int(x.Fd()), new: int(y.Fd()), changed: changed, emit: emit}
 	if inoX != inoY {
-		return f.touch(".", true)
+		return f.emitPath(".", true)
 	}
 	if changed.Has(inoY) && !emit(snapshot.Candidate{Path: ".", Named: true}) {
 		return errEnough
@@ -92,7 +92,7 @@ func openTree(path string) (dir *os.File, ino uint64, err error) {
 	return dir, ino, err
 }
 
-func (f *finder) touch(path string, whole bool) error {
+func (f *finder) emitPath(path string, whole bool) error {
 	if !f.emit(snapshot.Candidate{Path: path, Tree: whole}) {
 		return errEnough
 	}
@@ -122,7 +122,7 @@ func (f *finder) dir(dir found) error {
 		delete(old, e.Name)
 		switch path := below(dir.path, e.Name); {
 		case differs && (!both || was != e):
-			err = f.touch(path, true)
+			err = f.emitPath(path, true)
 		default:
 			err = f.unmoved(path, e)
 		}
@@ -131,7 +131,7 @@ func (f *finder) dir(dir found) error {
 		}
 	}
 	for name := range old {
-		if err := f.touch(below(dir.path, name), true); err != nil {
+		if err := f.emitPath(below(dir.path, name), true); err != nil {
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func (f *finder) unread(path string, err error) error {
 	case errors.Is(err, unix.EXDEV):
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return f.touch(path, true)
+		return f.emitPath(path, true)
 	}
 	return err
 }

@@ -72,7 +72,7 @@ type Candidate struct {
 	// Tree: the whole subtree at Path may differ. False: only the inode at Path may, and for a
 	// directory the set of its names.
 	Tree bool
-	// Named: each name in the directory Path that may differ is yielded as a Touch of its own, so
+	// Named: each name in the directory Path that may differ is yielded as a Candidate of its own, so
 	// that the caller need not list the directory.
 	Named bool
 }

@@ -50,7 +50,7 @@ func topmost(trees []string, tree string) string {
 
 // changesIn yields the entries of some layers of a chain above a tree.
 func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
-	t := toucher{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
+	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
 	for _, layer := range some {
 		if err := t.layer(layer); err != nil {
@@ -96,7 +96,7 @@ func (m Mode) xattrs(dir string) (map[string]string, error) {
 	return all, err
 }
 
-type toucher struct {
+type changeLister struct {
 	Mode
 	yield func(snapshot.Candidate, error) bool
 	// checkLayers is the last directory that was yielded with Tree set. Entries inside it are covered;
@@ -105,12 +105,12 @@ type toucher struct {
 	redirects redirectChecker
 }
 
-func (t *toucher) layer(tree string) error {
+func (t *changeLister) layer(tree string) error {
 	t.whole = ""
 	return store.Walk(tree, t.visit)
 }
 
-func (t *toucher) emit(name string, tree bool) error {
+func (t *changeLister) emit(name string, tree bool) error {
 	if t.whole != "" && strings.HasPrefix(name, t.whole+"/") {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (t *toucher) emit(name string, tree bool) error {
 // visit yields a directory, and its entries that are no directories. The directory is yielded with
 // Tree set if it hides the layers below (opaque), if it has a redirect, or if this user may not
 // read it.
-func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
+func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return nil, t.emit(name, true) // a fork in use changes during the walk
@@ -147,7 +147,7 @@ func (t *toucher) visit(name string, dir *os.File, err error) (dirs []string, _ 
 }
 
 // directory yields a directory other than the root.
-func (t *toucher) directory(name string, dir *os.File) error {
+func (t *changeLister) directory(name string, dir *os.File) error {
 	whole, redirectChecker, err := t.isWhole(dir)
 	if err == nil && redirectChecker {
 		err = t.redirects.check(name)
@@ -164,7 +164,7 @@ func (t *toucher) directory(name string, dir *os.File) error {
 	return err
 }
 
-func (t *toucher) isWhole(dir *os.File) (whole, redirectChecker bool, _ error) {
+func (t *changeLister) isWhole(dir *os.File) (whole, redirectChecker bool, _ error) {
 	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
 		if short, own := strings.CutPrefix(attr, t.Prefix); own {

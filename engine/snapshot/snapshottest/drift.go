@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// drifts changes the real tree after each of two captures, and lists the drift of both.
-func drifts(x *workbench) {
+// detectsDrift changes the real tree after each of two captures, and lists the drift of both.
+func detectsDrift(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
 			return
@@ -50,7 +50,7 @@ func (x *workbench) drifted(id snapshot.ID, what string) {
 	x.covered(base, real, as[snapshot.DriftDetector](x.b).DetectDrift(x.Context(), id), what)
 }
 
-func driftsLittle(x *workbench) {
+func detectsLittleDrift(x *workbench) {
 	for i := range 200 {
 		x.write("dir"+strconv.Itoa(i%10)+"/"+strconv.Itoa(i), "base")
 	}

@@ -18,11 +18,11 @@ import (
 
 func powers() []promise {
 	return []promise{
-		{name: "the changes of a fork are listed completely", test: touches, offered: is[snapshot.ChangeLister]},
-		{name: "the changes between two snapshots are listed completely", test: touchesBetween, offered: is[snapshot.ChangeLister]},
-		{name: "an unchanged fork lists almost no changes", test: touchesLittle, offered: is[snapshot.ChangeLister]},
-		{name: "the drift of the real tree is listed completely", test: drifts, offered: is[snapshot.DriftDetector]},
-		{name: "an unchanged real tree lists almost no drift", test: driftsLittle, offered: is[snapshot.DriftDetector]},
+		{name: "the changes of a fork are listed completely", test: listsChanges, offered: is[snapshot.ChangeLister]},
+		{name: "the changes between two snapshots are listed completely", test: listsChangesBetween, offered: is[snapshot.ChangeLister]},
+		{name: "an unchanged fork lists almost no changes", test: listsFewChanges, offered: is[snapshot.ChangeLister]},
+		{name: "the drift of the real tree is listed completely", test: detectsDrift, offered: is[snapshot.DriftDetector]},
+		{name: "an unchanged real tree lists almost no drift", test: detectsLittleDrift, offered: is[snapshot.DriftDetector]},
 		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.OriginalStore], storage: true},
 		{name: "a fork's usage counts only data that its base lacks", test: meters, offered: is[snapshot.Meter], storage: true},
 		{name: "a sweep frees the space of removed forks", storage: true, offered: is[snapshot.Sweeper], test: func(x *workbench) {
@@ -32,7 +32,7 @@ func powers() []promise {
 		{name: "reads of files that changed since a live base are reported", test: noticesReads, offered: is[snapshot.ServerMonitor]},
 		{name: "damage is found, and repaired on request", test: checks, offered: is[snapshot.Checker]},
 		{name: "a fork in use is rolled back", test: returns, offered: is[snapshot.Returner]},
-		{name: "ready-made forks behave like others", test: stocks, offered: is[snapshot.Preforker]},
+		{name: "ready-made forks behave like others", test: preforks, offered: is[snapshot.Preforker]},
 		{name: "a clone is a capture and a fork of it", test: clones, offered: is[snapshot.Cloner]},
 		{name: "a sent snapshot is received equal, wherever the connection breaks", test: sends, offered: is[snapshot.Sender]},
 	}
@@ -55,7 +55,7 @@ func (x *workbench) nodes(v snapshot.View) map[string]string {
 	return nodes
 }
 
-// covered checks that each difference of two trees is listed as a touch, as a reader of touches
+// covered checks that each difference of two trees is listed as a candidate, as a reader of candidates
 // sees it: the reader compares the names of a directory, and treats a name that only one side has
 // as a whole new or deleted subtree.
 func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Candidate, error], what string) {
@@ -87,7 +87,7 @@ func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.C
 		oneSided := other[p] == "" && at[path.Dir(p)]
 		if !at[p] && !oneSided && !within(p) && !missed[p] {
 			missed[p] = true
-			x.Errorf("%s: %q differs, and no touch covers it", what, p)
+			x.Errorf("%s: %q differs, and no candidate covers it", what, p)
 		}
 	}
 	differences := 0
@@ -134,7 +134,7 @@ func changeAndSeal(x *workbench, seed uint64, check func(y *workbench, base, sea
 	y.clean()
 }
 
-func touches(x *workbench) {
+func listsChanges(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
 			return
@@ -154,7 +154,7 @@ func touches(x *workbench) {
 	}
 }
 
-func touchesBetween(x *workbench) {
+func listsChangesBetween(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
 			return
@@ -167,7 +167,7 @@ func touchesBetween(x *workbench) {
 	}
 }
 
-func touchesLittle(x *workbench) {
+func listsFewChanges(x *workbench) {
 	for i := range 200 {
 		x.write("dir"+strconv.Itoa(i%10)+"/"+strconv.Itoa(i), "base")
 	}
@@ -239,7 +239,7 @@ func sweeps(x *workbench) {
 	x.clean()
 }
 
-func stocks(x *workbench) {
+func preforks(x *workbench) {
 	x.write("file", "base")
 	x.capture("s1")
 	s := as[snapshot.Preforker](x.b)

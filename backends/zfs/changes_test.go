@@ -24,12 +24,12 @@ import (
 // wait is longer than a tick of the clock for timestamps.
 const wait = 30 * time.Millisecond
 
-// A touchedSet has the touched paths, with true for whole subtrees.
-type touchedSet map[string]bool
+// A changedSet has the listed paths, with true for whole subtrees.
+type changedSet map[string]bool
 
-func collected(t testing.TB, seq iter.Seq2[snapshot.Candidate, error]) touchedSet {
+func collected(t testing.TB, seq iter.Seq2[snapshot.Candidate, error]) changedSet {
 	t.Helper()
-	all := touchedSet{}
+	all := changedSet{}
 	for touch, err := range seq {
 		must(t, err)
 		all[touch.Path] = all[touch.Path] || touch.Tree
@@ -38,7 +38,7 @@ func collected(t testing.TB, seq iter.Seq2[snapshot.Candidate, error]) touchedSe
 }
 
 // has reports whether a path is covered.
-func (s touchedSet) has(p string) bool {
+func (s changedSet) has(p string) bool {
 	if _, at := s[p]; at {
 		return true
 	}
@@ -70,7 +70,7 @@ func everyWay(t *testing.T, p snapshot.Place, make, change func(t *testing.T, tr
 	_, f := grown(t, b, p)
 	change(t, f.View.Path)
 	change(t, p.Tree.Path)
-	ways := map[string]touchedSet{
+	ways := map[string]changedSet{
 		"a fork":        collected(t, b.ListChanges(t.Context(), "s1", "f1")),
 		"the real tree": collected(t, b.DetectDrift(t.Context(), "s1")),
 	}

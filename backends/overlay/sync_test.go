@@ -34,7 +34,7 @@ func (s *fixture) volatile(id snapshot.ForkID, name string) error {
 	return os.WriteFile("/proc/self/fd/"+strconv.Itoa(int(mount.Fd()))+"/"+name, []byte(name), 0o644)
 }
 
-func (s *fixture) settle(id snapshot.ForkID) {
+func (s *fixture) sync(id snapshot.ForkID) {
 	s.Helper()
 	must(s, s.Sync(s.Context(), id))
 }
@@ -70,27 +70,27 @@ func volatileFixture(t *testing.T) *fixture {
 
 func TestASyncedForkCanBeMountedAgain(t *testing.T) {
 	treetest.NeedRoot(t)
-	settles(t)
+	syncedForkIsMounted(t)
 }
 
 func TestASyncedForkCanBeMountedAgainByAnOrdinaryUser(t *testing.T) {
 	if treetest.AsUser(t) && treetest.InNamespace(t) {
-		settles(t)
+		syncedForkIsMounted(t)
 	}
 }
 
-func settles(t *testing.T) {
+func syncedForkIsMounted(t *testing.T) {
 	s := volatileFixture(t)
 	if err := s.volatile("work", "second"); err == nil {
 		t.Fatal("this kernel mounts a volatile layer twice, so no sync is needed")
 	}
-	s.settle("work")
-	s.settle("work")
+	s.sync("work")
+	s.sync("work")
 	must(t, s.volatile("work", "second"))
-	s.settle("work")
+	s.sync("work")
 	s.reboot()
-	must(t, s.volatile("work", "third")) // ctimeResolution is settled, and then it is of this boot
-	s.settle("work")
+	must(t, s.volatile("work", "third")) // synced once, and then of this boot
+	s.sync("work")
 	s.in("work", func(root *os.File) {
 		for _, name := range []string{"file", "first", "second", "third"} {
 			_, err := vfs.Lstat(int(root.Fd()), name)

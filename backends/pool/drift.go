@@ -36,7 +36,7 @@ func (b *backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[sna
 		}
 		// The manifest is read before the copy is compared, so that an import that ends in between
 		// shows in the copy.
-		touches, err := b.pool.moved(ctx, s.Tree.Path)
+		touches, err := b.pool.driftOf(ctx, s.Tree.Path)
 		if err != nil {
 			yield(snapshot.Candidate{}, failed("comparing with the last import", "", s.Tree.Path, err))
 			return
@@ -54,8 +54,8 @@ func (b *backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[sna
 	}
 }
 
-// moved lists the paths at which a workspace may differ from its last import.
-func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Candidate, error) {
+// driftOf lists the paths at which a workspace may differ from its last import.
+func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, error) {
 	r, err := p.record(tree)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (p *Pool) moved(ctx context.Context, tree string) ([]snapshot.Candidate, er
 	}
 	m.dir(root, ".")
 	m.wait.Wait()
-	return m.touches, ctx.Err()
+	return m.candidates, ctx.Err()
 }
 
 const (
@@ -112,13 +112,13 @@ type mover struct {
 	slots chan struct{} // a slot for each goroutine besides the first
 	wait  sync.WaitGroup
 
-	mu      sync.Mutex
-	touches []snapshot.Candidate
+	mu         sync.Mutex
+	candidates []snapshot.Candidate
 }
 
 func (m *mover) add(path string, tree bool) {
 	m.mu.Lock()
-	m.touches = append(m.touches, snapshot.Candidate{Path: path, Tree: tree})
+	m.candidates = append(m.candidates, snapshot.Candidate{Path: path, Tree: tree})
 	m.mu.Unlock()
 }
 

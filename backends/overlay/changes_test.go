@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// places returns touches as text, with a star after whole subtrees.
+// places returns candidates as text, with a star after whole subtrees.
 func places(t *testing.T, touched iter.Seq2[snapshot.Candidate, error]) string {
 	t.Helper()
 	var list []string
@@ -53,11 +53,11 @@ func TestTouchedListsExactlyTheChanges(t *testing.T) {
 	})
 	const first = ". again* here* moved* new* same same/deep same/deep/file*"
 	if got := places(t, s.ListChanges(t.Context(), "base", "work")); got != first {
-		t.Errorf("touched: %s\nwant:    %s", got, first)
+		t.Errorf("listed: %s\nwant:    %s", got, first)
 	}
 	s.seal("work", "s1", snapshot.Idle)
 	if got := places(t, s.ListChanges(t.Context(), "s1", "work")); got != "" {
-		t.Errorf("right after a seal there are touches: %s", got)
+		t.Errorf("right after a seal there are candidates: %s", got)
 	}
 	s.in("work", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./new/file")) })
 	if got, want := places(t, s.ListChanges(t.Context(), "s1", "work")), "new new/file*"; got != want {
@@ -73,7 +73,7 @@ func TestTouchedListsExactlyTheChanges(t *testing.T) {
 	s.fork("base", "sibling")
 	s.in("sibling", func(root *os.File) { must(t, os.Remove(vfs.FDPath(root)+"/./again/file")) })
 	if got := places(t, s.ListChanges(t.Context(), "s1", "sibling")); !strings.Contains(got, "here*") || !strings.Contains(got, "again/file*") {
-		t.Errorf("the touches of a fork against a snapshot of another origin are %s", got)
+		t.Errorf("the candidates of a fork against a snapshot of another origin are %s", got)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestTheOwnerOfAnothersRootIsNoChange(t *testing.T) {
 	s.capture("base")
 	s.fork("base", "work")
 	if got := places(t, s.ListChanges(t.Context(), "base", "work")); got != "" {
-		t.Errorf("touched: %s", got)
+		t.Errorf("listed: %s", got)
 	}
 }
 
@@ -178,7 +178,7 @@ func BenchmarkVerbs(b *testing.B) {
 				count++
 			}
 			if count != 111 {
-				b.Fatalf("%d touches", count)
+				b.Fatalf("%d candidates", count)
 			}
 		}
 	})

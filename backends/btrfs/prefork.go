@@ -16,16 +16,16 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// stockWorkers is the number of concurrent fork creations, which share commits.
-const stockWorkers = 8
+// preforkWorkers is the number of concurrent fork creations, which share commits.
+const preforkWorkers = 8
 
 // Prefork implements [snapshot.Preforker]: afterwards at least n ready-made forks of from exist. They
 // are removed with from.
 func (b *Backend) Prefork(ctx context.Context, from snapshot.ID, n int) error {
-	return b.fail("stocking", string(from), b.stock(ctx, from, n))
+	return b.fail("preforking", string(from), b.prefork(ctx, from, n))
 }
 
-func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
+func (b *Backend) prefork(ctx context.Context, from snapshot.ID, n int) error {
 	r, err := b.enter()
 	if err != nil {
 		return notFoundIfMissing(err)
@@ -42,10 +42,10 @@ func (b *Backend) stock(ctx context.Context, from snapshot.ID, n int) error {
 	missing := n - len(r.ready(shelf))
 	fm := forkMark(from, m, info)
 	var wait sync.WaitGroup
-	errs := make([]error, min(stockWorkers, max(missing, 0)))
+	errs := make([]error, min(preforkWorkers, max(missing, 0)))
 	for w := range errs {
 		wait.Go(func() {
-			for i := w; i < missing && errs[w] == nil; i += stockWorkers {
+			for i := w; i < missing && errs[w] == nil; i += preforkWorkers {
 				errs[w] = r.makeFork(ctx, string(from), shelf, unique(), fm)
 			}
 		})

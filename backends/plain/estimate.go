@@ -18,7 +18,7 @@ var _ snapshot.Estimator = (*backend)(nil)
 func (b *backend) Estimate(ctx context.Context, tree snapshot.Tree) (snapshot.CopySize, error) {
 	root, err := vfs.Lstat(unix.AT_FDCWD, tree.Path)
 	if err != nil {
-		return snapshot.CopySize{}, fail("weighing", "", &fs.PathError{Op: "stat", Path: tree.Path, Err: err})
+		return snapshot.CopySize{}, fail("estimating", "", &fs.PathError{Op: "stat", Path: tree.Path, Err: err})
 	}
 	var own inode
 	if st, err := vfs.Lstat(unix.AT_FDCWD, b.dir); err == nil {
@@ -52,7 +52,7 @@ func (b *backend) Estimate(ctx context.Context, tree snapshot.Tree) (snapshot.Co
 		}
 		return nil
 	})
-	return w, fail("weighing", "", err)
+	return w, fail("estimating", "", err)
 }
 
 // room returns the free space of the disk for copies. It is unknown (-1) on filesystems that share
