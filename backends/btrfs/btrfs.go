@@ -143,7 +143,7 @@ func (b *Backend) Facts() snapshot.Facts {
 // Hidden returns the directory of all data.
 func (b *Backend) Hidden() []string { return []string{b.top + sep(b.top) + b.hidden} }
 
-// fail returns err as an error of the contract.
+// fail returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
 func (b *Backend) fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err

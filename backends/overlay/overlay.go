@@ -79,7 +79,7 @@ func (b *backend) Facts() snapshot.Facts {
 // Hidden returns the directory of the layers, which no sandbox may see.
 func (b *backend) Hidden() []string { return []string{b.store.Dir} }
 
-// fail returns err as an error of the contract, with the path of a *fs.PathError.
+// fail returns err as an [*errs.Error] with the operation, the id, and the path of a *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) { // an error of the quota storage has an Op
 		return err

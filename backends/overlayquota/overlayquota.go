@@ -70,7 +70,7 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return &Backend{b, g}, nil
 }
 
-// store returns the directory of a state directory's layers in a pool.
+// layersDir returns the directory of a state directory's layers in a pool.
 func layersDir(p *pool.Pool, dir string) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, dir) // it never fails
@@ -170,7 +170,7 @@ func gauge(layer string) (int64, error) {
 	return qgroup.Used(int(dir.Fd()), groups[0])
 }
 
-// failed returns err as an error of the contract.
+// failed returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
 func failed(op, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -39,7 +39,7 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// fail returns err as an error of the contract, with the path of a *fs.PathError.
+// fail returns err as an [*errs.Error] with the operation, the id, and the path of a *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil {
 		return nil

@@ -65,7 +65,7 @@ func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, 
 		return nil, unsupported("the manifest of the last import is not readable", "snapfs pool import "+tree)
 	}
 	late := r.Synced.Add(-racy)
-	m := mover{
+	m := driftWalker{
 		ctx: ctx, old: old, late: vfs.Timestamp{Sec: late.Unix(), Nsec: uint32(late.Nanosecond())},
 		slots: make(chan struct{}, walkers-1),
 	}
@@ -102,8 +102,8 @@ const (
 	racy = 20 * time.Millisecond
 )
 
-// A mover compares a workspace with a manifest.
-type mover struct {
+// A driftWalker compares a workspace with a manifest.
+type driftWalker struct {
 	ctx   context.Context
 	old   manifest
 	late  vfs.Timestamp
@@ -116,14 +116,14 @@ type mover struct {
 	candidates []snapshot.Candidate
 }
 
-func (m *mover) add(path string, tree bool) {
+func (m *driftWalker) add(path string, tree bool) {
 	m.mu.Lock()
 	m.candidates = append(m.candidates, snapshot.Candidate{Path: path, Tree: tree})
 	m.mu.Unlock()
 }
 
 // dir compares the entries of a directory that the manifest has.
-func (m *mover) dir(dir *os.File, path string) {
+func (m *driftWalker) dir(dir *os.File, path string) {
 	old, known := m.old.dir(path)
 	entries, err := vfs.Entries(int(dir.Fd()))
 	if !known || err != nil || m.ctx.Err() != nil {
@@ -158,7 +158,7 @@ func (m *mover) dir(dir *os.File, path string) {
 }
 
 // enter compares a subdirectory, in another goroutine if a slot is free.
-func (m *mover) enter(parent *os.File, name, path string) {
+func (m *driftWalker) enter(parent *os.File, name, path string) {
 	dir, err := vfs.OpenDir(int(parent.Fd()), name)
 	if err != nil {
 		m.add(path, true)

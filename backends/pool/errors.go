@@ -34,7 +34,7 @@ func needRoot() error {
 	}}
 }
 
-// failed returns err as an error of the contract.
+// failed returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
 func failed(op, id, path string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err

@@ -116,7 +116,7 @@ func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 	return all, nil
 }
 
-// keep makes the snapshots at one instant, and calls meanwhile while another goroutine places the
+// snapAndHold makes the snapshots at one instant, and calls meanwhile while another goroutine places the
 // holds.
 func snapAndHold(ctx context.Context, all []cloned, meanwhile func() error) error {
 	var from, names []string

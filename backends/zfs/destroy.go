@@ -29,7 +29,7 @@ type destroyed struct {
 // destroy destroys the datasets of a pool that have their mark. A dataset that does not exist, or
 // has another mark, is skipped. A snapshot with clones is destroyed with the last of them. Cost: a
 // process and a transaction group.
-func destroy(ctx context.Context, pool string, list []dead) (said destroyed, err error) {
+func destroy(ctx context.Context, pool string, list []trashEntry) (said destroyed, err error) {
 	args := []string{"program", "-j", pool, "-"}
 	for _, d := range list {
 		args = append(args, d.mark.dataset, d.mark.unique, d.mark.source)
@@ -48,7 +48,7 @@ func destroy(ctx context.Context, pool string, list []dead) (said destroyed, err
 // stays reports whether an entry must wait for a later sweep: because a snapshot, a hold or a mount
 // needs its dataset, or because the dataset may still come into existence. why is an error that the
 // user should know.
-func (said destroyed) stays(d dead) (stays bool, why error) {
+func (said destroyed) stays(d trashEntry) (stays bool, why error) {
 	name := d.mark.dataset
 	switch errno := unix.Errno(said.Failed[name]); errno {
 	case 0, unix.ENOENT:

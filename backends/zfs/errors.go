@@ -32,7 +32,7 @@ func noProgram(err error) error {
 	return p
 }
 
-// fail returns err as an error of the contract.
+// fail returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err

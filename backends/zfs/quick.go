@@ -28,7 +28,7 @@ func callKernel(ctx context.Context, call zfs.Call, name string, pairs ...zfs.Pa
 	return said, err == nil
 }
 
-// known reports whether the module has a version whose calls are known.
+// knownVersion reports whether the module has a version whose calls are known.
 func knownVersion() bool {
 	version, err := os.ReadFile(moduleVersion)
 	return err == nil && strings.HasPrefix(string(version), "2.")

@@ -108,8 +108,8 @@ func (b *Backend) Pending() bool {
 	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !inProgress(name) && !strings.HasPrefix(name, later) })
 }
 
-// A dead is an entry in the trash.
-type dead struct {
+// A trashEntry is an entry in the trash.
+type trashEntry struct {
 	entry string
 	mark  mark
 	// young: the dataset may still be made by a call of a killed process. undone: the maker itself
@@ -135,8 +135,8 @@ func (b *Backend) Sweep(ctx context.Context) error {
 
 // sweep destroys as much as possible, pool by pool, and returns the errors of entries that it left.
 func (r dataDir) sweep(ctx context.Context) error {
-	list, trouble := r.dead(ctx)
-	pools := map[string][]dead{}
+	list, trouble := r.listTrash(ctx)
+	pools := map[string][]trashEntry{}
 	for _, d := range list {
 		pool := poolOf(d.mark.dataset)
 		pools[pool] = append(pools[pool], d)
@@ -164,7 +164,7 @@ const together = 100
 
 // sweepPart destroys some entries of one pool. An entry whose dataset does not exist, or has no
 // mark, is deleted; an entry whose dataset is still needed is left to a later sweep.
-func (r dataDir) sweepPart(ctx context.Context, pool string, list []dead) error {
+func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) error {
 	held, err := existing(ctx, list)
 	if err != nil {
 		return err
@@ -213,9 +213,9 @@ func (r dataDir) postpone(entry string) error {
 	return err
 }
 
-// dead unmounts and lists the entries in the trash: the snapshots first, and then the youngest
+// listTrash unmounts and lists the entries in the trash: the snapshots first, and then the youngest
 // forks first, because a fork may be a clone of another fork's snapshot.
-func (r dataDir) dead(ctx context.Context) ([]dead, error) {
+func (r dataDir) listTrash(ctx context.Context) ([]trashEntry, error) {
 	names, err := r.list(trash)
 	if errors.Is(err, os.ErrNotExist) { // the directory is just being created
 		return nil, nil
@@ -223,7 +223,7 @@ func (r dataDir) dead(ctx context.Context) ([]dead, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []dead
+	var list []trashEntry
 	var trouble error
 	for _, name := range names {
 		if inProgress(name) {
@@ -232,11 +232,11 @@ func (r dataDir) dead(ctx context.Context) ([]dead, error) {
 		if err := ctx.Err(); err != nil {
 			return list, errors.Join(trouble, err)
 		}
-		of, err := r.deadOf(name)
+		of, err := r.readTrashEntry(name)
 		trouble = errors.Join(trouble, fail("sweeping", "", err))
 		list = append(list, of...)
 	}
-	slices.SortFunc(list, func(a, b dead) int {
+	slices.SortFunc(list, func(a, b trashEntry) int {
 		if c := cmp.Compare(b.mark.kind, a.mark.kind); c != 0 { // snapshots before forks
 			return c
 		}
@@ -245,9 +245,9 @@ func (r dataDir) dead(ctx context.Context) ([]dead, error) {
 	return list, trouble
 }
 
-// deadOf unmounts an entry of the trash, and returns it, or nothing if there is nothing to destroy
+// readTrashEntry unmounts an entry of the trash, and returns it, or nothing if there is nothing to destroy
 // now. err is the reason why the entry is left to a later sweep.
-func (r dataDir) deadOf(name string) ([]dead, error) {
+func (r dataDir) readTrashEntry(name string) ([]trashEntry, error) {
 	entry := trash + "/" + name
 	text, err := r.readFile(entry + "/" + markName)
 	if errors.Is(err, unix.ENOTDIR) { // a new mark of a killed process, which names no dataset
@@ -277,7 +277,7 @@ func (r dataDir) deadOf(name string) ([]dead, error) {
 	if err != nil { // incomplete, or swept by another process: it names no dataset
 		return nil, r.erase(entry)
 	}
-	return []dead{{entry: name, mark: m, young: r.young(entry), undone: strings.HasPrefix(strings.TrimPrefix(name, later), undone)}}, nil
+	return []trashEntry{{entry: name, mark: m, young: r.young(entry), undone: strings.HasPrefix(strings.TrimPrefix(name, later), undone)}}, nil
 }
 
 // young reports whether the maker of an entry may have been killed so recently that its calls may
@@ -288,7 +288,7 @@ func (r dataDir) young(entry string) bool {
 }
 
 // existing lists the existing snapshots that have their mark.
-func existing(ctx context.Context, list []dead) (names []string, err error) {
+func existing(ctx context.Context, list []trashEntry) (names []string, err error) {
 	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
 	for _, d := range list {

@@ -112,7 +112,7 @@ func rootOf(dataset string) (string, error) {
 }
 
 func thaw(ctx context.Context, states []string) (busy []string, err error) {
-	var all []dead
+	var all []trashEntry
 	known := map[string]string{}
 	for _, text := range states {
 		s, err := parseState(text)
@@ -127,7 +127,7 @@ func thaw(ctx context.Context, states []string) (busy []string, err error) {
 			continue
 		}
 		known[s.name()] = text
-		all = append(all, dead{mark: mark{dataset: s.name(), unique: s.unique}})
+		all = append(all, trashEntry{mark: mark{dataset: s.name(), unique: s.unique}})
 	}
 	names, err := existing(ctx, all)
 	if err != nil || len(names) == 0 {

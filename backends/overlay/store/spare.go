@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layers without content are reused by a rename. This saves three mkdir calls, and avoids deleted
+// maxSpare is the most layers in spare/. Layers without content are reused by a rename. This saves three mkdir calls, and avoids deleted
 // inodes: ext4 does not reuse an inode for minutes after its deletion (recently_deleted in
 // fs/ext4/ialloc.c), and examines each such inode when it looks for a free one nearby. After a
 // thousand forks made and removed, a mkdir takes half a millisecond instead of twenty microseconds.
