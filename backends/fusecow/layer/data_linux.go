@@ -115,7 +115,7 @@ func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 			return err
 		}
 		if was != logfile.NoContent { // without a commit, a kill within a second would undo the whole write
-			defer func() { _ = f.commit(false) }() // after an error the record waits for the next commit
+			defer func() { _ = f.Commit(false) }() // after an error the record waits for the next commit
 		}
 		n.lock().RLock()
 	}
@@ -195,7 +195,7 @@ func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 	if err != unix.EEXIST {
 		return num, err
 	}
-	if err := f.commit(false); err != nil {
+	if err := f.Commit(false); err != nil {
 		return -1, err
 	}
 	if err := d.SetAside(id); err != nil {
@@ -272,7 +272,7 @@ func (n *inode) strip(p Privileges) {
 	if p == LoseNothing {
 		return
 	}
-	n.delXattr("security.capability")
+	delete(n.xattrs, "security.capability")
 	if p != LoseSetID || n.isDir() {
 		return
 	}
@@ -309,7 +309,7 @@ func (f *FS) truncate(n *inode, size int64) error {
 		return f.makeDirtyUnchecked(n) // before freezing is released: a snapshot must not have the old size with the new content
 	})
 	if err == nil && cut { // otherwise a crash would bring back the cut part, once the file is longer again
-		err = f.commit(false)
+		err = f.Commit(false)
 	}
 	return err
 }
@@ -427,7 +427,7 @@ func (f *FS) Fsync(id uint64, data bool) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
 	if !n.regular() {
-		return f.commit(true)
+		return f.Commit(true)
 	}
 	if data && f.isDurable(n) {
 		return f.syncContent(n, unix.Fdatasync)
@@ -435,7 +435,7 @@ func (f *FS) Fsync(id uint64, data bool) error {
 	// Both run at once, because the underlying filesystem then needs only one transaction.
 	var log error
 	var logging sync.WaitGroup
-	logging.Go(func() { log = f.commit(true) })
+	logging.Go(func() { log = f.Commit(true) })
 	err = f.syncContent(n, unix.Fsync)
 	logging.Wait()
 	return errors.Join(err, log)

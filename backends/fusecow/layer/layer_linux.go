@@ -295,7 +295,7 @@ func (f *FS) commitPeriodically() {
 			return
 		case <-tick.C:
 			// After an error the changes stay dirty: fsync, Sync and Close report it.
-			_ = f.commit(false)
+			_ = f.Commit(false)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func (f *FS) Sync() error {
 	f.mu.RLock()
 	d := f.layers[f.top()]
 	f.mu.RUnlock()
-	if err := f.commit(false); err != nil {
+	if err := f.Commit(false); err != nil {
 		return err
 	}
 	return unix.Syncfs(d.FD)
@@ -323,7 +323,7 @@ func (f *FS) Sync() error {
 func (f *FS) Freeze(path string, then func() error) (err error) {
 	f.freezing.Lock()
 	defer f.freezing.Unlock()
-	if err := f.commit(true); err != nil {
+	if err := f.Commit(true); err != nil {
 		return err
 	}
 	l, err := logfile.Open(path, true)
@@ -385,7 +385,7 @@ func (f *FS) Close() error {
 		}
 	}
 	f.mu.Unlock()
-	err := f.commit(false)
+	err := f.Commit(false)
 	if err == nil {
 		d := f.layers[f.top()]
 		err = d.MarkClean()

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commit appends all changes that the log does not record yet, in one frame, so that a crash never keeps the
+// Commit appends all changes that the log does not record yet, in one frame, so that a crash never keeps the
 // later of two changes alone. With sync it waits until the log is on stable storage; that is free if the log
 // did not grow. Then it deletes the content of inodes that are gone, once a power cut can no longer leave a log
 // that refers to it. After an error the changes are still to be committed, or some content still exists.
-func (f *FS) commit(sync bool) error {
+func (f *FS) Commit(sync bool) error {
 	if f.readOnly {
 		return nil
 	}

@@ -11,24 +11,10 @@ import (
 )
 
 // The methods in this file answer the requests of a kernel, which refers to inodes by the ids that it got from
-// Lookup and releases with Forget. Their errors always contain a unix.Errno, see [Errno].
+// Lookup and releases with Forget. Their errors wrap a unix.Errno or fs.ErrNotExist.
 
 // RootID is the id of the root, which the kernel knows without a Lookup.
 const RootID = 1
-
-// Errno returns the number to send to the kernel for err, 0 for nil.
-func Errno(err error) unix.Errno {
-	var no unix.Errno
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &no):
-		return no
-	case errors.Is(err, fs.ErrNotExist):
-		return unix.ENOENT
-	}
-	return unix.EIO
-}
 
 // Attr holds the attributes of an inode as in stat(2). Blocks have 512 bytes.
 type Attr struct {
@@ -283,9 +269,6 @@ func (f *FS) notifyStale(n *inode, err error) error {
 	}
 	return err
 }
-
-// Commit writes all metadata changes to the log; with sync, to stable storage.
-func (f *FS) Commit(sync bool) error { return f.commit(sync) }
 
 // Statfs returns the space of the top layer's filesystem, limited by the quota.
 func (f *FS) Statfs() (st unix.Statfs_t, err error) {

@@ -3,6 +3,7 @@
 package layer_test
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -72,7 +73,7 @@ func passesAndLists(t *testing.T, lower string) {
 		if err != nil || names != 1 {
 			t.Errorf("with %d layers, what cannot be entered lists its file %d times, %v", len(layers), names, err)
 		}
-		if _, err := f.Lookup(list.ID, "file"); layer.Errno(err) != unix.EACCES {
+		if _, err := f.Lookup(list.ID, "file"); !errors.Is(err, unix.EACCES) {
 			t.Errorf("with %d layers, what cannot be entered is: %v", len(layers), err)
 		}
 		if err := f.Close(); err != nil {

@@ -104,7 +104,7 @@ func (f *FS) retryAfterDelete(try func() bool) bool {
 		some, open := len(f.garbage) > 0 || f.removing.Load() > 0, f.unlinkedUsage().Bytes
 		f.mu.RUnlock()
 		switch waited := time.Since(began); {
-		case some && waited <= most && f.commit(false) == nil:
+		case some && waited <= most && f.Commit(false) == nil:
 		case !some && open > 0 && waited <= closing:
 		default:
 			return false

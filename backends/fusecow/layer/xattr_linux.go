@@ -93,7 +93,7 @@ func (f *FS) SetXattr(id uint64, name, value string, flags uint32, dropSetGID bo
 			n.mode &^= unix.S_ISGID
 		}
 		if whole {
-			n.delXattr(name)
+			delete(n.xattrs, name)
 			return nil
 		}
 	}
@@ -118,12 +118,10 @@ func (f *FS) RemoveXattr(id uint64, name string) error {
 	if _, ok := n.xattrs[name]; !ok {
 		return unix.ENODATA
 	}
-	n.delXattr(name)
+	delete(n.xattrs, name)
 	n.ctime = now()
 	return nil
 }
-
-func (n *inode) delXattr(name string) { delete(n.xattrs, name) }
 
 // inherit applies the default ACL of dir to a new inode, or else the umask.
 func (f *FS) inherit(dir, n *inode, umask uint32) {

@@ -1,6 +1,8 @@
 package mount
 
 import (
+	"errors"
+	"io/fs"
 	"math"
 	"sync"
 	"time"
@@ -53,7 +55,19 @@ func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse
 // forever is the cache time for names and attributes, which nobody else changes.
 const forever = 365 * 24 * time.Hour
 
-func status(err error) fuse.Status { return fuse.Status(layer.Errno(err)) }
+// status returns the error number to send to the kernel.
+func status(err error) fuse.Status {
+	var no unix.Errno
+	switch {
+	case err == nil:
+		return fuse.OK
+	case errors.As(err, &no):
+		return fuse.Status(no)
+	case errors.Is(err, fs.ErrNotExist):
+		return fuse.ENOENT
+	}
+	return fuse.EIO
+}
 
 func fill(out *fuse.Attr, a *layer.Attr) {
 	*out = fuse.Attr{
