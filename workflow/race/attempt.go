@@ -19,26 +19,26 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A lane is what one attempt runs in.
+// An attemptRunner runs one attempt in its sandbox.
 type attemptRunner struct {
 	m   *coordinator
 	i   int
 	s   *engine.Session
 	c   engine.Command
 	out attemptFiles
-	// real is where the secrets of the real trees are, or nil, to be looked for.
+	// real returns the paths of the real trees' secrets; nil means that they are searched for.
 	real func() hostfs.SecretPaths
-	// place is the attempt's on this host, nil where it is to be given one.
+	// place is the attempt's admission slot, or nil before it has one.
 	place *admission.Slot
 	said  *sink // what the command writes; nil before it has started
-	// err is why it is broken.
+	// err is the reason why the attempt is broken.
 	err error
-	// made are the snapshots of what the command left, while a check or a score
-	// writes to the trees.
+	// made are the snapshots of the command's result, taken before a check or a score writes to
+	// the trees.
 	made []snapshot.ID
 }
 
-// run runs the attempt to its end, after which nothing of it runs.
+// run runs the attempt to its end. Afterwards none of its processes is left.
 func (l *attemptRunner) run(ctx context.Context) {
 	defer func() { l.m.e.engine.Supervise.ReleaseSlot(l.place) }() // where it was not begun
 	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
@@ -83,7 +83,7 @@ func (l *attemptRunner) run(ctx context.Context) {
 	})
 }
 
-// admit waits for room, where that is asked for.
+// admit waits for an admission slot, if the request asks to queue.
 func (l *attemptRunner) admit(ctx context.Context) (err error) {
 	if when := l.m.req.Admission; when.Queue > 0 {
 		l.place, err = l.m.e.engine.Supervise.Admit(ctx, l.s.Record.Policy.Limits, when)
@@ -91,8 +91,8 @@ func (l *attemptRunner) admit(ctx context.Context) (err error) {
 	return err
 }
 
-// race runs the command, the check and the score, and answers with the state that
-// the attempt is in then, and with what that does not tell.
+// race runs the command, the check and the score. It returns the attempt's final state, and an
+// error that adds what the state does not say.
 func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err := l.start(ctx); err != nil {
 		return l.cannot(ctx, err)
@@ -128,7 +128,7 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// cannot is the state of an attempt that did not come to an end by itself.
+// cannot returns the state of an attempt that was stopped, timed out or could not run.
 func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, error) {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
@@ -139,7 +139,7 @@ func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, er
 	return Stopped, nil
 }
 
-// start starts the command.
+// start starts the command in the attempt's sandbox.
 func (l *attemptRunner) start(ctx context.Context) (err error) {
 	if l.said, err = newSink(l.out.command); err != nil {
 		return err
@@ -163,8 +163,8 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	return err
 }
 
-// saveResult keeps what the command has left, once nothing of it runs any more: what
-// comes back is that, whatever a check writes.
+// saveResult seals the attempt's trees after its processes have ended, so that the check
+// cannot alter the result.
 func (l *attemptRunner) saveResult(ctx context.Context) error {
 	if err := l.s.Supervisor.Box.Clear(ctx); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (l *attemptRunner) saveResult(ctx context.Context) error {
 	return nil
 }
 
-// goBack makes the sandbox what the command left. Nothing runs in it.
+// rewind returns the trees to the sealed result. No process may run in the sandbox.
 func (l *attemptRunner) rewind(ctx context.Context) error {
 	if l.made == nil {
 		return nil
@@ -221,8 +221,8 @@ func (l *attemptRunner) rewind(ctx context.Context) error {
 	return e.cat.Update(rec)
 }
 
-// exec runs a check or a score, which writes to out, and ends what it leaves
-// running.
+// exec runs a check or a score with its output going to out, and ends every process that it
+// leaves running.
 func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File) (engine.Status, error) {
 	c.Env = append(append([]string{}, c.Env...), l.c.Env[len(l.c.Env)-2:]...)
 	c.Stdin, c.TTY = nil, nil
@@ -254,7 +254,7 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 	return st, errors.Join(err, said.whole(), aside.whole())
 }
 
-// score runs the score and reads the number.
+// score runs the score command and reads the number that it wrote.
 func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	l.m.note(l.i, func(a *Attempt) { a.State = Scoring })
 	st, err := l.exec(ctx, *l.m.req.Score, l.out.score)
@@ -272,7 +272,7 @@ func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// readScore reads the number that is all of a file.
+// readScore parses a file that must hold exactly one number.
 func readScore(f *os.File) (float64, error) {
 	const most = 4096
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))

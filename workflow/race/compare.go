@@ -21,12 +21,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Comparison says how the results of the attempts that ended by themselves
-// differ, in the workspace. Times and inode numbers are not compared.
+// A Comparison groups the attempts that ended by themselves by their results in the workspace.
+// Times and inode numbers are not compared.
 type Comparison struct {
-	// Paths are those that any of them has changed, in order.
+	// Paths are the paths that at least one attempt changed, sorted.
 	Paths []ComparedPath `json:"paths"`
-	// Identical are groups of attempts with the same result, each of two or more.
+	// Identical are groups of two or more attempts with the same result.
 	Identical [][]int `json:"identical"`
 }
 
@@ -34,13 +34,13 @@ type Comparison struct {
 type ComparedPath struct {
 	// Path is relative to the workspace.
 	Path string `json:"path"`
-	// Alike are the numbers of the attempts that changed it: those in which it is
-	// the same now are in one group.
+	// Alike groups the numbers of the attempts that changed the path by the state that it has in
+	// them.
 	Alike [][]int `json:"alike"`
 }
 
-// sizeSoon is size. Where it cannot be looked at, it is tried again: the mounts of
-// the real machine come and go meanwhile.
+// sizeSoon is size with retries: mounts of the real machine may appear and vanish while the
+// trees are compared.
 func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
 	for tries := 1; ; tries++ {
 		if size, err = l.size(ctx); err == nil || tries == 5 {
@@ -50,8 +50,8 @@ func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err err
 	}
 }
 
-// size measures what the attempt has changed. The changes stay open, to be compared
-// with those of the others.
+// size measures what the attempt changed. It leaves the changes open for the comparison with
+// the other attempts.
 func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Changes(ctx)
 	if err != nil {
@@ -82,8 +82,8 @@ func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	return &size, nil
 }
 
-// compare completes a race whose attempts have ended: by how their results differ,
-// and by how far the real workspace has moved.
+// compare completes a race whose attempts have ended: it compares their results and measures
+// the drift of the real workspace.
 func (r *Race) compare(ctx context.Context) error {
 	t := tally{states: map[string]map[int]string{}}
 	drift := r.drift(ctx)
@@ -100,8 +100,8 @@ func (r *Race) compare(ctx context.Context) error {
 	return t.settle(ctx, &r.Compared)
 }
 
-// drift looks for what has moved in the real workspace, once for all attempts, and
-// answers with what tells how it concerns one of them: nil where it is not known.
+// drift detects the drift of the real workspace once for all attempts. It returns a function
+// that relates the drift to one attempt's changes, or nil where the drift is unknown.
 func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDrift {
 	rec := r.sessions[0].Record
 	unknown := func(*compare.Changes) *ResultDrift { return nil }
@@ -123,7 +123,7 @@ func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDri
 	}
 }
 
-// A tally gathers what each attempt has made of each path.
+// A tally collects the state of each path in each attempt.
 type tally struct {
 	numbers []int
 	paths   []touchedPath
@@ -156,7 +156,8 @@ func (t *tally) add(number int, c *compare.Changes) {
 	}
 }
 
-// settle compares. Only files that are of one size in several attempts are read.
+// settle fills in the comparison. It reads only files that have the same size in several
+// attempts.
 func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	to.Paths, to.Identical = []ComparedPath{}, [][]int{}
 	sizes := map[string]int{}
@@ -201,8 +202,7 @@ func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	return nil
 }
 
-// groups puts together the numbers that have the same state; those without one are
-// in no group.
+// groups collects the numbers that have equal states. A number without a state is in no group.
 func groups(numbers []int, states map[int]string) [][]int {
 	var found [][]int
 	place := map[string]int{}
@@ -221,7 +221,8 @@ func groups(numbers []int, states map[int]string) [][]int {
 	return found
 }
 
-// describeNode is the same for two nodes that are the same but for their times.
+// describeNode returns a text that is equal for two inodes exactly when they differ in times
+// only.
 func describeNode(ctx context.Context, p touchedPath, read bool) (string, error) {
 	n := p.new
 	if n == nil {
@@ -249,7 +250,7 @@ func describeNode(ctx context.Context, p touchedPath, read bool) (string, error)
 	return b.String(), nil
 }
 
-// contentSum hashes a file of a sandbox's tree.
+// contentSum hashes the content of one file of a sandbox's tree.
 func contentSum(ctx context.Context, root *os.File, path string) (string, error) {
 	l := baseline.RootedReader{Root: root}
 	defer l.Close()

@@ -15,10 +15,10 @@ func (r *Race) Changes(ctx context.Context, number int) (*compare.Changes, error
 	return r.sessions[number-1].Changes(ctx)
 }
 
-// Keep makes the sandbox of an attempt one that stays, and answers with its name.
-// Repeating it is harmless. After an error it is still the race's. On a live base,
-// those that are to be merged after another one are kept before that is promoted:
-// what the base held is kept along.
+// Keep makes the sandbox of an attempt permanent and returns its name. Repeating it is
+// harmless. After an error the sandbox still belongs to the race. On a live base, keep every
+// sandbox that will be merged later before the first one is promoted: Keep records the
+// baseline.
 func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	a, s := &r.Attempts[number-1], r.sessions[number-1]
 	if a.Kept {
@@ -32,10 +32,9 @@ func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	return a.Sandbox, err
 }
 
-// Promote merges what an attempt changed in the workspace into the real tree, as any
-// other sandbox's. The sandbox is kept first, so that nothing is lost where that is
-// refused, or this process is killed, and stays; see [Race.Remove].
-// Errors: those of [Engine.Promote].
+// Promote merges an attempt's changes of the workspace into the real tree. It keeps the
+// sandbox first and leaves it in place, so that nothing is lost if the promotion is refused or
+// this process is killed; see [Race.Remove]. Errors: those of [reconcile.Reconciler.Promote].
 func (r *Race) Promote(ctx context.Context, number int) (reconcile.Promoted, error) {
 	name, err := r.Keep(ctx, number)
 	if err != nil {
@@ -44,7 +43,7 @@ func (r *Race) Promote(ctx context.Context, number int) (reconcile.Promoted, err
 	return r.e.engine.Reconcile.Promote(ctx, name, reconcile.PromoteOptions{})
 }
 
-// Remove removes the sandbox of an attempt that was kept.
+// Remove removes the kept sandbox of an attempt.
 func (r *Race) Remove(ctx context.Context, number int) error {
 	a := &r.Attempts[number-1]
 	err := r.e.engine.Remove(ctx, a.Sandbox)
@@ -65,9 +64,8 @@ func (r *Race) Close(ctx context.Context) error {
 	return r.e.discardAll(ctx, rest)
 }
 
-// discardAll takes the sandboxes of sessions away: the names of all, and then the
-// trees, so that there is one collection of what they shared. Those that are nil,
-// or gone, are passed over.
+// discardAll removes the sandboxes of sessions: first every name, then the trees, so that one
+// collection frees what they shared. A nil session, or one whose sandbox is gone, is skipped.
 func (rr *Coordinator) discardAll(ctx context.Context, sessions []*engine.Session) error {
 	sessions = slices.DeleteFunc(slices.Clone(sessions), func(s *engine.Session) bool { return s == nil })
 	var errs []error

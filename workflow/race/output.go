@@ -15,9 +15,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// outputs are the files that the commands of a race write to: N.out what the
-// command of attempt N does, N.check its check and what goes wrong with its score,
-// and N.score its score.
+// outputs are the files that a race's commands write to: N.out has the output of attempt N's
+// command, N.check that of its check and the errors of its score, and N.score the score.
 type outputs struct {
 	dir   string
 	files []attemptFiles
@@ -25,10 +24,10 @@ type outputs struct {
 
 type attemptFiles struct{ command, check, score *os.File }
 
-// races is the directory of those that no place was named for.
+// races is the directory for outputs when the request names none.
 func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
 
-// keptOutputs is of how many races the state directory holds the outputs.
+// keptOutputs is the number of races whose outputs stay in the state directory.
 const keptOutputs = 10
 
 func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outputs, error) {
@@ -60,8 +59,8 @@ func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outp
 	return o, nil
 }
 
-// create opens an output for writing and reading, emptied. A link in its place is
-// not followed.
+// create opens an output file, truncated, for writing and reading. It does not follow a
+// symbolic link.
 func (o *outputs) create(i int, kind string) (*os.File, error) {
 	name := filepath.Join(o.dir, strconv.Itoa(i+1)+"."+kind)
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
@@ -77,9 +76,8 @@ func (o *outputs) close() {
 	}
 }
 
-// A sink is a pipe into an output. A command that opens its output once more by
-// /dev/stderr, as scripts do, can do so with a pipe, whoever it is, and does not
-// empty a file by it.
+// A sink is a pipe into an output file. A command that opens /dev/stderr again, as scripts do,
+// may open a pipe whatever its user id, and does not truncate the file by that.
 type sink struct {
 	w    *os.File
 	done chan struct{}
@@ -105,11 +103,11 @@ func newSink(to *os.File) (*sink, error) {
 	return s, nil
 }
 
-// handed says that the command has its own end of the pipe now.
+// handed closes this process's write end after the command has its own.
 func (s *sink) handed() { s.w.Close() }
 
-// whole waits until all is written; nil has nothing to write. Nothing that has the
-// pipe open may run.
+// whole waits until all output is in the file. No process may hold the write end. A nil sink
+// is complete.
 func (s *sink) whole() error {
 	if s == nil {
 		return nil
@@ -122,8 +120,8 @@ func (s *sink) whole() error {
 	return nil
 }
 
-// forgetOutputs removes all but those of the last races. What cannot be removed
-// now is there the next time.
+// forgetOutputs removes the outputs of all but the last races. The next race retries what
+// could not be removed.
 func (rr *Coordinator) forgetOutputs() {
 	found, err := os.ReadDir(rr.races())
 	if err != nil || len(found) <= keptOutputs {

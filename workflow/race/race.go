@@ -25,26 +25,25 @@ type Request struct {
 	// called Name, or what is made from the workspace's, with the attempt's number
 	// behind it.
 	hostfs.Request
-	// Attempts are the commands. Their streams are not used: they read nothing, and
-	// what they write goes to files. See [AttemptVariable].
+	// Attempts are the commands. Their streams are ignored: standard input is empty, and output
+	// goes to files. See [AttemptVariable].
 	Attempts []engine.Command
-	// Check, or nil, is run in an attempt's sandbox when its command has ended with
-	// status 0, and Score, or nil, after that: it writes a number to its standard
-	// output. Neither is part of the result: what they write is taken back.
+	// Check runs in an attempt's sandbox after its command exited with status 0, and Score after
+	// the check; each may be nil. Score writes a number to its standard output. Changes that they
+	// make are rolled back and are not part of the result.
 	Check, Score *engine.Command
-	// First stops all others when one has passed.
+	// First stops all other attempts when one has passed.
 	First bool
-	// Lower: the lowest score is the best one.
+	// Lower makes the lowest score the best.
 	Lower bool
-	// Jobs is how many run at once; 0 is all.
+	// Jobs is how many attempts run at once; 0 means all.
 	Jobs int
-	// Timeout is how long an attempt may take with its check and its score; 0 is no
-	// limit.
+	// Timeout bounds an attempt with its check and score; 0 means no limit.
 	Timeout time.Duration
-	// Output is the directory that gets what the commands write. It is made; "" is
-	// one in the state directory, where those of the last ten races are.
+	// Output is the directory for the outputs, created if missing; "" means one in the state
+	// directory, which has those of the last ten races.
 	Output string
-	// Progress is told of every change of an attempt, one call at a time. May be nil.
+	// Progress is called on every change of an attempt, one call at a time. May be nil.
 	Progress func(Attempt)
 }
 
@@ -55,7 +54,7 @@ const (
 	AttemptsVariable = "SNAPFS_ATTEMPTS"
 )
 
-// An AttemptState is how far an attempt has come.
+// An AttemptState is the stage that an attempt has reached.
 type AttemptState string
 
 // The states of an attempt. From Passed on they are final.
@@ -71,37 +70,37 @@ const (
 	Broken   AttemptState = "broken"    // it could not be run; Why says it
 )
 
-// Final reports whether an attempt in this state will have no other.
+// Final reports whether the state is the attempt's last.
 func (s AttemptState) Final() bool {
 	return s != Waiting && s != Running && s != Checking && s != Scoring
 }
 
-// An Attempt is one of the commands of a race, and what came of it.
+// An Attempt is one of the commands of a race, with its outcome.
 type Attempt struct {
-	// Number is from 1.
+	// Number counts from 1.
 	Number int `json:"attempt"`
-	// Sandbox is the name of its sandbox.
+	// Sandbox is the name of the attempt's sandbox.
 	Sandbox string       `json:"sandbox"`
 	Command []string     `json:"command"`
 	State   AttemptState `json:"state"`
-	// Why says what a state does not tell by itself, or is "".
+	// Why explains the state where the state alone does not, or is "".
 	Why string `json:"why,omitempty"`
-	// Ended is how the command ended, Checked how the check did; nil where it did not.
+	// Ended is how the command ended, and Checked how the check did; nil where it did not run.
 	Ended   *Ended `json:"ended,omitempty"`
 	Checked *Ended `json:"checked,omitempty"`
-	// Score is what it was given, nil where nothing was.
+	// Score is the attempt's score, or nil.
 	Score *float64 `json:"score,omitempty"`
-	// Started is when its processes were, and Took how long they ran, the check's
-	// and the score's included.
+	// Started is when the attempt's first process started, and Took how long the command, check
+	// and score ran together.
 	Started time.Time     `json:"started,omitzero"`
 	Took    time.Duration `json:"took_ns"`
-	// Size is what it changed; nil where it was not looked at.
+	// Size is how much the attempt changed; nil where that was not measured.
 	Size *ResultSize `json:"size,omitempty"`
-	// Drift is how far the real workspace has moved since the base of all attempts;
-	// nil where it was not looked at, or could not be found in time.
+	// Drift is how far the real workspace has drifted from the base of all attempts; nil where it
+	// was not measured, or not within the time allowed.
 	Drift *ResultDrift `json:"drift,omitempty"`
-	// Output holds what the command wrote, CheckOutput what the check and the score
-	// did.
+	// Output is the file with the command's output, and CheckOutput the file with that of the
+	// check and the score.
 	Output      string `json:"output"`
 	CheckOutput string `json:"check_output,omitempty"`
 	// Kept: its sandbox stays.
@@ -110,48 +109,50 @@ type Attempt struct {
 
 // Ended is how a command ended.
 type Ended struct {
-	// Status is as a shell tells it: 128 and the number of the signal that killed it.
+	// Status is the exit status as a shell reports it: 128 plus the number of the signal that
+	// killed the command.
 	Status int    `json:"status"`
 	Signal string `json:"signal,omitempty"`
 }
 
 // ResultSize is how much an attempt changed.
 type ResultSize struct {
-	// Paths of the workspace, those aside of which the time alone differs.
+	// Paths counts the changed paths of the workspace, except those of which only the time
+	// differs.
 	Paths int `json:"paths"`
-	// Added and Deleted are lines of texts.
+	// Added and Deleted count lines of text files.
 	Added   int `json:"added_lines"`
 	Deleted int `json:"deleted_lines"`
-	// Unread: there are files among them that this user may not read, and whose
-	// lines, with those of all that follow, are not counted.
+	// Unread reports that lines were not counted from the first file on that this user may not
+	// read.
 	Unread bool `json:"unread,omitempty"`
-	// Elsewhere is the number of paths outside the workspace.
+	// Elsewhere counts changed paths outside the workspace.
 	Elsewhere int `json:"elsewhere"`
 }
 
-// ResultDrift is how far the real workspace has moved.
+// ResultDrift is how far the real workspace has drifted.
 type ResultDrift struct {
 	Paths int `json:"paths"`
-	// Both is how many of them the attempt has changed too.
+	// Both counts the drifted paths that the attempt changed too.
 	Both int `json:"both"`
 }
 
-// A Race is over: nothing runs in any of its sandboxes, which are there until Keep,
-// Promote or Close says otherwise.
+// A Race is the result of a finished race. No process runs in its sandboxes, which exist until
+// Keep, Promote or Close decides.
 type Race struct {
 	Workspace string `json:"workspace"`
-	// Taken is the instant of the base of all attempts, Frozen whether it kept still.
+	// Taken is the instant of the common base, and Frozen whether the base is frozen.
 	Taken  time.Time `json:"taken"`
 	Frozen bool      `json:"frozen"`
-	// Output is the directory with what the commands wrote.
+	// Output is the directory of the outputs.
 	Output string `json:"output"`
-	// Missing is what of the isolation could not be had, with a best effort.
+	// Missing lists the isolation that best effort could not provide.
 	Missing  []string  `json:"missing,omitempty"`
 	Attempts []Attempt `json:"attempts"`
 	// Compared is how the results differ.
 	Compared Comparison `json:"comparison"`
-	// Winner is the number of the attempt that passed first, with RaceRequest.First,
-	// or of the one with the best score, with a score; else 0.
+	// Winner is the number of the first attempt that passed (with Request.First) or of the one
+	// with the best score; else 0.
 	Winner int `json:"winner"`
 
 	e        *Coordinator
@@ -159,7 +160,7 @@ type Race struct {
 	changes  []*compare.Changes // of each attempt, until they are compared; nil where unknown
 }
 
-// Passed are the numbers of the attempts that passed.
+// Passed returns the numbers of the attempts that passed.
 func (r *Race) Passed() (numbers []int) {
 	for _, a := range r.Attempts {
 		if a.State == Passed {
@@ -174,17 +175,17 @@ var (
 	errTooLong = errors.New("it took too long")
 )
 
-// MostAttempts is how many attempts a race may have: each keeps some ten descriptors open.
+// MostAttempts bounds the attempts of a race: each holds about ten descriptors open.
 const MostAttempts = 500
 
-// Race runs each command in a sandbox of its own, all of one base, which are made
-// before the first command starts. It answers when all have ended. What goes wrong
-// with one attempt is told by that attempt.
+// Race runs each command in a sandbox of its own. All sandboxes are forked from one base
+// before the first command starts. Race returns when every attempt has ended; a failure of one
+// attempt is reported in that attempt.
 //
-// Should this process be killed, everything inside dies with it, and the next
-// command takes the sandboxes away. When ctx ends, nothing runs, and no sandbox is
-// left: ErrInterrupted. Other errors are those of [Engine.New]; then too.
-// Cost: that of one sandbox, and of a fork for each further one.
+// If this process is killed, everything inside dies with it, and the next command removes the
+// sandboxes. If ctx ends, Race returns ErrInterrupted and leaves no process and no sandbox.
+// Other errors are those of [engine.Engine.New], and leave nothing either. Cost: one sandbox,
+// and one fork for each further attempt.
 func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 	if len(req.Attempts) == 0 {
 		return nil, &errs.Error{Op: "racing", Path: req.Workspace, Kind: errs.ErrNotSupported, Err: errors.New("there is no command to try")}
@@ -236,7 +237,7 @@ func (r *Race) closeChanges() {
 	r.changes = nil
 }
 
-// jobs is how many attempts run at once.
+// jobs returns how many attempts run at once.
 func (r *Request) jobs() int {
 	if r.Jobs <= 0 {
 		return len(r.Attempts)
@@ -244,8 +245,8 @@ func (r *Request) jobs() int {
 	return min(r.Jobs, len(r.Attempts))
 }
 
-// run starts the attempts, as many at once as may be, and waits for all. That none
-// of them could be run is an error, unless it is one of the command.
+// run starts the attempts, at most jobs at a time, and waits for all of them. It returns an
+// error if no attempt could run, unless the command itself was the reason.
 func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hostfs.SecretPaths, places []*admission.Slot) error {
 	ctx, beat := context.WithCancelCause(ctx)
 	defer beat(nil)
@@ -285,8 +286,8 @@ func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hos
 	return nil
 }
 
-// best is the number of the attempt with the best score, the first of equal ones;
-// 0 where none has passed.
+// best returns the number of the passed attempt with the best score, the first of equal ones,
+// or 0.
 func (r *Race) best(lower bool) (number int) {
 	var best float64
 	for _, a := range r.Attempts {
@@ -320,7 +321,7 @@ func (m *coordinator) runner(i int, c engine.Command, out attemptFiles) *attempt
 	return &attemptRunner{m: m, i: i, s: m.sessions[i], c: c, out: out}
 }
 
-// note changes an attempt, and tells of it.
+// note changes an attempt under the lock and reports the change.
 func (m *coordinator) note(i int, change func(a *Attempt)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -330,8 +331,7 @@ func (m *coordinator) note(i int, change func(a *Attempt)) {
 	}
 }
 
-// passed decides about an attempt that has come through: the first one ends the
-// others, where it is to.
+// passed handles an attempt that passed: with Request.First it stops all others.
 func (m *coordinator) passed(i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -341,15 +341,15 @@ func (m *coordinator) passed(i int) {
 	}
 }
 
-// level notes the isolation that is in force: the same for all.
+// level records the isolation in force, which is the same for all attempts.
 func (m *coordinator) level(l engine.Level) {
 	m.mu.Lock()
 	m.Missing = l.Missing
 	m.mu.Unlock()
 }
 
-// forkAll makes the sandboxes of a race: a sandbox for the first attempt, and of its
-// base one for each other, all at once. After an error there is none.
+// forkAll makes the sandboxes of a race: one for the first attempt, and forks of its base for
+// the others, in parallel. After an error no sandbox is left.
 func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) ([]*engine.Session, error) {
 	prefix := req.Name
 	if prefix == "" {
@@ -380,8 +380,8 @@ func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) (
 	return sessions, nil
 }
 
-// forkAnother makes a further sandbox of the base of first. Trees that have vanished
-// since are left out, as growAll does.
+// forkAnother makes one more sandbox from the base of first. A tree that has vanished since is
+// left out, as in creating a sandbox.
 func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, req hostfs.Request) (*engine.Session, error) {
 	rec, intent, err := rr.engine.Sandboxes.Intend(req, true)
 	if err != nil {
@@ -415,14 +415,14 @@ func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, r
 	return &engine.Session{Record: rec, Engine: rr.engine, Intent: intent}, nil
 }
 
-// passing: what is wrong with a tree is that its filesystem has just gone, and the
-// sandbox is not about it.
+// passing reports that a tree failed only because its filesystem has just been unmounted, and
+// that the workspace is not in it.
 func passing(err error, rec *catalog.Record, t catalog.Tree) bool {
 	return (errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrNotSupported)) && !hostfs.Within(rec.Workspace, t.Path)
 }
 
-// admitRace takes the places of the attempts that start first, where a race is to be
-// refused unless there is room for these. Otherwise: none.
+// admitRace takes the admission slots of the attempts that start first if the race is to be
+// refused without them. Otherwise it returns none.
 func (rr *Coordinator) admitRace(ctx context.Context, req Request) (places []*admission.Slot, err error) {
 	if !req.Admission.IfRoom {
 		return nil, nil

@@ -5,7 +5,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// A Client sends states of sandboxes to other machines and receives them. It is a client of an engine.
+// A Client sends states of sandboxes to other machines and receives them.
 type Client struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog
