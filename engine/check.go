@@ -9,16 +9,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// CheckedTree is what was found on looking at what is kept of a tree of a sandbox.
+// A CheckedTree is the result of checking one tree of a sandbox.
 type CheckedTree struct {
 	Path    string
 	Backend string
-	// Whole: the backend looked at all that it keeps, not at its records alone.
+	// Whole reports that the backend checked all of its data, not only its records.
 	Whole    bool
 	Problems []snapshot.Problem
 }
 
-// Sound reports whether nothing is wrong with it any more.
+// Sound reports whether no damage is left.
 func (t *CheckedTree) Sound() bool {
 	for _, p := range t.Problems {
 		if !p.Mended {
@@ -28,18 +28,17 @@ func (t *CheckedTree) Sound() bool {
 	return true
 }
 
-// Check looks at what the backends keep of a sandbox, in which nothing may run: at their
-// records of it and of its states, and, where they can, at all that its trees are made of.
-// With repair what can be is mended, as [snapshot.Checker] says. Errors:
-// errs.ErrNotFound, ErrBusy; ErrCorrupt for a record of the sandbox itself, which is
-// left alone.
+// Check verifies the backends' data of a sandbox in which nothing runs: their records of it
+// and its states and, where they can, all content. With repair it mends what
+// [snapshot.Checker] says can be mended. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the
+// sandbox's own record is damaged, which is left as it is.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
 	h, err := e.Supervise.Hold(ctx, name, "checking")
 	if err != nil {
 		return nil, err
 	}
 	defer h.Release()
-	// To settle it is what may not work.
+	// Syncing the tree may be what fails.
 	if err := e.Supervise.EndIdleSupervisor(ctx, h, "checking"); err != nil {
 		return nil, err
 	}
@@ -58,7 +57,7 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 	return trees, err
 }
 
-// checkTree looks at one tree of a sandbox.
+// checkTree verifies one tree of a sandbox.
 func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repair bool) (found CheckedTree, err error) {
 	t := rec.Trees[i]
 	b, err := e.Host.BackendOf(ctx, t)
@@ -75,13 +74,13 @@ func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repa
 	found.Whole = true
 	more, err := c.Check(ctx, t.Fork, repair)
 	if isDamage(err) && len(found.Problems) > 0 {
-		err = nil // it is told already
+		err = nil // it is reported already
 	}
 	found.Problems = append(found.Problems, more...)
 	return found, err
 }
 
-// checkRecords looks whether a backend knows a tree of a sandbox, its base and its states.
+// checkRecords verifies that a backend has a tree of a sandbox, its base and its states.
 func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, i int) (found []snapshot.Problem, err error) {
 	look := func(what string, err error) error {
 		if !isDamage(err) {
@@ -112,7 +111,7 @@ func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, 
 	return found, nil
 }
 
-// isDamage: what a record names is not there, or is not as it should be.
+// isDamage reports that a record names data that is missing or damaged.
 func isDamage(err error) bool {
 	return errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound)
 }

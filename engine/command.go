@@ -5,8 +5,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// What callers of [Engine.Run] and [Engine.Exec] need of packages beneath it, so
-// that they depend on the engine alone.
+// The types of other packages that callers of [Engine.Run] need, so that such
+// callers import the engine alone.
 type (
 	// Command is a program to run in a sandbox.
 	Command = isolate.Command

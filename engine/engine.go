@@ -1,13 +1,12 @@
-// Package engine makes sandboxes, runs things in them and takes them away. It
-// is the only package that composes the others: it asks the catalogue for
-// names, a backend for trees, isolate for processes, diff for changes and
-// promote for the way back, and imports no backend.
+// Package engine is the public face of snapfs: it makes sandboxes, runs commands
+// in them, and removes them. It composes the packages beside and below it, and
+// imports no backend.
 //
-// A sandbox is a copy of the real machine's environment: a fork of each of
-// its trees, the policy it runs under, and its processes. [Engine.Run] makes
-// one for a command and hands it over as a [Session]; [Engine.New] makes one
-// to keep. What a killed command leaves behind is found and mended by the next
-// [Open], which says so through Config.Notice.
+// A sandbox is a copy of the real machine's environment: a fork of each of its
+// trees, the policy it runs under, and its processes. [Engine.Run] makes one for
+// a command and returns it as a [Session]; [Engine.New] makes a permanent one.
+// The next [Open] finds and mends what a killed command left behind, and reports
+// that through Config.Notice.
 package engine
 
 import (
@@ -34,58 +33,57 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Config is what an Engine is opened with.
+// Config configures [Open].
 type Config struct {
 	// State is the state directory; see [StateDir] for the usual one.
 	State string
 	// Drivers are the backends, best first.
 	Drivers []snapshot.Driver
-	// Notice is told, in a sentence, of everything that was mended. May be nil.
+	// Notice is called with a sentence for everything that was mended. May be nil.
 	Notice func(string)
-	// Keeper is how to start a keeper: the program and its first arguments,
-	// to which the state directory and the sandbox's name are added.
+	// Keeper is the command that starts a supervisor: the program and its first arguments, to
+	// which the state directory and the sandbox's name are added.
 	Keeper []string
-	// Sweeper is how to start a cleaner in the background, in the same way;
-	// when empty, cleaning happens at once.
+	// Sweeper is the command that starts a collection in the background, in the same form. If it
+	// is empty, collections run in this process.
 	Sweeper []string
-	// Later: sandboxes whose end has come are ended by the sweeper, for who only looks and
-	// is not to wait for that. Until they are gone, [Engine.List] and [Engine.Names] leave
-	// out those that are to be removed.
+	// Later leaves the removal of expired sandboxes to the sweeper, for commands that only look.
+	// Until then [Engine.List] and [Engine.Names] leave them out.
 	Later bool
-	// Probe is how to run prove.Run in a sandbox: a program, of which a copy is handed
-	// over, and its first arguments. Without it no wall can be tried.
+	// Probe is the command that runs prove.Run inside a sandbox: a program, which is copied into
+	// it, and its first arguments.
 	Probe []string
-	// SelfTest returns what tries the walls of a started sandbox from inside, as
-	// workflow/selftest.For does. Without it no policy may ask for that.
+	// SelfTest returns the function that tries the walls of a started sandbox, such as
+	// workflow/selftest.For. Without it, a policy that asks for a self-test cannot start.
 	SelfTest func(e *Engine) supervise.SelfTest
 	// Expire removes expired leftovers of workflows while the engine collects, as
 	// workflow/transfer.Expire does. May be nil.
 	Expire func(e *Engine) error
-	// Edge answers how to start the process at the edge of an allowed network: the
-	// program, which calls edge.Serve. It is asked when one is needed; nil: there is
-	// none to be had.
+	// Edge returns the command that starts the network proxy, a program that calls edge.Serve. It
+	// is called when a sandbox needs one; nil means that there is none.
 	Edge func() ([]string, error)
-	// Shift answers how to start the process that shows a tree whose filesystem has no
-	// id-mapped mounts: the program, which calls shift.Serve. As Edge.
+	// Shift returns the command that starts the id-mapping FUSE server, a program that calls
+	// shift.Serve, for filesystems without id-mapped mounts. It is called when a sandbox needs
+	// one; nil means that there is none.
 	Shift func() ([]string, error)
 }
 
-// An Engine works on one state directory. Its fields are the parts that it is
-// composed of. It is safe for concurrent use, by any number of processes.
+// An Engine works on one state directory. Its fields are the packages that it is composed of.
+// It is safe for concurrent use, by any number of processes.
 type Engine struct {
 	// Host chooses and opens the backends of this machine's trees.
 	Host *hostfs.Host
 	// Sandboxes makes, changes and removes sandboxes that have no processes.
 	Sandboxes *sandbox.Store
-	// Baseline has what the base of a sandbox held.
+	// Baseline reads and writes what the base of a sandbox held.
 	Baseline *baseline.Recorder
 	// Compare lists changes and drift.
 	Compare *compare.Comparer
-	// Egress has what sandboxes reached on the network, and were refused.
+	// Egress reads what sandboxes reached on the network, and which requests were refused.
 	Egress *egress.Gateway
 	// Supervise runs commands in sandboxes, limits and ends them.
 	Supervise *supervise.Manager
-	// Stages has the records of promotions through stages.
+	// Stages reads and writes the records of promotions through stages.
 	Stages *stages.Store
 	// Reconcile promotes, applies, refreshes and undoes.
 	Reconcile *reconcile.Reconciler
@@ -98,10 +96,10 @@ type Engine struct {
 	going map[string]bool
 }
 
-// Open opens a state directory, making it where there is none, and mends what
-// killed commands left; then it ends the sandboxes whose time has come, unless something
-// could not be mended. What waits for a disk that is not mounted is no error: see
-// [Engine.Unfinished]. Cost: a few system calls when there is nothing to mend.
+// Open opens a state directory, creating it if it is missing, and mends what killed commands
+// left behind. Then it ends expired sandboxes, unless something could not be mended. A
+// promotion that waits for an unmounted disk is no error; see
+// [reconcile.Reconciler.Unfinished]. Cost: a few system calls when there is nothing to mend.
 func Open(ctx context.Context, c Config) (*Engine, error) {
 	cat, err := catalog.Open(c.State)
 	if err != nil {
@@ -110,7 +108,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	cat.Rehearse(fault.Of(ctx))
 	e := compose(cat, c)
 	if err := e.mend(ctx, false); err != nil {
-		return e, err // what is not mended may need what would be removed
+		return e, err // unmended work may need a sandbox that reap would remove
 	}
 	if c.Later && len(c.Sweeper) > 0 {
 		return e, e.reapLater(ctx)
@@ -118,7 +116,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	return e, e.reap(ctx)
 }
 
-// compose makes an Engine of its parts, the lowest first.
+// compose builds an Engine from its packages, the lowest first.
 func compose(cat *catalog.Catalog, c Config) *Engine {
 	notice := c.Notice
 	if notice == nil {
@@ -151,18 +149,17 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	return e
 }
 
-// Catalog has the records of all sandboxes.
+// Catalog returns the catalogue with the records of all sandboxes.
 func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
 
-// Notice reports a sentence to the user, by Config.Notice.
+// Notice reports a sentence to the user through Config.Notice.
 func (e *Engine) Notice(text string) { e.notice(text) }
 
-// Probe is Config.Probe.
+// Probe returns Config.Probe.
 func (e *Engine) Probe() []string { return e.probe }
 
-// StateDir is where snapfs keeps its state: $SNAPFS_HOME where that is set,
-// else /var/lib/snapfs for root and $XDG_STATE_HOME/snapfs, by default
-// ~/.local/state/snapfs, for everyone else.
+// StateDir returns the usual state directory: $SNAPFS_HOME if set, else /var/lib/snapfs for
+// root and $XDG_STATE_HOME/snapfs for everyone else, by default ~/.local/state/snapfs.
 func StateDir() (string, error) {
 	if dir := os.Getenv("SNAPFS_HOME"); dir != "" {
 		return filepath.Abs(dir)
@@ -187,15 +184,14 @@ func StateDir() (string, error) {
 // there is none.
 func IsState(dir string) bool { return catalog.Is(dir) }
 
-// StateDir is the state directory the engine was opened on.
+// StateDir returns the state directory that the engine was opened on.
 func (e *Engine) StateDir() string { return e.cat.Dir() }
 
-// DataDir is where a driver keeps its data in the state directory.
+// DataDir returns a driver's data directory inside the state directory.
 func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
 
-// mend takes back, or completes, what processes that are gone were in the
-// middle of. What cannot be mended now is told, and left for the next time: it
-// must not keep a command from other sandboxes.
+// mend completes or undoes the unfinished work of dead processes. What cannot be mended now is
+// reported and left for the next command, because it must not block work on other sandboxes.
 func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	stale, err := e.cat.Stale(thorough)
 	if err != nil {
@@ -218,8 +214,8 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 	h, err := e.cat.TryLock(i.Name)
 	switch {
 	case errors.Is(err, errs.ErrBusy):
-		return nil // somebody mends it, or goes on with it: the next command looks again
-	case err == nil && h.ID != i.ID: // another one has the name
+		return nil // another process works on it; the next command checks again
+	case err == nil && h.ID != i.ID: // another sandbox has the name
 		h.Release()
 	case err == nil:
 		defer h.Release()
@@ -234,11 +230,11 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 		e.notice(killed(i) + " while it removed " + i.Name + ": the rest is removed")
 	}
 	err = errors.Join(e.cat.Unclaim(i.ID), e.Sandboxes.Reclaim(ctx, i.ID))
-	return errors.Join(err, i.End()) // what cannot be given back yet is in the trash
+	return errors.Join(err, i.End()) // the trash holds what cannot be freed yet
 }
 
-// mendHeld mends what was done to a sandbox that is there.
-func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Locked) error {
+// mendHeld mends the unfinished work on an existing sandbox.
+func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Held) error {
 	if !i.Stands() {
 		return nil // another command was quicker
 	}
@@ -247,9 +243,9 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Loc
 	case h.Ephemeral || h.State == catalog.Creating:
 		e.notice(killed(i) + " while " + i.Name + " was at work: it is removed")
 		err = e.Sandboxes.DiscardHeld(ctx, h)
-	case i.What == catalog.Supervising:
-		if h.Supervisor != nil && *h.Supervisor != i.Owner && proc.Alive(*h.Supervisor) {
-			break // it has another one by now
+	case i.What == catalog.Keeping:
+		if h.Keeper != nil && *h.Keeper != i.Owner && proc.Alive(*h.Keeper) {
+			break // it has another supervisor by now
 		}
 		e.notice(killed(i) + " while " + i.Name + " ran: its processes are gone, its files are kept")
 		err = e.Supervise.Sync(ctx, h)

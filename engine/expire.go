@@ -14,11 +14,11 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// lastState is the mark of what a sandbox held when it ended.
+// lastState is the name of the snapshot that a sandbox gets at its end.
 const lastState = "end"
 
-// reap ends the sandboxes whose end has come while nothing ran in them, or whose keeper
-// was killed. What cannot be ended now is told, and left for the next command.
+// reap ends expired sandboxes in which nothing runs, or whose supervisor was killed. What
+// cannot be ended now is reported and left for the next command.
 func (e *Engine) reap(ctx context.Context) error {
 	list, err := e.cat.Ends()
 	if len(list) == 0 || err != nil {
@@ -36,8 +36,8 @@ func (e *Engine) reap(ctx context.Context) error {
 	return nil
 }
 
-// reapLater starts what ends the sandboxes whose end has come, and tells of each: nobody
-// hears the other.
+// reapLater starts the sweeper for expired sandboxes and reports each of them, because the
+// sweeper cannot report to this user.
 func (e *Engine) reapLater(ctx context.Context) error {
 	list, err := e.cat.Ends()
 	if len(list) == 0 || err != nil {
@@ -53,9 +53,9 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		switch {
 		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !sandbox.Over(rec, now):
 			due = true
-			continue // the note is wrong, which the other sees to
-		case rec.Ephemeral, rec.State != catalog.Ready, rec.Supervisor != nil && proc.Alive(*rec.Supervisor):
-			continue // whoever holds it ends it
+			continue // the entry is wrong; the sweeper corrects it
+		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && proc.Alive(*rec.Keeper):
+			continue // its holder ends it
 		}
 		if wait, err := e.needsPromotion(rec); wait || err != nil {
 			continue
@@ -79,7 +79,7 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	h, err := e.cat.TryLock(end.Name)
 	switch {
 	case errors.Is(err, errs.ErrBusy):
-		return nil // the next command looks again
+		return nil // the next command checks again
 	case errors.Is(err, errs.ErrNotFound):
 		return end.Drop()
 	case err != nil:
@@ -89,13 +89,13 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	switch {
 	case h.ID != end.ID || h.Ended != nil:
 		return end.Drop()
-	case h.Ephemeral || h.State != catalog.Ready, h.Supervisor != nil && proc.Alive(*h.Supervisor):
-		return nil // whoever holds it ends it
+	case h.Ephemeral || h.State != catalog.Ready, h.Keeper != nil && proc.Alive(*h.Keeper):
+		return nil // its holder ends it
 	case !sandbox.Over(h.Record, now): // it was given more time
 		return e.cat.RenoteEnd(end, h.Record, now)
 	}
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
-		return err // the next command looks again
+		return err // the next command checks again
 	}
 	if err := e.Supervise.Sync(ctx, h); err != nil {
 		return err
@@ -106,26 +106,27 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	return end.Drop()
 }
 
-// needsPromotion: a promotion of the sandbox waits for its target, or one through stages has
-// begun and not ended. That lets go of the sandbox's lock between its stages, and needs it
-// still.
+// needsPromotion reports whether a promotion still needs the sandbox: one that waits for its
+// target, or an unfinished one through stages, which releases the sandbox's lock between its
+// stages.
 func (e *Engine) needsPromotion(rec *catalog.Record) (bool, error) {
 	all, err := e.Stages.Pipelines()
 	return e.Reconcile.UnfinishedOf(rec.Name) != nil || slices.ContainsFunc(all, func(p stages.Pipeline) bool { return p.State == stages.PipelineOpen && p.SandboxID == rec.ID }), err
 }
 
-// finishUnlessPromoting is finish, unless a promotion needs the sandbox still: then the
-// command after it ends the sandbox.
-func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Locked) error {
+// finishUnlessPromoting is finish, unless a promotion still needs the sandbox. Then the first
+// command after the promotion ends the sandbox.
+func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Held) error {
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err
 	}
 	return e.finish(ctx, h)
 }
 
-// finish removes a sandbox in which nothing runs, or, where its last state is to be
-// kept, names that and has nothing start in it any more. The caller holds its lock.
-func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
+// finish removes an expired sandbox in which nothing runs. With keep-end it takes a last
+// snapshot instead and lets nothing start in the sandbox any more. The caller holds the
+// sandbox's lock.
+func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
 	why := sandbox.RemoveHit(h.Policy.Limits)
 	if !h.Policy.Limits.KeepEnd {
 		err := e.Sandboxes.Remove(ctx, h, func() error { return nil })
@@ -154,9 +155,9 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 	return err
 }
 
-// noteAgain brings the notes of what is to be removed up to date: drops those of
-// sandboxes that are gone, and notes how long the others have lived where the wall's
-// clock was set since, so that a boot before the next note changes nothing.
+// noteAgain updates the list of expirations: it drops entries of removed sandboxes, and
+// records the age of the others where the wall clock was set, so that a reboot before the next
+// update changes nothing.
 func (e *Engine) noteAgain() error {
 	list, err := e.cat.Ends()
 	failures := []error{err}

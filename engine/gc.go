@@ -12,18 +12,17 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Collected is what a collection found.
+// Collected is the result of a collection.
 type Collected struct {
-	// Mended is the number of sandboxes that killed commands had left.
+	// Mended is the number of sandboxes with unfinished work of killed commands.
 	Mended int `json:"mended"`
-	// Snapshots is the number of bases that no sandbox refers to any more.
+	// Snapshots is the number of removed bases that no sandbox referred to.
 	Snapshots int `json:"snapshots"`
 }
 
-// Collect removes what nothing refers to and gives all space back, at a
-// bounded rate, until that is done or ctx ends. One process collects at a
-// time: when another does, there is nothing left to do here. What goes wrong
-// with one thing keeps it from none of the others; the errors are joined.
+// Collect removes what nothing refers to and frees its space, at a bounded rate, until that is
+// done or ctx ends. One process collects at a time; if another does, Collect returns at once.
+// A failure with one object does not stop the others; the errors are joined.
 func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	var c Collected
 	lock, err := e.Sandboxes.SweepLock()
@@ -62,7 +61,7 @@ func sweep(ctx context.Context, b snapshot.Backend) error {
 	return nil
 }
 
-// stock puts a ready-made fork of the newest base by, for the next command.
+// stock prepares a fork of each tree's newest base for the next command.
 func stock(ctx context.Context, b snapshot.Backend) error {
 	s, ok := b.(snapshot.Preforker)
 	if !ok {
@@ -75,18 +74,17 @@ func stock(ctx context.Context, b snapshot.Backend) error {
 	return err
 }
 
-// collectLost removes the snapshots and forks whose sandbox is gone and which
-// no other refers to. The newest base of each tree stays, where taking one costs
-// a wait: it may serve the next command.
+// collectLost removes snapshots and forks that belong to no sandbox. It leaves the newest base
+// of each tree where taking a base is slow: the next command may use it.
 func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, error) {
-	release, err := e.cat.Exclude() // nothing grows meanwhile
+	release, err := e.cat.Exclude() // no fork begins meanwhile
 	defer release()
 	if err != nil {
 		return 0, err
 	}
 	owned, err := e.owned()
 	if err != nil {
-		return 0, err // what cannot be read may own anything
+		return 0, err // an unreadable record may own anything
 	}
 	if b.Facts().Flushes {
 		newest, err := newestOfEachTree(ctx, b)
@@ -113,8 +111,9 @@ func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, erro
 	return n, err
 }
 
-// removeUnused removes the snapshots that no sandbox refers to and whose own is
-// gone, or had them as a base that it gave up for another, and counts them. The caller keeps others from growing any.
+// removeUnused removes and counts the snapshots that no sandbox refers to and whose sandbox is
+// gone, or replaced them as its base. The caller holds the catalogue's exclusive lock, so that
+// no fork of them begins.
 func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, o *ownership) (n int, err error) {
 	for _, id := range ids {
 		if o.used[id] || o.owners[catalog.Owner(string(id))] && !o.past[id] {
@@ -128,10 +127,10 @@ func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, o 
 	return n, nil
 }
 
-// An ownership says what of the backends' snapshots and forks is whose.
+// An ownership maps the backends' snapshots and forks to the sandboxes that own them.
 type ownership struct {
 	used   map[snapshot.ID]bool // bases that sandboxes refer to
-	past   map[snapshot.ID]bool // bases that they had
+	past   map[snapshot.ID]bool // earlier bases of sandboxes
 	owners map[string]bool      // the ids of all sandboxes, those in the trash included
 }
 
@@ -195,9 +194,9 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 	}
 }
 
-// PlacesIn finds the trees of which backends keep all their data in a directory, and
-// answers with what forgets those, to be called when the directory is gone. Errors:
-// errs.ErrDenied.
+// PlacesIn finds the recorded places of backends that have all their data in a directory. It
+// returns a function that drops these records, to be called when the directory is gone.
+// Errors: errs.ErrDenied.
 func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error, err error) {
 	all, err := e.cat.Locations()
 	in := slices.DeleteFunc(all, func(p catalog.Location) bool {
@@ -208,13 +207,12 @@ func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error,
 	return func() error { return e.cat.DropLocations(in) }, err
 }
 
-// DropBases removes the bases of a tree that a driver holds for later commands
-// and no sandbox refers to: what [Engine.Collect] leaves as the newest. A driver
-// that does not hold the tree has none.
+// DropBases removes the bases of a tree that a driver holds for later commands and no sandbox
+// refers to, which [Engine.Collect] leaves. A driver that cannot hold the tree has none.
 func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	b, err := e.Host.BackendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
 	if errors.Is(err, errs.ErrNotSupported) || errors.Is(err, errs.ErrNotFound) {
-		return nil // it holds nothing of the tree
+		return nil // it cannot hold the tree
 	}
 	if err != nil {
 		return err

@@ -15,46 +15,44 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Info is what is known of a sandbox, for people and programs.
+// Info describes a sandbox.
 type Info struct {
 	*catalog.Record
-	// Running: a process holds it now.
+	// Running reports that a supervisor holds the sandbox now.
 	Running bool `json:"running"`
-	// Base is "frozen" when that of the workspace's tree keeps still, else "live".
+	// Base is "frozen" if the base of the workspace's tree is, else "live".
 	Base string `json:"base"`
-	// PausedAt is when its time is over, and RemovedAt when it is removed, by the
-	// wall's clock as it is now; zero for never.
+	// PausedAt is when the sandbox's time is over, and RemovedAt when it is removed, by the wall
+	// clock as it is set now; zero means never.
 	PausedAt  time.Time `json:"paused_at,omitzero"`
 	RemovedAt time.Time `json:"removed_at,omitzero"`
-	// Size is what it holds that its base does not, or -1 when no backend of
+	// Size is the number of bytes that the sandbox holds beyond its base, or -1 if no backend of
 	// it can tell.
 	Size snapshot.Bytes `json:"size"`
-	// Drift is how far the real workspace has moved since the base was taken.
+	// Drift is how far the real workspace has drifted from the base.
 	Drift Drift `json:"drift"`
-	// Conflicts are what a refresh has left in it and nobody has resolved. Only
-	// [Engine.Show] looks for them.
+	// Conflicts are the unresolved conflicts of a refresh. Only [Engine.Show] fills them in.
 	Conflicts []reconcile.Conflict `json:"conflicts,omitempty"`
-	// Unfinished is a promotion of it that waits for its target, nil for none.
+	// Unfinished is a promotion of the sandbox that waits for its target, or nil.
 	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }
 
-// Drift is how far the real tree has moved since a base was taken.
+// Drift is how far the real tree has drifted from a base.
 type Drift struct {
-	// Known: the walk that counts was finished in time.
+	// Known reports that the counting walk finished in time.
 	Known bool `json:"known"`
-	// Paths is the number of paths of the workspace that changed since, as
-	// DriftReport.Files counts them.
+	// Paths is the number of changed paths of the workspace, counted as in DriftReport.Files.
 	Paths int `json:"paths"`
-	// Both is how many of them the sandbox has changed too. [Engine.List] looks
-	// for those of frozen bases only.
+	// Both counts the paths that the sandbox changed too. [Engine.List] fills it in for frozen
+	// bases only.
 	Both int `json:"both,omitempty"`
 	// Since is the instant of the base.
 	Since time.Time `json:"since"`
 }
 
-// List describes all sandboxes, sorted by name. What cannot be described is
-// reported beside them. Cost: that of finding the drift of each, bounded in time;
-// sandboxes of one workspace with a live base share a walk.
+// List describes all sandboxes, sorted by name. Sandboxes that cannot be described are
+// reported in the error, beside the list. Cost: detecting the drift of each, within
+// [DriftBudget]; sandboxes of one workspace with a live base share a walk.
 func (e *Engine) List(ctx context.Context) ([]Info, error) {
 	records, failures := e.cat.List()
 	walks := walksOf(records)
@@ -88,7 +86,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	return info, err
 }
 
-// describe completes a record. Without walks its drift is looked at more closely.
+// describe completes a record. Without walks it detects the drift more thoroughly.
 func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
 	info := Info{Record: r, Base: "frozen", Size: -1, Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
 	conn, err := e.Supervise.Dial(ctx, r)
@@ -133,12 +131,11 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 	return info, err
 }
 
-// DriftBudget bounds how long is looked for the drift of a sandbox, or of all
-// with a live base of one workspace: about 200,000 warm files.
+// DriftBudget bounds the detection of drift for one sandbox, or for all of one workspace with
+// a live base: about 200,000 warm files.
 const DriftBudget = 200 * time.Millisecond
 
-// driftWalks are walks of workspaces, for what was changed since the oldest live
-// base of each.
+// driftWalks are one walk for each workspace, which finds changes since its oldest live base.
 type driftWalks map[string]*driftWalk
 
 type driftWalk struct {
@@ -164,8 +161,8 @@ func walksOf(records []*catalog.Record) driftWalks {
 	return walks
 }
 
-// countDrift counts what has moved in the real workspace. It is not known where
-// that takes too long, or cannot be found out.
+// countDrift counts the drift of the real workspace. The result is unknown where that takes
+// too long or is not possible.
 func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tree, walks driftWalks) Drift {
 	ctx, cancel := context.WithTimeout(ctx, DriftBudget)
 	defer cancel()
@@ -196,7 +193,7 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 	return d
 }
 
-// first: what is wrong with one tree is mostly wrong with all.
+// first returns err, or next if err is nil: an error of one tree mostly repeats for all trees.
 func first(err, next error) error {
 	if err != nil {
 		return err
@@ -216,7 +213,7 @@ func (e *Engine) Names() ([]string, error) {
 	return names, errors.Join(failures...)
 }
 
-// MadeUnder is the profile that a sandbox was made under, nil without one. Errors:
+// MadeUnder returns the profile that a sandbox was made under, or nil. Errors:
 // errs.ErrNotFound.
 func (e *Engine) MadeUnder(name string) (*ProfileUse, error) {
 	r, err := e.cat.Get(name)
@@ -226,7 +223,7 @@ func (e *Engine) MadeUnder(name string) (*ProfileUse, error) {
 	return r.Policy.Profile, nil
 }
 
-// WorkspaceOf is the workspace of a sandbox.
+// WorkspaceOf returns the workspace of a sandbox.
 func (e *Engine) WorkspaceOf(name string) (string, error) {
 	r, err := e.cat.Get(name)
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// RollbackLive is [Engine.Rollback] of a sandbox in which processes run: they stand still meanwhile,
-// and go on with the files of the state, those that they have open included (see
-// [snapshot.Returner]). What they have in memory stays. Errors, beside Rollback's: errs.ErrNotSupported
-// (a backend of its trees cannot, or the state is from before a refresh).
+// RollbackLive is [Engine.Rollback] for a sandbox with running processes. They are frozen
+// meanwhile and continue with the files of the snapshot, including those that they have open
+// (see [snapshot.Returner]); their memory is unchanged. Errors, beside Rollback's:
+// errs.ErrNotSupported (a backend of its trees cannot do that, or the snapshot is from before
+// a refresh).
 func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	h, err := e.Supervise.Hold(ctx, name, "rolling back")
 	if err != nil {
@@ -49,7 +50,8 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	return e.Sandboxes.SweepLater(ctx)
 }
 
-// mayReturn says why a sandbox cannot be taken back to a mark while something runs in it, or nil.
+// mayReturn returns the reason why a running sandbox cannot be rolled back to a snapshot, or
+// nil.
 func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string) error {
 	if _, err := sandbox.IdsAt(rec, mark); err != nil {
 		return err
@@ -64,8 +66,8 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 	return e.restStill(ctx, rec, mark, all)
 }
 
-// restStill says which of the other trees is not what it was at a mark, or nil: those stay as
-// they are.
+// restStill returns an error that names a tree outside but that differs from the snapshot, or
+// nil. Those trees are not rolled back.
 func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.LiveTree) error {
 	to, err := sandbox.IdsAt(rec, mark)
 	if err != nil {
@@ -105,12 +107,13 @@ func cannotReturn(rec *catalog.Record, mark string, why error) error {
 	return &errs.Error{Op: "rolling back", Path: rec.Name, Kind: errs.ErrNotSupported, Err: why, Hints: []string{rollbackOf(rec, mark) + " --stop"}}
 }
 
-// rollbackOf is the command that takes a sandbox back to a mark.
+// rollbackOf returns the command line that rolls a sandbox back to a snapshot.
 func rollbackOf(rec *catalog.Record, mark string) string {
 	return strings.TrimSpace("snapfs rollback " + rec.Name + " " + mark)
 }
 
-// hintLive says of a sandbox in which something runs how it can be taken back all the same.
+// hintLive adds the hint for a live rollback to the error of a rollback that was refused
+// because processes run.
 func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string, err error) error {
 	var busy *errs.Error
 	if errors.As(err, &busy) && errors.Is(err, errs.ErrBusy) && e.mayReturn(ctx, rec, mark) == nil {
@@ -119,11 +122,11 @@ func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string,
 	return err
 }
 
-// rollBackLive takes the trees of a sandbox, in which nothing moves, to what its record says that they are
-// returning to, and saves that they are there. First what they are is kept, of all of them, for
-// undoReturn.
-func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapshot.Use) error {
-	to, err := sandbox.IdsAt(h.Record, h.LiveRollback.To)
+// rollBackLive switches the trees of a frozen sandbox to the snapshot that its record names,
+// and saves that. First it seals the present state of every tree, for
+// [supervise.Manager.UndoRollback].
+func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Held, use snapshot.Use) error {
+	to, err := sandbox.IdsAt(h.Record, h.Returning.Mark)
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,9 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// New makes a sandbox to keep. Atomic: after an error, or a crash, there is
-// none. Cost: constant in the size of the trees; see the backends.
-// Errors: errs.ErrExists (the name), ErrNotFound and ErrNotSupported (the
-// workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
+// New makes a permanent sandbox. Atomic: after an error or a crash there is none. Cost:
+// constant in the size of the trees; see the backends. Errors: errs.ErrExists (the name),
+// ErrNotFound and ErrNotSupported (the workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
 func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, error) {
 	place, err := e.Supervise.AdmitNew(ctx, req)
 	if err != nil {

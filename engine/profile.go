@@ -15,17 +15,17 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// NoProfile is named to look at none, not at the one in the workspace either.
+// NoProfile as a path means no profile at all, not even the workspace's.
 const NoProfile = "none"
 
-// Under puts a request under a profile: the file at an absolute path, or, for "",
-// the one at the top of the workspace, if there is one. given says which flags a person has
-// set; their values are in the request, and the network was checked.
+// Under puts a request under a profile: the file at an absolute path, or with "" the one at
+// the top of the workspace, if there is one. given reports which flags the user set; their
+// values are already in the request, and the network is checked.
 //
-// What a person has named, holds where no flag says otherwise. What was only found
-// may have been written by anybody, by what ran in a sandbox of this workspace too:
-// it can lower limits, narrow the network and hide, also past a flag, and opens
-// nothing. Which it was, what was taken and what was left, is noted in the policy.
+// A profile that the user named applies wherever no flag says otherwise. A profile that was
+// only found may have been written by anybody, including a sandbox of this workspace: it can
+// lower limits, narrow the network and hide paths, even against a flag, and can grant nothing.
+// The policy records which profile it was, what was taken from it and what was ignored.
 // Errors: those of policy.Read.
 func Under(req *hostfs.Request, path string, given func(flag string) bool) error {
 	named := path != ""
@@ -36,7 +36,7 @@ func Under(req *hostfs.Request, path string, given func(flag string) bool) error
 	if !named {
 		trust, path = policy.Tightening, filepath.Join(req.Workspace, policy.Name)
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return nil // what is wrong with a workspace that is a file is said where it is copied
+			return nil // copying reports a workspace that is a file
 		}
 	}
 	p, err := policy.Read(path, trust)
@@ -55,7 +55,7 @@ func Under(req *hostfs.Request, path string, given func(flag string) bool) error
 	return nil
 }
 
-// readingFound says how to go on without a profile that nobody asked for.
+// readingFound adds a hint how to continue without a profile that the user did not name.
 func readingFound(err error, named bool) error {
 	hints := []string{"snapfs run --profile none …   # without it; new and race take it, too"}
 	var e *errs.Error
@@ -69,7 +69,7 @@ func readingFound(err error, named bool) error {
 	return &errs.Error{Op: "reading the profile", Err: err, Hints: hints}
 }
 
-// profiled is a policy that comes under a profile.
+// A profiled is a policy being put under a profile.
 type profiled struct {
 	p   *catalog.Policy
 	use *catalog.ProfileUse
@@ -78,7 +78,7 @@ type profiled struct {
 func (u *profiled) took(what string) { u.use.Taken = append(u.use.Taken, what) }
 func (u *profiled) left(what string) { u.use.Left = append(u.use.Left, what) }
 
-// name takes what a person's profile says, but for what flags say.
+// name applies a named profile, except where flags were set.
 func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	theirs := s.Limits.Fields()
 	for i, mine := range u.p.Limits.Fields() {
@@ -87,7 +87,7 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 		case text == "":
 		case given(mine.Name):
 			u.left(mine.Name + " " + text)
-		case mine.Value.Set(text) == nil: // it was read by the same
+		case mine.Value.Set(text) == nil: // the same parser wrote it
 			u.took(mine.Name + " " + text)
 		}
 	}
@@ -114,11 +114,11 @@ func (u *profiled) add(what string, mine, theirs []string) []string {
 	return mine
 }
 
-// find takes what tightens from a profile that nobody has named.
+// find applies what tightens from a profile that was only found.
 func (u *profiled) find(s *policy.Sandbox) {
 	theirs, end := s.Limits.Fields(), u.p.Limits.Over()
 	if u.p.Limits.RemoveAfter == 0 {
-		s.Limits.KeepEnd = false // it has no end
+		s.Limits.KeepEnd = false // there is no end to keep
 	}
 	for i, mine := range u.p.Limits.Fields() {
 		if mine.Value.Tighten(theirs[i].Value) {
@@ -127,7 +127,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 			u.left(mine.Name + " " + text)
 		}
 	}
-	if l := &u.p.Limits; l.Over() < end { // for a shorter ttl: the hard end comes no nearer
+	if l := &u.p.Limits; l.Over() < end { // a shorter ttl does not bring the removal nearer
 		l.RemoveAfter = end - l.TTL
 	}
 	if s.Net != "" {
@@ -153,7 +153,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 	}
 }
 
-// narrower is the network that opens no more than either of two.
+// narrower returns a network that opens no more than either of two.
 func narrower(a, b string) string {
 	const none, host = "none", "host"
 	switch {

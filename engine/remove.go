@@ -9,10 +9,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Remove ends a sandbox's processes and removes it: its name at once, its
-// space later. Safe at any moment and, but for ErrNotFound, repeatable. One
-// whose record cannot be read goes too. ErrBusy: it belongs to a command that
-// is at work, or a promotion of it is unfinished.
+// Remove ends a sandbox's processes and removes it: its name at once, its space later. Safe at
+// any moment and, except for ErrNotFound, repeatable. It also removes a sandbox whose record
+// cannot be read. ErrBusy: the sandbox belongs to a running command, or a promotion of it is
+// unfinished.
 func (e *Engine) Remove(ctx context.Context, name string) error {
 	if err := e.Reconcile.RefuseUnfinished("removing", name, ""); err != nil {
 		return err
@@ -30,13 +30,13 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 	}
 	defer h.Release()
 	return e.Sandboxes.Remove(ctx, h, func() error {
-		_, err := e.Supervise.RequestEnd(ctx, h.Record, supervise.Request{Stop: true}) // a keeper that came in since
+		_, err := e.Supervise.RequestEnd(ctx, h.Record, supervise.Request{Stop: true}) // a supervisor that has started since
 		return err
 	})
 }
 
-// removeUnread removes a sandbox whose record cannot be read. A collection then
-// finds its trees, because nothing owns them.
+// removeUnread removes a sandbox whose record cannot be read. The next collection finds its
+// trees, because nothing owns them.
 func (e *Engine) removeUnread(ctx context.Context, name string) error {
 	if _, err := e.Supervise.RequestEnd(ctx, &catalog.Record{Name: name}, supervise.Request{Stop: true}); err != nil {
 		return err

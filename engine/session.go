@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Session is a sandbox made for one command, while that command runs and
-// until its fate is decided by Keep or Discard.
+// A Session is a sandbox made for one command. It lasts until Keep or Discard decides its
+// fate.
 type Session struct {
 	// Record describes the sandbox.
 	Record     *catalog.Record
@@ -23,15 +23,14 @@ type Session struct {
 	Intent     *catalog.Intent
 	Supervisor *supervise.Supervisor
 	Proc       *isolate.Process
-	hit        *catalog.LimitHit
-	// refused is what the command was not allowed to reach.
+	hit        *catalog.Hit
+	// refused are the network accesses that the proxy refused.
 	refused []egress.RefusedAccess
 }
 
-// Run makes a sandbox and starts command in it. The sandbox is gone, or kept,
-// when the Session says so; should this process be killed, everything inside
-// dies with it and the next command takes the sandbox away.
-// Errors: those of [Engine.New], and isolate's; then nothing is left.
+// Run makes a sandbox and starts a command in it. If this process is killed, everything inside
+// dies with it, and the next command removes the sandbox. Errors: those of [Engine.New], and
+// isolate's; then nothing is left.
 func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Command) (*Session, error) {
 	place, err := e.Supervise.AdmitNew(ctx, req)
 	if err != nil {
@@ -61,14 +60,14 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	return s, nil
 }
 
-// Process is the command.
+// Process returns the command.
 func (s *Session) Process() *isolate.Process { return s.Proc }
 
-// Level says what isolation is in force.
+// Level returns the isolation in force.
 func (s *Session) Level() isolate.Level { return s.Supervisor.Box.Level() }
 
-// Wait answers with how the command ended, after ending all that it left
-// running: nothing writes to the sandbox any more.
+// Wait returns how the command ended, after it has ended every process that the command left
+// running. Afterwards nothing writes to the sandbox.
 func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	st, err := s.Proc.Wait(ctx)
 	if err != nil {
@@ -94,22 +93,22 @@ func (s *Session) End(ctx context.Context) error {
 	return err
 }
 
-// Refused is what the command wanted to reach and was not allowed to, each once. The
-// command must have ended.
+// Refused returns the network accesses that were refused, each once. The command must have
+// ended.
 func (s *Session) Refused() []egress.RefusedAccess { return s.refused }
 
-// Hit is the limit that ended the command, or one that it met, or nil. The command
+// Hit returns the limit that ended the command, or one that it reached, or nil. The command
 // must have ended.
 func (s *Session) Hit() *catalog.LimitHit { return s.hit }
 
-// Changes compares the sandbox with its base. The command must have ended.
-// The caller closes them.
+// Changes compares the sandbox with its base. The command must have ended. The caller closes
+// the changes.
 func (s *Session) Changes(ctx context.Context) (*compare.Changes, error) {
 	return s.Engine.Compare.Changes(ctx, s.Record)
 }
 
-// Keep makes the sandbox one that stays, under name where it is not empty.
-// After an error (errs.ErrExists: the name) it is still the session's.
+// Keep makes the sandbox permanent, under name unless that is empty. After an error
+// (errs.ErrExists: the name) the sandbox still belongs to the session.
 func (s *Session) Keep(ctx context.Context, name string) error {
 	h, err := s.Engine.cat.Lock(ctx, s.Record.Name)
 	if err != nil {
@@ -144,8 +143,8 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	return nil
 }
 
-// rename gives the sandbox its lasting name, covered by an intent for each.
-func (s *Session) rename(h *catalog.Locked, name string) error {
+// rename gives the sandbox its permanent name. An intent for each name covers a crash.
+func (s *Session) rename(h *catalog.Held, name string) error {
 	next, err := s.Engine.cat.Begin(catalog.Making, name, h.ID)
 	if err != nil {
 		return err
@@ -168,7 +167,8 @@ func (s *Session) Discard(ctx context.Context) error {
 	return errors.Join(err, derr)
 }
 
-// Apply brings the session's changes to the real tree, as [Engine.Apply] does. The command must have ended.
+// Apply applies the session's changes to the real tree, as [reconcile.Reconciler.Apply] does.
+// The command must have ended.
 func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcile.Applied, error) {
 	if o.Stays && !o.DryRun {
 		err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record)
@@ -182,7 +182,7 @@ func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcil
 	return s.Engine.Reconcile.ApplyRecord(ctx, s.Record, o)
 }
 
-// Again runs a command in a session whose last one has ended.
+// Again runs another command in a session whose last one has ended.
 func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolate.Status, err error) {
 	if err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record); err != nil {
 		return st, err

@@ -15,11 +15,11 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Snapshot gives the present state of a sandbox a name ("" makes one). A
-// running sandbox's processes stand still meanwhile, so that what is kept is
-// one moment of all its trees. Atomic: after an error there is no such state.
-// Errors: errs.ErrNotFound, ErrExists (the state's name), ErrNoSpace.
-func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
+// Snapshot gives the present state of a sandbox a name ("" makes one). It freezes running
+// processes meanwhile, so that all trees are captured at one instant. Atomic: after an error
+// there is no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name),
+// ErrNoSpace.
+func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark, error) {
 	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
 	if err != nil {
 		return catalog.NamedSnapshot{}, err
@@ -48,11 +48,9 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 	})
 }
 
-// Rollback makes a sandbox's files what they were at a named state, or, with
-// "", at its base. Other states stay, so one can go back and forth; one from
-// before a refresh brings the base of then along. Atomic. The
-// sandbox's own unnamed changes are lost: take a snapshot first.
-// Errors: errs.ErrNotFound; ErrBusy while processes run in it.
+// Rollback returns a sandbox's files to a named snapshot, or with "" to its base. Other
+// snapshots stay; one from before a refresh brings its base with it. Atomic. Unnamed changes
+// are lost: take a snapshot first. Errors: errs.ErrNotFound; ErrBusy while processes run.
 func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	h, err := e.Supervise.Hold(ctx, name, "rolling back")
 	if err != nil {
@@ -66,7 +64,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	if err != nil {
 		return err
 	}
-	var at []int // of the trees that are there: a disk that has gone has no state to go back to
+	var at []int // indexes of present trees: an unmounted disk cannot be rolled back
 	var trees []catalog.Tree
 	var from []snapshot.ID
 	var old, next []snapshot.ForkID
@@ -99,18 +97,17 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	return e.Sandboxes.SweepLater(ctx)
 }
 
-// Fork makes a new sandbox whose files are those of another one as it is now,
-// or at one of its named states. The running processes of the other stand
-// still for that instant; the fork has none. Where the state was unnamed, it is
-// the fork's first one, "origin". The fork's base stays that of the other, so
-// that what it has changed is compared with what the real machine was. It has the limits
-// of the other, and its life begins anew; one of a sandbox that has come to its end has no
-// end of its own, so that what was saved does not go after all.
+// Fork makes a new sandbox with the files of another one, as it is now or at a named snapshot.
+// It freezes the other's processes for that instant; the fork has none. An unnamed state
+// becomes the fork's first snapshot, "origin". The fork has the other's base, so its changes
+// are relative to the same machine, and the other's limits with a lifetime that starts anew. A
+// fork of an expired sandbox has no lifetime, so that saved work is not removed after all.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
 }
 
-// ForkAdmitted is Fork that waits for room as when says. Errors: admission.ErrNoRoom too.
+// ForkAdmitted is Fork that waits for an admission slot as when says. Errors: also
+// admission.ErrNoRoom.
 func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when supervise.Admission) (*catalog.Record, error) {
 	rec, err := e.cat.Get(from)
 	if err != nil {
@@ -154,7 +151,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	rec.Origin, rec.Trees, rec.Refreshed = from, slices.Clone(h.Trees), h.Refreshed
 	if m, _ := h.Snapshot(mark); m.Base != nil {
 		rec.SetBase(m.Base)
-		rec.Past = nil // it never had the other
+		rec.Past = nil // the fork never had another base
 	}
 	for i := range rec.Trees {
 		rec.Trees[i].Fork = rec.NewFork()

@@ -23,8 +23,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// checkBefore runs the checks before a stage, in a sandbox whose workspace is the
-// target with the plan carried out.
+// checkBefore runs a stage's checks in a sandbox whose workspace is the target with the plan
+// applied.
 func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	next := stages.StagePromoting
@@ -56,8 +56,8 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 	return r.enter(ctx, s, next)
 }
 
-// stageSandbox makes the sandbox that a stage is checked in. A stage that deploys
-// has nothing to carry: it is checked where its source is, as that is.
+// stageSandbox makes the sandbox that checks a stage. A stage that deploys changes no
+// directory, so its sandbox is a fork of the directory that it deploys from.
 func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (*engine.Session, error) {
 	o := promoteOptions(p, i)
 	if !p.Stages[i].Carries() {
@@ -81,7 +81,7 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 	return pl.forkOf(ctx, p.Target(i), c.Rec.Policy, c)
 }
 
-// forkOf makes an ephemeral sandbox of a directory with a plan carried out in it.
+// forkOf makes an ephemeral sandbox of a directory and applies a plan in it.
 func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Promotion) (*engine.Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -101,7 +101,7 @@ func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy,
 	return s, nil
 }
 
-// applyTo carries a plan out in the workspace of a sandbox that nobody uses yet.
+// applyTo applies a plan to the workspace of a sandbox that no process uses yet.
 func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile.Promotion) error {
 	tree, ok := compare.HolderOf(rec)
 	for _, part := range c.Parts {
@@ -120,7 +120,7 @@ func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile
 	return nil
 }
 
-// A commandFailure is a command of a profile that did not succeed.
+// A commandFailure is the failure of a command of a profile. It matches [ErrCheck].
 type commandFailure struct {
 	name, why string
 	tail, log string
@@ -130,8 +130,8 @@ func (f *commandFailure) Error() string { return f.why }
 
 func (f *commandFailure) Unwrap() error { return ErrCheck }
 
-// limited is how long a command may take: its own limit, or what its stage has
-// left.
+// limited returns a context that bounds a command, by its own limit or the time that its stage
+// has left.
 func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Context, context.CancelFunc, time.Duration) {
 	limit := r.left
 	if own := time.Duration(c.Timeout); own > 0 {
@@ -141,15 +141,15 @@ func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Co
 	return ctx, cancel, limit
 }
 
-// variables tell a command of a profile what it is about, and when: before,
-// after, deploy or rollback.
+// variables are the environment of a profile's command: the promotion, the stage, and when it
+// runs (before, after, deploy, rollback).
 func (r *pipelineRun) variables(i int, when string) []string {
 	return []string{
 		r.mark(), "SNAPFS_WHEN=" + when, "SNAPFS_SANDBOX=" + r.p.Sandbox, "SNAPFS_STAGE=" + r.p.Stages[i].Name, "SNAPFS_TARGET=" + r.p.Target(i),
 	}
 }
 
-// inside runs a check in a sandbox. All that it started ends with it.
+// inside runs a check in a sandbox. Everything that the check started ends with it.
 func (r *pipelineRun) inside(ctx context.Context, box *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *pipelineRun) inside(ctx context.Context, box *engine.Session, i, n int,
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(log, out) // the command is told by its status
+		_, _ = io.Copy(log, out) // the exit status decides
 	}()
 	began := time.Now()
 	limited, cancel, limit := r.limited(ctx, c)
@@ -194,8 +194,8 @@ func (r *pipelineRun) inside(ctx context.Context, box *engine.Session, i, n int,
 	return nil
 }
 
-// checkAfter runs the checks after a stage, on the real machine. Where one does not
-// succeed, the stage is taken back.
+// checkAfter runs the checks after a stage, on the real machine. If one fails, the stage is
+// taken back.
 func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.endLeft(s); err != nil {
@@ -219,7 +219,7 @@ func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 	return r.enter(ctx, s, stages.StageDone)
 }
 
-// deploy runs a stage's command on the real machine. One that was cut short is
+// deploy runs a stage's command on the real machine. An earlier deploy that was interrupted is
 // rolled back first.
 func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
@@ -248,7 +248,7 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	return r.takeBack(ctx, i, err)
 }
 
-// describe is a failure with the command that it is of.
+// describe returns the text of a failure, with the command that failed.
 func describe(err error) string {
 	var f *commandFailure
 	if errors.As(err, &f) {
@@ -257,8 +257,9 @@ func describe(err error) string {
 	return err.Error()
 }
 
-// command runs a command of a stage on the real machine, in the stage's
-// directory. It is found by its variables should this process be killed.
+// command runs a command of a stage on the real machine, in the stage's directory. Its
+// environment carries the pipeline's id, by which a later process finds what a killed one left
+// running.
 func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c policy.Command) error {
 	log, err := r.openLog(i, when, n)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 // So it is written down, when a pipeline begins, what the sandbox holds at each
 // path that it has changed, and every stage looks whether that is still so.
 
-// contentOf says what a sandbox's workspace holds where it has changed something,
-// and at the paths of known: a digest for each, by path. The sandbox stands still.
+// contentOf returns a digest for each path of a sandbox's workspace that has changed or is in
+// known. The sandbox must be frozen.
 func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[string]string) (map[string]string, error) {
 	paths := map[string]bool{}
 	for path := range known {
@@ -63,8 +63,8 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 	return content, nil
 }
 
-// digestOf is the same as long as nobody has touched a node. The times of a
-// directory tell of what lies in it, which is told by itself.
+// digestOf returns a text that stays equal until somebody changes the inode. It leaves out the
+// times of a directory, which change with its entries.
 func digestOf(n *diff.Node) string {
 	if n == nil {
 		return "-"
@@ -77,7 +77,7 @@ func digestOf(n *diff.Node) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// openWorkspace opens a sandbox's workspace, as it is in the sandbox, for reading.
+// openWorkspace opens the workspace as the sandbox shows it, for reading.
 func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
 	t, ok := compare.HolderOf(rec)
 	if !ok {
@@ -98,8 +98,8 @@ func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.F
 	return dirs[0], nil
 }
 
-// sameContent refuses a sandbox that is not what it was when its pipeline began.
-// Errors: ErrNotFound (it is gone, or another one), ErrDrifted.
+// sameContent returns an error if the sandbox has changed since its pipeline began. Errors:
+// ErrNotFound (the sandbox is gone or replaced), ErrDrifted.
 func (pl *Runner) sameContent(ctx context.Context, p *stages.Pipeline) error {
 	h, err := pl.engine.Supervise.HoldAny(ctx, p.Sandbox)
 	if err != nil {

@@ -11,38 +11,37 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A HistoryEntry is a promotion, or a stage of one.
+// A HistoryEntry describes a promotion, or one stage of a promotion through stages.
 type HistoryEntry struct {
 	When    time.Time `json:"when"`
 	Sandbox string    `json:"sandbox"`
-	// Pipeline is the promotion through stages that it belongs to, and Stage its
-	// name; "" for one without stages.
+	// Pipeline is the id of the promotion through stages, and Stage the stage's name; "" for a
+	// promotion without stages.
 	Pipeline string `json:"pipeline,omitempty"`
 	Stage    string `json:"stage,omitempty"`
-	// Target is the directory, or "" where a command deploys.
+	// Target is the target directory, or "" where a command deploys.
 	Target string `json:"target,omitempty"`
-	// Result is a StageState; one that has not ended and that nobody works on
-	// was interrupted there.
+	// Result is a StageState. An unfinished stage that no process works on was interrupted.
 	Result      stages.StageState `json:"result"`
 	Interrupted bool              `json:"interrupted,omitempty"`
-	// Undone: it was done, and taken back later, by [Engine.Undo].
+	// Undone reports that the stage was done and later taken back by [reconcile.Reconciler.Undo].
 	Undone bool `json:"undone,omitempty"`
-	// Why it has that result, "" where there is nothing to say.
+	// Why explains the result, or is "".
 	Why string `json:"why,omitempty"`
-	// Took is without waiting for a person.
+	// Took leaves out the time spent waiting for a person.
 	Took    policy.Duration `json:"took"`
 	Changes int             `json:"changes"`
-	// Approved says who let it begin, "" before that; Asked, that a person was
-	// asked for it.
+	// Approved names who approved the stage, "" before that. Asked reports that a person was
+	// asked.
 	Approved string `json:"approved,omitempty"`
 	Asked    bool   `json:"asked,omitempty"`
-	// Promotion is what [Engine.Undo] takes, "" where nothing was carried.
+	// Promotion is the id for [reconcile.Reconciler.Undo], or "" where nothing was promoted.
 	Promotion string `json:"promotion,omitempty"`
 }
 
-// History lists promotions, newest first: each stage that was begun of those that
-// [Engine.Pipelines] lists, and those without stages that can be undone. What cannot
-// be read is reported beside them.
+// History lists promotions, newest first: each stage that was begun, and each promotion
+// without stages that can be undone. Records that cannot be read are reported in the error,
+// beside the list.
 func (pl *Runner) History() ([]HistoryEntry, error) {
 	pipelines, err := pl.engine.Stages.Pipelines()
 	all := []HistoryEntry{}
@@ -86,9 +85,9 @@ func historyEntry(p *stages.Pipeline, i int) HistoryEntry {
 	return h
 }
 
-// ProfileOf reads the profile for a sandbox: the file at an absolute path, or, for
-// "", the one in its real workspace, which no sandbox has written to.
-// Errors: those of policy.Read; ErrNotFound (the sandbox).
+// ProfileOf reads the profile for a sandbox: the file at an absolute path, or with "" the one
+// in its real workspace, which no sandbox can have written. Errors: those of policy.Read;
+// ErrNotFound (the sandbox).
 func (pl *Runner) ProfileOf(name, path string) (*policy.Profile, error) {
 	rec, err := pl.cat.Get(name)
 	if err != nil {
@@ -97,8 +96,8 @@ func (pl *Runner) ProfileOf(name, path string) (*policy.Profile, error) {
 	return Profile(rec.Workspace, path)
 }
 
-// Profile reads the profile at an absolute path, or, for "", the one in a
-// workspace. Errors: those of policy.Read.
+// Profile reads the profile at an absolute path, or with "" the one in a workspace. Errors:
+// those of policy.Read.
 func Profile(workspace, path string) (*policy.Profile, error) {
 	trust := policy.Named
 	if path == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A commandLog is what a command of a profile wrote: a file beside the pipeline's
-// state, of at most logMost bytes where snapfs writes it.
+// A commandLog is the output of a profile's command: a file beside the pipeline's record, of
+// at most logMost bytes.
 type commandLog struct {
 	file *os.File
 	size int64
@@ -34,8 +34,8 @@ func (r *pipelineRun) openLog(i int, when string, n int) (*commandLog, error) {
 
 func (l *commandLog) close() { l.file.Close() }
 
-// Write drops what is too much: a command must not fill the disk, nor stand still
-// because nobody reads.
+// Write drops what exceeds logMost bytes, so that a command neither fills the disk nor blocks
+// because nobody reads its output.
 func (l *commandLog) Write(p []byte) (int, error) {
 	room := max(logMost-l.size, 0)
 	n, err := l.file.Write(p[:min(int64(len(p)), room)])
@@ -46,7 +46,7 @@ func (l *commandLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failure is that of a command, with the end of what it wrote.
+// failure returns the error of a failed command, with the last lines of its output.
 func (l *commandLog) failure(c policy.Command, why string) error {
 	return &commandFailure{name: c.Name, why: why, tail: l.tail(), log: l.file.Name()}
 }
@@ -66,7 +66,7 @@ func (l *commandLog) tail() string {
 	text := strings.ToValidUTF8(strings.TrimRight(string(data[:n]), "\n"), "?")
 	lines := strings.Split(text, "\n")
 	if start > 0 && len(lines) > 1 {
-		lines = lines[1:] // the first is torn
+		lines = lines[1:] // the first is incomplete
 	}
 	return strings.Join(lines[max(len(lines)-tailMost, 0):], "\n")
 }

@@ -14,20 +14,20 @@ var (
 	ErrWaiting = errs.NewStatus(10, "it waits for approval")
 )
 
-// A StageError says at which stage a pipeline stopped. Those before it are done.
+// A StageError names the stage at which a pipeline stopped. The stages before it are done.
 type StageError struct {
 	Pipeline, Stage string
-	// Command is the check that did not succeed, "" where it was none, and Tail
-	// are the last lines that it wrote, Log the file with all of them.
+	// Command is the check that failed, or "". Tail are the last lines of its output, and Log is
+	// the file with all of it.
 	Command, Tail, Log string
-	// State is what the stage has come to.
+	// State is the state that the stage is in now.
 	State stages.StageState
 	Err   error
 	// Next are commands that may come next.
 	Next []string
 }
 
-// Error tells the cause, and what became of the target.
+// Error returns the cause and what became of the target.
 func (e *StageError) Error() string {
 	text := "stage " + e.Stage + ": "
 	if e.Command != "" {
@@ -48,7 +48,7 @@ func (e *StageError) Unwrap() error { return e.Err }
 // Hints returns the commands that may come next.
 func (e *StageError) Hints() []string { return e.Next }
 
-// promoteOptions are those of the promotion of stage i.
+// promoteOptions returns the options for the promotion of stage i.
 func promoteOptions(p *stages.Pipeline, i int) reconcile.PromoteOptions {
 	target := p.Target(i)
 	if target == p.Workspace {

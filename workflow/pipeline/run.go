@@ -16,15 +16,16 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A pipelineRun is a process that works on a pipeline, and has its lock.
+// A pipelineRun is a pipeline that this process works on. The process holds the pipeline's
+// lock.
 type pipelineRun struct {
 	e *Runner
 	p *stages.Pipeline
 	w StageWatcher
-	// resumed: the present step may have been begun by a process that is gone.
+	// resumed reports that an earlier process may have begun the current step.
 	resumed bool
-	// began is when this attempt at the stage did, and left what remains of the
-	// time of its commands.
+	// began is when this attempt at the stage began, and left is the time that its commands have
+	// left.
 	began time.Time
 	left  time.Duration
 }
@@ -35,7 +36,7 @@ func (r *pipelineRun) report(s *stages.StageRun, what string) {
 	}
 }
 
-// enter writes down what comes next.
+// enter records the next state of a stage before its work begins.
 func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages.StageState) error {
 	if err := fault.Point(ctx, "enter "+string(next)); err != nil {
 		return err
@@ -91,8 +92,8 @@ func (r *pipelineRun) stage(ctx context.Context, i int) error {
 	return nil
 }
 
-// fail ends a stage of which nothing was carried. What was interrupted has not
-// failed, and goes on from its last step.
+// fail ends a stage of which nothing was promoted. An interruption is no failure: the stage
+// resumes at its last step.
 func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) error {
 	if ctx.Err() != nil || fleeting(err) {
 		return err
@@ -101,12 +102,12 @@ func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) e
 	return errors.Join(err, r.enter(ctx, s, stages.StageFailed))
 }
 
-// fleeting: what was in the way says nothing of the stage, and may be gone next time.
+// fleeting reports that an error says nothing about the stage and may not happen next time.
 func fleeting(err error) bool {
 	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
 }
 
-// admit makes the plan of a stage, and lets it begin where it is approved.
+// admit makes the plan of a stage and waits for its approval.
 func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.e.sameContent(ctx, r.p); err != nil {
@@ -148,7 +149,7 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	return r.enter(ctx, s, stages.StageChecking)
 }
 
-// planStage is what a stage would carry.
+// planStage returns the plan of what a stage would promote.
 func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*reconcile.Plan, error) {
 	o := promoteOptions(p, i)
 	c, done, err := pl.engine.Reconcile.Begin(ctx, p.Sandbox, o.PlanOptions, o.Answers())
@@ -165,8 +166,7 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
 }
 
-// promote carries the plan out that was checked, unless the process before this one
-// has.
+// promote applies the checked plan, unless an earlier process has done that.
 func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {
@@ -196,8 +196,8 @@ func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)
 }
 
-// promotedAs finds the promotion that a process made that was killed before it could
-// write that down.
+// promotedAs finds the promotion of a process that was killed before it recorded the
+// promotion's id.
 func (r *pipelineRun) promotedAs(i int) (string, error) {
 	all, err := r.e.engine.Reconcile.Promotions()
 	if err != nil {
@@ -211,8 +211,8 @@ func (r *pipelineRun) promotedAs(i int) (string, error) {
 	return "", nil
 }
 
-// takeBack takes a stage back, and no other, because of why. It goes on though
-// somebody interrupts it: the target must not stay as it is.
+// takeBack undoes one stage because of why. It ignores an interruption, because the target
+// must not stay as it is.
 func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	s := &r.p.Stages[i]
 	ctx = context.WithoutCancel(ctx)
@@ -227,7 +227,7 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	case s.Promotion != "":
 		_, err = r.e.engine.Reconcile.Undo(ctx, s.Promotion)
 		if r.resumed && errors.Is(err, errs.ErrNotFound) {
-			err = nil // that was done before the kill
+			err = nil // an earlier process had done that
 		}
 	}
 	if err != nil {
@@ -237,15 +237,15 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	return errors.Join(why, r.enter(ctx, s, stages.StageTakenBack))
 }
 
-// stuck is what was in the way of taking a stage back.
+// stuck is the error that kept a stage from being undone.
 type stuck struct{ error }
 
 func (s stuck) Error() string { return "it could not be taken back: " + describe(s.error) }
 
-// Unwrap says nothing of a command: the one that failed first is told.
+// Unwrap hides command errors, so that callers report the first failure.
 func (s stuck) Unwrap() error { return errs.KindOf(s.error) }
 
-// cancel takes back what a stage has done that is not done.
+// cancel undoes an unfinished stage.
 func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	r.began = time.Now()
@@ -278,9 +278,8 @@ func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	return err
 }
 
-// endLeft ends what a process that was killed has left running on the real
-// machine, of what the stage was in the middle of: what an earlier command of it
-// has started to stay stays.
+// endLeft ends the processes that a killed process left running on the real machine for the
+// current step. Processes that an earlier command of the stage started to stay are left alone.
 func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	var cut []string
 	switch s.State {
@@ -299,11 +298,11 @@ func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	return nil
 }
 
-// mark is in the environment of all commands on the real machine.
+// mark is the variable in the environment of every command on the real machine.
 func (r *pipelineRun) mark() string { return "SNAPFS_PROMOTION=" + r.p.ID }
 
-// resumePipeline finds a pipeline that has not ended, by its id or the name of its
-// sandbox, "" for the only one, and locks it.
+// resumePipeline finds and locks an unfinished pipeline, by its id or the name of its sandbox;
+// "" means the only one.
 func (pl *Runner) resumePipeline(id string) (*stages.Pipeline, *os.File, error) {
 	if _, err := pl.engine.Stages.Read(id); errors.Is(err, errs.ErrNotFound) {
 		if id, err = pl.engine.Stages.OnlyOpen(id); err != nil {
@@ -314,14 +313,14 @@ func (pl *Runner) resumePipeline(id string) (*stages.Pipeline, *os.File, error) 
 		return nil, nil, err
 	}
 	lock, err := stages.TryLock(pl.engine.Stages.Dir(id))
-	for tries := 0; err != nil && tries < 20; tries++ { // whoever lists them has each for an instant
+	for tries := 0; err != nil && tries < 20; tries++ { // listing holds each lock for an instant
 		time.Sleep(5 * time.Millisecond)
 		lock, err = stages.TryLock(pl.engine.Stages.Dir(id))
 	}
 	if err != nil {
 		return nil, nil, &errs.Error{Op: "going on with", Subject: id, Kind: errs.ErrBusy, Err: errors.New("another command works on it")}
 	}
-	p, err := pl.engine.Stages.Read(id) // what it is under the lock
+	p, err := pl.engine.Stages.Read(id) // read it again under the lock
 	if err == nil && p.State != stages.PipelineOpen {
 		err = &errs.Error{
 			Op: "going on with", Subject: id, Kind: errs.ErrNotFound, Err: fmt.Errorf("it has ended: %s", p.State),

@@ -5,7 +5,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// A Runner promotes sandboxes through stages. It is a client of an engine.
+// A Runner promotes sandboxes through stages.
 type Runner struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog

@@ -18,36 +18,34 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// StageOptions say how a sandbox is promoted through stages.
+// StageOptions configure a promotion through stages.
 type StageOptions struct {
 	stages.PipelineOptions
-	// Profile has the stages; all up to To are gone through.
+	// Profile has the stages; the stages up to To are run.
 	Profile *policy.Profile
 	To      string
 	StageWatcher
 }
 
-// A StageWatcher is who follows a promotion through stages. All fields may be nil.
+// A StageWatcher follows a promotion through stages. All fields may be nil.
 type StageWatcher struct {
-	// Ask shows a person the plan of a stage that asks for approval, and answers
-	// with yes. Where nobody can be asked, the stage waits.
+	// Ask shows a person the plan of a stage that needs approval and returns the answer. If Ask is
+	// nil, the stage waits.
 	Ask func(p *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool
-	// Tell is told of each step, in words that complete "STAGE: ".
+	// Tell is called for each step, with words that complete "STAGE: ".
 	Tell func(stage, what string)
 }
 
-// PromoteStages promotes a sandbox through the stages of a profile, in order, up
-// to one of them. For each: its changes are merged with what the target is now,
-// three-way, with the sandbox's base; a person approves, where the stage asks for
-// that; the checks before run in a sandbox whose workspace is the target with the
-// changes carried out; the changes are carried to the target, wholly or not at
-// all; the checks after run on the real machine. A stage that fails is taken back
-// alone: those before it stay as they are, those after it are not touched.
+// PromoteStages promotes a sandbox through the stages of a profile, in order, up to one of
+// them. Each stage merges the sandbox's changes with its target, asks a person if the stage
+// needs approval, runs the checks before in a sandbox with the plan applied, applies the plan
+// wholly or not at all, and runs the checks after on the real machine. A stage that fails is
+// undone alone: earlier stages stay, later ones are not touched.
 //
-// Each step is written down before it is done. Killed or interrupted, it goes on
-// with [Engine.ContinueStages].
-// Errors: a *StageError, with ErrCheck, ErrWaiting or the error of the step in it;
-// ErrNotFound (the sandbox, the stage), ErrBusy (it is being promoted), ErrNotSupported.
+// Each step is recorded before it is done, so [Runner.ContinueStages] can resume after a kill
+// or an interruption. Errors: a *StageError that wraps ErrCheck, ErrWaiting or the error of
+// the step; ErrNotFound (the sandbox or the stage), ErrBusy (a promotion of it runs),
+// ErrNotSupported.
 func (pl *Runner) PromoteStages(ctx context.Context, name string, o StageOptions) (*stages.Pipeline, error) {
 	p, lock, err := pl.startPipeline(ctx, name, o)
 	if err != nil {
@@ -57,21 +55,19 @@ func (pl *Runner) PromoteStages(ctx context.Context, name string, o StageOptions
 	return pl.follow(ctx, p, o.StageWatcher, false)
 }
 
-// ContinueOptions say how a promotion through stages goes on.
+// ContinueOptions configure the continuation of a promotion through stages.
 type ContinueOptions struct {
-	// Approve lets the stage begin that waits, if it still would do what it would
-	// have done when it began to wait.
+	// Approve lets the waiting stage begin, provided that its plan has not changed since it began
+	// to wait.
 	Approve bool
 	StageWatcher
 }
 
-// ContinueStages goes on with a promotion through stages that was interrupted, or
-// that waits: the one of that id, or of the sandbox of that name, or the only one
-// for "". What was done is not done
-// again, but for checks that were cut short, and for a deploy that was: that one is
-// rolled back first.
-// Errors: those of [Engine.PromoteStages]; ErrNotFound (there is none that has not
-// ended), ErrBusy (there are several, or another command works on it).
+// ContinueStages resumes a promotion through stages that was interrupted or waits: the one of
+// that id, or of the sandbox of that name, or with "" the only one. Finished steps are not
+// repeated, except interrupted checks, and an interrupted deploy, which is rolled back first.
+// Errors: those of [Runner.PromoteStages]; ErrNotFound (no such unfinished promotion), ErrBusy
+// (several match, or another process works on it).
 func (pl *Runner) ContinueStages(ctx context.Context, id string, o ContinueOptions) (*stages.Pipeline, error) {
 	p, lock, err := pl.resumePipeline(id)
 	if err != nil {
@@ -92,9 +88,8 @@ func (pl *Runner) ContinueStages(ctx context.Context, id string, o ContinueOptio
 	return pl.follow(ctx, p, o.StageWatcher, true)
 }
 
-// CancelStages gives a promotion through stages up: the one of that id, or of the
-// sandbox of that name, or the only one for "". What its present stage has done is taken back; the stages before it
-// stay as they are. Errors: those of [Engine.ContinueStages].
+// CancelStages ends a promotion through stages, chosen as in [Runner.ContinueStages]. It
+// undoes the current stage; earlier stages stay. Errors: those of [Runner.ContinueStages].
 func (pl *Runner) CancelStages(ctx context.Context, id string, w StageWatcher) (*stages.Pipeline, error) {
 	p, lock, err := pl.resumePipeline(id)
 	if err != nil {
@@ -109,7 +104,7 @@ func (pl *Runner) CancelStages(ctx context.Context, id string, w StageWatcher) (
 	return p, errors.Join(err, pl.engine.Stages.Save(p))
 }
 
-// startPipeline writes a pipeline down, with what the sandbox holds.
+// startPipeline records a new pipeline together with digests of what the sandbox holds.
 func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions) (*stages.Pipeline, *os.File, error) {
 	last, ok := o.Profile.Stage(o.To)
 	if !ok {
@@ -151,8 +146,8 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	return p, lock, err
 }
 
-// beneathWorkspace makes paths of the workspace relative: they mean the same in
-// every target.
+// beneathWorkspace makes paths relative to the workspace, so that they mean the same in every
+// target.
 func beneathWorkspace(workspace string, paths []string) []string {
 	all := make([]string, len(paths))
 	for i, p := range paths {
@@ -163,7 +158,7 @@ func beneathWorkspace(workspace string, paths []string) []string {
 	return all
 }
 
-// follow works on a pipeline until it has ended, or cannot go on.
+// follow works on a pipeline until it ends or cannot continue.
 func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher, resumed bool) (*stages.Pipeline, error) {
 	r := &pipelineRun{e: pl, p: p, w: w, resumed: resumed}
 	for i, more := p.Current(); more; i, more = p.Current() {
@@ -176,7 +171,7 @@ func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher
 	return p, pl.engine.Stages.Save(p)
 }
 
-// stopped makes an error of a stage one that says so, and what may come next.
+// stopped wraps the error of a stage in a StageError with the commands that may come next.
 func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	p, s := r.p, &r.p.Stages[i]
 	again, cancel := "snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID
@@ -208,7 +203,7 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	return stage
 }
 
-// whoAmI names this user, and who became root by sudo.
+// whoAmI returns the name of this user, and of the user who became root by sudo.
 func whoAmI() string {
 	name := "uid " + strconv.Itoa(os.Geteuid())
 	if u, err := user.Current(); err == nil && u.Username != "" {

@@ -30,7 +30,7 @@ type attemptRunner struct {
 	real func() hostfs.SecretPaths
 	// place is the attempt's admission slot, or nil before it has one.
 	place *admission.Slot
-	said  *sink // what the command writes; nil before it has started
+	said  *sink // the command's output; nil before it has started
 	// err is the reason why the attempt is broken.
 	err error
 	// made are the snapshots of the command's result, taken before a check or a score writes to
@@ -40,7 +40,7 @@ type attemptRunner struct {
 
 // run runs the attempt to its end. Afterwards none of its processes is left.
 func (l *attemptRunner) run(ctx context.Context) {
-	defer func() { l.m.e.engine.Supervise.ReleaseSlot(l.place) }() // where it was not begun
+	defer func() { l.m.e.engine.Supervise.ReleaseSlot(l.place) }() // unless the command got it
 	if err := l.admit(ctx); err != nil && ctx.Err() == nil {
 		l.err = err
 		l.m.note(l.i, func(a *Attempt) { a.State, a.Why = Broken, err.Error() })
@@ -70,7 +70,7 @@ func (l *attemptRunner) run(ctx context.Context) {
 		l.err = err
 	}
 	var size *ResultSize
-	if err == nil { // what cannot be shown has passed all the same, and is not thrown away
+	if err == nil { // an attempt whose size is unknown has passed all the same
 		if size, err = l.sizeSoon(cleaning); err != nil {
 			err = fmt.Errorf("what it changed is not known: %w", err)
 		}
@@ -171,7 +171,7 @@ func (l *attemptRunner) saveResult(ctx context.Context) error {
 	}
 	rec, e := l.s.Record, l.m.e
 	ids := sandbox.Number(rec)
-	if err := e.cat.Update(rec); err != nil { // whoever finds it after a crash removes these too
+	if err := e.cat.Update(rec); err != nil { // so that mending after a crash removes these too
 		return err
 	}
 	for i, t := range rec.Trees {
@@ -235,7 +235,7 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 		return engine.Status{}, errors.Join(err, said.whole())
 	}
 	c.Stdout, c.Stderr = said.w, aside.w
-	if out == l.out.check { // in the order in which it was written
+	if out == l.out.check { // in the order of writing
 		c.Stderr = said.w
 	}
 	p, err := l.s.Supervisor.Start(ctx, c)
@@ -248,7 +248,7 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 		}
 		err = errors.Join(err, p.Close())
 	}
-	if err != nil { // what holds the pipes ends with the box
+	if err != nil { // processes that hold the pipes end with the container
 		err = errors.Join(err, l.s.End(context.WithoutCancel(ctx)))
 	}
 	return st, errors.Join(err, said.whole(), aside.whole())

@@ -240,7 +240,7 @@ func describeNode(ctx context.Context, p touchedPath, read bool) (string, error)
 	if read {
 		sum, err := contentSum(ctx, p.root, p.path)
 		if errors.Is(err, errs.ErrDenied) {
-			sum, err = fmt.Sprint("unread ", p.number), nil // it is not known to be like any other
+			sum, err = fmt.Sprint("unread ", p.number), nil // unread, so equal to no other
 		}
 		if err != nil {
 			return "", err

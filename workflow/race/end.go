@@ -24,7 +24,7 @@ func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	if a.Kept {
 		return a.Sandbox, nil
 	}
-	err := r.e.engine.Sandboxes.Tidy(ctx, s.Record) // what was put by while it was checked
+	err := r.e.engine.Sandboxes.Tidy(ctx, s.Record) // snapshots taken for the check
 	if err == nil {
 		err = s.Keep(ctx, "")
 	}
@@ -73,7 +73,7 @@ func (rr *Coordinator) discardAll(ctx context.Context, sessions []*engine.Sessio
 		errs = append(errs, s.End(ctx))
 		h, err := rr.cat.TryLock(s.Record.Name)
 		if err != nil {
-			continue // gone, or somebody mends it: the last step says so
+			continue // gone, or being mended: the last step reports that
 		}
 		if h.ID == s.Record.ID {
 			errs = append(errs, h.Discard())

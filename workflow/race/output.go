@@ -89,7 +89,7 @@ func newSink(to *os.File) (*sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Chmod(0o666); err != nil { // the sandbox's users are others than this one
+	if err := w.Chmod(0o666); err != nil { // the sandbox has other user ids
 		return nil, errors.Join(err, r.Close(), w.Close())
 	}
 	s := &sink{w: w, done: make(chan struct{})}

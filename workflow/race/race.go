@@ -18,12 +18,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Request says which commands race, and what decides.
+// A Request says which commands race and how the winner is chosen.
 type Request struct {
-	// Request is what the sandboxes are made from, one for each attempt, which waits
-	// for room by itself where that is asked for. Each is
-	// called Name, or what is made from the workspace's, with the attempt's number
-	// behind it.
+	// Request describes the sandboxes, one for each attempt. Each queues by itself if
+	// Admission asks for that. Its name is Name, or one made from the workspace's,
+	// followed by the attempt's number.
 	hostfs.Request
 	// Attempts are the commands. Their streams are ignored: standard input is empty, and output
 	// goes to files. See [AttemptVariable].
@@ -65,9 +64,9 @@ const (
 	Scoring  AttemptState = "scoring"
 	Passed   AttemptState = "passed"
 	Failed   AttemptState = "failed"    // the command, the check or the score
-	TimedOut AttemptState = "timed out" // see RaceRequest.Timeout
-	Stopped  AttemptState = "stopped"   // another one had passed
-	Broken   AttemptState = "broken"    // it could not be run; Why says it
+	TimedOut AttemptState = "timed out" // see Request.Timeout
+	Stopped  AttemptState = "stopped"   // another attempt had passed
+	Broken   AttemptState = "broken"    // it could not run; see Why
 )
 
 // Final reports whether the state is the attempt's last.
@@ -103,7 +102,7 @@ type Attempt struct {
 	// check and the score.
 	Output      string `json:"output"`
 	CheckOutput string `json:"check_output,omitempty"`
-	// Kept: its sandbox stays.
+	// Kept reports that the sandbox is permanent.
 	Kept bool `json:"kept"`
 }
 
@@ -255,7 +254,7 @@ func (r *Race) run(ctx context.Context, req Request, o *outputs, real func() hos
 	lanes := make([]*attemptRunner, len(req.Attempts))
 	for i, c := range req.Attempts {
 		lanes[i] = m.runner(i, c, o.files[i])
-		if i < jobs { // the others start later, when there may be more
+		if i < jobs { // the others start later, perhaps with more capacity
 			lanes[i].real = real
 		}
 		if i < len(places) {
@@ -362,7 +361,7 @@ func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) (
 	}
 	sessions := make([]*engine.Session, n)
 	sessions[0] = &engine.Session{Record: first, Engine: rr.engine, Intent: intent}
-	first.Lent = true // so its base stays until a collection finds nobody who has it
+	first.Lent = true // its base stays until a collection finds no sandbox with it
 	failures := make([]error, n)
 	failures[0] = rr.cat.Update(first)
 	var all sync.WaitGroup

@@ -12,17 +12,17 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// noSuchName is one that no rule is about, and nobody has.
+// noSuchName is a host name that no rule allows and nobody owns.
 const noSuchName = "snapfs-prove.example"
 
-// probeHost is what the probes find on the host where no wall is: services of its own.
-// ipv4 and ipv6 are where one is reached by the host's own addresses, from outside
-// where it has such ones; resolver is a name server that answers to everything.
+// A probeHost listens on the host for the probes of a sandbox. A probe that reaches it has
+// crossed a wall. ipv4 and ipv6 are addresses that other machines can reach, if the host has
+// any; resolver is a name server that answers every query.
 type probeHost struct {
 	port, name, ipv4, ipv6, resolver string
 	open                             []io.Closer
-	// served is where a server answers to everything, by a name of the host's, and rules
-	// are those that let a sandbox reach it; "" where the host has no name.
+	// served is the address of a server under a name of the host, and rules allow a sandbox to
+	// reach it; "" if the host has no name.
 	served, rules string
 }
 
@@ -42,7 +42,7 @@ func (h *probeHost) listen(kind, addr string) (net.Addr, error) {
 }
 
 func listenForProbes() (*probeHost, error) {
-	h := &probeHost{name: "snapfs-prove-" + catalog.NewID(), ipv6: "[2001:db8::1]:443"} // where the host has no IPv6
+	h := &probeHost{name: "snapfs-prove-" + catalog.NewID(), ipv6: "[2001:db8::1]:443"} // for a host without IPv6
 	at, err := h.listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		h.ipv4 = at.String()
@@ -53,7 +53,7 @@ func listenForProbes() (*probeHost, error) {
 	}
 	if err == nil {
 		h.listenOutside()
-		host, _, _ := net.SplitHostPort(h.ipv4) // it was made of both
+		host, _, _ := net.SplitHostPort(h.ipv4) // built from both above
 		err = h.answerQuestions(host)
 	}
 	if err != nil {
@@ -63,8 +63,7 @@ func listenForProbes() (*probeHost, error) {
 	return h, nil
 }
 
-// listenOutside listens at the addresses by which the host is reached by others,
-// as far as it has such.
+// listenOutside listens at the host's addresses that other machines can reach, if it has any.
 func (h *probeHost) listenOutside() {
 	if at, err := h.listen("tcp", "[::1]:0"); err == nil {
 		h.ipv6 = at.String()
@@ -89,12 +88,12 @@ func (h *probeHost) listenOutside() {
 	}
 }
 
-// serve answers to everything at an address of the host that has a name.
+// serve answers every request at an address of the host that has a name.
 func (h *probeHost) serve(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	own, _ := os.Hostname()
-	for _, name := range []string{own, "ip6-localhost", "ip6-loopback"} { // the edge gives localhost to nobody
+	for _, name := range []string{own, "ip6-localhost", "ip6-loopback"} { // the proxy never resolves localhost
 		addrs, err := net.DefaultResolver.LookupHost(ctx, name)
 		if err != nil || name == "" || name == "localhost" {
 			continue
@@ -117,7 +116,7 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers whatever is said, as TLS does what it does not like.
+// answerAll answers every message, as a TLS server answers one that it does not understand.
 func answerAll(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -134,7 +133,7 @@ func answerAll(l net.Listener) {
 	}
 }
 
-// answerQuestions sends back what comes: more than a sandbox is to get.
+// answerQuestions echoes every DNS query, which is more than a sandbox should receive.
 func (h *probeHost) answerQuestions(host string) error {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {

@@ -9,26 +9,26 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A limitTrial says how one limit is tried.
+// A limitTrial describes how to try one limit.
 type limitTrial struct {
 	probe string
-	// small is a value at which it is tried where there is none, or one that is more
-	// than most, which would take too long, or more than this host has.
+	// small is the value to try if the policy has no such limit, or has one that exceeds most:
+	// such a value would take too long, or is more than this host has.
 	small, most string
-	// always: it is tried where there is none, too.
+	// always means that the limit is tried even if the policy has none.
 	always bool
-	// dir: the probe is told the workspace.
+	// dir means that the probe gets the workspace as an argument.
 	dir bool
 }
 
-// tryableLimits are all limits but those that are about the life of a sandbox, by name.
+// tryableLimits returns every limit by name, except those on a sandbox's lifetime.
 func tryableLimits() map[string]limitTrial {
 	processors := units.FormatCPUs(0.9 * float64(runtime.NumCPU()))
 	return map[string]limitTrial{
 		"memory":       {probe: "memory", small: "64M", most: "512M", always: true},
 		"pids":         {probe: "pids", small: "50", most: "500", always: true},
 		"files":        {probe: "files", small: "64", most: "65536", always: true},
-		"cpus":         {probe: "cpus", small: "0.1", most: processors, always: true}, // less than what others leave of a busy machine
+		"cpus":         {probe: "cpus", small: "0.1", most: processors, always: true}, // less than a busy machine has free
 		"cpu-time":     {probe: "cpu-time", small: "1s", most: "3s", always: true},
 		"time":         {probe: "time", small: "1s", most: "3s", always: true},
 		"disk":         {probe: "disk", small: "8M", most: "256M", dir: true},
@@ -40,8 +40,8 @@ func tryableLimits() map[string]limitTrial {
 	}
 }
 
-// limitTrials are those of limits, each in a sandbox with no other: of those that l
-// has, and, unless its own only are wanted, of others.
+// limitTrials returns one trial per limit, each in its own sandbox: the configured limits, and
+// unless ownOnly is set, defaults for the rest.
 func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	how := tryableLimits()
 	for _, f := range l.Fields() {
@@ -69,7 +69,7 @@ func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	return trials
 }
 
-// limitTrial is that of one limit at a value, which is one of that limit's.
+// limitTrial returns the trial of one limit at a value.
 func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
 	t := trial{probe: h.probe}
 	t.limits.SetField(name, value) //nolint:errcheck // it was read before, or stands above
@@ -80,7 +80,7 @@ func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
 	return t
 }
 
-// exceeds: a value of a limit is larger than another.
+// exceeds reports whether one value of a limit is larger than another.
 func exceeds(name, value, most string) bool {
 	var a, b catalog.Limits
 	_, err := a.SetField(name, value)
@@ -96,7 +96,7 @@ func exceeds(name, value, most string) bool {
 	return false
 }
 
-// measure is the one limit of l as its probe is told it.
+// measure returns the argument that gives the probe the one limit of l.
 func measure(name string, l catalog.Limits) string {
 	for _, n := range []int64{l.Memory, l.PIDs, l.Files, l.Disk, l.Inodes, l.ReadRate, l.WriteRate, l.ReadOps, l.WriteOps} {
 		if n != 0 {
@@ -106,7 +106,7 @@ func measure(name string, l catalog.Limits) string {
 	if l.CPUs != 0 {
 		return units.FormatCPUs(l.CPUs)
 	}
-	if name == "time" { // it is asked to end first
+	if name == "time" { // the probe gets a signal first
 		return (l.Time + supervise.Leave).String()
 	}
 	return l.CPUTime.String()

@@ -14,14 +14,14 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A subject is what of a sandbox a probe goes for. Where there is none of it, tried and
-// none are what is said: then nothing is to be held.
+// A subject finds the paths of a sandbox that a probe tries to reach. If there are none, tried
+// and none are reported, and no wall is needed.
 type subject struct {
 	paths       func(context.Context, *catalog.Record, *supervise.Supervisor) []string
 	tried, none string
 }
 
-// subjects are those that are known only when there is a sandbox, by the probe.
+// subjects returns, by probe, the subjects that are known only once the sandbox exists.
 func (ts *Tester) subjects() map[string]subject {
 	return map[string]subject{
 		"state": {paths: func(ctx context.Context, rec *catalog.Record, _ *supervise.Supervisor) []string {
@@ -42,35 +42,35 @@ func (ts *Tester) subjects() map[string]subject {
 	}
 }
 
-// ownPlaces are where snapfs keeps what it has of a sandbox's trees and of all others: its
-// state directory, and what backends have beside the trees.
+// ownPlaces returns the paths at which snapfs stores this and all other sandboxes: the state
+// directory, and the backends' data outside it.
 func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	paths := []string{ts.cat.Dir()}
 	for _, t := range rec.Trees {
 		b, err := ts.engine.Host.BackendOf(ctx, t)
-		if h, ok := b.(snapshot.Hider); ok && err == nil { // a tree that has vanished has none
+		if h, ok := b.(snapshot.Hider); ok && err == nil { // a vanished tree has none
 			paths = append(paths, h.Hidden()...)
 		}
 	}
 	return some(paths, isThere)
 }
 
-// asTheyAre are the host's files and directories that are shown as they really are, to
-// be read only. Of a skeleton that is its files, where it has them; of a directory that
-// this user may not write to, the first thing in it that he may.
+// asTheyAre returns host paths that the sandbox shows read-only. For a skeleton it returns its
+// regular files; for a directory that this user may not write, the first entry that the user
+// may.
 func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	for _, m := range mounts {
 		switch {
 		case m.Skeleton != "":
-			entries, _ := os.ReadDir(m.Skeleton) // what cannot be read is not in it
+			entries, _ := os.ReadDir(m.Skeleton) // an unreadable directory has no entries
 			for _, e := range entries {
-				if e.Type().IsRegular() { // its directories are trees
+				if e.Type().IsRegular() { // its directories are trees of the sandbox
 					paths = append(paths, filepath.Join(m.Target, e.Name()))
 				}
 			}
 		case m.ReadOnly && m.Source == m.Target:
 			paths = append(paths, m.Target)
-			if syscall.Access(m.Target, 2) == syscall.EACCES { // not since the filesystem is read-only
+			if syscall.Access(m.Target, 2) == syscall.EACCES { // EROFS would be the filesystem's
 				paths = append(paths, firstWithin(m.Target, mounts, 100)...)
 			}
 		}
@@ -78,9 +78,9 @@ func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	return paths
 }
 
-// firstWithin is the first thing in a directory, the nearest one, that this user may write
-// to, as far as so many names tell: a microsecond each. What the sandbox has another mount of is not looked
-// at, nor another filesystem of the host's, which may answer late.
+// firstWithin returns the nearest entry of a directory that this user may write, looking at no
+// more than names entries. Cost: a microsecond each. It skips other mounts, which may answer
+// late.
 func firstWithin(dir string, mounts []isolate.Mount, names int) []string {
 	top, err := os.Lstat(dir)
 	if err != nil {
@@ -110,18 +110,18 @@ func sameDevice(a, b os.FileInfo) bool {
 	return ok && too && one.Dev == other.Dev
 }
 
-// firstEntries are the first that a directory tells, n at most.
+// firstEntries returns at most n entries of a directory, in the order of the filesystem.
 func firstEntries(dir string, n int) []os.DirEntry {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil
 	}
 	defer d.Close()
-	entries, _ := d.ReadDir(n) // what cannot be read is not looked at
+	entries, _ := d.ReadDir(n) // an unreadable directory has no entries
 	return entries
 }
 
-// some are the first of the paths for which this is so, as many as can be told to a probe.
+// some returns the first paths that match is, as many as fit into a probe's arguments.
 func some(paths []string, is func(string) bool) (list []string) {
 	for _, path := range paths {
 		if len(list) < 500 && !slices.Contains(list, path) && is(path) {
@@ -136,8 +136,8 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// mayWrite: this user could write to it, but for the sandbox. Pipes and devices are left
-// alone: to open one may do something.
+// mayWrite reports whether this user could write to the path outside a sandbox. It does not
+// open pipes and devices, because opening one may have an effect.
 func mayWrite(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && (info.Mode().IsRegular() || info.IsDir()) && hostfs.Writable(path)

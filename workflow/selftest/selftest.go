@@ -20,20 +20,16 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Prove starts sandboxes as a request says and tries to cross each wall from
-// inside, one after the other: each limit in a sandbox of its own, the rest in one
-// together; each is told what came of it as soon as that is known. program is how to
-// run prove.Run inside: the path of a program that the sandbox sees too, with its
-// first arguments, to which a probe's name and arguments are added. A limit that the
-// request has none of is tried at a small value, so that all are tried, unless a
-// person has named the profile that it is under: then its own are. A request for
-// the host's network has no walls there, and nothing of it is tried. only are the
-// probes to run, by their names; none are all.
+// Prove starts sandboxes as the request says and tries to cross each wall from inside: each
+// limit in a sandbox of its own, everything else in one. It calls each with a report as soon
+// as one is known. program is the path of a program that the sandbox sees too, with its first
+// arguments, that runs prove.Run. A limit that the request lacks is tried at a small value,
+// unless the request names a profile. A request for the host's network has no network walls.
+// only lists the probes to run; empty means all.
 //
-// Cost: some seven seconds, of which limits take all but a few tenths. Errors:
-// ErrInterrupted, and those of listening on loopback; ErrNotFound for a name in only
-// of which nothing is tried; a sandbox that cannot be started is a wall that does
-// not hold.
+// Cost: about seven seconds, nearly all for limits. Errors: ErrInterrupted, errors of
+// listening on loopback, and ErrNotFound for an unknown name in only. A sandbox that does not
+// start is reported as a wall that does not hold.
 func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only []string, each func(prove.Report)) (err error) {
 	host, err := listenForProbes()
 	if err != nil {
@@ -70,12 +66,12 @@ func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only [
 	return nil
 }
 
-// wanted: one of the names is among those to be tried, none of which are all.
+// wanted reports whether one of the names is in only, or only is empty.
 func wanted(only []string, names ...string) bool {
 	return len(only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(only, n) })
 }
 
-// chosen are the trials with these names, in their order.
+// chosen returns the trials with these names, in their order.
 func chosen(all []trial, only []string) ([]trial, error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(all, func(t trial) bool { return t.probe == name }) {
@@ -90,50 +86,48 @@ type prover struct {
 	req     hostfs.Request
 	program []string
 
-	// own: no other limits are tried than those of the request.
+	// own restricts the trials to the limits of the request.
 	own   bool
-	walls *engine.Session // in which the walls are tried, once it is there
-	other *engine.Session // that is not to be seen from there
+	walls *engine.Session // the sandbox in which the walls are tried, once started
+	other *engine.Session // a sandbox that must not be visible from walls
 }
 
-// A trial is one probe, in a sandbox with these limits and no others.
+// A trial is one probe, run in a sandbox with exactly these limits.
 type trial struct {
 	probe  string
 	args   []string
 	limits catalog.Limits
-	// network is the sandbox's where it is another than the request's; note is added to
-	// what is said of the attempt.
+	// network replaces the network of the request, if set. note is added to the report.
 	network, note string
-	// small is tried in its place where a busy machine cannot tell.
+	// small is the trial to run instead where a busy machine gives no clear result.
 	small *trial
-	// about is what of the sandbox its arguments are, where that is known only when there
-	// is one.
+	// about finds the probe's arguments where they depend on the sandbox.
 	about subject
-	// quick: it takes no time to speak of.
+	// quick means that the probe takes almost no time.
 	quick bool
 }
 
-// wallTrials are those of everything else.
+// wallTrials returns the trials of every wall that is not a limit.
 func (p *prover) wallTrials(host *probeHost) []trial {
 	self := strconv.Itoa(os.Getpid())
-	start, _ := prove.StartOf(os.Getpid()) // without it the probes say that they could not try
+	start, _ := prove.StartOf(os.Getpid()) // without it the probes report that they could not try
 	args := map[string][]string{
 		"see-process": {self, start}, "signal-process": {self, start}, "trace-process": {self, start},
 		"name": {"localhost:" + host.port}, "ipv4": {host.ipv4}, "ipv6": {host.ipv6},
 		"resolver": {host.resolver, noSuchName}, "loopback": {host.port}, "abstract-socket": {host.name},
 	}
-	none := map[string]bool{"tls-name": true, "http-name": true, "other-sandbox": true} // what they go for is not there yet
+	none := map[string]bool{"tls-name": true, "http-name": true, "other-sandbox": true} // their targets do not exist yet
 	if rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); allowed {
-		args["name"] = []string{noSuchName + ":443"} // to be told its address is enough
+		args["name"] = []string{noSuchName + ":443"} // resolving the name is enough
 		_, none["name"] = rules.Name(noSuchName, 443)
 		for name, at := range map[string]string{"ipv4": host.ipv4, "ipv6": host.ipv6, "resolver": host.resolver, "metadata": "169.254.169.254:80"} {
 			if to, err := netip.ParseAddrPort(at); err == nil {
-				_, none[name] = rules.Addr(to) // what is allowed is no wall
+				_, none[name] = rules.Addr(to) // an allowed address is no wall
 			}
 		}
 	}
 	for _, h := range tryableLimits() {
-		none[h.probe] = true // limits are tried by themselves
+		none[h.probe] = true // limits have trials of their own
 	}
 	if p.req.Policy.Network == "host" {
 		for _, name := range []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"} {
@@ -150,7 +144,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	return all
 }
 
-// try runs one probe.
+// try runs one probe and returns its report.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
 	if t.limits != (catalog.Limits{}) || t.network != "" {
@@ -167,7 +161,7 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	return report
 }
 
-// tryAlone runs one probe in a sandbox with its limits, or its network.
+// tryAlone runs one probe in a sandbox with its own limits or network.
 func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 	req := p.req
 	req.Policy.Limits = t.limits
@@ -186,14 +180,14 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 		}
 		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	})
-	if r.Busy && heldBack >= time.Second/2 { // nobody else does that to it
+	if r.Busy && heldBack >= time.Second/2 { // nothing else delays it
 		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was held back for %v", heldBack.Round(time.Millisecond))
 	}
 	return r, err
 }
 
-// tryWall runs one probe in the sandbox without limits that it shares with others,
-// which comes with the first.
+// tryWall runs one probe in the sandbox without limits that all such probes share. The first
+// call starts that sandbox.
 func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err error) {
 	if p.walls == nil {
 		s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
@@ -212,14 +206,14 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 		if err != nil {
 			return st, err
 		}
-		if st, err = proc.Wait(ctx); err != nil { // it goes on
+		if st, err = proc.Wait(ctx); err != nil { // the sandbox continues
 			err = errors.Join(err, p.close(ctx))
 		}
 		return st, errors.Join(err, proc.Close())
 	})
 }
 
-// hear has a probe run, and reads what it writes.
+// hear runs a probe and parses its output.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
 		c.Args, c.Dir = slices.Concat(p.program, []string{t.probe}, t.args), p.req.Workspace
@@ -231,7 +225,7 @@ func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error))
 	return prove.Read(t.probe, said, st.Signal != 0), nil
 }
 
-// listen has something run, and hears what it writes.
+// listen calls run with a command whose output it reads and returns.
 func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status, text []byte, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -240,7 +234,7 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 	defer out.Close()
 	said := make(chan []byte, 1)
 	go func() {
-		text, _ := io.ReadAll(io.LimitReader(out, 1<<20)) // what is cut short is no report
+		text, _ := io.ReadAll(io.LimitReader(out, 1<<20)) // a truncated text is no report
 		said <- text
 	}()
 	st, err = run(engine.Command{Env: hostfs.Environ(os.Environ(), nil), Stdout: in})
@@ -248,7 +242,7 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 	return st, <-said, err
 }
 
-// close ends the sandboxes of the walls.
+// close ends the shared sandboxes.
 func (p *prover) close(ctx context.Context) (err error) {
 	for _, s := range []*engine.Session{p.walls, p.other} {
 		if s != nil {
@@ -259,15 +253,14 @@ func (p *prover) close(ctx context.Context) (err error) {
 	return err
 }
 
-// serverTrials ask a server that a sandbox may reach for another name than its own. It
-// is one of this process, which a sandbox of the request's network and that server may
-// reach.
+// serverTrials try to reach another name through a server that the sandbox may reach. The
+// server is part of this process.
 func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial) {
 	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
 		return nil
 	}
 	if host.serve(ctx); host.served == "" {
-		host.served = "localhost:" + host.port // which says that it could not be tried
+		host.served = "localhost:" + host.port // the probe reports that it could not try
 	}
 	for _, name := range []string{"tls-name", "http-name"} {
 		t := trial{probe: name, args: []string{host.served, noSuchName}, network: p.req.Policy.Network}
@@ -279,7 +272,7 @@ func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial
 	return all
 }
 
-// otherTrial starts another sandbox, and goes for it.
+// otherTrial starts another sandbox and returns a trial that tries to reach it.
 func (p *prover) otherTrial(ctx context.Context) ([]trial, error) {
 	s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // For is an engine's Config.SelfTest.
 func For(e *engine.Engine) supervise.SelfTest { return New(e).TryWalls }
 
-// A Tester tries the walls of sandboxes from inside. It is a client of an engine.
+// A Tester tries the walls of sandboxes from inside.
 type Tester struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog

@@ -19,41 +19,40 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A ReceiveRequest says what is to be made of a stream.
+// A ReceiveRequest says what to make of a received stream.
 type ReceiveRequest struct {
 	// Request is what sandbox is wanted, where a new one is made; without a Name or a
 	// Workspace it has the sender's. Nothing else of the sandbox comes with a stream:
 	// what it may do is said here.
 	hostfs.Request
-	// State is the name that the state gets; "" is the sender's.
+	// State is the name for the received state; "" means the sender's name.
 	State string
 }
 
-// Received says what came.
+// Received describes a finished receive.
 type Received struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
 	ID      string `json:"id"`
-	// New: the sandbox was made of it.
+	// New reports whether a new sandbox was made.
 	New bool `json:"new"`
 }
 
-// Receive makes a named state of a stream. One that is whole becomes a new sandbox
-// of the real machine as it is now, in which the workspace is what was sent; so its
-// base is what is here, and what can be compared and promoted is the difference. One
-// with a base becomes a further state of the sandbox that has the base; its files
-// stay what they are, until it is rolled back to the state.
+// Receive reads a stream and makes a named state of it. A whole stream becomes a new sandbox
+// of this machine whose workspace has the sent content; its base is this machine's workspace,
+// so changes and promotion refer to that. A stream with a base becomes one more state of the
+// sandbox that has the base; the sandbox's files do not change until it is rolled back to the
+// state.
 //
-// The stream may be anybody's: nothing of it is a state before all of it is there
-// and is what was sent, and nothing is written but in a fork that no process has.
-// Atomic: after an error, or a crash, there is no such sandbox or state, and nothing
-// of it stays but what the next command takes away, and the stream as far as it came:
-// that is kept in the state directory while there is room, until the rest has come
-// ([Engine.Have] tells [SendRequest] of it), [Engine.Forget] or a week.
+// The stream is not trusted: no state exists before the whole stream has arrived and its
+// checksum is right, and Receive writes only in a fork that no process uses. Atomic: after an
+// error or a crash there is no such sandbox or state. The received part of a broken stream
+// stays in the state directory, if there is space, until a resumed transfer completes it
+// ([Client.Offers] names it), [Client.Forget] removes it, or a week has passed.
 //
-// Errors: errs.ErrCorrupt (cut off, damaged, no stream), ErrExists (the name, or
-// the state is here), ErrNotFound (the base, the workspace), ErrInterrupted, and
-// those of [Engine.New].
+// Errors: errs.ErrCorrupt (truncated, damaged, or not a stream), ErrExists (the name or the
+// state), ErrNotFound (the base or the workspace), ErrInterrupted, and those of
+// [engine.Engine.New].
 func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
 	in, l, err := stream.Open(r)
 	if err != nil {
@@ -83,7 +82,7 @@ func receiveError(l stream.Header, kind error, why string, hints ...string) erro
 	return &errs.Error{Op: "receiving", Path: l.Sandbox + "@" + l.State, Kind: kind, Err: errors.New(why), Hints: hints}
 }
 
-// A receiving is a stream being received.
+// A receiving is one receive in progress.
 type receiving struct {
 	e     *Client
 	in    io.Reader
@@ -109,12 +108,13 @@ func (x *receiving) asNew(ctx context.Context, req hostfs.Request) (Received, er
 	return Received{Sandbox: rec.Name, State: x.state, ID: x.label.ID, New: true}, nil
 }
 
-// nameWorkspace tells who receives to name a directory of this machine.
+// nameWorkspace is the hint to name a directory of this machine as workspace.
 func nameWorkspace(command string) error {
 	return &errs.Error{Op: "receiving", Kind: errs.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
 }
 
-// fill makes the workspace of a new sandbox what was sent, and its first state of that.
+// fill replaces the workspace of a new sandbox by the sent content and seals it as the first
+// state.
 func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 	t := rec.Trees[workIn(rec)]
 	places, err := x.write(ctx, rec, t, nil)
@@ -142,9 +142,9 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 	return err
 }
 
-// write carries out the stream in a fork, of its base if there is one, and answers with the
-// [catalog.NamedSnapshot.MountPoints] of what that makes.
-func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.NamedSnapshot) ([]string, error) {
+// write applies the stream to a fork, of its base if there is one. It returns the
+// [catalog.Mark.Places] of the result.
+func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.Mark) ([]string, error) {
 	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
 	if err != nil {
 		return nil, err
@@ -235,8 +235,8 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	return Received{Sandbox: name, State: x.state, ID: x.label.ID}, x.e.engine.Sandboxes.SweepLater(ctx)
 }
 
-// find finds the sandbox that has the base: the one that is named, else the one
-// that has the sender's name, else any.
+// find returns the name of the sandbox that has the base: the named one, else one with the
+// sender's name, else any.
 func (x *receiving) find(name string) (string, error) {
 	records, failures := x.e.cat.List()
 	var found []string
@@ -257,8 +257,8 @@ func (x *receiving) find(name string) (string, error) {
 
 func (x *receiving) isBase(m catalog.NamedSnapshot) bool { return m.Identity() == x.label.Base }
 
-// fits finds the base, and that the state is not here yet.
-func (x *receiving) fits(rec *catalog.Record) (catalog.NamedSnapshot, error) {
+// fits returns the base, after checking that the state does not exist yet.
+func (x *receiving) fits(rec *catalog.Record) (catalog.Mark, error) {
 	if err := catalog.CheckName(x.state); err != nil {
 		return catalog.NamedSnapshot{}, err
 	}

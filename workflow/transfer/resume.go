@@ -27,9 +27,9 @@ func Expire(e *engine.Engine) error {
 	return err
 }
 
-// Offers returns what this machine has, for the other side's [SendRequest]: the identities of the
-// named snapshots of a sandbox, or with "" of all, and the partial streams. Cost: reads all partial
-// files.
+// Offers lists what this machine can offer to the sender's [SendRequest]: the identities of
+// the named states of a sandbox, or of all sandboxes for "", and the received parts of broken
+// streams. Cost: it reads and hashes the latter.
 func (tr *Client) Offers(name string) ([]string, error) {
 	records, failures := tr.cat.List()
 	have := []string{}
@@ -50,23 +50,25 @@ func (tr *Client) Offers(name string) ([]string, error) {
 	return have, errors.Join(append(failures, err)...)
 }
 
-// Forget removes all partial files, except of streams being received, and returns their number.
+// Forget removes the received parts of broken streams, except those of transfers in progress.
+// It returns how many it removed.
 func (tr *Client) Forget() (int, error) {
 	return stream.DropOlder(partialDir(tr.engine), time.Unix(1<<40, 0)) // even with a wrong clock
 }
 
-// Unknown lists foreign files in the directory for partial files. snapfs does not touch them.
+// Unknown lists files in the directory of received parts that snapfs did not write. Nothing
+// removes them.
 func (tr *Client) Unknown() ([]string, error) { return stream.Unknown(partialDir(tr.engine)) }
 
-// A partialFile stores the received part of a stream until the snapshot exists.
+// A partialFile stores a stream while it is being received.
 type partialFile struct {
 	x  *receiving
 	in *stream.Reader
-	// kept is nil if storing is not possible.
+	// kept is the open partial file, or nil where none could be made.
 	kept *stream.PartialFile
 }
 
-// openPartial starts to store the received stream, or resumes from the stored part.
+// openPartial opens the partial file of the stream, and resumes an existing one.
 func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	k := partialFile{x: x, in: in}
 	kept, err := stream.OpenPartial(partialDir(x.e.engine), x.label)
@@ -85,7 +87,7 @@ func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	return k, nil
 }
 
-// end removes the partial file, or retains it and adds a hint how to resume to err.
+// end removes the partial file, or adds hints to err that say how to resume.
 func (k partialFile) end(err error) error {
 	if k.kept == nil {
 		return err
@@ -115,8 +117,8 @@ func (k partialFile) end(err error) error {
 	}
 }
 
-// goOn finds the part of the stream that the other side has, if it builds on a base that this
-// side has, too.
+// goOn finds the received part that the other side has of this state, provided that it builds
+// on a base that this side has too.
 func (s *sending) goOn(have []string) {
 	for _, text := range have {
 		b, ok := stream.ParsePartial(text)
@@ -136,8 +138,8 @@ func (s *sending) goOn(have []string) {
 	}
 }
 
-// rest writes what the other side lacks. stream.ErrOther, before anything is written:
-// what it has is not how this begins.
+// rest writes the part of the stream that the other side lacks. It returns stream.ErrOther,
+// before it writes anything, if the other side's part is not a prefix of this stream.
 func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error {
 	l.From, l.Before = s.begun.Bytes, s.begun.Sum
 	var p *stream.Writer
@@ -155,7 +157,7 @@ func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error 
 	return p.Close()
 }
 
-// failed adds a hint how to resume to the error of an incomplete transfer.
+// failed adds hints to err that say how to resume the transfer.
 func (s *sending) failed(err error) error {
 	state := s.rec.Name + "@" + s.state.Name
 	return &errs.Error{

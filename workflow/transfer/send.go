@@ -21,40 +21,41 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A SendRequest says what is to be sent.
+// A SendRequest says what to send.
 type SendRequest struct {
-	// Sandbox, and State: a named state of it, or "", which names its files as they are now.
+	// Sandbox is the name of the sandbox, and State one of its named states; "" first snapshots
+	// the files as they are.
 	Sandbox, State string
 	// Base is a named state that the other side has too, or "".
 	Base string
-	// Have is what the other side has, see [Engine.Have]: where Base is "", the newest of
-	// its states is the base; and what it has of this one already is not sent again.
+	// Have is the other side's [Client.Offers]. Where Base is "", the newest state in it becomes
+	// the base; a part of this state that is in it is not sent again.
 	Have []string
 }
 
-// Sent says what was sent.
+// Sent describes a finished send.
 type Sent struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
 	ID      string `json:"id"`
 	Base    string `json:"base,omitempty"`
-	// From is how much of the stream was with the other side, in bytes.
+	// From is the number of bytes of the stream that the other side had already.
 	From snapshot.Bytes `json:"from,omitempty"`
 }
 
-// Send writes the workspace of a sandbox, at a named state, as a stream: all of it,
-// or what it is beyond a base. What else the sandbox has changed stays here: it is
-// about this machine. The sandbox may be used meanwhile; when it is removed, the
-// stream ends early, and no receiver takes it for a whole one.
+// Send writes the workspace of a sandbox, at a named state, as a stream: whole, or as the
+// difference to a base. Changes outside the workspace are not sent, because they concern this
+// machine. The sandbox may be used meanwhile; if it is removed, the stream breaks off and no
+// receiver accepts it as whole.
 //
-// On a live base a named state is not what it was when a real file has been edited
-// since, so that it is sent whole, unless it came from another machine itself.
-// With no State it names one, which stays after an error too: that can be sent again by its name.
-// Cost: in proportion to the workspace, or to what lies between base and state
-// where the filesystem can tell. What is with the other side already is read and
-// compared, and not sent.
-// Errors: errs.ErrNotFound; ErrNotSupported (a live base); ErrInterrupted; those of w and, with
-// no State, of [Engine.Snapshot].
+// On a live base a named state may change when a real file is edited, so it is sent whole,
+// unless it was itself received from another machine. With an empty State, Send takes a
+// snapshot, which stays after an error so that it can be sent again by name.
+//
+// Cost: proportional to the workspace, or to the difference where the filesystem can list it.
+// A part that the other side has is read and compared, and not sent. Errors: errs.ErrNotFound,
+// ErrNotSupported (a live base), ErrInterrupted, those of w, and with an empty State those of
+// [engine.Engine.Snapshot].
 func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent, error) {
 	if req.State == "" {
 		if err := tr.hasState(req.Sandbox, req.Base); err != nil {
@@ -81,7 +82,7 @@ func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent,
 	return sent, nil
 }
 
-// send writes the stream, or only its rest if the other side has the beginning.
+// send writes the stream, or its rest where the other side has a prefix of it.
 func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	l := stream.Header{
 		Sandbox: s.rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: s.rec.Workspace,
@@ -108,7 +109,7 @@ func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	return sent, p.Close()
 }
 
-// hasState: a sandbox has this state, before anything is named.
+// hasState returns an error unless the sandbox has the named state.
 func (tr *Client) hasState(name, state string) error {
 	rec, err := tr.cat.Get(name)
 	if err == nil {
@@ -117,19 +118,19 @@ func (tr *Client) hasState(name, state string) error {
 	return err
 }
 
-// A sending is a state about to be sent.
+// A sending is one state about to be sent.
 type sending struct {
 	e     *Client
 	rec   *catalog.Record
-	state catalog.NamedSnapshot
-	base  *catalog.NamedSnapshot
-	// tree holds the workspace; b has the state of it as id.
+	state catalog.Mark
+	base  *catalog.Mark
+	// tree is the tree with the workspace, and b its backend, which has the state as id.
 	tree catalog.Tree
 	b    snapshot.Backend
 	id   snapshot.ID
-	// baseID is the base's, or "".
+	// baseID is the snapshot of the base, or "".
 	baseID snapshot.ID
-	// begun is what the other side has of it.
+	// begun describes the prefix of this stream that the other side has.
 	begun stream.Partial
 }
 
@@ -168,18 +169,20 @@ func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequ
 	return s, err
 }
 
-// workIn is the index of the tree that the workspace is in.
+// workIn returns the index of the tree that holds the workspace.
 func workIn(rec *catalog.Record) int {
 	path := hostfs.Holder(rec)
 	return max(0, slices.IndexFunc(rec.Trees, func(t catalog.Tree) bool { return t.Path == path }))
 }
 
-// keepsStill: the other side's state is what this one has.
-func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
+// keepsStill reports whether the state cannot change, so that the other side's copy equals
+// this one.
+func (s *sending) keepsStill(m catalog.Mark) bool { return s.tree.Frozen || m.Sent != "" }
 
-// common is the newest state that the other side has and this one can build on.
-func (s *sending) common(have []string) *catalog.NamedSnapshot {
-	for _, m := range slices.Backward(s.rec.Snapshots) {
+// common returns the newest state that the other side has and that this side can build on, or
+// nil.
+func (s *sending) common(have []string) *catalog.Mark {
+	for _, m := range slices.Backward(s.rec.Marks) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
 			return &m
 		}
@@ -187,7 +190,7 @@ func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	return nil
 }
 
-// stream writes the content: by the backend, where it can send just that.
+// stream writes the content, by the backend if it can send exactly the workspace.
 func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	if b, ok := s.b.(snapshot.Sender); ok && s.tree.Path == s.rec.Workspace && b.SendForm() == snapshot.FormCommands {
 		err := b.Send(ctx, w, snapshot.Sending{ID: s.id, Base: s.baseID})
@@ -201,7 +204,7 @@ func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	return s.whole(ctx, w)
 }
 
-// difference writes what the state is beyond its base.
+// difference writes the difference between the state and its base.
 func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	changes, err := s.e.engine.Compare.Compare(ctx, compare.Ref{Sandbox: s.rec.Name, State: s.base.Name}, compare.Ref{Sandbox: s.rec.Name, State: s.state.Name})
 	if err != nil {
@@ -216,7 +219,7 @@ func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	return stream.Encode(ctx, w, nil, nil, nil, true)
 }
 
-// open opens the workspace as the state has it.
+// open opens the workspace at the state.
 func (s *sending) open(ctx context.Context) (*os.File, error) {
 	view, err := compare.ViewOf(ctx, s.b, s.tree, s.id)
 	if err != nil {
@@ -229,13 +232,13 @@ func (s *sending) open(ctx context.Context) (*os.File, error) {
 	return dirs[0], nil
 }
 
-// whole writes all of the workspace: what makes it of nothing.
+// whole writes the entire workspace as a difference to nothing.
 func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	base, err := sandbox.IdsAt(s.rec, "")
 	if err != nil {
 		return err
 	}
-	// Where the state shows less than it has, who looks for what was touched says so.
+	// The backend returns an error if the state shows less than it has.
 	if _, _, err := compare.ListChanges(ctx, s.b, compare.Pair{Tree: s.tree, Left: base[workIn(s.rec)], Right: s.id}); err != nil {
 		return err
 	}
@@ -276,5 +279,5 @@ func (tr *Client) OpenState(ctx context.Context, name, state string) (*os.File, 
 		return nil, err
 	}
 	defer dir.Close()
-	return os.Open(vfs.FDPath(dir) + "/.") // it was opened to pass through alone
+	return os.Open(vfs.FDPath(dir) + "/.") // dir was opened with O_PATH
 }
