@@ -234,7 +234,7 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 }
 
 // mendHeld mends the unfinished work on an existing sandbox.
-func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Held) error {
+func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Locked) error {
 	if !i.Stands() {
 		return nil // another command was quicker
 	}
@@ -243,8 +243,8 @@ func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Hel
 	case h.Ephemeral || h.State == catalog.Creating:
 		e.notice(killed(i) + " while " + i.Name + " was at work: it is removed")
 		err = e.Sandboxes.DiscardHeld(ctx, h)
-	case i.What == catalog.Keeping:
-		if h.Keeper != nil && *h.Keeper != i.Owner && proc.Alive(*h.Keeper) {
+	case i.What == catalog.Supervising:
+		if h.Supervisor != nil && *h.Supervisor != i.Owner && proc.Alive(*h.Supervisor) {
 			break // it has another supervisor by now
 		}
 		e.notice(killed(i) + " while " + i.Name + " ran: its processes are gone, its files are kept")

@@ -54,7 +54,7 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !sandbox.Over(rec, now):
 			due = true
 			continue // the entry is wrong; the sweeper corrects it
-		case rec.Ephemeral, rec.State != catalog.Ready, rec.Keeper != nil && proc.Alive(*rec.Keeper):
+		case rec.Ephemeral, rec.State != catalog.Ready, rec.Supervisor != nil && proc.Alive(*rec.Supervisor):
 			continue // its holder ends it
 		}
 		if wait, err := e.needsPromotion(rec); wait || err != nil {
@@ -89,7 +89,7 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	switch {
 	case h.ID != end.ID || h.Ended != nil:
 		return end.Drop()
-	case h.Ephemeral || h.State != catalog.Ready, h.Keeper != nil && proc.Alive(*h.Keeper):
+	case h.Ephemeral || h.State != catalog.Ready, h.Supervisor != nil && proc.Alive(*h.Supervisor):
 		return nil // its holder ends it
 	case !sandbox.Over(h.Record, now): // it was given more time
 		return e.cat.RenoteEnd(end, h.Record, now)
@@ -116,7 +116,7 @@ func (e *Engine) needsPromotion(rec *catalog.Record) (bool, error) {
 
 // finishUnlessPromoting is finish, unless a promotion still needs the sandbox. Then the first
 // command after the promotion ends the sandbox.
-func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Held) error {
+func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Locked) error {
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Held) err
 // finish removes an expired sandbox in which nothing runs. With keep-end it takes a last
 // snapshot instead and lets nothing start in the sandbox any more. The caller holds the
 // sandbox's lock.
-func (e *Engine) finish(ctx context.Context, h *catalog.Held) error {
+func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 	why := sandbox.RemoveHit(h.Policy.Limits)
 	if !h.Policy.Limits.KeepEnd {
 		err := e.Sandboxes.Remove(ctx, h, func() error { return nil })

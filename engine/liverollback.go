@@ -125,8 +125,8 @@ func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string,
 // rollBackLive switches the trees of a frozen sandbox to the snapshot that its record names,
 // and saves that. First it seals the present state of every tree, for
 // [supervise.Manager.UndoRollback].
-func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Held, use snapshot.Use) error {
-	to, err := sandbox.IdsAt(h.Record, h.Returning.Mark)
+func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapshot.Use) error {
+	to, err := sandbox.IdsAt(h.Record, h.LiveRollback.To)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type Session struct {
 	Intent     *catalog.Intent
 	Supervisor *supervise.Supervisor
 	Proc       *isolate.Process
-	hit        *catalog.Hit
+	hit        *catalog.LimitHit
 	// refused are the network accesses that the proxy refused.
 	refused []egress.RefusedAccess
 }
@@ -144,7 +144,7 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 }
 
 // rename gives the sandbox its permanent name. An intent for each name covers a crash.
-func (s *Session) rename(h *catalog.Held, name string) error {
+func (s *Session) rename(h *catalog.Locked, name string) error {
 	next, err := s.Engine.cat.Begin(catalog.Making, name, h.ID)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 // processes meanwhile, so that all trees are captured at one instant. Atomic: after an error
 // there is no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name),
 // ErrNoSpace.
-func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Mark, error) {
+func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
 	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
 	if err != nil {
 		return catalog.NamedSnapshot{}, err

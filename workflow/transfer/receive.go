@@ -143,8 +143,8 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 }
 
 // write applies the stream to a fork, of its base if there is one. It returns the
-// [catalog.Mark.Places] of the result.
-func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.Mark) ([]string, error) {
+// [catalog.NamedSnapshot.Places] of the result.
+func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.NamedSnapshot) ([]string, error) {
 	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
 	if err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (x *receiving) find(name string) (string, error) {
 func (x *receiving) isBase(m catalog.NamedSnapshot) bool { return m.Identity() == x.label.Base }
 
 // fits returns the base, after checking that the state does not exist yet.
-func (x *receiving) fits(rec *catalog.Record) (catalog.Mark, error) {
+func (x *receiving) fits(rec *catalog.Record) (catalog.NamedSnapshot, error) {
 	if err := catalog.CheckName(x.state); err != nil {
 		return catalog.NamedSnapshot{}, err
 	}

@@ -122,8 +122,8 @@ func (tr *Client) hasState(name, state string) error {
 type sending struct {
 	e     *Client
 	rec   *catalog.Record
-	state catalog.Mark
-	base  *catalog.Mark
+	state catalog.NamedSnapshot
+	base  *catalog.NamedSnapshot
 	// tree is the tree with the workspace, and b its backend, which has the state as id.
 	tree catalog.Tree
 	b    snapshot.Backend
@@ -177,11 +177,11 @@ func workIn(rec *catalog.Record) int {
 
 // keepsStill reports whether the state cannot change, so that the other side's copy equals
 // this one.
-func (s *sending) keepsStill(m catalog.Mark) bool { return s.tree.Frozen || m.Sent != "" }
+func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
 
 // common returns the newest state that the other side has and that this side can build on, or
 // nil.
-func (s *sending) common(have []string) *catalog.Mark {
+func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	for _, m := range slices.Backward(s.rec.Marks) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
 			return &m
