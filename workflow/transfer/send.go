@@ -182,7 +182,7 @@ func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Froze
 // common returns the newest state that the other side has and that this side can build on, or
 // nil.
 func (s *sending) common(have []string) *catalog.NamedSnapshot {
-	for _, m := range slices.Backward(s.rec.Marks) {
+	for _, m := range slices.Backward(s.rec.Snapshots) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
 			return &m
 		}
