@@ -77,13 +77,13 @@ func tryLock(path string) *os.File {
 }
 
 func compact(failures []error) []error {
-	kept := failures[:0]
+	found := failures[:0]
 	for _, err := range failures {
 		if err != nil {
-			kept = append(kept, err)
+			found = append(found, err)
 		}
 	}
-	return kept
+	return found
 }
 
 // Release releases the lock. It may be called twice.

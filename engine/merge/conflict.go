@@ -103,13 +103,13 @@ func (c *Conflict) absorb(others []*Conflict) {
 
 // addPaths adds to Also the paths that the conflict does not cover yet.
 func (c *Conflict) addPaths(paths []string) {
-	told := pathSet{}
+	covered := pathSet{}
 	for _, path := range c.Paths() {
-		told.add(path)
+		covered.add(path)
 	}
 	slices.SortFunc(paths, byPath)
 	for _, path := range paths {
-		if told.add(path) {
+		if covered.add(path) {
 			c.Also = append(c.Also, path)
 		}
 	}
@@ -129,7 +129,7 @@ func joinOverlapping(all []Conflict) []Conflict {
 	for i := range all {
 		into[i] = i
 		for _, path := range all[i].subtrees() {
-			if _, told := at[path]; !told {
+			if _, ok := at[path]; !ok {
 				at[path] = i
 			}
 		}

@@ -85,9 +85,9 @@ func (c *Conflict) scope(more []string) []string {
 // affected returns t and every entry that any tree has in the subtrees at paths, then in
 // the subtrees at the other paths of these entries; and all these paths.
 func (m *merger) affected(t *entry, paths []string) (all []*entry, places []string) {
-	all, seen, told := []*entry{t}, map[*entry]bool{t: true}, pathSet{}
+	all, seen, added := []*entry{t}, map[*entry]bool{t: true}, pathSet{}
 	add := func(path string) {
-		if told.add(path) {
+		if added.add(path) {
 			places = append(places, path)
 		}
 	}

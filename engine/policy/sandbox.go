@@ -14,12 +14,12 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// A Sandbox is what a profile lets the processes of a sandbox use, see and reach.
+// A Sandbox is the part of a profile about the resources, visibility and network of sandboxes.
 type Sandbox struct {
 	Limits catalog.Limits `json:"limits,omitzero"`
-	// Net is "none", "host" or "allow:" with rules, "" where the profile does not say.
+	// Net is "none", "host", or "allow:" with rules; "" if the profile does not set it.
 	Net string `json:"net,omitempty"`
-	// Expose and Hide are paths, absolute and clean; Env are names of variables.
+	// Expose and Hide are absolute, clean paths; Env are names of variables.
 	Expose []string `json:"expose,omitempty"`
 	Hide   []string `json:"hide,omitempty"`
 	Env    []string `json:"env,omitempty"`
@@ -70,9 +70,9 @@ func (r *reader) limit(name string, v *unstable.Node, at place) {
 			r.wrong(r.where(v, at), err.Error(), "snapfs help limits says how it is written")
 		}
 	case isSwitch(name):
-		r.wrong(at, name+": "+kind(v)+", where true or false belongs", "write "+name+" = true")
+		r.wrong(at, name+": expected true or false, got "+kind(v), "write "+name+" = true")
 	default:
-		r.wrong(at, name+": "+kind(v)+", where a limit belongs", `put it in quotes: `+name+` = "…"`)
+		r.wrong(at, name+": expected a limit, got "+kind(v), `put it in quotes: `+name+` = "…"`)
 	}
 }
 
@@ -88,7 +88,7 @@ func (r *reader) setting(name string, v *unstable.Node, at place) {
 	case "env":
 		r.texts(name, v, at, func(text string, where place) {
 			if strings.ContainsAny(text, "= ") {
-				r.wrong(where, fmt.Sprintf("env: %q is no name of a variable", text), "name it, without a value")
+				r.wrong(where, fmt.Sprintf("env: invalid variable name %q", text), "give the name without a value")
 			}
 			r.sandbox.Env = append(r.sandbox.Env, text)
 		})
@@ -97,7 +97,7 @@ func (r *reader) setting(name string, v *unstable.Node, at place) {
 
 const allowed = "allow:"
 
-// net reads a network.
+// net reads the network setting.
 func (r *reader) net(v *unstable.Node, at place) string {
 	if v.Kind == unstable.Array {
 		var list []string
@@ -127,12 +127,12 @@ func (r *reader) net(v *unstable.Node, at place) string {
 		}
 		return allowed + rules
 	}
-	r.wrong(r.where(v, at), fmt.Sprintf("net: %q is none", text), `there are "none", "host", "allow:RULES", and a list of rules`)
+	r.wrong(r.where(v, at), fmt.Sprintf("net: invalid value %q", text), `use "none", "host", "allow:RULES" or a list of rules`)
 	return ""
 }
 
-// rules reads rules as they are written in one way, "" for a mistake; at is where
-// their text begins.
+// rules parses rules and returns them in canonical form, or "" after a mistake; at is the
+// position of their text.
 func (r *reader) rules(text string, at place) string {
 	rules, err := network.Parse(text)
 	var wrong *network.RuleError
@@ -146,16 +146,16 @@ func (r *reader) rules(text string, at place) string {
 		r.wrong(at, fmt.Sprintf("net: rule %q: %s", wrong.Rule, why), "snapfs net --help has the grammar of rules")
 		return ""
 	case rules.Empty():
-		r.wrong(at, "net: there is no rule", `write net = "none"`)
+		r.wrong(at, "net: no rule", `write net = "none"`)
 		return ""
 	}
 	return rules.String()
 }
 
-// texts reads a list of texts that are not empty, and tells each with its place.
+// texts reads a list of texts, not empty, and calls each with their positions.
 func (r *reader) texts(name string, v *unstable.Node, at place, each func(text string, where place)) {
 	if v.Kind != unstable.Array {
-		r.wrong(at, name+": "+kind(v)+", where a list belongs", `put it in brackets: `+name+` = ["…"]`)
+		r.wrong(at, name+": expected a list, got "+kind(v), `put it in brackets: `+name+` = ["…"]`)
 		return
 	}
 	for list := v.Children(); list.Next(); {
@@ -178,12 +178,12 @@ func (r *reader) paths(name string, v *unstable.Node, at place) (all []string) {
 		case home:
 			dir, err := os.UserHomeDir()
 			if err != nil {
-				r.wrong(where, name+": there is no home directory: "+err.Error(), "write the path out")
+				r.wrong(where, name+": no home directory: "+err.Error(), "write the full path")
 				return
 			}
 			text = filepath.Join(dir, beneath)
 		case text[0] == '~':
-			r.wrong(where, name+": ~NAME is the shell's, and means nothing here", "write the path out")
+			r.wrong(where, name+": ~NAME is not expanded here", "write the full path")
 			return
 		case !filepath.IsAbs(text):
 			text = filepath.Join(r.dir, text)

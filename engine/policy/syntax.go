@@ -15,28 +15,28 @@ import (
 // A place is an offset in the file.
 type place uint32
 
-// A stage in the making.
+// A stage is a stage being read, with the positions of its keys.
 type stage struct {
 	Stage
 	at   place
 	keys map[string]place
 }
 
-// A reader takes a profile apart. It goes by the syntax tree rather than by a
-// decoder into structs: only the tree knows where things stand.
+// A reader reads a profile. It works on the syntax tree, because a decoder into structs does not
+// provide positions.
 type reader struct {
 	parser  unstable.Parser
 	data    []byte
-	dir     string // of the profile
+	dir     string // directory of the profile
 	bad     Error
 	sandbox Sandbox
 	stages  []stage
-	begun   map[string]place // tables, which there may be one of
-	part    *part            // that lines belong to; nil for those of a section that is none
+	begun   map[string]place // by name: position of the first section
+	part    *part            // current section; nil for an unknown one
 	command Section
 }
 
-// A part of the file is read line by line.
+// A part is a section being read.
 type part struct {
 	Section
 	seen map[string]place
@@ -59,11 +59,10 @@ func (r *reader) wrong(at place, what, mend string) {
 	r.bad.Mistakes = append(r.bad.Mistakes, Mistake{line, column, what, mend})
 }
 
-// read goes through the file. Where its syntax is broken, the rest cannot be
-// understood.
+// read reads the file up to the first syntax error.
 func (r *reader) read() {
 	if !utf8.Valid(r.data) {
-		r.bad.Mistakes = append(r.bad.Mistakes, Mistake{1, 1, "it is not UTF-8", "save it as UTF-8"})
+		r.bad.Mistakes = append(r.bad.Mistakes, Mistake{1, 1, "not UTF-8", "save it as UTF-8"})
 		return
 	}
 	r.parser.Reset(r.data)
@@ -82,13 +81,13 @@ func (r *reader) read() {
 		if len(broken.Highlight) > 0 {
 			at = place(r.parser.Range(broken.Highlight).Offset)
 		}
-		r.wrong(at, "the syntax of TOML is broken here: "+broken.Message, "")
+		r.wrong(at, "invalid TOML: "+broken.Message, "")
 	} else if err != nil {
 		r.wrong(0, err.Error(), "")
 	}
 }
 
-// header begins a section.
+// header starts a section.
 func (r *reader) header(n *unstable.Node) {
 	name, at := r.name(n.Key())
 	r.part = nil
@@ -101,11 +100,11 @@ func (r *reader) header(n *unstable.Node) {
 	case name == "stage":
 		r.wrong(at, "there may be several stages", "write [[stage]]")
 	case name != "limits" && name != "sandbox":
-		r.wrong(at, fmt.Sprintf("%s: there is no such section", name), "there are [limits], [sandbox] and [[stage]]")
+		r.wrong(at, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox] and [[stage]]")
 	case list:
 		r.wrong(at, "there is one section "+name, "write ["+name+"]")
 	case twice:
-		r.wrong(at, fmt.Sprintf("[%s] stands in line %d already", name, r.line(first)), "make one of them")
+		r.wrong(at, fmt.Sprintf("[%s] is already in line %d", name, r.line(first)), "merge them into one section")
 	case name == "limits":
 		r.part = &part{limitsSection(), map[string]place{}, r.limit}
 	default:
@@ -114,7 +113,7 @@ func (r *reader) header(n *unstable.Node) {
 	r.begun[name] = at
 }
 
-// name joins a dotted key; at is where it begins.
+// name joins a dotted key; at is its position.
 func (r *reader) name(keys unstable.Iterator) (name string, at place) {
 	var parts []string
 	for keys.Next() {
@@ -136,7 +135,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// known reports a key that the section does not have, or that stood before.
+// known reports whether a section has the key, and records a mistake if not, or if the key is
+// repeated.
 func (r *reader) known(s Section, seen map[string]place, name string, at place) bool {
 	ok, meant := s.key(name)
 	if !ok {
@@ -144,15 +144,15 @@ func (r *reader) known(s Section, seen map[string]place, name string, at place) 
 		for _, k := range s.Keys {
 			names = append(names, k.Name)
 		}
-		mend := "there are " + strings.Join(names, ", ")
+		mend := "keys are " + strings.Join(names, ", ")
 		if meant != "" {
 			mend = "did you mean " + meant + "?"
 		}
-		r.wrong(at, fmt.Sprintf("%s: there is no such key in %s", name, s.Header), mend)
+		r.wrong(at, fmt.Sprintf("%s: unknown key in %s", name, s.Header), mend)
 		return false
 	}
 	if first, twice := seen[name]; twice {
-		r.wrong(at, fmt.Sprintf("%s stands in line %d already", name, r.line(first)), "leave one of them out")
+		r.wrong(at, fmt.Sprintf("%s is already in line %d", name, r.line(first)), "remove one of them")
 		return false
 	}
 	seen[name] = at
@@ -163,7 +163,7 @@ func (r *reader) keyValue(n *unstable.Node) {
 	name, at := r.name(n.Key())
 	if r.part == nil {
 		if len(r.begun) == 0 && len(r.bad.Mistakes) == 0 {
-			r.wrong(at, name+": it stands in no section", "put it below [limits], [sandbox] or [[stage]]")
+			r.wrong(at, name+": not in a section", "move it below [limits], [sandbox] or [[stage]]")
 		}
 		return
 	}
@@ -178,7 +178,7 @@ func (r *reader) stageLine(name string, v *unstable.Node, at place) {
 	switch name {
 	case "name":
 		if s.Name = r.text(name, v, at); s.Name != "" && !isName(s.Name) {
-			r.wrong(at, fmt.Sprintf("name: %q is none", s.Name), "letters, digits, dots, hyphens and underscores make one, and it begins with none of the marks but the last")
+			r.wrong(at, fmt.Sprintf("name: invalid name %q", s.Name), "use letters, digits, dots, hyphens and underscores, and start with a letter, digit or underscore")
 		}
 	case "target":
 		s.Target = r.directory(v, at)
@@ -192,29 +192,29 @@ func (r *reader) stageLine(name string, v *unstable.Node, at place) {
 		s.After = r.several(name, v, at)
 	case "approval":
 		if v.Kind != unstable.String {
-			r.wrong(at, name+": "+kind(v)+", where a text belongs", `there are "auto" and "ask"`)
+			r.wrong(at, name+": expected a text, got "+kind(v), `use "auto" or "ask"`)
 			return
 		}
 		s.Approval = Approval(r.text(name, v, at))
 		if s.Approval != "" && s.Approval != Auto && s.Approval != Ask {
-			r.wrong(at, fmt.Sprintf("approval: %q is none", s.Approval), `there are "auto" and "ask"`)
+			r.wrong(at, fmt.Sprintf("approval: invalid value %q", s.Approval), `use "auto" or "ask"`)
 		}
 	case "timeout":
 		s.Timeout = r.duration(v, at)
 	}
 }
 
-// text reads a text that is not empty.
+// text reads a text that must not be empty.
 func (r *reader) text(name string, v *unstable.Node, at place) string {
 	if v.Kind != unstable.String {
-		r.wrong(at, name+": "+kind(v)+", where a text belongs", `put it in quotes: `+name+` = "…"`)
+		r.wrong(at, name+": expected a text, got "+kind(v), `put it in quotes: `+name+` = "…"`)
 		return ""
 	}
 	if len(v.Data) == 0 {
-		r.wrong(at, name+": it is empty", "leave the line out, or say something")
+		r.wrong(at, name+": empty", "remove the line, or give a value")
 	}
 	if slices.Contains(v.Data, 0) {
-		r.wrong(at, name+": it holds a NUL", "no file and no program can have one in its name")
+		r.wrong(at, name+": contains a NUL byte", "remove it: no file name can contain one")
 	}
 	return string(v.Data)
 }
@@ -225,13 +225,13 @@ func (r *reader) directory(v *unstable.Node, at place) string {
 	case dir == "":
 		return ""
 	case dir[0] == '~':
-		r.wrong(at, "target: ~ is the shell's, and means nothing here", "write the directory out")
+		r.wrong(at, "target: ~ is not expanded here", "write the full path")
 		return ""
 	case !filepath.IsAbs(dir):
 		dir = filepath.Join(r.dir, dir)
 	}
 	if dir = filepath.Clean(dir); dir == "/" {
-		r.wrong(at, "target: the whole machine is none", "name a directory")
+		r.wrong(at, "target: / is not allowed", "name another directory")
 	}
 	return dir
 }
@@ -243,7 +243,7 @@ func (r *reader) duration(v *unstable.Node, at place) Duration {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		r.wrong(at, fmt.Sprintf("timeout: %q is no duration", text), "write 90s, 5m or 1h30m")
+		r.wrong(at, fmt.Sprintf("timeout: invalid duration %q", text), "write 90s, 5m or 1h30m")
 	}
 	return Duration(d)
 }
@@ -251,7 +251,7 @@ func (r *reader) duration(v *unstable.Node, at place) Duration {
 // several reads a list of commands.
 func (r *reader) several(name string, v *unstable.Node, at place) (all []Command) {
 	if v.Kind != unstable.Array {
-		r.wrong(at, name+": "+kind(v)+", where a list of commands belongs", `put it in brackets: `+name+` = ["…"]`)
+		r.wrong(at, name+": expected a list of commands, got "+kind(v), `put it in brackets: `+name+` = ["…"]`)
 		return nil
 	}
 	for list := v.Children(); list.Next(); {
@@ -266,7 +266,7 @@ func (r *reader) several(name string, v *unstable.Node, at place) (all []Command
 	return all
 }
 
-// where is the place of a value: lists have none of their own.
+// where returns the position of a value; lists have none of their own.
 func (r *reader) where(n *unstable.Node, otherwise place) place {
 	if n.Kind == unstable.Array {
 		if first := n.Child(); first.Valid() {
@@ -292,7 +292,7 @@ func (r *reader) run(name string, v *unstable.Node, at place) *Command {
 			c := shellCommand(text)
 			return &c
 		} else if text != "" {
-			r.wrong(at, name+": the command is blank", "leave it out, or say something")
+			r.wrong(at, name+": the command is blank", "remove it, or name a command")
 		}
 		return nil
 	case unstable.Array:
@@ -301,24 +301,24 @@ func (r *reader) run(name string, v *unstable.Node, at place) *Command {
 			switch n := list.Node(); {
 			case n.Kind == unstable.Comment:
 			case n.Kind != unstable.String || slices.Contains(n.Data, 0):
-				r.wrong(r.where(n, at), name+": "+kind(n)+", where an argument belongs", "put each argument in quotes")
+				r.wrong(r.where(n, at), name+": expected an argument, got "+kind(n), "put each argument in quotes")
 				return nil
 			default:
 				args = append(args, string(n.Data))
 			}
 		}
 		if len(args) == 0 || args[0] == "" {
-			r.wrong(at, name+": the command is empty", `write ["program", "argument"], or leave it out`)
+			r.wrong(at, name+": the command is empty", `write ["program", "argument"], or remove it`)
 			return nil
 		}
 		c := plainCommand(args)
 		return &c
 	}
-	r.wrong(at, name+": "+kind(v)+", where a command belongs", `write "make test", or ["program", "argument"]`)
+	r.wrong(at, name+": expected a command, got "+kind(v), `write "make test", or ["program", "argument"]`)
 	return nil
 }
 
-// table reads a command with more than its words.
+// table reads a command in table form.
 func (r *reader) table(name string, v *unstable.Node, at place) *Command {
 	seen := map[string]place{}
 	var c *Command
@@ -343,7 +343,7 @@ func (r *reader) table(name string, v *unstable.Node, at place) *Command {
 		}
 	}
 	if _, ok := seen["run"]; !ok {
-		r.wrong(at, name+": the table has no run", `say what to run: { run = "make test" }`)
+		r.wrong(at, name+": the table has no run", `add run: { run = "make test" }`)
 	}
 	if c == nil {
 		return nil
@@ -355,7 +355,7 @@ func (r *reader) table(name string, v *unstable.Node, at place) *Command {
 	return c
 }
 
-// kind is what a value is, in words.
+// kind returns the type of a value in words.
 func kind(v *unstable.Node) string {
 	switch v.Kind {
 	case unstable.String:

@@ -128,13 +128,13 @@ type lineCount struct {
 
 // rows creates the entries of a part.
 func (b *builder) rows(part Part) {
-	told := make([]diff.Change, 0, len(part.Changes))
+	shown := make([]diff.Change, 0, len(part.Changes))
 	gone := map[string]*diff.Node{}
 	for _, c := range part.Changes {
 		if c.What == diff.Time && c.New.Mode.IsDir() {
 			continue
 		}
-		told = append(told, c)
+		shown = append(shown, c)
 		if c.Kind == diff.Deleted && len(part.Renames) > 0 {
 			gone[c.Path] = c.Old
 		}
@@ -143,9 +143,9 @@ func (b *builder) rows(part Part) {
 	for i := range part.Renames {
 		moved[part.Renames[i].To] = &part.Renames[i]
 	}
-	b.sum.Add(diff.Summarise(told))
+	b.sum.Add(diff.Summarise(shown))
 	b.renamed += len(part.Renames)
-	for _, r := range report.Rows(told, part.Renames) {
+	for _, r := range report.Rows(shown, part.Renames) {
 		e := entry{Row: r, part: len(b.files), old: r.Old}
 		if r.From != "" {
 			e.rename, e.old = moved[r.Path], gone[r.From]

@@ -164,7 +164,7 @@ func (b *builder) main(s *sheet) {
 		if b.files[i].Len() == 0 {
 			continue
 		}
-		s.mark("<section><h2>beneath <bdi>")
+		s.mark("<section><h2>in <bdi>")
 		s.name(p.Root)
 		s.mark("</bdi></h2>")
 		s.raw(b.files[i].String())

@@ -140,8 +140,8 @@ func (p *Painter) inHunk(line string) {
 		p.after--
 		p.added = append(p.added, line)
 	case '\\': // no newline: belongs to the line above it
-		if kept := p.last(); kept != nil {
-			*kept += "\n" + line
+		if last := p.last(); last != nil {
+			*last += "\n" + line
 			return
 		}
 		p.put("", p.escape(line))

@@ -212,10 +212,10 @@ func (e *encoder) extent(name string, f *os.File, x diff.Extent) error {
 // dirs sends the metadata of directories, from the bottom up: creating a node in a directory
 // changes its time.
 func (e *encoder) dirs(changes []diff.Change) error {
-	told := map[string]*diff.Change{}
+	dirs := map[string]*diff.Change{}
 	for i := range changes {
 		if c := &changes[i]; c.New != nil && c.New.Mode.IsDir() {
-			told[c.Path], e.changedDirs[c.Path] = c, true
+			dirs[c.Path], e.changedDirs[c.Path] = c, true
 		}
 	}
 	if !e.onBase { // the receiver's root is empty, unlike the sender's
@@ -224,7 +224,7 @@ func (e *encoder) dirs(changes []diff.Change) error {
 			return err
 		}
 		maps.DeleteFunc(attrs, func(name, _ string) bool { return vfs.OverlayXattr(name) })
-		told["."], e.changedDirs["."] = &diff.Change{Path: ".", Kind: diff.Added, New: &diff.Node{Xattrs: attrs}}, true
+		dirs["."], e.changedDirs["."] = &diff.Change{Path: ".", Kind: diff.Added, New: &diff.Node{Xattrs: attrs}}, true
 	}
 	all := make([]string, 0, len(e.changedDirs))
 	for dir := range e.changedDirs {
@@ -246,7 +246,7 @@ func (e *encoder) dirs(changes []diff.Change) error {
 		if at == "." {
 			at = ""
 		}
-		if c := told[dir]; c != nil {
+		if c := dirs[dir]; c != nil {
 			sent := *c
 			sent.Path = at
 			e.meta(&sent, &st, c.Kind == diff.Added || recreated(c))
