@@ -15,10 +15,10 @@ import (
 
 // fork starts pid 1 with the steps that precede equip. supervisor is the supervisor's end of the control
 // socket. The kernel kills pid 1 when this thread ends: see [launch.OnOwnThread].
-func (b *builder) fork(keeper int) (pid, pidfd int, err error) {
+func (b *builder) fork(supervisor int) (pid, pidfd int, err error) {
 	b.dying()
 	b.Stage = "starting pid 1"
-	first := b.Do(unix.SYS_CLOSE, launch.Num(keeper))
+	first := b.Do(unix.SYS_CLOSE, launch.Num(supervisor))
 	b.Do(unix.SYS_SETSID)
 	if b.spec.IDs == Same {
 		b.maps()

@@ -36,7 +36,7 @@ type Image struct {
 	Err   error
 }
 
-// Purpose is what a step is for, in the words of an error: a stage, such as "mounting /proc", and a file or "".
+// Purpose describes a step in errors: the stage it belongs to, such as "mounting /proc", and a file or "".
 type Purpose struct {
 	at          int
 	Stage, Path string
