@@ -2,6 +2,7 @@ package plain
 
 import (
 	"errors"
+
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
