@@ -54,6 +54,21 @@ func Small(t testing.TB, fs string, size int64, options ...string) string {
 	return dir
 }
 
+// MountImage mounts a filesystem image, as it is, at dir until the test ends. The
+// image file is removed.
+func MountImage(t testing.TB, fs, image, dir string) {
+	t.Helper()
+	NeedRoot(t)
+	NeedFS(t, fs)
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop := attach(t, f)
+	defer loop.Close() // the mount holds it from then on
+	mountAt(t, fs, dir, []string{"source=" + loop.Name()})
+}
+
 // images is where the images of filesystems lie: in memory, where what a test
 // syncs does not wait for the disk and all who use it, if there is room for
 // this one and some more; otherwise on the disk.
