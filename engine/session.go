@@ -64,7 +64,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 func (s *Session) Process() *isolate.Process { return s.Proc }
 
 // Level returns the isolation in force.
-func (s *Session) Level() isolate.Level { return s.Supervisor.Box.Level() }
+func (s *Session) Level() isolate.Level { return s.Supervisor.Container.Level() }
 
 // Wait returns how the command ended, after it has ended every process that the command left
 // running. Afterwards nothing writes to the sandbox.
@@ -73,11 +73,11 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	if err != nil {
 		return st, err
 	}
-	if s.Supervisor != nil && s.Supervisor.Losable.Killed() {
-		s.Engine.notice(s.Supervisor.Losable.Note)
+	if s.Supervisor != nil && s.Supervisor.Monitor.Killed() {
+		s.Engine.notice(s.Supervisor.Monitor.Note)
 	}
 	if st.ExitCode() != 0 && s.Supervisor != nil {
-		s.Supervisor.Allowed.Group.ProcessFailed()
+		s.Supervisor.Resources.Group.ProcessFailed()
 	}
 	return st, s.End(ctx)
 }

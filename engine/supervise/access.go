@@ -102,8 +102,8 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 // reconnect changes the rules of what runs, for a guest.
 func (h *Supervisor) reconnect(guest *fdsock.Conn, text string) {
 	err := errors.New("it runs without a network that is held to rules")
-	if h.Outlet != nil {
-		err = h.Outlet.Allow(text)
+	if h.Proxy != nil {
+		err = h.Proxy.Allow(text)
 	}
 	if err != nil {
 		send(guest, reply{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})

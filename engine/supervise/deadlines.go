@@ -89,7 +89,7 @@ func (w *deadlines) loop() {
 		select {
 		case <-w.quit.Done():
 			return
-		case <-w.h.Box.Done():
+		case <-w.h.Container.Done():
 			return
 		case <-w.wake:
 		case <-time.After(wait):
@@ -105,8 +105,8 @@ func (w *deadlines) check() time.Duration {
 	wait := lookAtLeast
 	switch end := l.Over(); {
 	case end > 0 && age >= end:
-		w.h.Allowed.note(sandbox.RemoveHit(l))
-		if w.h.Box.Close(w.quit) != nil {
+		w.h.Resources.note(sandbox.RemoveHit(l))
+		if w.h.Container.Close(w.quit) != nil {
 			return time.Second
 		}
 		return lookAtLeast // whoever waits for its end does the rest
@@ -134,7 +134,7 @@ func (w *deadlines) check() time.Duration {
 }
 
 func (w *deadlines) pausedFor(limit string) bool {
-	why := w.h.Allowed.paused.Load()
+	why := w.h.Resources.paused.Load()
 	return why != nil && why.Limit == limit
 }
 
@@ -145,7 +145,7 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 	paused := w.pausedFor("idle")
 	var used *time.Duration
 	if !paused {
-		if u, err := w.h.Allowed.Group.Usage(); err == nil {
+		if u, err := w.h.Resources.Group.Usage(); err == nil {
 			used = valueOf(u.CPUTime)
 		}
 	}
@@ -171,12 +171,12 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 // can be started in it. It reports whether there is nothing to try again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.stays {
-		w.h.Allowed.note(why)
-		return w.h.Box.Close(w.quit) == nil
+		w.h.Resources.note(why)
+		return w.h.Container.Close(w.quit) == nil
 	}
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
 	defer cancel()
-	done, err := w.h.Allowed.pauseFor(ctx, why, unless)
+	done, err := w.h.Resources.pauseFor(ctx, why, unless)
 	if done {
 		w.notify(sandbox.PausedNote(w.rec.Name, why, l, age))
 	}
@@ -191,14 +191,14 @@ func (w *deadlines) resume(limit string) {
 	w.mu.Lock()
 	w.quiet.reset()
 	w.mu.Unlock()
-	if done, err := w.h.Allowed.resumeFrom(w.quit, limit); done && err == nil {
+	if done, err := w.h.Resources.resumeFrom(w.quit, limit); done && err == nil {
 		w.notify("it goes on")
 	}
 }
 
 // told has the record say whether the box stands still, and reports whether it does.
 func (w *deadlines) remindOwner() bool {
-	if !w.stays || w.saved == w.h.Allowed.paused.Load() {
+	if !w.stays || w.saved == w.h.Resources.paused.Load() {
 		return true
 	}
 	held, err := w.e.cat.TryLock(w.rec.Name)
@@ -212,7 +212,7 @@ func (w *deadlines) remindOwner() bool {
 	if held.ID != w.rec.ID || !served {
 		return false // not yet, or not any more
 	}
-	why := w.h.Allowed.paused.Load()
+	why := w.h.Resources.paused.Load()
 	if held.Paused = why; why != nil {
 		held.LimitHit = why
 	}
@@ -229,7 +229,7 @@ func (w *deadlines) refuseWhenPaused() error {
 	w.mu.Lock()
 	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
 	w.mu.Unlock()
-	why := w.h.Allowed.paused.Load()
+	why := w.h.Resources.paused.Load()
 	if err != nil || why == nil {
 		return err
 	}

@@ -124,7 +124,7 @@ type portForwards struct {
 }
 
 func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *portForwards {
-	in := &portForwards{h: h, name: rec.Name, box: h.Box, log: log, open: map[uint16]*forward.Forwarder{}}
+	in := &portForwards{h: h, name: rec.Name, box: h.Container, log: log, open: map[uint16]*forward.Forwarder{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
 		in.none = &errs.Error{
 			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
@@ -138,15 +138,15 @@ func (h *Supervisor) ports(guest *fdsock.Conn, a portRequest) {
 	var err error
 	switch {
 	case a.Open != 0:
-		err = h.inlets.add(a.Open, a.Host)
+		err = h.forwards.add(a.Open, a.Host)
 	case a.Close != 0:
-		err = h.inlets.remove(a.Close)
+		err = h.forwards.remove(a.Close)
 	}
 	if err != nil {
 		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
-	list := h.inlets.list()
+	list := h.forwards.list()
 	send(guest, reply{Ports: &list})
 }
 
@@ -186,7 +186,7 @@ func decimal(port uint16) string { return strconv.Itoa(int(port)) }
 // dial waits as long as the box stands still, but for want of something to do.
 func (in *portForwards) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
 	const again = 10 * time.Millisecond
-	defer in.h.warden.countActivity()()
+	defer in.h.deadlines.countActivity()()
 	for {
 		conn, at, err := in.box.Dial(ctx, port)
 		if !errors.Is(err, errs.ErrBusy) {

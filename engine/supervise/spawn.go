@@ -173,8 +173,8 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 	started := time.After(lonely)
 	for h.alive() && ctx.Err() == nil {
 		select {
-		case <-h.Box.Done():
-		case <-h.Box.Idle():
+		case <-h.Container.Done():
+		case <-h.Container.Idle():
 		case <-ctx.Done():
 		case <-started:
 			if h.calls.Load() > 0 {
@@ -206,7 +206,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
 		return false, nil
 	}
-	if hit := h.Allowed.limitHit(); hit != nil {
+	if hit := h.Resources.limitHit(); hit != nil {
 		held.LimitHit = hit
 		err = held.Save() // before the guests hear of it, see noteHit
 	}

@@ -28,34 +28,34 @@ import (
 // run` is the host of its own sandbox; other sandboxes get a process for it
 // while something runs in them.
 type Supervisor struct {
-	Box    *isolate.Container
-	socket string
-	place  os.FileInfo // the socket's, while it is served
-	drift  *driftFeed  // what it tells of the real workspace
-	notes  []string    // what of the sandbox is not as it was when it was made
+	Container  *isolate.Container
+	socket     string
+	socketInfo os.FileInfo // the socket's, while it is served
+	drift      *driftFeed  // what it tells of the real workspace
+	notes      []string    // what of the sandbox is not as it was when it was made
 
-	Hidden  []string // what is masked
-	Mounts  []isolate.Mount
-	prove   func(context.Context) (*catalog.Proof, error)
-	struck  func(catalog.LimitHit) // keeps it in the record
-	Allowed *resources
-	shifts  *idMappers             // what shows its trees, or nil
-	Outlet  *egress.Proxy          // of an allowed network, or nil
-	inlets  *portForwards          // ports that lead into it
-	Refused []egress.RefusedAccess // by it, once it is closed
-	warden  *deadlines
-	Losable *serverMonitor
-	timers  []func()          // to be called at the end
-	Hit     *catalog.LimitHit // the limit that was hit, once it is closed
+	Hidden     []string // what is masked
+	Mounts     []isolate.Mount
+	prove      func(context.Context) (*catalog.Proof, error)
+	onLimitHit func(catalog.LimitHit) // keeps it in the record
+	Resources  *resources
+	idMappers  *idMappers             // what shows its trees, or nil
+	Proxy      *egress.Proxy          // of an allowed network, or nil
+	forwards   *portForwards          // ports that lead into it
+	Refused    []egress.RefusedAccess // by it, once it is closed
+	deadlines  *deadlines
+	Monitor    *serverMonitor
+	timers     []func()          // to be called at the end
+	Hit        *catalog.LimitHit // the limit that was hit, once it is closed
 
 	// calls counts the commands that were asked for.
 	calls atomic.Int64
 
-	mu     sync.Mutex
-	listen *fdsock.Conn
-	guests map[*fdsock.Conn]bool
-	served sync.WaitGroup
-	closed bool
+	mu      sync.Mutex
+	listen  *fdsock.Conn
+	clients map[*fdsock.Conn]bool
+	served  sync.WaitGroup
+	closed  bool
 }
 
 // Prepare starts the limits of a policy and a box that they hold. place is the box's
@@ -127,7 +127,7 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 		}
 		if err == nil {
 			notes = slices.Concat(notes, allowed.unenforced(), idMappingNote(box.Level()))
-			return sv.newSupervisor(ctx, rec, &Supervisor{Box: box, shifts: shown, Allowed: allowed, notes: notes, Mounts: spec.Mounts}, proc, command, spec.Hide)
+			return sv.newSupervisor(ctx, rec, &Supervisor{Container: box, idMappers: shown, Resources: allowed, notes: notes, Mounts: spec.Mounts}, proc, command, spec.Hide)
 		}
 		var refused *errs.Error
 		switch mounting := errors.As(err, &refused); {
@@ -147,25 +147,25 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 
 // newSupervisor makes a host of a box that has just started.
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
-	h.socket, h.guests, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
+	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
-	h.struck = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
-	if err := h.Allowed.attach(h.Box); err != nil && h.alive() { // it may have ended by now
-		return nil, nil, errors.Join(err, h.Box.Close(context.WithoutCancel(ctx)))
+	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
+	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended by now
+		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
 	var err error
 	log := sv.egress.JournalOf(rec)
-	h.inlets = newPortForwards(rec, h, log)
-	if h.Outlet, err = sv.egress.OpenProxy(rec, h.Box, log); err != nil {
-		return nil, nil, errors.Join(err, h.Box.Close(context.WithoutCancel(ctx)))
+	h.forwards = newPortForwards(rec, h, log)
+	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
+		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
-	h.Allowed.disk = sv.sandboxes.GaugeOf(rec)
+	h.Resources.disk = sv.sandboxes.GaugeOf(rec)
 	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))
-	h.warden = sv.startDeadlines(h, rec)
-	h.Losable = sv.serverMonitorOf(rec)
-	h.timers = append(h.timers, h.Losable.watch(func() { _ = h.Box.Close(context.Background()) })) // whoever waits for its end does the rest
+	h.deadlines = sv.startDeadlines(h, rec)
+	h.Monitor = sv.serverMonitorOf(rec)
+	h.timers = append(h.timers, h.Monitor.watch(func() { _ = h.Container.Close(context.Background()) })) // whoever waits for its end does the rest
 	if p != nil {
-		h.timers = append(h.timers, h.Allowed.startCountdown(p), h.warden.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+		h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 	}
 	sv.startDriftFeed(h, rec, hide)
 	return h, p, nil
@@ -209,7 +209,7 @@ func (h *Supervisor) serve() error {
 	if err != nil {
 		return &errs.Error{Op: "listening", Path: h.socket, Kind: errs.KindOf(err), Err: err}
 	}
-	if h.place, err = os.Lstat(h.socket); err != nil {
+	if h.socketInfo, err = os.Lstat(h.socket); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	h.listen = l
@@ -238,11 +238,11 @@ func (h *Supervisor) admit(guest *fdsock.Conn) bool {
 	if h.closed {
 		return false
 	}
-	h.guests[guest] = true
+	h.clients[guest] = true
 	h.served.Go(func() {
 		h.answer(guest)
 		h.mu.Lock()
-		delete(h.guests, guest)
+		delete(h.clients, guest)
 		h.mu.Unlock()
 		guest.Close() //nolint:errcheck // all was said
 	})
@@ -253,13 +253,13 @@ func (h *Supervisor) admit(guest *fdsock.Conn) bool {
 // to another. To be asked under the sandbox's lock.
 func (h *Supervisor) reachable() bool {
 	now, err := os.Lstat(h.socket)
-	return err == nil && h.place != nil && os.SameFile(now, h.place)
+	return err == nil && h.socketInfo != nil && os.SameFile(now, h.socketInfo)
 }
 
 // alive: the box is there.
 func (h *Supervisor) alive() bool {
 	select {
-	case <-h.Box.Done():
+	case <-h.Container.Done():
 		return false
 	default:
 		return true
@@ -269,7 +269,7 @@ func (h *Supervisor) alive() bool {
 // idle: something has run in the box, and nothing does now.
 func (h *Supervisor) idle() bool {
 	select {
-	case <-h.Box.Idle():
+	case <-h.Container.Idle():
 		return true
 	default:
 		return false
@@ -280,7 +280,7 @@ func (h *Supervisor) idle() bool {
 // process is gone.
 func (h *Supervisor) idleSoon() bool {
 	select {
-	case <-h.Box.Idle():
+	case <-h.Container.Idle():
 		return true
 	case <-time.After(50 * time.Millisecond):
 		return h.calls.Load() == 0
@@ -290,14 +290,14 @@ func (h *Supervisor) idleSoon() bool {
 // Close ends everything inside, lets the guests know, and removes the socket.
 func (h *Supervisor) Close(ctx context.Context) error {
 	h.drift.stop()
-	h.warden.stop()
+	h.deadlines.stop()
 	for _, stop := range h.timers {
 		stop()
 	}
-	err := h.Box.Close(ctx)
-	h.shifts.wait()
-	h.Refused = h.Outlet.Close()
-	h.Hit = h.Allowed.limitHit()
+	err := h.Container.Close(ctx)
+	h.idMappers.wait()
+	h.Refused = h.Proxy.Close()
+	h.Hit = h.Resources.limitHit()
 	h.drift.wait()
 	h.mu.Lock()
 	h.closed = true
@@ -307,7 +307,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 			err = errors.Join(err, os.Remove(h.socket))
 		}
 	}
-	for g := range h.guests { // they still hear how their command ended
+	for g := range h.clients { // they still hear how their command ended
 		g.ShutdownRead() //nolint:errcheck // it may have gone by itself
 	}
 	l := h.listen
@@ -316,9 +316,9 @@ func (h *Supervisor) Close(ctx context.Context) error {
 		h.served.Wait()
 		err = errors.Join(err, l.Close())
 	}
-	err = errors.Join(err, h.inlets.close())
+	err = errors.Join(err, h.forwards.close())
 	// After the guests: one that has frozen the box holds up what would pause it.
-	return errors.Join(err, h.Allowed.Close(context.WithoutCancel(ctx)))
+	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
 // answer serves one guest, which asks for one thing.
@@ -350,7 +350,7 @@ func (h *Supervisor) answer(guest *fdsock.Conn) {
 		h.ports(guest, *a.Port)
 	case a.Stop, a.Leave && h.idleSoon():
 		// Whoever waits for the box's end does the rest.
-		err := h.Box.Close(context.Background())
+		err := h.Container.Close(context.Background())
 		send(guest, reply{Ended: err == nil})
 	case a.Leave:
 		send(guest, reply{})
@@ -360,13 +360,13 @@ func (h *Supervisor) answer(guest *fdsock.Conn) {
 // Start runs one more command in the box, when that does not stand still for a
 // moment. One that stands still for good gets none: errs.ErrDenied.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
-	defer h.warden.countActivity()()
-	h.Allowed.still.RLock()
-	defer h.Allowed.still.RUnlock()
-	if err := h.warden.refuseWhenPaused(); err != nil {
+	defer h.deadlines.countActivity()()
+	h.Resources.still.RLock()
+	defer h.Resources.still.RUnlock()
+	if err := h.deadlines.refuseWhenPaused(); err != nil {
 		return nil, err
 	}
-	return h.Box.Exec(ctx, c)
+	return h.Container.Exec(ctx, c)
 }
 
 // exec runs a command for a guest and tells it how it ended. When the guest
@@ -394,7 +394,7 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
 		p, err = h.Start(context.Background(), c)
 	}
 	if err == nil {
-		defer h.warden.watchStreams(p.PTY(), files...)()
+		defer h.deadlines.watchStreams(p.PTY(), files...)()
 	}
 	fdsock.CloseAll(files)
 	if err != nil {
@@ -414,27 +414,27 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
 	if !send(guest, reply{Started: true, Proof: proof}, pty...) {
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
-	ended := h.Allowed.startCountdown(p)
-	deaf := h.warden.addListener(guest)
+	ended := h.Resources.startCountdown(p)
+	deaf := h.deadlines.addListener(guest)
 	go h.relaySignals(guest, p)
 	st, err := p.Wait(context.Background())
 	ended()
 	deaf()
-	h.warden.countActivity()()
+	h.deadlines.countActivity()()
 	if err != nil {
 		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
 	if st.ExitCode() != 0 {
-		h.Allowed.Group.ProcessFailed()
+		h.Resources.Group.ProcessFailed()
 	}
-	hit := h.Allowed.limitHit()
+	hit := h.Resources.limitHit()
 	if hit != nil {
-		h.struck(*hit)
+		h.onLimitHit(*hit)
 	}
-	if h.Losable.Killed() {
-		_ = h.Box.Close(context.Background()) // as who watches does
-		send(guest, reply{Note: h.Losable.Note})
+	if h.Monitor.Killed() {
+		_ = h.Container.Close(context.Background()) // as who watches does
+		send(guest, reply{Note: h.Monitor.Note})
 	}
 	send(guest, reply{Status: &st, Hit: hit})
 	guest.Shutdown() //nolint:errcheck // wakes relaySignals
@@ -450,7 +450,7 @@ func (h *Supervisor) relaySignals(guest *fdsock.Conn, p *isolate.Process) {
 		}
 		var a Request
 		if json.Unmarshal(msg, &a) == nil && a.Signal != 0 {
-			h.warden.countActivity()()
+			h.deadlines.countActivity()()
 			p.Signal(a.Signal) //nolint:errcheck // it may have ended
 		}
 	}
@@ -460,18 +460,18 @@ func (h *Supervisor) relaySignals(guest *fdsock.Conn, p *isolate.Process) {
 func (h *Supervisor) freeze(guest *fdsock.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	h.Allowed.still.Lock()
-	defer h.Allowed.still.Unlock()
-	paused := h.Allowed.paused.Load() != nil
-	if err := h.Box.Freeze(ctx); err != nil {
+	h.Resources.still.Lock()
+	defer h.Resources.still.Unlock()
+	paused := h.Resources.paused.Load() != nil
+	if err := h.Container.Freeze(ctx); err != nil {
 		send(guest, reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return
 	}
-	send(guest, reply{Frozen: true, Shifted: h.Box.Level().FUSEMapped})
+	send(guest, reply{Frozen: true, Shifted: h.Container.Level().FUSEMapped})
 	_, files, _ := guest.Receive() // until it says that it is done, or goes
 	fdsock.CloseAll(files)
 	if !paused {
-		h.Box.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
+		h.Container.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
 	}
 	send(guest, reply{})
 }
@@ -500,7 +500,7 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolat
 	var p *isolate.Process
 	if rec.Proof, err = sv.trySelfTest(ctx, rec, h, program); err == nil && command != nil {
 		if p, err = h.Start(ctx, *command); err == nil {
-			h.timers = append(h.timers, h.Allowed.startCountdown(p), h.warden.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+			h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
 		}
 	}
 	if err != nil {

@@ -123,32 +123,32 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 // setLimits changes the limits of what runs, for a guest. One that has gone by then has not
 // noted them.
 func (h *Supervisor) setLimits(guest *fdsock.Conn, l catalog.Limits) {
-	was, err := h.Allowed.set(context.Background(), l)
+	was, err := h.Resources.set(context.Background(), l)
 	if err != nil {
 		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
-	h.warden.set(l)
-	if !send(guest, reply{Paused: h.Allowed.paused.Load()}) {
-		if _, err := h.Allowed.set(context.Background(), was); err == nil {
-			h.warden.set(was)
+	h.deadlines.set(l)
+	if !send(guest, reply{Paused: h.Resources.paused.Load()}) {
+		if _, err := h.Resources.set(context.Background(), was); err == nil {
+			h.deadlines.set(was)
 		}
 	}
 }
 
 // reportUsage tells a guest what the processes use.
 func (h *Supervisor) reportUsage(guest *fdsock.Conn) {
-	u, err := h.Allowed.Group.Usage()
+	u, err := h.Resources.Group.Usage()
 	if err != nil {
 		send(guest, reply{Refused: refusalOf(err)})
 		return
 	}
 	told := usageFrom(&u)
-	h.Allowed.diskUsage(told)
-	for _, l := range h.Allowed.Group.Level() {
+	h.Resources.diskUsage(told)
+	for _, l := range h.Resources.Group.Level() {
 		told.Held = append(told.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
 	}
-	send(guest, reply{Usage: told, Hit: h.Allowed.limitHit()})
+	send(guest, reply{Usage: told, Hit: h.Resources.limitHit()})
 }
 
 func usageFrom(u *limits.Usage) *Usage {

@@ -193,7 +193,7 @@ func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []s
 	b.watch = func(ctx context.Context, each func(compare.DriftReport) error) error {
 		return sv.watchDrift(ctx, get, func(r compare.DriftReport) error {
 			if text, err := json.Marshal(shortReport(r, hidden)); err == nil {
-				_ = h.Box.Notify(driftFile, append(text, '\n')) // the sandbox may have taken the place away
+				_ = h.Container.Notify(driftFile, append(text, '\n')) // the sandbox may have taken the place away
 			}
 			return each(r)
 		})

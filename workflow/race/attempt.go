@@ -166,7 +166,7 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 // saveResult seals the attempt's trees after its processes have ended, so that the check
 // cannot alter the result.
 func (l *attemptRunner) saveResult(ctx context.Context) error {
-	if err := l.s.Supervisor.Box.Clear(ctx); err != nil {
+	if err := l.s.Supervisor.Container.Clear(ctx); err != nil {
 		return err
 	}
 	rec, e := l.s.Record, l.m.e
@@ -244,7 +244,7 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 	var st engine.Status
 	if err == nil {
 		if st, err = p.Wait(ctx); err == nil {
-			err = l.s.Supervisor.Box.Clear(ctx)
+			err = l.s.Supervisor.Container.Clear(ctx)
 		}
 		err = errors.Join(err, p.Close())
 	}

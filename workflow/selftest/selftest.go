@@ -175,7 +175,7 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 			return st, err
 		}
 		st, err = s.Proc.Wait(ctx)
-		if u, err := s.Supervisor.Allowed.Group.Usage(); err == nil {
+		if u, err := s.Supervisor.Resources.Group.Usage(); err == nil {
 			heldBack = u.Throttled.Value
 		}
 		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
@@ -279,11 +279,11 @@ func (p *prover) otherTrial(ctx context.Context) ([]trial, error) {
 		return nil, nil //nolint:nilerr // each of the others says why none can be started
 	}
 	p.other = s
-	start, err := prove.StartOf(s.Supervisor.Box.PID())
+	start, err := prove.StartOf(s.Supervisor.Container.PID())
 	if err != nil {
 		return nil, errors.Join(err, p.close(ctx))
 	}
-	args := []string{strconv.Itoa(s.Supervisor.Box.PID()), start, p.e.cat.Path(s.Record.Name)}
+	args := []string{strconv.Itoa(s.Supervisor.Container.PID()), start, p.e.cat.Path(s.Record.Name)}
 	for _, t := range s.Record.Trees {
 		if b, err := p.e.engine.Host.BackendOf(ctx, t); err == nil {
 			if f, err := b.LookupFork(ctx, t.Fork); err == nil && f.View.Path != "" {

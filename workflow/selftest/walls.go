@@ -57,7 +57,7 @@ func (ts *Tester) TryWalls(ctx context.Context, rec *catalog.Record, h *supervis
 	if err != nil {
 		return fail(err)
 	}
-	defer h.Outlet.Forget()
+	defer h.Proxy.Forget()
 	said, killed, err := ts.runProbes(ctx, h, probe, string(text))
 	if err != nil {
 		return fail(err)
