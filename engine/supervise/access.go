@@ -99,15 +99,15 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	return text, h.Save()
 }
 
-// reconnect changes the rules of what runs, for a guest.
-func (h *Supervisor) reconnect(guest *fdsock.Conn, text string) {
+// reconnect changes the rules of what runs, for a client.
+func (h *Supervisor) reconnect(client *fdsock.Conn, text string) {
 	err := errors.New("it runs without a network that is held to rules")
 	if h.Proxy != nil {
 		err = h.Proxy.Allow(text)
 	}
 	if err != nil {
-		send(guest, reply{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})
+		send(client, reply{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})
 		return
 	}
-	send(guest, reply{})
+	send(client, reply{})
 }

@@ -258,18 +258,18 @@ func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func(
 	return w.quiet.addStreams(&w.mu, pty, streams)
 }
 
-// addListener tells a guest what happens to its command, until the answer is called.
-func (w *deadlines) addListener(guest *fdsock.Conn) (deaf func()) {
+// addListener tells a client what happens to its command, until the answer is called.
+func (w *deadlines) addListener(client *fdsock.Conn) (deaf func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listeners == nil {
 		w.listeners = map[*fdsock.Conn]bool{}
 	}
-	w.listeners[guest] = true
+	w.listeners[client] = true
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.listeners, guest)
+		delete(w.listeners, client)
 	}
 }
 
@@ -280,7 +280,7 @@ func (w *deadlines) notify(note string) {
 	if err != nil {
 		return
 	}
-	for guest := range w.listeners {
-		_ = guest.TrySend(msg) // one who does not listen misses it, and holds up nobody
+	for client := range w.listeners {
+		_ = client.TrySend(msg) // one who does not listen misses it, and holds up nobody
 	}
 }

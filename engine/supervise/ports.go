@@ -133,8 +133,8 @@ func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *p
 	return in
 }
 
-// ports does what a guest asks for, and answers with what is open then.
-func (h *Supervisor) ports(guest *fdsock.Conn, a portRequest) {
+// ports does what a client asks for, and answers with what is open then.
+func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 	var err error
 	switch {
 	case a.Open != 0:
@@ -143,11 +143,11 @@ func (h *Supervisor) ports(guest *fdsock.Conn, a portRequest) {
 		err = h.forwards.remove(a.Close)
 	}
 	if err != nil {
-		send(guest, reply{Refused: refusalOf(err)})
+		send(client, reply{Refused: refusalOf(err)})
 		return
 	}
 	list := h.forwards.list()
-	send(guest, reply{Ports: &list})
+	send(client, reply{Ports: &list})
 }
 
 func (in *portForwards) add(port, host uint16) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Request is what a guest wants, and a tell what it is told.
+// A Request is what a client wants, and a tell what it is told.
 type Request struct {
 	Exec   *execRequest   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
@@ -18,7 +18,7 @@ type Request struct {
 	Stop   bool           `json:"stop,omitempty"`
 	// Leave ends a sandbox in which nothing runs, and no other.
 	Leave bool `json:"leave,omitempty"`
-	// Drift wants to be told of the real tree's until the guest goes.
+	// Drift wants to be told of the real tree's until the client goes.
 	Drift bool `json:"drift,omitempty"`
 	// Limits are to hold from now on, and Usage is asked for.
 	Limits *catalog.Limits `json:"limits,omitempty"`

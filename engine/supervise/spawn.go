@@ -208,7 +208,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	}
 	if hit := h.Resources.limitHit(); hit != nil {
 		held.LimitHit = hit
-		err = held.Save() // before the guests hear of it, see noteHit
+		err = held.Save() // before the clients hear of it, see noteHit
 	}
 	err = errors.Join(err, h.Close(ctx))
 	held.LimitHit = cmp.Or(h.Hit, held.LimitHit) // settle saves it

@@ -215,12 +215,12 @@ func (h *Supervisor) serve() error {
 	h.listen = l
 	h.served.Go(func() {
 		for {
-			guest, err := l.Accept()
+			client, err := l.Accept()
 			if err != nil {
 				return
 			}
-			if !h.admit(guest) {
-				guest.Close() //nolint:errcheck // a stranger, or too late
+			if !h.admit(client) {
+				client.Close() //nolint:errcheck // a stranger, or too late
 			}
 		}
 	})
@@ -228,8 +228,8 @@ func (h *Supervisor) serve() error {
 }
 
 // admit serves a connection of this user, or of root.
-func (h *Supervisor) admit(guest *fdsock.Conn) bool {
-	uid, err := guest.PeerUID()
+func (h *Supervisor) admit(client *fdsock.Conn) bool {
+	uid, err := client.PeerUID()
 	if err != nil || uid != 0 && int(uid) != os.Geteuid() {
 		return false
 	}
@@ -238,13 +238,13 @@ func (h *Supervisor) admit(guest *fdsock.Conn) bool {
 	if h.closed {
 		return false
 	}
-	h.clients[guest] = true
+	h.clients[client] = true
 	h.served.Go(func() {
-		h.answer(guest)
+		h.answer(client)
 		h.mu.Lock()
-		delete(h.clients, guest)
+		delete(h.clients, client)
 		h.mu.Unlock()
-		guest.Close() //nolint:errcheck // all was said
+		client.Close() //nolint:errcheck // all was said
 	})
 	return true
 }
@@ -287,7 +287,7 @@ func (h *Supervisor) idleSoon() bool {
 	}
 }
 
-// Close ends everything inside, lets the guests know, and removes the socket.
+// Close ends everything inside, lets the clients know, and removes the socket.
 func (h *Supervisor) Close(ctx context.Context) error {
 	h.drift.stop()
 	h.deadlines.stop()
@@ -317,43 +317,43 @@ func (h *Supervisor) Close(ctx context.Context) error {
 		err = errors.Join(err, l.Close())
 	}
 	err = errors.Join(err, h.forwards.close())
-	// After the guests: one that has frozen the box holds up what would pause it.
+	// After the clients: one that has frozen the box holds up what would pause it.
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
-// answer serves one guest, which asks for one thing.
-func (h *Supervisor) answer(guest *fdsock.Conn) {
-	msg, files, err := guest.Receive()
+// answer serves one client, which asks for one thing.
+func (h *Supervisor) answer(client *fdsock.Conn) {
+	msg, files, err := client.Receive()
 	defer fdsock.CloseAll(files)
-	if err != nil || guest.HungUp() { // what nobody waits for any more is not wanted
+	if err != nil || client.HungUp() { // what nobody waits for any more is not wanted
 		return
 	}
 	var a Request
 	if err := json.Unmarshal(msg, &a); err != nil {
-		send(guest, reply{Refused: refusalOf(err)})
+		send(client, reply{Refused: refusalOf(err)})
 		return
 	}
 	switch {
 	case a.Exec != nil:
-		h.exec(guest, *a.Exec, files)
+		h.exec(client, *a.Exec, files)
 	case a.Freeze:
-		h.freeze(guest)
+		h.freeze(client)
 	case a.Drift:
-		h.followDrift(guest)
+		h.followDrift(client)
 	case a.Limits != nil:
-		h.setLimits(guest, *a.Limits)
+		h.setLimits(client, *a.Limits)
 	case a.Network != "":
-		h.reconnect(guest, a.Network)
+		h.reconnect(client, a.Network)
 	case a.Usage:
-		h.reportUsage(guest)
+		h.reportUsage(client)
 	case a.Port != nil:
-		h.ports(guest, *a.Port)
+		h.ports(client, *a.Port)
 	case a.Stop, a.Leave && h.idleSoon():
 		// Whoever waits for the box's end does the rest.
 		err := h.Container.Close(context.Background())
-		send(guest, reply{Ended: err == nil})
+		send(client, reply{Ended: err == nil})
 	case a.Leave:
-		send(guest, reply{})
+		send(client, reply{})
 	}
 }
 
@@ -369,11 +369,11 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 	return h.Container.Exec(ctx, c)
 }
 
-// exec runs a command for a guest and tells it how it ended. When the guest
+// exec runs a command for a client and tells it how it ended. When the client
 // goes first, the command gets a hangup, as on a terminal that is closed.
-func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
+func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) {
 	if h.stoppedSince(w) {
-		send(guest, reply{Stopped: true})
+		send(client, reply{Stopped: true})
 		return
 	}
 	h.calls.Add(1)
@@ -403,7 +403,7 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
 		if errors.As(err, &ce) {
 			t.Errno = ce.Errno
 		}
-		send(guest, t)
+		send(client, t)
 		return
 	}
 	defer p.Close() //nolint:errcheck // descriptors only
@@ -411,18 +411,18 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
 	if p.PTY() != nil {
 		pty = append(pty, p.PTY())
 	}
-	if !send(guest, reply{Started: true, Proof: proof}, pty...) {
+	if !send(client, reply{Started: true, Proof: proof}, pty...) {
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
 	ended := h.Resources.startCountdown(p)
-	deaf := h.deadlines.addListener(guest)
-	go h.relaySignals(guest, p)
+	deaf := h.deadlines.addListener(client)
+	go h.relaySignals(client, p)
 	st, err := p.Wait(context.Background())
 	ended()
 	deaf()
 	h.deadlines.countActivity()()
 	if err != nil {
-		send(guest, reply{Refused: refusalOf(err)})
+		send(client, reply{Refused: refusalOf(err)})
 		return
 	}
 	if st.ExitCode() != 0 {
@@ -434,15 +434,15 @@ func (h *Supervisor) exec(guest *fdsock.Conn, w execRequest, files []*os.File) {
 	}
 	if h.Monitor.Killed() {
 		_ = h.Container.Close(context.Background()) // as who watches does
-		send(guest, reply{Note: h.Monitor.Note})
+		send(client, reply{Note: h.Monitor.Note})
 	}
-	send(guest, reply{Status: &st, Hit: hit})
-	guest.Shutdown() //nolint:errcheck // wakes relaySignals
+	send(client, reply{Status: &st, Hit: hit})
+	client.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
-func (h *Supervisor) relaySignals(guest *fdsock.Conn, p *isolate.Process) {
+func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 	for {
-		msg, files, err := guest.Receive()
+		msg, files, err := client.Receive()
 		fdsock.CloseAll(files)
 		if err != nil {
 			p.Signal(syscall.SIGHUP) //nolint:errcheck // nobody is left to tell; it may have ended
@@ -456,30 +456,30 @@ func (h *Supervisor) relaySignals(guest *fdsock.Conn, p *isolate.Process) {
 	}
 }
 
-// freeze stops the sandbox's processes until the guest goes.
-func (h *Supervisor) freeze(guest *fdsock.Conn) {
+// freeze stops the sandbox's processes until the client goes.
+func (h *Supervisor) freeze(client *fdsock.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	h.Resources.still.Lock()
 	defer h.Resources.still.Unlock()
 	paused := h.Resources.paused.Load() != nil
 	if err := h.Container.Freeze(ctx); err != nil {
-		send(guest, reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
+		send(client, reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return
 	}
-	send(guest, reply{Frozen: true, Shifted: h.Container.Level().FUSEMapped})
-	_, files, _ := guest.Receive() // until it says that it is done, or goes
+	send(client, reply{Frozen: true, Shifted: h.Container.Level().FUSEMapped})
+	_, files, _ := client.Receive() // until it says that it is done, or goes
 	fdsock.CloseAll(files)
 	if !paused {
 		h.Container.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
 	}
-	send(guest, reply{})
+	send(client, reply{})
 }
 
-// send tells a guest something, and reports whether it arrived.
-func send(guest *fdsock.Conn, t reply, files ...*os.File) bool {
+// send tells a client something, and reports whether it arrived.
+func send(client *fdsock.Conn, t reply, files ...*os.File) bool {
 	msg, err := json.Marshal(t)
-	return err == nil && guest.Send(msg, files...) == nil
+	return err == nil && client.Send(msg, files...) == nil
 }
 
 // Start starts a sandbox's processes: a box, and command in it where it is

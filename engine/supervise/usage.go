@@ -120,27 +120,27 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	return now, nil
 }
 
-// setLimits changes the limits of what runs, for a guest. One that has gone by then has not
+// setLimits changes the limits of what runs, for a client. One that has gone by then has not
 // noted them.
-func (h *Supervisor) setLimits(guest *fdsock.Conn, l catalog.Limits) {
+func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 	was, err := h.Resources.set(context.Background(), l)
 	if err != nil {
-		send(guest, reply{Refused: refusalOf(err)})
+		send(client, reply{Refused: refusalOf(err)})
 		return
 	}
 	h.deadlines.set(l)
-	if !send(guest, reply{Paused: h.Resources.paused.Load()}) {
+	if !send(client, reply{Paused: h.Resources.paused.Load()}) {
 		if _, err := h.Resources.set(context.Background(), was); err == nil {
 			h.deadlines.set(was)
 		}
 	}
 }
 
-// reportUsage tells a guest what the processes use.
-func (h *Supervisor) reportUsage(guest *fdsock.Conn) {
+// reportUsage tells a client what the processes use.
+func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 	u, err := h.Resources.Group.Usage()
 	if err != nil {
-		send(guest, reply{Refused: refusalOf(err)})
+		send(client, reply{Refused: refusalOf(err)})
 		return
 	}
 	told := usageFrom(&u)
@@ -148,7 +148,7 @@ func (h *Supervisor) reportUsage(guest *fdsock.Conn) {
 	for _, l := range h.Resources.Group.Level() {
 		told.Held = append(told.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
 	}
-	send(guest, reply{Usage: told, Hit: h.Resources.limitHit()})
+	send(client, reply{Usage: told, Hit: h.Resources.limitHit()})
 }
 
 func usageFrom(u *limits.Usage) *Usage {

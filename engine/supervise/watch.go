@@ -19,7 +19,7 @@ import (
 
 // While something runs in a sandbox, its keeper watches the real workspace, and
 // tells of its drift: the sandbox by the file /run/snapfs/drift, a DriftReport
-// as JSON that is replaced whenever it changes; and every guest that asks. The
+// as JSON that is replaced whenever it changes; and every client that asks. The
 // watch says when to look again, never what has changed.
 
 const (
@@ -244,13 +244,13 @@ func (b *driftFeed) latest() (compare.DriftReport, int, <-chan struct{}) {
 	return b.last, b.issue, b.changed
 }
 
-// followDrift tells a guest each issue until it goes, or the box does.
-func (h *Supervisor) followDrift(guest *fdsock.Conn) {
+// followDrift tells a client each issue until it goes, or the box does.
+func (h *Supervisor) followDrift(client *fdsock.Conn) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		for {
-			_, files, err := guest.Receive()
+			_, files, err := client.Receive()
 			fdsock.CloseAll(files)
 			if err != nil {
 				return
@@ -258,14 +258,14 @@ func (h *Supervisor) followDrift(guest *fdsock.Conn) {
 		}
 	}()
 	defer func() {
-		guest.Shutdown() //nolint:errcheck // wakes the other
+		client.Shutdown() //nolint:errcheck // wakes the other
 		<-gone
 	}()
 	h.drift.begin()
 	for told := 0; ; {
 		r, issue, changed := h.drift.latest()
 		if issue > told {
-			if told = issue; !send(guest, reply{Drift: &r}) {
+			if told = issue; !send(client, reply{Drift: &r}) {
 				return
 			}
 		}
