@@ -135,7 +135,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	parts := supervise.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress,
 		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.BeneathCeiling),
-		Notice: notice, Keeper: c.Keeper, Probe: c.Probe, Shift: c.Shift, WhenOver: e.finishUnlessPromoting,
+		Notice: notice, Supervisor: c.Keeper, Probe: c.Probe, IDMapper: c.Shift, WhenOver: e.finishUnlessPromoting,
 	}
 	if c.SelfTest != nil {
 		parts.SelfTest = c.SelfTest(e)

@@ -137,9 +137,9 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 	}
 	mark := lastState
 	if _, taken := h.Snapshot(mark); taken {
-		mark = sandbox.FreshMark(h.Record)
+		mark = sandbox.FreeSnapshotName(h.Record)
 	}
-	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
+	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.NewSnapshotIDs(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
 	err := e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
 			return err

@@ -28,7 +28,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	if err := e.mayReturn(ctx, h.Record, mark); err != nil {
 		return err
 	}
-	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.Number(h.Record)}
+	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.NewSnapshotIDs(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
 		if err == nil {
@@ -53,7 +53,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 // mayReturn returns the reason why a running sandbox cannot be rolled back to a snapshot, or
 // nil.
 func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string) error {
-	if _, err := sandbox.IdsAt(rec, mark); err != nil {
+	if _, err := sandbox.SnapshotIDs(rec, mark); err != nil {
 		return err
 	}
 	if m, _ := rec.Snapshot(mark); m.Base != nil {
@@ -69,7 +69,7 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 // restStill returns an error that names a tree outside but that differs from the snapshot, or
 // nil. Those trees are not rolled back.
 func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.LiveTree) error {
-	to, err := sandbox.IdsAt(rec, mark)
+	to, err := sandbox.SnapshotIDs(rec, mark)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string,
 // and saves that. First it seals the present state of every tree, for
 // [supervise.Manager.UndoRollback].
 func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapshot.Use) error {
-	to, err := sandbox.IdsAt(h.Record, h.LiveRollback.To)
+	to, err := sandbox.SnapshotIDs(h.Record, h.LiveRollback.To)
 	if err != nil {
 		return err
 	}

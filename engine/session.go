@@ -171,7 +171,7 @@ func (s *Session) Discard(ctx context.Context) error {
 // The command must have ended.
 func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcile.Applied, error) {
 	if o.Stays && !o.DryRun {
-		err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record)
+		err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record)
 		if err == nil {
 			err = s.Engine.Reconcile.Detach(ctx, s.Record, snapshot.Idle, o.Picks(s.Record))
 		}
@@ -184,7 +184,7 @@ func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcil
 
 // Again runs another command in a session whose last one has ended.
 func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolate.Status, err error) {
-	if err := s.Engine.Sandboxes.SettleTrees(ctx, s.Record); err != nil {
+	if err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record); err != nil {
 		return st, err
 	}
 	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.SearchSecrets(), &command); err != nil {

@@ -26,7 +26,7 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 	}
 	defer h.Release()
 	if mark == "" {
-		mark = sandbox.FreshMark(h.Record)
+		mark = sandbox.FreeSnapshotName(h.Record)
 	}
 	if err := catalog.CheckName(mark); err != nil {
 		return catalog.NamedSnapshot{}, err
@@ -37,7 +37,7 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 			Err: errors.New("the name is taken"), Hints: []string{"snapfs show " + name},
 		}
 	}
-	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.Number(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
+	m := catalog.NamedSnapshot{Name: mark, Parent: h.At, Taken: time.Now(), IDs: sandbox.NewSnapshotIDs(h.Record), MountPoints: hostfs.PlacesAt(h.Record)}
 	defer func() { h.Release(); e.Baseline.Record(ctx, h.Record) }()
 	return m, e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Supervise.SealAll(ctx, h, m.IDs); err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	if err := e.Supervise.MustBeIdle(ctx, h, "rolling back"); err != nil {
 		return e.hintLive(ctx, h.Record, mark, err)
 	}
-	ids, err := sandbox.IdsAt(h.Record, mark)
+	ids, err := sandbox.SnapshotIDs(h.Record, mark)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		return nil, err
 	}
 	defer h.Release()
-	sources, err := sandbox.IdsAt(h.Record, mark)
+	sources, err := sandbox.SnapshotIDs(h.Record, mark)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		rec.Trees[i].Fork = rec.NewFork()
 	}
 	if mark == "" {
-		sources = sandbox.Number(rec)
+		sources = sandbox.NewSnapshotIDs(rec)
 		rec.Snapshots, rec.At = []catalog.NamedSnapshot{{Name: "origin", Taken: time.Now(), IDs: sources, MountPoints: hostfs.PlacesAt(h.Record)}}, "origin"
 	}
 	if !h.Lent {

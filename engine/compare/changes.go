@@ -98,13 +98,13 @@ func (cm *Comparer) changesBetween(ctx context.Context, rec *catalog.Record, fro
 
 // ChangesAt is changesBetween where what was touched is known of some trees.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, looked map[string][]snapshot.Candidate) (*Changes, error) {
-	left, err := sandbox.IdsAt(rec, from)
+	left, err := sandbox.SnapshotIDs(rec, from)
 	if err != nil {
 		return nil, err
 	}
 	var right []snapshot.ID
 	if to != "" {
-		if right, err = sandbox.IdsAt(rec, to); err != nil {
+		if right, err = sandbox.SnapshotIDs(rec, to); err != nil {
 			return nil, err
 		}
 	}

@@ -105,7 +105,7 @@ func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 			if s.Base {
 				state = ""
 			}
-			if s.ids, err = sandbox.IdsAt(s.rec, state); err != nil {
+			if s.ids, err = sandbox.SnapshotIDs(s.rec, state); err != nil {
 				return sides, err
 			}
 		}

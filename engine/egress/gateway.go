@@ -4,12 +4,12 @@ import "github.com/snapfs/snapfs/engine/catalog"
 
 // A Gateway starts the network proxy of a sandbox and reads its journal.
 type Gateway struct {
-	cat  *catalog.Catalog
-	edge func() ([]string, error)
+	cat     *catalog.Catalog
+	program func() ([]string, error)
 }
 
 // New returns the gateway of a catalogue's sandboxes. edge returns the command
 // that starts a proxy; it is called when a sandbox needs one.
 func New(cat *catalog.Catalog, edge func() ([]string, error)) *Gateway {
-	return &Gateway{cat: cat, edge: edge}
+	return &Gateway{cat: cat, program: edge}
 }

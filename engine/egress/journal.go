@@ -14,7 +14,7 @@ const (
 	// NetLog is the file of a sandbox's events, and netLogMost how long it gets
 	// before the older half goes to netLogOld.
 	NetLog, NetLogOld = "net.jsonl", "net.old.jsonl"
-	netLogMost        = 1 << 20
+	maxLogBytes       = 1 << 20
 	// netCounts is the file of what was counted.
 	netCounts = "net.json"
 )
@@ -43,7 +43,7 @@ func (j *Journal) Put(ev network.Event) {
 		return
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > netLogMost {
+	if st, err := f.Stat(); err == nil && st.Size() > maxLogBytes {
 		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), NetLogOld)) // else it grows
 	}
 	_, _ = f.Write(append(line, '\n')) // see above

@@ -32,14 +32,14 @@ type Proxy struct {
 	log     *Journal
 	self    string // the sandbox's host name
 	read    sync.WaitGroup
-	over    chan struct{} // closed when close begins
+	closing chan struct{} // closed when close begins
 
-	life sync.Mutex // held to start an edge, and guards what follows
-	tun  *os.File   // nil once it is closed
-	conn *fdsock.Conn
-	proc *os.Process
-	up   bool   // its rules are in force
-	text string // of the rules
+	life  sync.Mutex // held to start an edge, and guards what follows
+	tun   *os.File   // nil once it is closed
+	conn  *fdsock.Conn
+	proc  *os.Process
+	up    bool   // its rules are in force
+	rules string // of the rules
 
 	mu       sync.Mutex // guards what follows
 	refused  []RefusedAccess
@@ -62,7 +62,7 @@ type RefusedAccess struct {
 }
 
 // mostRefused is how many different ones are kept to be told at the end.
-const mostRefused = 100
+const maxRefused = 100
 
 // OpenProxy starts the edge of a box's network, nil where it has none. Answers
 // when the rules are in force, or the box's command has ended before.
@@ -74,15 +74,15 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, box *isolate.Container, log *J
 	fail := func(err error) error {
 		return &errs.Error{Op: "opening the network", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
 	}
-	if eg.edge == nil {
+	if eg.program == nil {
 		return nil, errors.Join(fail(errors.New("this program was opened without an edge")), tun.Close())
 	}
-	program, err := eg.edge()
+	program, err := eg.program()
 	if err != nil {
 		return nil, errors.Join(err, tun.Close())
 	}
 	o := &Proxy{
-		program: program, log: log, self: strings.ToLower(hostfs.Hostname(rec.Name)), over: make(chan struct{}), tun: tun, text: rec.Policy.Network,
+		program: program, log: log, self: strings.ToLower(hostfs.Hostname(rec.Name)), closing: make(chan struct{}), tun: tun, rules: rec.Policy.Network,
 	}
 	o.counters = log.Counted(false)
 	if err := o.start(); err != nil {
@@ -124,8 +124,8 @@ func (o *Proxy) start() error {
 		return errors.Join(err, conn.Close())
 	}
 	o.conn, o.proc, o.up = conn, proc, false
-	if err := errors.Join(o.handOver(), o.allowed()); err != nil && !fdsock.HungUp(err) { // why it has gone it says itself
-		o.ended()
+	if err := errors.Join(o.sendState(), o.sendRules()); err != nil && !fdsock.HungUp(err) { // why it has gone it says itself
+		o.reap()
 		return err
 	}
 	return nil
@@ -133,7 +133,7 @@ func (o *Proxy) start() error {
 
 // ended lets go of an edge that is of no use any more: no two may read one interface.
 // It is called with life held.
-func (o *Proxy) ended() {
+func (o *Proxy) reap() {
 	_ = o.proc.Kill()    // it has ended, mostly
 	_, _ = o.proc.Wait() // nobody asks how
 	_ = o.conn.Close()   // all was heard
@@ -141,7 +141,7 @@ func (o *Proxy) ended() {
 }
 
 // handOver tells a new edge what those before it have done.
-func (o *Proxy) handOver() error {
+func (o *Proxy) sendState() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
 	msg, err := json.Marshal(m)
@@ -156,11 +156,11 @@ func (o *Proxy) handOver() error {
 func (o *Proxy) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()
-	o.text = text
+	o.rules = text
 	if o.conn == nil {
 		return nil // the next one hears it
 	}
-	err := o.allowed()
+	err := o.sendRules()
 	if fdsock.HungUp(err) {
 		return nil // likewise
 	}
@@ -168,8 +168,8 @@ func (o *Proxy) Allow(text string) error {
 }
 
 // allowed tells the edge the rules. It is called with life held.
-func (o *Proxy) allowed() error {
-	rules := strings.TrimPrefix(o.text, hostfs.AllowNet)
+func (o *Proxy) sendRules() error {
+	rules := strings.TrimPrefix(o.rules, hostfs.AllowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (o *Proxy) awaitRules() error {
 		_, err = receiveMessage(conn)
 	}
 	if err != nil {
-		o.ended()
+		o.reap()
 		return fmt.Errorf("%s ended before it served: %w", o.program[0], err)
 	}
 	o.up = true
@@ -231,7 +231,7 @@ func (o *Proxy) supervise() {
 			o.handle(m)
 		}
 		o.life.Lock()
-		o.ended()
+		o.reap()
 		o.life.Unlock()
 		if !o.restart(time.Since(began)) {
 			return
@@ -244,7 +244,7 @@ func (o *Proxy) supervise() {
 func (o *Proxy) restart(lived time.Duration) bool {
 	const soon, late = 100 * time.Millisecond, time.Second
 	select {
-	case <-o.over:
+	case <-o.closing:
 		return false
 	default:
 	}
@@ -257,7 +257,7 @@ func (o *Proxy) restart(lived time.Duration) bool {
 	}
 	for {
 		select {
-		case <-o.over:
+		case <-o.closing:
 			return false
 		case <-time.After(wait):
 		}
@@ -306,7 +306,7 @@ func (o *Proxy) note(ev *network.Event) {
 			return
 		}
 	}
-	if len(o.refused) < mostRefused {
+	if len(o.refused) < maxRefused {
 		o.refused = append(o.refused, r)
 	}
 }
@@ -327,20 +327,20 @@ func (o *Proxy) Close() []RefusedAccess {
 		return nil
 	}
 	wanted := o.lastPackets()
-	close(o.over)
+	close(o.closing)
 	o.life.Lock()
 	_ = tun.Persist(o.tun) // the kernel takes its time otherwise, and that is all
 	o.tun.Close()
 	o.tun = nil
 	switch {
 	case o.conn == nil:
-	case wanted || o.reads():
+	case wanted || o.mayHaveRead():
 		o.conn.ShutdownWrite() //nolint:errcheck // it may have gone by itself
 	default:
 		o.proc.Kill() //nolint:errcheck // likewise
 	}
 	o.life.Unlock()
-	stuck := time.AfterFunc(lingering, func() {
+	stuck := time.AfterFunc(closeTimeout, func() {
 		o.life.Lock()
 		defer o.life.Unlock()
 		if o.conn != nil {
@@ -353,11 +353,11 @@ func (o *Proxy) Close() []RefusedAccess {
 }
 
 // lingering is how long an edge may take to tell the last before it is killed.
-const lingering = 5 * time.Second
+const closeTimeout = 5 * time.Second
 
 // reads: an edge may have read packets. It has said that it is up before the first. It
 // is called with life held.
-func (o *Proxy) reads() bool {
+func (o *Proxy) mayHaveRead() bool {
 	said, err := o.conn.Await(0)
 	return o.up || said || err != nil
 }
@@ -381,12 +381,12 @@ type nameCache struct {
 }
 
 // namesMost bounds what a next edge is told in one message.
-const namesMost = 64 << 10
+const maxNameBytes = 64 << 10
 
 func (n *nameCache) note(ev *network.Event) {
 	num, _ := network.NameNumber(ev.Addr)
 	n.last = max(n.last, num)
-	if _, known := n.numbers[ev.Name]; known || num == 0 || n.size > namesMost {
+	if _, known := n.numbers[ev.Name]; known || num == 0 || n.size > maxNameBytes {
 		return
 	}
 	if n.numbers == nil {

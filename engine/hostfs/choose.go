@@ -143,12 +143,12 @@ func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) (
 func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	var why []error
 	for _, d := range hf.drivers {
-		if req.Backend != "" && req.Backend != d.Name || req.Backend == "" && !offered(d, &req) {
+		if req.Backend != "" && req.Backend != d.Name || req.Backend == "" && !automatic(d, &req) {
 			continue
 		}
 		b, err := hf.try(ctx, d, tree, req)
 		if err == nil {
-			return []Choice{picked(tree, d, req, why, b)}, nil
+			return []Choice{choiceOf(tree, d, req, why, b)}, nil
 		}
 		why = append(why, err)
 		if tree == req.Workspace {
@@ -160,7 +160,7 @@ func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request
 			if err != nil {
 				return nil, err
 			}
-			return append(rest, picked(req.Workspace, d, req, why, b)), nil
+			return append(rest, choiceOf(req.Workspace, d, req, why, b)), nil
 		}
 		why[len(why)-1] = err // what mends that is about the workspace
 	}
@@ -172,12 +172,12 @@ func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]C
 	var why []error
 	for _, asked := range []bool{true, false} {
 		for _, d := range hf.drivers {
-			if asked != (d.Name == req.Backend) || !asked && !offered(d, &req) {
+			if asked != (d.Name == req.Backend) || !asked && !automatic(d, &req) {
 				continue
 			}
 			b, err := hf.try(ctx, d, tree, req)
 			if err == nil {
-				return []Choice{picked(tree, d, req, why, b)}, nil
+				return []Choice{choiceOf(tree, d, req, why, b)}, nil
 			}
 			why = append(why, err)
 		}
@@ -191,7 +191,7 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 	var why []error
 	var second *Choice
 	for _, d := range hf.drivers {
-		if !offered(d, &req) {
+		if !automatic(d, &req) {
 			continue
 		}
 		b, err := hf.try(ctx, d, tree, req)
@@ -201,7 +201,7 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 		case !b.Facts().Flushes:
 			return []Choice{{Tree: tree, Driver: d.Name, Reason: "its captures wait for no disk", Backend: b}}, nil
 		case second == nil:
-			c := picked(tree, d, req, why, b)
+			c := choiceOf(tree, d, req, why, b)
 			second = &c
 		}
 	}
@@ -212,7 +212,7 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 }
 
 // offered: a driver may be chosen without being asked for by name.
-func offered(d snapshot.Driver, req *Request) bool {
+func automatic(d snapshot.Driver, req *Request) bool {
 	return d.Automatic && (!d.ForLimits || req.limitsDisk())
 }
 
@@ -241,7 +241,7 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 }
 
 // picked is the choice of a driver, when others have been passed over.
-func picked(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
+func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
 	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
 	switch {
 	case req.Backend != "":

@@ -30,12 +30,12 @@ func (p mountStub) error(kind, err error) error {
 
 // placesIn are the names in the workspace of a sandbox that something is mounted on or
 // in, those above before what lies in them.
-func (hf *Host) placesIn(rec *catalog.Record) ([]string, error) {
+func (hf *Host) stubPaths(rec *catalog.Record) ([]string, error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
 		return nil, err
 	}
-	all := slices.Concat(env.Shown, env.Frames, env.Left)
+	all := slices.Concat(env.Shown, env.Frames, env.Omitted)
 	for _, t := range rec.Trees {
 		all = append(all, t.Path)
 	}
@@ -68,8 +68,8 @@ func PlacesAt(rec *catalog.Record) []string {
 }
 
 // Places looks at the mount places of a fork that is open at the workspace. What is not there is none.
-func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountStub, error) {
-	paths, err := hf.placesIn(rec)
+func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]mountStub, error) {
+	paths, err := hf.stubPaths(rec)
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +97,9 @@ func (hf *Host) Places(rec *catalog.Record, dir *os.File) ([]mountStub, error) {
 // PutBack makes again what is not there any more of places, as it was, and keeps the times of the
 // directories that it is made in. It answers with what that was. What has come in its place and is of another
 // type is refused: ErrNotSupported.
-func PutBack(ctx context.Context, dir *os.File, places []mountStub) (made []string, err error) {
+func RestoreStubs(ctx context.Context, dir *os.File, places []mountStub) (made []string, err error) {
 	for _, p := range places {
-		was, err := p.putBack(dir)
+		was, err := p.restore(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func PutBack(ctx context.Context, dir *os.File, places []mountStub) (made []stri
 }
 
 // putBack makes a place, where it is not there.
-func (p mountStub) putBack(dir *os.File) (was bool, err error) {
+func (p mountStub) restore(dir *os.File) (was bool, err error) {
 	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, p.error(errs.KindOfFile(err), err)
@@ -199,7 +199,7 @@ func ClearOut(dir *os.File, places []mountStub) error {
 // clearIn clears a directory beneath the root, and those places in it that are
 // directories, which have the times and modes afterwards that they had.
 func clearIn(root *os.Root, dir string, kept map[string]mountStub) error {
-	undo, err := opened(root, dir)
+	undo, err := makeWritable(root, dir)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func removeAll(root *os.Root, name string) error {
 	}
 	err = fs.WalkDir(root.FS(), name, func(at string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			_, err = opened(root, at)
+			_, err = makeWritable(root, at)
 		}
 		return err
 	})
@@ -245,7 +245,7 @@ func removeAll(root *os.Root, name string) error {
 }
 
 // opened lets the owner of a directory read and write in it; undo gives it its mode back.
-func opened(root *os.Root, dir string) (undo func() error, err error) {
+func makeWritable(root *os.Root, dir string) (undo func() error, err error) {
 	const all = 0o700
 	info, err := root.Lstat(dir)
 	if err != nil || Privileged() || info.Mode()&all == all {

@@ -28,7 +28,7 @@ type Environment struct {
 	Shown []string
 	// Left are left out, as empty directories: filesystems of other machines
 	// or of programs, which cannot be copied.
-	Left []string
+	Omitted []string
 	// Frames are directories that only hold mount points: their entries are
 	// trees and frames of their own, and they themselves are read-only in the
 	// sandbox. The kernel makes no overlay in a user namespace of a directory
@@ -97,11 +97,11 @@ type surveyor struct {
 func (s *surveyor) whole() error {
 	for _, m := range s.mounts {
 		switch {
-		case gone(m.Path) || Within(m.Path, s.state):
+		case underReplaced(m.Path) || Within(m.Path, s.state):
 		case m.Type == "overlay" && m.Path != "/" && !s.holds(m):
 			// A container's. The kernel maps no ids through an overlay (EINVAL), so a
 			// sandbox with ids of its own could not have it.
-			s.env.Left = append(s.env.Left, m.Path)
+			s.env.Omitted = append(s.env.Omitted, m.Path)
 		default:
 			s.sort(m)
 		}
@@ -119,7 +119,7 @@ func (s *surveyor) sort(m mount.Point) {
 		s.env.Trees = append(s.env.Trees, m.Path)
 	case pseudo(m.Type):
 	case remote(m.Type) || strings.HasPrefix(m.Type, "fuse"):
-		s.env.Left = append(s.env.Left, m.Path)
+		s.env.Omitted = append(s.env.Omitted, m.Path)
 	case readOnly(m) || caseless(m.Type) || !isDir(m.Path):
 		s.env.Shown = append(s.env.Shown, m.Path)
 	default:
@@ -152,7 +152,7 @@ func (s *surveyor) split(dir string) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {
-		case !e.IsDir() || gone(path) || !enterable(path):
+		case !e.IsDir() || underReplaced(path) || !enterable(path):
 		case dir == "/" || mine(path) || Writable(path):
 			if err := s.split(path); err != nil {
 				return err
@@ -173,7 +173,7 @@ func enterable(dir string) bool { return syscall.Access(dir, 1) == nil }
 // overlay in a user namespace cannot copy up a directory that belongs to
 // somebody else, so what lies beneath one must be a tree of its own.
 func (s *surveyor) reach(dir string) {
-	if gone(dir) || s.mountsBeneath(dir) || isFile(dir) {
+	if underReplaced(dir) || s.mountsBeneath(dir) || isFile(dir) {
 		return
 	}
 	top := dir // the topmost directory from which on all belong to this user
@@ -204,7 +204,7 @@ func isFile(path string) bool {
 // workspace makes a tree of the workspace where it is not in one yet, because
 // it lies under a directory that the sandbox has its own of.
 func (s *surveyor) workspace(dir string) error {
-	if s.env.treeOf(dir) != "" && !gone(dir) {
+	if s.env.treeOf(dir) != "" && !underReplaced(dir) {
 		return nil
 	}
 	if list := (&Environment{mounts: s.mounts}).MountsBeneath(dir); len(list) > 0 {
@@ -293,7 +293,7 @@ func Within(path, dir string) bool {
 }
 
 // gone reports whether path lies under a replaced directory.
-func gone(path string) bool {
+func underReplaced(path string) bool {
 	return slices.ContainsFunc(replaced, func(d string) bool { return Within(path, d) })
 }
 

@@ -53,8 +53,8 @@ func TestEveryRealFilesystemIsATreeForRoot(t *testing.T) {
 	if want := []string{"/boot", "/opt"}; !slices.Equal(s.env.Shown, want) {
 		t.Errorf("shown %v, want %v", s.env.Shown, want)
 	}
-	if want := []string{"/srv", "/var/lib/docker/overlay2/c/merged"}; !slices.Equal(s.env.Left, want) {
-		t.Errorf("left out %v, want %v", s.env.Left, want)
+	if want := []string{"/srv", "/var/lib/docker/overlay2/c/merged"}; !slices.Equal(s.env.Omitted, want) {
+		t.Errorf("left out %v, want %v", s.env.Omitted, want)
 	}
 	if err := s.workspace("/tmp/work"); err != nil || !slices.Contains(s.env.Trees, "/tmp/work") {
 		t.Errorf("a workspace under a replaced directory is no tree: %v, %v", s.env.Trees, err)
@@ -83,13 +83,13 @@ func TestAnOrdinaryUsersTreesHaveNothingMountedBeneath(t *testing.T) {
 	}
 	slices.Sort(s.env.Trees)
 	want := []string{filepath.Join(root, "plain"), filepath.Join(root, "split/mounted"), filepath.Join(root, "split/other")}
-	if gone(root) { // a temporary directory that sandboxes replace is nobody's tree
+	if underReplaced(root) { // a temporary directory that sandboxes replace is nobody's tree
 		want = nil
 	}
 	if !slices.Equal(s.env.Trees, want) {
 		t.Errorf("trees %v, want %v", s.env.Trees, want)
 	}
-	if want := []string{root, filepath.Join(root, "split")}; !gone(root) && !slices.Equal(s.env.Frames, want) {
+	if want := []string{root, filepath.Join(root, "split")}; !underReplaced(root) && !slices.Equal(s.env.Frames, want) {
 		t.Errorf("frames %v, want %v", s.env.Frames, want)
 	}
 }
@@ -115,7 +115,7 @@ func TestSecretsAreHiddenButNotTheWorkspace(t *testing.T) {
 		}
 	}
 	in := func(name string) string { return filepath.Join(home, name) }
-	list := hidden(hiding{real: searched(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub"))
+	list := hidden(hiding{real: findSecrets(home, asItIs), own: []string{"/state"}, expose: []string{in(".kube/config")}}, home, in(".aws/sub"))
 	for _, p := range []string{in(".aws"), in(".kube"), in(".kube/config"), in(".netrc"), in(".config/gcloud")} {
 		if slices.Contains(list, p) {
 			t.Errorf("%s is hidden", p)

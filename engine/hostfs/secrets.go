@@ -22,12 +22,12 @@ type SecretPaths struct{ people, machine []string }
 // answer is wanted: it takes as long as a fifth of making a sandbox.
 func SearchSecrets() func() SecretPaths {
 	answer := make(chan SecretPaths, 1)
-	go func() { answer <- searched(userHome(), func(path string) string { return path }) }()
+	go func() { answer <- findSecrets(userHome(), func(path string) string { return path }) }()
 	return sync.OnceValue(func() SecretPaths { return <-answer })
 }
 
 // searched looks for secrets. at says where a path can be looked at.
-func searched(home string, at func(string) string) SecretPaths {
+func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
 	for _, h := range homes(home) {
 		s.people = append(s.people, present(h, secretsOfHome(), at)...)
@@ -74,7 +74,7 @@ func hidden(h hiding, home, workspace string) []string {
 	at := copies(h.roots)
 	people, machine := h.real.people, h.real.machine
 	if slices.ContainsFunc(slices.Collect(maps.Values(h.roots)), func(root string) bool { return root != "" }) {
-		copied := searched(home, at)
+		copied := findSecrets(home, at)
 		people, machine = slices.Concat(people, copied.people), slices.Concat(machine, copied.machine)
 	}
 	paths := slices.Clone(people)
@@ -84,12 +84,12 @@ func hidden(h hiding, home, workspace string) []string {
 		}
 	}
 	paths = append(slices.Clone(h.also), followed(paths)...)
-	paths = append(paths, elsewhere(paths, h.mounts)...)
+	paths = append(paths, otherPaths(paths, h.mounts)...)
 	for _, x := range h.expose {
 		paths = without(paths, x, at)
 	}
 	paths = append(paths, h.own...)
-	paths = append(paths, elsewhere(h.own, h.mounts)...)
+	paths = append(paths, otherPaths(h.own, h.mounts)...)
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
 }
 
@@ -149,7 +149,7 @@ func without(paths []string, exposed string, at func(string) string) []string {
 
 // elsewhere lists the other paths by which what lies at paths can be reached,
 // because the same filesystem, or a part of it, is mounted twice.
-func elsewhere(paths []string, mounts []mount.Point) []string {
+func otherPaths(paths []string, mounts []mount.Point) []string {
 	count := map[uint64]int{}
 	for _, m := range mounts {
 		count[m.Dev]++
@@ -252,7 +252,7 @@ func homes(home string) []string {
 		}
 		h := filepath.Clean(f[5])
 		programs := Within(h, "/usr") || h == "/bin" || h == "/sbin" // many entries, and nobody's home
-		if h != "/" && !programs && !gone(h) && !slices.Contains(found, h) {
+		if h != "/" && !programs && !underReplaced(h) && !slices.Contains(found, h) {
 			found = append(found, h)
 		}
 	}

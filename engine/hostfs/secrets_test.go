@@ -18,7 +18,7 @@ func TestWhatIsExposedShowsNothingBesideIt(t *testing.T) {
 		mustWrite(t, filepath.Join(home, f))
 	}
 	list := hidden(hiding{
-		real: searched(home, asItIs), own: []string{filepath.Join(home, ".ssh/more/state")},
+		real: findSecrets(home, asItIs), own: []string{filepath.Join(home, ".ssh/more/state")},
 		expose: []string{filepath.Join(home, ".ssh/known_hosts"), filepath.Join(home, ".ssh/more/shown"), filepath.Join(home, ".ssh/more/state")},
 	}, home, "/w")
 	for f, want := range map[string]bool{".ssh": false, ".ssh/known_hosts": false, ".ssh/id_rsa": true, ".ssh/more": false, ".ssh/more/key": true, ".ssh/more/shown": false, ".ssh/more/state": true} {
@@ -40,7 +40,7 @@ func TestASecretIsHiddenWhereItsLinkLeads(t *testing.T) {
 	}
 	copied := t.TempDir() // in which nothing of it is left
 	for _, root := range []string{"", copied} {
-		list := hidden(hiding{real: searched(home, asItIs), roots: map[string]string{"/": root}}, home, "/w")
+		list := hidden(hiding{real: findSecrets(home, asItIs), roots: map[string]string{"/": root}}, home, "/w")
 		for _, want := range []string{"dotfiles/ssh", "dotfiles/config/gh"} {
 			if !slices.Contains(list, filepath.Join(home, want)) {
 				t.Errorf("%s is not hidden", want)
@@ -59,7 +59,7 @@ func TestASecretIsHiddenWhereItsFilesystemIsMountedAgain(t *testing.T) {
 		{ID: 6, Parent: 1, Path: "/srv/project", Root: "/@home/me/.ssh/project", Dev: 7},
 		{ID: 7, Parent: 1, Path: "/boot", Root: "/", Dev: 8},
 	}
-	got := elsewhere([]string{"/home/me/.ssh", "/etc/wireguard", "/boot/key"}, mounts)
+	got := otherPaths([]string{"/home/me/.ssh", "/etc/wireguard", "/boot/key"}, mounts)
 	want := []string{"/mnt/top/@home/me/.ssh", "/srv/me/.ssh", "/srv/keys", "/mnt/top/@/etc/wireguard"}
 	if !slices.Equal(got, want) {
 		t.Errorf("hidden besides: %q, want %q", got, want)

@@ -42,7 +42,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 		roots[t.Path] = f.View.Path
 		m := MountOf(t.Path, f.View)
 		if m.Overlay != nil && len(m.Overlay.Base) == 0 && !Privileged() && env.MountedBeneath(t.Path) {
-			part, note, err := asReal(ctx, rec, t, f.View, b, env)
+			part, note, err := showReal(ctx, rec, t, f.View, b, env)
 			if err != nil {
 				return isolate.Spec{}, nil, err
 			}
@@ -82,7 +82,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 // asReal is for a tree that has got something mounted beneath it: it is shown as it
 // really is. Of the tree that holds the workspace, the part around that which has
 // nothing mounted beneath it is mounted on top, as the sandbox has it.
-func asReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *Environment) (part []isolate.Mount, note string, err error) {
+func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *Environment) (part []isolate.Mount, note string, err error) {
 	list := env.MountsBeneath(t.Path)
 	note = Several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
 	if t.Path != Holder(rec) {

@@ -120,7 +120,7 @@ type refreshing struct {
 // rebase gives a sandbox a new base and forks of it, and writes what is merged
 // there. Only when all of it is complete the record says so.
 func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a answers, r *Refreshed) error {
-	ids, forks := sandbox.Number(h.Record), make([]snapshot.ForkID, len(h.Trees))
+	ids, forks := sandbox.NewSnapshotIDs(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
 		forks[i] = h.NewFork()
 	}
@@ -173,7 +173,7 @@ func (x *refreshing) grow(ctx context.Context, ids []snapshot.ID, forks []snapsh
 				return err
 			}
 			t.Base, t.Fork = ids[i], forks[i]
-			if err := sandbox.Grow(ctx, b, &free, &t); err != nil {
+			if err := sandbox.CaptureAndFork(ctx, b, &free, &t); err != nil {
 				return err
 			}
 		}

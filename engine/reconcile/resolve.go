@@ -30,7 +30,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 	if err != nil {
 		return err
 	}
-	ids, forks := sandbox.Number(h.Record), make([]snapshot.ForkID, len(h.Trees))
+	ids, forks := sandbox.NewSnapshotIDs(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
 		forks[i] = h.NewFork()
 	}

@@ -91,7 +91,7 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 			return err
 		}
 	}
-	return sb.Register(ctx, rec, func() error { return sb.growAll(ctx, rec, choices) }, req.Fill)
+	return sb.Register(ctx, rec, func() error { return sb.forkTrees(ctx, rec, choices) }, req.Fill)
 }
 
 func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
@@ -167,15 +167,15 @@ func (sb *Store) MakeTmp(rec *catalog.Record) error {
 // together, and those that can be had at one instant are. A tree that has vanished since it was listed, or got something
 // mounted in it that forbids an overlay, is left out, unless the workspace is
 // in it.
-func (sb *Store) growAll(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice) error {
+func (sb *Store) forkTrees(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice) error {
 	failures := make([]error, len(choices))
 	var wg sync.WaitGroup
 	for _, group := range groupByInstant(choices) {
 		if first := group[0]; len(choices) == 1 || len(group) == 1 && !choices[first].Backend.Facts().Flushes {
-			failures[first] = Grow(ctx, choices[first].Backend, rec, &rec.Trees[first])
+			failures[first] = CaptureAndFork(ctx, choices[first].Backend, rec, &rec.Trees[first])
 			continue
 		}
-		wg.Go(func() { sb.growTogether(ctx, rec, choices, group, failures) })
+		wg.Go(func() { sb.forkTogether(ctx, rec, choices, group, failures) })
 	}
 	wg.Wait()
 	var there []catalog.Tree
@@ -212,7 +212,7 @@ func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 
 // growTogether forks the trees of a group as they are at one instant, or one by one where they
 // cannot be had so, which it says.
-func (sb *Store) growTogether(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice, group []int, failures []error) {
+func (sb *Store) forkTogether(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice, group []int, failures []error) {
 	var trees []snapshot.Cloning
 	for _, i := range group {
 		t := &rec.Trees[i]
@@ -231,7 +231,7 @@ func (sb *Store) growTogether(ctx context.Context, rec *catalog.Record, choices 
 		case err == nil:
 			failures[i] = recordBase(ctx, choices[i].Backend, rec, &rec.Trees[i], bases[n])
 		case errors.Is(err, errs.ErrNotSupported):
-			failures[i] = Grow(ctx, choices[i].Backend, rec, &rec.Trees[i])
+			failures[i] = CaptureAndFork(ctx, choices[i].Backend, rec, &rec.Trees[i])
 		default:
 			failures[i] = err
 		}
@@ -247,7 +247,7 @@ func paths(trees []snapshot.Cloning) string {
 }
 
 // Grow captures a tree and forks the capture, which is held to its limits.
-func Grow(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
+func CaptureAndFork(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
 	var base snapshot.Snapshot
 	var err error
 	if c, ok := b.(snapshot.Cloner); ok {

@@ -55,7 +55,7 @@ func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.T
 }
 
 // entering is what the kernel may need to mount a tree that is full to its limit.
-const entering = 1 << 20
+const mountHeadroom = 1 << 20
 
 // RaiseDiskLimit raises the limit of a full sandbox, as long as its trees are being
 // mounted. The caller takes it back. Should this process be killed meanwhile, the next
@@ -78,16 +78,16 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 		}
 	}
 	if l.Disk > 0 {
-		l.Disk += entering
+		l.Disk += mountHeadroom
 	}
 	if l.Inodes > 0 {
-		l.Inodes += entering >> 12
+		l.Inodes += mountHeadroom >> 12
 	}
 	return sb.LimitForks(ctx, rec, l)
 }
 
 // tendEvery is how often what holds the trees of a box looks after itself.
-const tendEvery = 10 * time.Second
+const maintainInterval = 10 * time.Second
 
 // StartMaintenance has the backends of a sandbox look after themselves while its box lives, where
 // they need to. The answer ends it.
@@ -106,7 +106,7 @@ func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
 	runs.Go(func() {
-		every := time.NewTicker(tendEvery)
+		every := time.NewTicker(maintainInterval)
 		defer every.Stop()
 		for {
 			select {
@@ -158,7 +158,7 @@ func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	}
 	switch {
 	case known && l.Disk > 0 && int64(used.Bytes) > l.Disk:
-		return refuse("disk", units.SizeText(int64(used.Bytes))+" are", units.FormatSize((int64(used.Bytes)+entering-1)/entering*entering))
+		return refuse("disk", units.SizeText(int64(used.Bytes))+" are", units.FormatSize((int64(used.Bytes)+mountHeadroom-1)/mountHeadroom*mountHeadroom))
 	case known && l.Inodes > 0 && used.Inodes > l.Inodes:
 		return refuse("inodes", units.FormatCount(used.Inodes)+" are", units.FormatCount(used.Inodes))
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // SettleTrees makes trees that were mounted, and are not any more, reachable.
-func (sb *Store) SettleTrees(ctx context.Context, rec *catalog.Record) error {
+func (sb *Store) SyncTrees(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
 		if err != nil {

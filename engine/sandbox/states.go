@@ -36,14 +36,14 @@ func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() 
 }
 
 // Number takes a snapshot's number for each tree.
-func Number(r *catalog.Record) (ids []snapshot.ID) {
+func NewSnapshotIDs(r *catalog.Record) (ids []snapshot.ID) {
 	for range r.Trees {
 		ids = append(ids, r.NewSnapshot())
 	}
 	return ids
 }
 
-func FreshMark(r *catalog.Record) string {
+func FreeSnapshotName(r *catalog.Record) string {
 	for i := len(r.Snapshots) + 1; ; i++ {
 		name := fmt.Sprintf("s%d", i)
 		if _, taken := r.Snapshot(name); !taken {
@@ -53,7 +53,7 @@ func FreshMark(r *catalog.Record) string {
 }
 
 // IdsAt gives the snapshots of a named state, or of the base.
-func IdsAt(r *catalog.Record, mark string) ([]snapshot.ID, error) {
+func SnapshotIDs(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	if mark == "" {
 		var ids []snapshot.ID
 		for _, t := range r.Trees {

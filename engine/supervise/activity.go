@@ -13,11 +13,11 @@ import (
 // no command began or ended. By this process's own clock, which stands still while
 // the machine is suspended, as the box does.
 type activity struct {
-	since   time.Time
-	looked  time.Time
-	used    time.Duration // processor time, when it was looked last
-	spent   time.Duration // and since nothing has happened
-	streams map[*stream]bool
+	since    time.Time
+	observed time.Time
+	used     time.Duration // processor time, when it was looked last
+	spent    time.Duration // and since nothing has happened
+	streams  map[*stream]bool
 }
 
 // A stream is one of a command's, as it was last looked at.
@@ -31,7 +31,7 @@ type stream struct {
 // come reports whether something has come that nobody has read, since s was marked.
 // What is written to a stream of output does not count: the note that the box stands
 // still may be.
-func (s *stream) come() bool {
+func (s *stream) unreadGrew() bool {
 	if s.outer {
 		return !s.Typed().Equal(s.used)
 	}
@@ -75,13 +75,13 @@ func (q *activity) observe(still bool, used *time.Duration) time.Duration {
 	if used != nil {
 		more := *used - q.used
 		q.used, q.spent = *used, q.spent+more
-		happened = more > idleCPU(now.Sub(q.looked)) || q.spent > idleCPU(now.Sub(q.since))
+		happened = more > idleCPU(now.Sub(q.observed)) || q.spent > idleCPU(now.Sub(q.since))
 	}
-	q.looked = now
+	q.observed = now
 	late := now
 	for s := range q.streams {
 		switch {
-		case still && s.come():
+		case still && s.unreadGrew():
 			happened = true
 		case !still && s.moved():
 			happened = true

@@ -105,7 +105,7 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 			return nil, err
 		}
 		p, err := sv.execInSupervisor(ctx, h, command, place, o, before)
-		if errors.Is(err, errLeft) && tries < 3 {
+		if errors.Is(err, errEnded) && tries < 3 {
 			continue
 		}
 		return p, err
@@ -126,7 +126,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	if err != nil {
 		return nil, err
 	}
-	left := &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrInterrupted, Err: errLeft}
+	left := &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrInterrupted, Err: errEnded}
 	if conn == nil {
 		return nil, left
 	}
@@ -146,7 +146,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	if errors.Is(err, errStopped) {
 		return nil, errors.Join(sv.abandon(ctx, h, err), conn.Close())
 	}
-	if errors.Is(err, errLeft) || errors.Is(err, errs.ErrInterrupted) && !errors.Is(err, ErrSilent) { // its box is closed by now
+	if errors.Is(err, errEnded) || errors.Is(err, errs.ErrInterrupted) && !errors.Is(err, ErrSilent) { // its box is closed by now
 		err = errors.Join(left, sv.Sync(ctx, h))
 	}
 	return nil, errors.Join(err, conn.Close())
@@ -182,7 +182,7 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 			return nil, nil, &isolate.CommandError{Path: c.Args[0], Errno: syscall.E2BIG}
 		}
 		if fdsock.HungUp(err) {
-			return nil, nil, errLeft
+			return nil, nil, errEnded
 		}
 		return nil, nil, fmt.Errorf("asking the keeper: %w", err)
 	}
@@ -193,7 +193,7 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 	case t.Stopped:
 		return nil, nil, &errs.Error{Op: "entering", Path: name, Kind: errs.ErrInterrupted, Err: errStopped}
 	case t.Gone:
-		return nil, nil, errLeft
+		return nil, nil, errEnded
 	case t.Errno != 0:
 		return nil, t.Proof, &isolate.CommandError{Path: c.Args[0], Errno: t.Errno}
 	case !t.Started:

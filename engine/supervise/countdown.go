@@ -11,14 +11,14 @@ import (
 )
 
 // Leave is how long a command has after it was asked to end.
-const Leave = 2 * time.Second
+const GracePeriod = 2 * time.Second
 
 // startCountdown ends a command that takes longer than the limit, first politely. While the
 // box stands still for good that time does not go by. The answer is to be called when
 // the command has ended.
 func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 	a.mu.Lock()
-	limit := a.p.Time
+	limit := a.limits.Time
 	a.mu.Unlock()
 	if limit == 0 {
 		return func() {}
@@ -28,7 +28,7 @@ func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 			Limit: "time", Value: units.FormatDuration(limit), Text: "time: the command took longer than " + units.FormatDuration(limit),
 		})
 		p.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
-		a.clock.begin(p, Leave, func() {
+		a.clock.begin(p, GracePeriod, func() {
 			p.Signal(syscall.SIGKILL) //nolint:errcheck // it may have ended
 		})
 	})

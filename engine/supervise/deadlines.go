@@ -19,32 +19,32 @@ import (
 // nothing has happened in it for long, it has the box stand still where the sandbox
 // stays, so that what ran goes on where it stood; otherwise it ends the box.
 type deadlines struct {
-	e *Manager
-	h *Supervisor
+	manager    *Manager
+	supervisor *Supervisor
 	// stays: the sandbox is not gone with the command that made it.
-	stays bool
-	wake  chan struct{} // holds one
-	quit  context.Context
-	end   context.CancelFunc
-	runs  sync.WaitGroup
-	saved *catalog.LimitHit // what the record says of the box; the loop's own
+	persistent bool
+	wake       chan struct{} // holds one
+	quit       context.Context
+	end        context.CancelFunc
+	runs       sync.WaitGroup
+	saved      *catalog.LimitHit // what the record says of the box; the loop's own
 	// starting counts what is being started: meanwhile the box is not idle.
 	starting atomic.Int64
 
 	mu        sync.Mutex
 	rec       catalog.Record // Policy and Life are this process's own
 	begun     bool           // the loop runs
-	quiet     activity
+	activity  activity
 	listeners map[*fdsock.Conn]bool
 }
 
 // How often it looks at the least: timers stand still while a machine is suspended,
 // the life of a sandbox does not.
-const lookAtLeast = 30 * time.Second
+const maxCheckInterval = 30 * time.Second
 
 // startDeadlines begins to watch where the sandbox has a limit of time.
 func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines {
-	w := &deadlines{e: sv, h: h, stays: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
+	w := &deadlines{manager: sv, supervisor: h, persistent: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
 	w.quit, w.end = context.WithCancel(context.Background())
 	w.set(rec.Policy.Limits)
 	return w
@@ -57,7 +57,7 @@ func (w *deadlines) set(l catalog.Limits) {
 	w.rec.Policy.Limits = l
 	if l.Timed() && !w.begun && w.quit.Err() == nil {
 		w.begun = true
-		w.quiet.reset()
+		w.activity.reset()
 		w.runs.Go(w.loop)
 	}
 	late := sandbox.Overdue(l, w.rec.AgeAt(catalog.Now()))
@@ -80,7 +80,7 @@ func (w *deadlines) stop() {
 	w.runs.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.quiet.close()
+	w.activity.close()
 }
 
 func (w *deadlines) loop() {
@@ -89,7 +89,7 @@ func (w *deadlines) loop() {
 		select {
 		case <-w.quit.Done():
 			return
-		case <-w.h.Container.Done():
+		case <-w.supervisor.Container.Done():
 			return
 		case <-w.wake:
 		case <-time.After(wait):
@@ -102,14 +102,14 @@ func (w *deadlines) check() time.Duration {
 	w.mu.Lock()
 	l, age := w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())
 	w.mu.Unlock()
-	wait := lookAtLeast
+	wait := maxCheckInterval
 	switch end := l.Over(); {
 	case end > 0 && age >= end:
-		w.h.Resources.note(sandbox.RemoveHit(l))
-		if w.h.Container.Close(w.quit) != nil {
+		w.supervisor.Resources.note(sandbox.RemoveHit(l))
+		if w.supervisor.Container.Close(w.quit) != nil {
 			return time.Second
 		}
-		return lookAtLeast // whoever waits for its end does the rest
+		return maxCheckInterval // whoever waits for its end does the rest
 	case sandbox.Overdue(l, age):
 		if end > 0 {
 			wait = min(wait, end-age)
@@ -134,7 +134,7 @@ func (w *deadlines) check() time.Duration {
 }
 
 func (w *deadlines) pausedFor(limit string) bool {
-	why := w.h.Resources.paused.Load()
+	why := w.supervisor.Resources.paused.Load()
 	return why != nil && why.Limit == limit
 }
 
@@ -145,12 +145,12 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 	paused := w.pausedFor("idle")
 	var used *time.Duration
 	if !paused {
-		if u, err := w.h.Resources.Group.Usage(); err == nil {
+		if u, err := w.supervisor.Resources.Group.Usage(); err == nil {
 			used = valueOf(u.CPUTime)
 		}
 	}
 	w.mu.Lock()
-	since := w.quiet.observe(paused, used)
+	since := w.activity.observe(paused, used)
 	w.mu.Unlock()
 	switch {
 	case paused && since < every:
@@ -159,7 +159,7 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 		return every
 	case since >= l.Idle:
 		w.mu.Lock()
-		w.quiet.remember()
+		w.activity.remember()
 		w.mu.Unlock()
 		w.pause(sandbox.IdleHit(l), l, age, func() bool { return w.starting.Load() > 0 })
 		return every
@@ -170,13 +170,13 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 // pause has the box stand still, or ends it, unless the condition holds once nothing
 // can be started in it. It reports whether there is nothing to try again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
-	if !w.stays {
-		w.h.Resources.note(why)
-		return w.h.Container.Close(w.quit) == nil
+	if !w.persistent {
+		w.supervisor.Resources.note(why)
+		return w.supervisor.Container.Close(w.quit) == nil
 	}
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
 	defer cancel()
-	done, err := w.h.Resources.pauseFor(ctx, why, unless)
+	done, err := w.supervisor.Resources.pauseFor(ctx, why, unless)
 	if done {
 		w.notify(sandbox.PausedNote(w.rec.Name, why, l, age))
 	}
@@ -189,30 +189,30 @@ func (w *deadlines) resume(limit string) {
 		return
 	}
 	w.mu.Lock()
-	w.quiet.reset()
+	w.activity.reset()
 	w.mu.Unlock()
-	if done, err := w.h.Resources.resumeFrom(w.quit, limit); done && err == nil {
+	if done, err := w.supervisor.Resources.resumeFrom(w.quit, limit); done && err == nil {
 		w.notify("it goes on")
 	}
 }
 
 // told has the record say whether the box stands still, and reports whether it does.
 func (w *deadlines) remindOwner() bool {
-	if !w.stays || w.saved == w.h.Resources.paused.Load() {
+	if !w.persistent || w.saved == w.supervisor.Resources.paused.Load() {
 		return true
 	}
-	held, err := w.e.cat.TryLock(w.rec.Name)
+	held, err := w.manager.cat.TryLock(w.rec.Name)
 	if err != nil {
 		return errors.Is(err, errs.ErrNotFound)
 	}
 	defer held.Release()
-	w.h.mu.Lock()
-	served := w.h.reachable()
-	w.h.mu.Unlock()
+	w.supervisor.mu.Lock()
+	served := w.supervisor.reachable()
+	w.supervisor.mu.Unlock()
 	if held.ID != w.rec.ID || !served {
 		return false // not yet, or not any more
 	}
-	why := w.h.Resources.paused.Load()
+	why := w.supervisor.Resources.paused.Load()
 	if held.Paused = why; why != nil {
 		held.LimitHit = why
 	}
@@ -229,7 +229,7 @@ func (w *deadlines) refuseWhenPaused() error {
 	w.mu.Lock()
 	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
 	w.mu.Unlock()
-	why := w.h.Resources.paused.Load()
+	why := w.supervisor.Resources.paused.Load()
 	if err != nil || why == nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (w *deadlines) refuseWhenPaused() error {
 func (w *deadlines) countActivity() (done func()) {
 	w.starting.Add(1)
 	w.mu.Lock()
-	w.quiet.reset()
+	w.activity.reset()
 	w.mu.Unlock()
 	w.resume("idle")
 	return func() { w.starting.Add(-1) }
@@ -252,10 +252,10 @@ func (w *deadlines) countActivity() (done func()) {
 func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.stays && w.rec.Policy.Limits.Idle == 0 {
+	if !w.persistent && w.rec.Policy.Limits.Idle == 0 {
 		return func() {}
 	}
-	return w.quiet.addStreams(&w.mu, pty, streams)
+	return w.activity.addStreams(&w.mu, pty, streams)
 }
 
 // addListener tells a client what happens to its command, until the answer is called.

@@ -16,17 +16,17 @@ import (
 )
 
 // errLeft: the keeper ended before it could do what it was asked for.
-var errLeft = errors.New("its keeper has just ended")
+var errEnded = errors.New("its keeper has just ended")
 
 // ErrSilent: the keeper is there and does not answer.
 var ErrSilent = errors.New("its keeper does not answer")
 
 // silence is how long a keeper may stand still before nobody waits for it any more. One
 // that goes on may take as long as it needs.
-const silence = time.Second
+const stoppedTimeout = time.Second
 
 // glance is how often one who waits for a keeper looks whether to wait on.
-const glance = 50 * time.Millisecond
+const replyPoll = 50 * time.Millisecond
 
 // silentError is the error of one who waits for a keeper no longer.
 func silentError(ctx context.Context, name string) error {
@@ -40,7 +40,7 @@ func silentError(ctx context.Context, name string) error {
 // Dial connects to a sandbox's keeper, nil where none runs. Errors: also errSilent, where
 // more wait for it already than can, as before one that was stopped.
 func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn, error) {
-	for began := time.Now(); ; pause(ctx, glance) {
+	for began := time.Now(); ; pause(ctx, replyPoll) {
 		conn, err := fdsock.Dial(sv.socket(rec.Name))
 		switch {
 		case err == nil:
@@ -49,7 +49,7 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 			return nil, nil //nolint:nilnil // none runs
 		case !errors.Is(err, syscall.EAGAIN):
 			return nil, &errs.Error{Op: "entering", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
-		case ctx.Err() != nil, time.Since(began) > silence:
+		case ctx.Err() != nil, time.Since(began) > stoppedTimeout:
 			return nil, silentError(ctx, rec.Name)
 		}
 	}
@@ -60,7 +60,7 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 	var still time.Time
 	for {
-		if ready, err := conn.Await(glance); ready || err != nil {
+		if ready, err := conn.Await(replyPoll); ready || err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -72,7 +72,7 @@ func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 			still = time.Time{}
 		case still.IsZero():
 			still = now
-		case now.Sub(still) > silence:
+		case now.Sub(still) > stoppedTimeout:
 			return silentError(ctx, name)
 		}
 	}
@@ -91,7 +91,7 @@ func receive(conn *fdsock.Conn) (reply, []*os.File, error) {
 	var t reply
 	msg, files, err := conn.Receive()
 	if errors.Is(err, io.EOF) || fdsock.HungUp(err) {
-		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.ErrInterrupted, Err: errLeft}
+		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.ErrInterrupted, Err: errEnded}
 	}
 	if err != nil {
 		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.KindOf(err), Err: err}
@@ -119,7 +119,7 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 	}
 	t, files, err := receiveWithin(ctx, conn, rec.Name)
 	fdsock.CloseAll(files)
-	if errors.Is(err, errLeft) {
+	if errors.Is(err, errEnded) {
 		return nil, nil //nolint:nilnil // it has just ended
 	}
 	if err != nil {
@@ -151,7 +151,7 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 	if err == nil {
 		t, _, err = receiveWithin(ctx, conn, rec.Name)
 	}
-	if errors.Is(err, errLeft) { // before it could answer
+	if errors.Is(err, errEnded) { // before it could answer
 		t.Ended, err = true, nil
 	}
 	return t.Ended, errors.Join(err, conn.Close())
@@ -159,7 +159,7 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 
 // stopping is how long a keeper may take to end a sandbox before it is killed:
 // as long as writing everything out may take.
-const stopping = 30 * time.Second
+const stopTimeout = 30 * time.Second
 
 // escalate has a keeper that was stopped go on, so that it can end its sandbox, and kills
 // one that takes too long, until the answer is called.
@@ -167,7 +167,7 @@ func escalate(keeper proc.Process) (enough func() bool) {
 	if proc.Stopped(keeper) {
 		syscall.Kill(keeper.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended meanwhile
 	}
-	return time.AfterFunc(stopping, func() {
+	return time.AfterFunc(stopTimeout, func() {
 		if proc.Alive(keeper) {
 			syscall.Kill(keeper.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended meanwhile
 		}

@@ -10,23 +10,23 @@ import (
 
 // brimful is how little is left of a limit of the disk that is used up: less than a
 // filesystem wants for a new file.
-const brimful = 256 << 10
+const diskFullMargin = 256 << 10
 
 // full is the limit of the disk, where it is used up, or nil.
 func (a *resources) full() *catalog.LimitHit {
-	if a.disk == nil || !hostfs.LimitsDisk(a.p) {
+	if a.disk == nil || !hostfs.LimitsDisk(a.limits) {
 		return nil
 	}
 	used, known := a.disk()
 	switch {
 	case !known:
-	case a.p.Disk > 0 && int64(used.Bytes) > a.p.Disk-brimful:
+	case a.limits.Disk > 0 && int64(used.Bytes) > a.limits.Disk-diskFullMargin:
 		return &catalog.LimitHit{
-			Limit: "disk", Value: units.FormatSize(a.p.Disk), Text: "disk: " + units.SizeText(a.p.Disk) + " used up", When: time.Now(),
+			Limit: "disk", Value: units.FormatSize(a.limits.Disk), Text: "disk: " + units.SizeText(a.limits.Disk) + " used up", When: time.Now(),
 		}
-	case a.p.Inodes > 0 && used.Inodes >= a.p.Inodes:
+	case a.limits.Inodes > 0 && used.Inodes >= a.limits.Inodes:
 		return &catalog.LimitHit{
-			Limit: "inodes", Value: units.FormatCount(a.p.Inodes), Text: "inodes: " + units.FormatCount(a.p.Inodes) + " used up", When: time.Now(),
+			Limit: "inodes", Value: units.FormatCount(a.limits.Inodes), Text: "inodes: " + units.FormatCount(a.limits.Inodes) + " used up", When: time.Now(),
 		}
 	}
 	return nil
@@ -35,7 +35,7 @@ func (a *resources) full() *catalog.LimitHit {
 // diskUsage adds what counts for the limits of the disk to what processes use.
 func (a *resources) diskUsage(u *Usage) {
 	a.mu.Lock()
-	l := a.p
+	l := a.limits
 	a.mu.Unlock()
 	if a.disk == nil || !hostfs.LimitsDisk(l) {
 		return

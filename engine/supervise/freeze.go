@@ -62,7 +62,7 @@ func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t re
 	if conn == nil && h.Supervisor == nil {
 		return t, snapshot.Idle, func() {}, nil
 	}
-	if conn == nil || t.Gone || errors.Is(err, errLeft) {
+	if conn == nil || t.Gone || errors.Is(err, errEnded) {
 		return t, snapshot.Idle, func() {}, sv.Sync(ctx, h)
 	}
 	if err == nil {

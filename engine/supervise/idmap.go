@@ -25,10 +25,10 @@ type idMappers struct {
 
 // newIDMappers is what isolate starts them by, or nil where there are none to be had.
 func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
-	if sv.shift == nil {
+	if sv.idMapper == nil {
 		return nil, nil
 	}
-	s := &idMappers{program: sv.shift}
+	s := &idMappers{program: sv.idMapper}
 	return s, s.start
 }
 
@@ -48,7 +48,7 @@ func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) er
 }
 
 // shiftPatience is how long a process may take to write what was mapped.
-const shiftPatience = 10 * time.Second
+const idMapperTimeout = 10 * time.Second
 
 // wait answers when all that was written is in the trees and nothing holds them any
 // more. The box has ended.
@@ -59,8 +59,8 @@ func (s *idMappers) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.procs {
-		late := time.AfterFunc(shiftPatience, func() { _ = p.Kill() }) // it has ended, mostly
-		_, _ = p.Wait()                                                // nobody asks how
+		late := time.AfterFunc(idMapperTimeout, func() { _ = p.Kill() }) // it has ended, mostly
+		_, _ = p.Wait()                                                  // nobody asks how
 		late.Stop()
 	}
 	s.procs = nil

@@ -21,13 +21,13 @@ import (
 type resources struct {
 	Group *limits.Group
 	// place is the sandbox's on this host.
-	place *admission.Slot
+	slot *admission.Slot
 
 	// still is held for writing while the box is made to stand still for a moment,
 	// or for good, and for reading while something is started in it. box is nil until
 	// it has started.
-	still sync.RWMutex
-	box   *isolate.Container
+	startLock sync.RWMutex
+	container *isolate.Container
 	// paused is why the box stands still until further notice, nil where it does
 	// not. It changes under still, held for writing.
 	paused atomic.Pointer[catalog.LimitHit]
@@ -36,9 +36,9 @@ type resources struct {
 
 	disk func() (used snapshot.DiskLimit, known bool) // or nil, before it has started
 
-	mu  sync.Mutex
-	p   catalog.Limits
-	hit *catalog.LimitHit
+	mu     sync.Mutex
+	limits catalog.Limits
+	hit    *catalog.LimitHit
 }
 
 // startResources makes what holds the limits of a policy, which the caller closes.
@@ -53,7 +53,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 			return nil, err
 		}
 	}
-	a := &resources{p: p.Limits, place: place}
+	a := &resources{limits: p.Limits, slot: place}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
 	l := hostfs.ForProcesses(p.Limits)
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
@@ -72,7 +72,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 
 // attach tells what holds the limits which box it is, once that has started.
 func (a *resources) attach(box *isolate.Container) error {
-	a.box = box
+	a.container = box
 	if err := a.Group.Attach(box.PID()); err != nil {
 		return err
 	}
@@ -82,31 +82,31 @@ func (a *resources) attach(box *isolate.Container) error {
 // pause has the box stand still, for the limit of processors where no control group
 // holds it. Nothing is started in it until resume.
 func (a *resources) pause(ctx context.Context) error {
-	a.still.Lock()
+	a.startLock.Lock()
 	if a.paused.Load() != nil {
 		return nil // it does already, and goes on doing so after resume
 	}
-	err := a.box.Freeze(ctx)
+	err := a.container.Freeze(ctx)
 	if err != nil {
-		a.still.Unlock()
+		a.startLock.Unlock()
 	}
 	return err
 }
 
 func (a *resources) resume(ctx context.Context) error {
 	if a.paused.Load() == nil {
-		if err := a.box.Thaw(ctx); err != nil {
+		if err := a.container.Thaw(ctx); err != nil {
 			return err
 		}
 	}
-	a.still.Unlock()
+	a.startLock.Unlock()
 	return nil
 }
 
 // lockFrozen locks still for writing. Whoever has made the box stand still for a moment
 // may take long about it, and is waited for no longer than ctx lasts.
 func (a *resources) lockFrozen(ctx context.Context) error {
-	for !a.still.TryLock() {
+	for !a.startLock.TryLock() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -122,12 +122,12 @@ func (a *resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless f
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
-	defer a.still.Unlock()
+	defer a.startLock.Unlock()
 	if unless() {
 		return false, nil
 	}
 	if a.paused.Load() == nil {
-		if err := a.box.Freeze(ctx); err != nil {
+		if err := a.container.Freeze(ctx); err != nil {
 			return false, err
 		}
 		a.clock.stop()
@@ -142,11 +142,11 @@ func (a *resources) resumeFrom(ctx context.Context, limit string) (bool, error) 
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
-	defer a.still.Unlock()
+	defer a.startLock.Unlock()
 	if why := a.paused.Load(); why == nil || why.Limit != limit {
 		return false, nil
 	}
-	if err := a.box.Thaw(ctx); err != nil {
+	if err := a.container.Thaw(ctx); err != nil {
 		return false, err
 	}
 	a.paused.Store(nil)
@@ -240,21 +240,21 @@ func (a *resources) startError(ctx context.Context, err error) error {
 // it has still after an error.
 func (a *resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
 	a.mu.Lock()
-	was = a.p
+	was = a.limits
 	a.mu.Unlock()
 	if err := a.Group.Set(ctx, hostfs.ForProcesses(l)); err != nil {
 		return was, err
 	}
-	if err := a.place.Set(slotRequest(l)); err != nil {
+	if err := a.slot.Set(slotRequest(l)); err != nil {
 		return was, errors.Join(err, a.Group.Set(ctx, hostfs.ForProcesses(was)))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.p = l
+	a.limits = l
 	return was, nil
 }
 
 // Close gives the groups and the place back, after the box has ended.
 func (a *resources) Close(ctx context.Context) error {
-	return errors.Join(a.Group.Close(ctx), a.place.Close())
+	return errors.Join(a.Group.Close(ctx), a.slot.Close())
 }

@@ -26,9 +26,9 @@ type Manager struct {
 	egress    *egress.Gateway
 	book      *admission.Controller
 
-	keeper   []string
+	program  []string
 	probe    []string
-	shift    func() ([]string, error)
+	idMapper func() ([]string, error)
 	selfTest SelfTest
 	whenOver func(ctx context.Context, h *catalog.Locked) error
 }
@@ -50,11 +50,11 @@ type Parts struct {
 	Notice    func(string)
 
 	// Keeper starts a supervisor: the program and its first arguments.
-	Keeper []string
+	Supervisor []string
 	// Probe is the program of the self-test and its first arguments.
 	Probe []string
 	// Shift returns the command that serves a tree with shifted ids.
-	Shift func() ([]string, error)
+	IDMapper func() ([]string, error)
 	// SelfTest tries the walls of a sandbox whose policy asks for that.
 	SelfTest SelfTest
 	// WhenOver ends a sandbox whose time is over and in which nothing runs.
@@ -65,7 +65,7 @@ type Parts struct {
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
-		egress: p.Egress, book: p.Book, keeper: p.Keeper, probe: p.Probe, shift: p.Shift, selfTest: p.SelfTest, whenOver: p.WhenOver,
+		egress: p.Egress, book: p.Book, program: p.Supervisor, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, whenOver: p.WhenOver,
 	}
 }
 

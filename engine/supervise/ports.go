@@ -113,20 +113,20 @@ func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a port
 
 // portForwards are the ports of a host.
 type portForwards struct {
-	h    *Supervisor
-	name string // of the sandbox
-	box  *isolate.Container
-	log  *egress.Journal
-	none error // why there can be no ports, or nil
+	h         *Supervisor
+	name      string // of the sandbox
+	container *isolate.Container
+	log       *egress.Journal
+	refusal   error // why there can be no ports, or nil
 
 	mu   sync.Mutex
 	open map[uint16]*forward.Forwarder
 }
 
 func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *portForwards {
-	in := &portForwards{h: h, name: rec.Name, box: h.Container, log: log, open: map[uint16]*forward.Forwarder{}}
+	in := &portForwards{h: h, name: rec.Name, container: h.Container, log: log, open: map[uint16]*forward.Forwarder{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
-		in.none = &errs.Error{
+		in.refusal = &errs.Error{
 			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
 		}
 	}
@@ -156,8 +156,8 @@ func (in *portForwards) add(port, host uint16) error {
 	fail := func(kind, err error, hints ...string) error {
 		return &errs.Error{Op: "opening a port", Path: decimal(port), Kind: kind, Err: err, Hints: hints}
 	}
-	if in.none != nil {
-		return in.none
+	if in.refusal != nil {
+		return in.refusal
 	}
 	if old := in.open[port]; old != nil {
 		if at := old.Addrs()[0]; host != 0 && at.Port() != host {
@@ -188,7 +188,7 @@ func (in *portForwards) dial(ctx context.Context, port uint16) (net.Conn, netip.
 	const again = 10 * time.Millisecond
 	defer in.h.deadlines.countActivity()()
 	for {
-		conn, at, err := in.box.Dial(ctx, port)
+		conn, at, err := in.container.Dial(ctx, port)
 		if !errors.Is(err, errs.ErrBusy) {
 			return conn, at, err
 		}

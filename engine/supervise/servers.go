@@ -17,8 +17,8 @@ type serverMonitor struct {
 }
 
 type forkOf struct {
-	l  snapshot.ServerMonitor
-	id snapshot.ForkID
+	monitor snapshot.ServerMonitor
+	id      snapshot.ForkID
 }
 
 // serverMonitorOf knows what shows the trees of a sandbox that has just started.
@@ -40,7 +40,7 @@ func (l *serverMonitor) watch(lost func()) (stop func()) {
 	var runs sync.WaitGroup
 	for _, f := range l.forks {
 		runs.Go(func() {
-			if f.l.WaitExit(ctx, f.id) {
+			if f.monitor.WaitExit(ctx, f.id) {
 				lost()
 			}
 		})
@@ -54,7 +54,7 @@ func (l *serverMonitor) Killed() bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, f := range l.forks {
-		if f.l.WaitExit(now, f.id) {
+		if f.monitor.WaitExit(now, f.id) {
 			return true
 		}
 	}

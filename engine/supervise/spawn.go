@@ -28,17 +28,17 @@ import (
 const readyFD, lockFD = 3, 4
 
 // It gets the sandbox's place as descriptor 5.
-const placeFD = 5
+const slotFD = 5
 
 // lonely is how long a keeper waits for its first command.
-const lonely = 10 * time.Second
+const firstCommandTimeout = 10 * time.Second
 
 // spawnSupervisor starts a keeper for a sandbox that has none, waits until it
 // serves, and notes it in the record. The caller holds the sandbox's lock, so
 // that a keeper cannot end before it was asked for anything. place becomes the
 // keeper's; nil: one that is given without waiting.
 func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place *admission.Slot) (err error) {
-	if len(sv.keeper) == 0 {
+	if len(sv.program) == 0 {
 		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
 	}
 	if err := sv.Sync(ctx, h); err != nil { // after one that was killed
@@ -60,7 +60,7 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place
 		return errors.Join(err, theirs.Close())
 	}
 	defer log.Close()
-	args := append(append([]string{}, sv.keeper...), sv.cat.Dir(), h.Name)
+	args := append(append([]string{}, sv.program...), sv.cat.Dir(), h.Name)
 	if err = fault.Point(ctx, "start a keeper"); err == nil {
 		_, err = run.Background(args, log, theirs, h.LockFile(), place.File())
 	}
@@ -115,7 +115,7 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 		return refuse(err)
 	}
 	defer held.Release()
-	place, err := admission.Inherit(placeFD)
+	place, err := admission.Inherit(slotFD)
 	if err != nil {
 		return refuse(err)
 	}
@@ -170,7 +170,7 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, place
 // serveUntilIdle waits until nothing runs in the box, then ends it under the sandbox's
 // lock, so that no command can come in meanwhile.
 func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Supervisor) error {
-	started := time.After(lonely)
+	started := time.After(firstCommandTimeout)
 	for h.alive() && ctx.Err() == nil {
 		select {
 		case <-h.Container.Done():
@@ -250,7 +250,7 @@ func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.LimitHit) {
 
 // Settle makes a sandbox whose processes have ended reachable again.
 func (sv *Manager) Sync(ctx context.Context, h *catalog.Locked) error {
-	if err := sv.sandboxes.SettleTrees(ctx, h.Record); err != nil {
+	if err := sv.sandboxes.SyncTrees(ctx, h.Record); err != nil {
 		return err
 	}
 	if err := os.Remove(sv.socket(h.Name)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -139,7 +139,7 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 		case !mounting || allowed.killed() || !tries.Again(err):
 			return nil, nil, explainFullDisk(spec, err)
 		}
-		if err := sv.sandboxes.SettleTrees(ctx, rec); err != nil { // what was mounted before it failed
+		if err := sv.sandboxes.SyncTrees(ctx, rec); err != nil { // what was mounted before it failed
 			return nil, nil, err
 		}
 	}
@@ -361,8 +361,8 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 // moment. One that stands still for good gets none: errs.ErrDenied.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()
-	h.Resources.still.RLock()
-	defer h.Resources.still.RUnlock()
+	h.Resources.startLock.RLock()
+	defer h.Resources.startLock.RUnlock()
 	if err := h.deadlines.refuseWhenPaused(); err != nil {
 		return nil, err
 	}
@@ -460,8 +460,8 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 func (h *Supervisor) freeze(client *fdsock.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	h.Resources.still.Lock()
-	defer h.Resources.still.Unlock()
+	h.Resources.startLock.Lock()
+	defer h.Resources.startLock.Unlock()
 	paused := h.Resources.paused.Load() != nil
 	if err := h.Container.Freeze(ctx); err != nil {
 		send(client, reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})

@@ -25,20 +25,20 @@ import (
 const (
 	// watchAfter is how long after its start a sandbox is watched: the start of
 	// a command, and all of a short one, has the machine to itself.
-	watchAfter = time.Second
+	watchDelay = time.Second
 	// settling is how long after a change others are waited for.
-	settling = 200 * time.Millisecond
+	settleTime = 200 * time.Millisecond
 	// rest is how many times as long as looking took is not looked again.
-	rest = 20
+	restFactor = 20
 	// pollEvery is how often is looked where the workspace cannot be watched.
 	pollEvery = 10 * time.Second
 	// noticeEvery is how often who serves a tree is asked what was read of it after it had moved.
 	noticeEvery = 2 * time.Second
 	// watchMost bounds the directories that are watched.
-	watchMost = 1 << 14
+	maxWatchedDirs = 1 << 14
 	// tellMost bounds the paths of a report that is told, and tellBytes their
 	// length.
-	tellMost, tellBytes = 500, 64 << 10
+	maxReportPaths, maxReportBytes = 500, 64 << 10
 	// driftFile is in /run/snapfs of the sandbox.
 	driftFile = "drift"
 )
@@ -67,7 +67,7 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 			}
 		}
 		// Otherwise something has vanished under the look: there is another.
-		pause(ctx, rest*time.Since(began))
+		pause(ctx, restFactor*time.Since(began))
 		sv.awaitDrift(ctx, rec, moved, r.Noticed)
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "watching", Path: rec.Workspace, Kind: errs.ErrInterrupted, Err: ctx.Err()}
@@ -92,7 +92,7 @@ func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-
 			return
 		case _, open := <-moved:
 			if open {
-				pause(ctx, settling)
+				pause(ctx, settleTime)
 			} else {
 				pause(ctx, pollEvery)
 			}
@@ -125,7 +125,7 @@ func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-
 			}
 		}
 	}
-	w, err := watch.New(rec.Workspace, skip, watchMost)
+	w, err := watch.New(rec.Workspace, skip, maxWatchedDirs)
 	if err != nil {
 		close(told)
 		return told, watching
@@ -154,7 +154,7 @@ func shortReport(r compare.DriftReport, hidden []string) compare.DriftReport {
 		if slices.ContainsFunc(hidden, func(h string) bool { return hostfs.Within(p.Path, h) }) {
 			continue
 		}
-		if size += len(p.Path); len(paths) == tellMost || size > tellBytes {
+		if size += len(p.Path); len(paths) == maxReportPaths || size > maxReportBytes {
 			r.More = len(r.Paths) - len(paths)
 			break
 		}
@@ -198,7 +198,7 @@ func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []s
 			return each(r)
 		})
 	}
-	b.timer = time.AfterFunc(watchAfter, b.begin)
+	b.timer = time.AfterFunc(watchDelay, b.begin)
 	h.drift = b
 }
 

@@ -170,7 +170,7 @@ func (l *attemptRunner) saveResult(ctx context.Context) error {
 		return err
 	}
 	rec, e := l.s.Record, l.m.e
-	ids := sandbox.Number(rec)
+	ids := sandbox.NewSnapshotIDs(rec)
 	if err := e.cat.Update(rec); err != nil { // so that mending after a crash removes these too
 		return err
 	}

@@ -107,7 +107,7 @@ func measure(name string, l catalog.Limits) string {
 		return units.FormatCPUs(l.CPUs)
 	}
 	if name == "time" { // the probe gets a signal first
-		return (l.Time + supervise.Leave).String()
+		return (l.Time + supervise.GracePeriod).String()
 	}
 	return l.CPUTime.String()
 }

@@ -121,7 +121,7 @@ func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 	if err != nil {
 		return err
 	}
-	ids := sandbox.Number(rec)
+	ids := sandbox.NewSnapshotIDs(rec)
 	for i, t := range rec.Trees {
 		if err := x.seal(ctx, t, ids[i]); err != nil {
 			return err
@@ -150,7 +150,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 		return nil, err
 	}
 	defer fork.Close()
-	places, err := x.e.engine.Host.Places(rec, fork.Dir)
+	places, err := x.e.engine.Host.MountStubs(rec, fork.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	if left > 1 {
 		x.e.notice("left out as well: " + strconv.Itoa(left-1) + " more such attributes")
 	}
-	made, err := hostfs.PutBack(ctx, fork.Dir, places)
+	made, err := hostfs.RestoreStubs(ctx, fork.Dir, places)
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 func (tr *Client) hasState(name, state string) error {
 	rec, err := tr.cat.Get(name)
 	if err == nil {
-		_, err = sandbox.IdsAt(rec, state)
+		_, err = sandbox.SnapshotIDs(rec, state)
 	}
 	return err
 }
@@ -139,14 +139,14 @@ func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequ
 	i := workIn(rec)
 	s.tree = rec.Trees[i]
 	var err error
-	if _, err = sandbox.IdsAt(rec, req.State); err != nil {
+	if _, err = sandbox.SnapshotIDs(rec, req.State); err != nil {
 		return nil, err
 	}
 	s.state, _ = rec.Snapshot(req.State)
 	s.id = s.state.IDs[i]
 	switch {
 	case req.Base != "":
-		if _, err := sandbox.IdsAt(rec, req.Base); err != nil {
+		if _, err := sandbox.SnapshotIDs(rec, req.Base); err != nil {
 			return nil, err
 		}
 		m, _ := rec.Snapshot(req.Base)
@@ -234,7 +234,7 @@ func (s *sending) open(ctx context.Context) (*os.File, error) {
 
 // whole writes the entire workspace as a difference to nothing.
 func (s *sending) whole(ctx context.Context, w io.Writer) error {
-	base, err := sandbox.IdsAt(s.rec, "")
+	base, err := sandbox.SnapshotIDs(s.rec, "")
 	if err != nil {
 		return err
 	}
