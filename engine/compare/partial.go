@@ -103,7 +103,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 			return appendPart(nil, p), nil
 		}
 		var m *hostfs.MountedError
-		if !errors.As(err, &m) || walk || tries == hostfs.maxAttempts {
+		if !errors.As(err, &m) || walk || tries == hostfs.MaxAttempts {
 			return nil, err
 		}
 		env, err := hostfs.MountsNow()

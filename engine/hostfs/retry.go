@@ -34,14 +34,14 @@ type MountRetry struct {
 
 // MostAttempts is for a machine where mounts come and go all the time: half of
 // the attempts fail then.
-const maxAttempts = 20
+const MaxAttempts = 20
 
 // Again reports whether what failed with err is worth another attempt. After the
 // first nobody knows what moved while it was made.
 func (a *MountRetry) Again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
-	if !slices.Contains(passing, errs.KindOf(err)) || a.made == maxAttempts {
+	if !slices.Contains(passing, errs.KindOf(err)) || a.made == MaxAttempts {
 		return false
 	}
 	if a.watch != nil {
@@ -171,7 +171,7 @@ func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir
 		if err == nil {
 			return inside(dirs, at, dir)
 		}
-		if !errors.As(err, &m) || tries == maxAttempts {
+		if !errors.As(err, &m) || tries == MaxAttempts {
 			return nil, err
 		}
 		env, merr := MountsNow()
