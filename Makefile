@@ -104,9 +104,9 @@ programs:
 test: programs ## test every package, as root and as an ordinary user; root skips none; leftovers fail
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
 	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
+		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
-		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) \
+		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) \
 		$(if $(filter ./...,$(PKGS)),$(FIRST) $$(.ci/by-user),$(PKGS)))
 
 .PHONY: test-long
@@ -122,7 +122,7 @@ race: ## test concurrent packages with the race detector and -short (needs a C c
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second at its end by default; supervisors end often.
 	@.ci/users .ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
-		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
+		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 # For make fsx: the seeds, and the operations for each.
 SEEDS  ?= 1 2 3
@@ -153,7 +153,7 @@ grounds: ## run all of fusecow's conformance suite on ext4, btrfs and tmpfs, as 
 
 .PHONY: test-user
 test-user: programs ## run all tests as an ordinary user made for them (as root)
-	@SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs .ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 15m -vet=off $(FLAGS) $(call tested,$(PKGS))
+	@SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs .ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) $(call tested,$(PKGS))
 
 .PHONY: check-vm
 check-vm: ## run kernel-dependent suites on Linux 6.1 in a virtual machine (WHAT=limits: one suite)

@@ -75,7 +75,7 @@ func TestApplyPromotesRandomTreesOnEveryFilesystem(t *testing.T) {
 	} {
 		t.Run(fs, func(t *testing.T) {
 			dir, applied := top(), 0
-			seeds := treetest.Budget(t, 3, 8)
+			seeds := treetest.Budget(t, 6, 8)
 			for seed := range uint64(seeds) {
 				writer := treetest.NewWriter(seed, treetest.Powers{Root: true})
 				before := append(writer.Script(150), writer.Deep()...)
