@@ -206,9 +206,9 @@ func chain(x *workbench, anew bool) {
 	x.capture("s0")
 	x.fork("s0", "f0")
 	fork := snapshot.ForkID("f0")
-	took := make([]time.Duration, length+1)
-	for i := 1; i <= length; i++ {
-		began := time.Now()
+	var took []time.Duration
+	one := func() {
+		began, i := time.Now(), len(took)+1
 		if anew && i > 1 {
 			fork = snapshot.ForkID(fmt.Sprintf("f%d", i))
 			x.fork(snapshot.ID(fmt.Sprintf("s%d", i-1)), fork)
@@ -218,15 +218,25 @@ func chain(x *workbench, anew bool) {
 			x.put(dir, fmt.Sprintf("file-%d", i%8), fmt.Sprint(i))
 		})
 		x.seal(fork, snapshot.ID(fmt.Sprintf("s%d", i)), snapshot.Idle)
-		took[i] = time.Since(began)
+		took = append(took, time.Since(began))
+	}
+	for range length {
+		one()
 	}
 	for _, i := range []int{1, 7, length / 2, length - 1, length} {
 		v := x.snap(snapshot.ID(fmt.Sprintf("s%d", i)))
 		x.has(v, "file", fmt.Sprint(i), "along the chain")
 		x.has(v, fmt.Sprintf("file-%d", i%8), fmt.Sprint(i), "along the chain")
 	}
-	early, late := slices.Min(took[1:21]), slices.Min(took[length-20:]) // the minimum, because other tests load the machine
-	if late > 8*early+20*time.Millisecond {
+	early, late := slices.Min(took[:20]), slices.Min(took[length-20:]) // the minimum, because other tests load the machine
+	tooLong := func() bool { return late > 8*early+20*time.Millisecond }
+	for range 60 { // a load passes, what grows stays
+		if tooLong() {
+			one()
+			late = min(late, took[len(took)-1])
+		}
+	}
+	if tooLong() {
 		x.Errorf("the last seals take %v, the first ones %v", late, early)
 	}
 	x.clean()
