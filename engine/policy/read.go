@@ -20,12 +20,12 @@ const biggest = 1 << 20
 type Trust int
 
 const (
-	// Found: the profile was found in a default location. Its commands run on the host, so
+	// Found is a profile from a default location. Its commands run on the host, so
 	// it must belong to this user or to root, and not be writable for everybody.
 	Found Trust = iota
-	// Named: a person named the profile. It must not be writable for everybody.
+	// Named is a profile that a person named. It must not be writable for everybody.
 	Named
-	// Tightening: the profile only tightens a policy, and none of its commands run. Any file
+	// Tightening is a profile that only tightens a policy, and none of its commands run. Any file
 	// is acceptable.
 	Tightening
 )
