@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
@@ -60,29 +61,29 @@ func (g *stage) request(name string) hostfs.Request {
 }
 
 // engineCases are timed in this process.
-func (g *stage) engineCases() []subject {
+func (g *stage) engineCases() []timing.Subject {
 	fresh := ""
 	remove := func(ctx context.Context) error { return g.e.Remove(ctx, fresh) }
 	name := func() string { g.round++; fresh = fmt.Sprintf("fresh-%d", g.round); return fresh }
 	var session *engine.Session
-	return []subject{
-		{name: "new", before: g.ready, after: remove, do: func(ctx context.Context) (time.Duration, error) {
+	return []timing.Subject{
+		{Name: "new", Before: g.ready, After: remove, Do: func(ctx context.Context) (time.Duration, error) {
 			req := g.request(name())
-			return timing(func(ctx context.Context) error { _, err := g.e.New(ctx, req); return err })(ctx)
+			return timing.Timing(func(ctx context.Context) error { _, err := g.e.New(ctx, req); return err })(ctx)
 		}},
-		{name: "first instruction", before: g.ready, do: timing(func(ctx context.Context) (err error) {
+		{Name: "first instruction", Before: g.ready, Do: timing.Timing(func(ctx context.Context) (err error) {
 			session, err = g.e.Run(ctx, g.request(""), truth(g.workspace))
 			return err
-		}), after: func(ctx context.Context) error {
+		}), After: func(ctx context.Context) error {
 			if _, err := session.Wait(ctx); err != nil {
 				return err
 			}
 			return session.Discard(ctx)
 		}},
-		{name: "exec", do: timing(func(ctx context.Context) error { return execTrue(ctx, g.e, liveName, g.workspace) })},
-		{name: "fork sandbox", after: remove, do: func(ctx context.Context) (time.Duration, error) {
+		{Name: "exec", Do: timing.Timing(func(ctx context.Context) error { return execTrue(ctx, g.e, liveName, g.workspace) })},
+		{Name: "fork sandbox", After: remove, Do: func(ctx context.Context) (time.Duration, error) {
 			name := name()
-			return timing(func(ctx context.Context) error { _, err := g.e.Fork(ctx, keptName, "", name); return err })(ctx)
+			return timing.Timing(func(ctx context.Context) error { _, err := g.e.Fork(ctx, keptName, "", name); return err })(ctx)
 		}},
 	}
 }
@@ -94,11 +95,11 @@ const (
 )
 
 // processCases are timed as whole processes.
-func (g *stage) processCases() ([]subject, func(), error) {
+func (g *stage) processCases() ([]timing.Subject, func(), error) {
 	p := processes{lab: g.lab, s: g.s, dir: g.workspace}
 	fresh := "fresh-process"
 	remove := func(ctx context.Context) error { return g.e.Remove(ctx, fresh) }
-	list := []subject{
+	list := []timing.Subject{
 		p.timed("snapfs run", "run", "--backend", g.s.Driver, "--", "true"),
 		p.timed("snapfs new", "new", "--backend", g.s.Driver, fresh),
 		p.timed("snapfs exec", "exec", liveName, "--", "true"),
@@ -109,10 +110,10 @@ func (g *stage) processCases() ([]subject, func(), error) {
 		p.timed("snapfs rm", "rm", fresh),
 		p.other("true", "true"),
 	}
-	list[0].before = g.ready
-	list[1].before, list[1].after = g.ready, remove
-	list[3].after = remove
-	list[7].before = func(ctx context.Context) error { _, err := g.e.New(ctx, g.request(fresh)); return err }
+	list[0].Before = g.ready
+	list[1].Before, list[1].After = g.ready, remove
+	list[3].After = remove
+	list[7].Before = func(ctx context.Context) error { _, err := g.e.New(ctx, g.request(fresh)); return err }
 	return list, p.close, p.err
 }
 

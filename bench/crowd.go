@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
@@ -69,7 +70,7 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 // all of them; after an error, which is not ok, what failed alone.
 func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.Duration, total time.Duration, err error)) (rows []Result, ok bool) {
 	row := func(what string, took []time.Duration, err error) Result {
-		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: summarise(took)}
+		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: timing.Summarise(took)}
 		if err != nil {
 			r.Error = err.Error()
 		}
@@ -102,7 +103,7 @@ func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir str
 func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Duration, time.Duration, error) {
 	p := processes{lab: l, s: s, dir: dir}
 	defer p.close()
-	var list []subject
+	var list []timing.Subject
 	for range crowd {
 		list = append(list, p.timed("snapfs run", "run", "--backend", s.Driver, "--", "true"))
 	}
@@ -110,7 +111,7 @@ func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Durat
 		return nil, 0, p.err
 	}
 	return together(ctx, crowd, crowd, func(ctx context.Context, i int) error {
-		_, err := list[i].do(ctx)
+		_, err := list[i].Do(ctx)
 		return err
 	})
 }

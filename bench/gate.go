@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 )
 
@@ -164,25 +165,25 @@ func (r *referee) largest() int {
 const smallest = 1_000
 
 // many is for whole processes of a few milliseconds.
-func (r *referee) many() plan {
+func (r *referee) many() timing.Plan {
 	if r.Quick {
-		return plan{rounds: 10, warm: 2}
+		return timing.Plan{Rounds: 10, Warm: 2}
 	}
-	return plan{rounds: 60, warm: 5, budget: 10 * time.Second}
+	return timing.Plan{Rounds: 60, Warm: 5, Budget: 10 * time.Second}
 }
 
 // medians measures subjects in turn and answers with the median of each.
-func medians(ctx context.Context, p plan, subjects ...subject) ([]time.Duration, error) {
-	samples, err := interleave(ctx, p, subjects...)
+func medians(ctx context.Context, p timing.Plan, subjects ...timing.Subject) ([]time.Duration, error) {
+	samples, err := timing.Interleave(ctx, p, subjects...)
 	if err != nil {
 		return nil, err
 	}
 	var list []time.Duration
 	for _, s := range samples {
-		if s.err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, s.err)
+		if s.Err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, s.Err)
 		}
-		list = append(list, median(s.took))
+		list = append(list, timing.Median(s.Took))
 	}
 	return list, nil
 }

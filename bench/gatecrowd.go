@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
@@ -49,7 +50,7 @@ func (r *referee) hundred(s *setting) func(context.Context) (float64, string, er
 			return 0, "", err
 		}
 		each, total, err := r.newCrowd(ctx, r.e, *s, dir, 0, crowd, crowd)
-		sum := summarise(each)
+		sum := timing.Summarise(each)
 		return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 	}
 }
@@ -61,15 +62,15 @@ func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error)
 	}
 	p := r.at(r.overlay, dir)
 	defer p.close()
-	var list []subject
+	var list []timing.Subject
 	for i := range crowd {
 		list = append(list, p.timed("new", "new", fmt.Sprintf("crowd-%d", i)))
 	}
 	if p.err != nil {
 		return 0, "", p.err
 	}
-	each, total, err := together(ctx, crowd, crowd, func(ctx context.Context, i int) error { _, err := list[i].do(ctx); return err })
-	sum := summarise(each)
+	each, total, err := together(ctx, crowd, crowd, func(ctx context.Context, i int) error { _, err := list[i].Do(ctx); return err })
+	sum := timing.Summarise(each)
 	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 }
 
@@ -114,7 +115,7 @@ func (r *referee) rounds(s *setting) func(context.Context) (float64, string, err
 				return 0, "", err
 			}
 		}
-		first, last := median(took[:n/10]), median(took[n-n/10:])
+		first, last := timing.Median(took[:n/10]), timing.Median(took[n-n/10:])
 		return over(last, first), fmt.Sprintf("first %s, last %s", ms(first), ms(last)), nil
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/snapfs/snapfs/bench/timing"
 )
 
 // driftChecks are about how far the real tree has gone on, which every command on
@@ -32,13 +34,13 @@ func (r *referee) drifts(s *setting, asRatio bool) func(context.Context) (float6
 			p := r.at(*s, dir)
 			defer p.close()
 			found := 0
-			drift := subject{name: "drift", do: timing(func(ctx context.Context) error {
+			drift := timing.Subject{Name: "drift", Do: timing.Timing(func(ctx context.Context) error {
 				d, err := r.e.Compare.DriftOf(ctx, name)
 				found = len(d.Paths)
 				return err
 			})}
 			pace := r.many()
-			pace.rounds = min(pace.rounds, 15)
+			pace.Rounds = min(pace.Rounds, 15)
 			m, err := medians(ctx, pace, drift, p.other("find", "find", dir, "-cnewer", reference))
 			if err = errors.Join(err, p.err); err != nil {
 				return err

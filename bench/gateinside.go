@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/snapfs/snapfs/bench/timing"
 )
 
 // insideChecks are about what work costs in a sandbox.
@@ -31,16 +33,16 @@ func (r *referee) job(s *setting, j job) func(context.Context) (float64, string,
 		if err != nil {
 			return 0, "", err
 		}
-		pace := plan{rounds: 25, warm: 3, budget: 12 * time.Second}
+		pace := timing.Plan{Rounds: 25, Warm: 3, Budget: 12 * time.Second}
 		if r.Quick {
-			pace = plan{rounds: 3, warm: 1}
+			pace = timing.Plan{Rounds: 3, Warm: 1}
 		}
 		bare, in, err := b.compete(ctx, j, pace)
-		if err = errors.Join(err, bare.err, in.err); err != nil {
+		if err = errors.Join(err, bare.Err, in.Err); err != nil {
 			return 0, "", err
 		}
-		detail = fmt.Sprintf("inside %s, bare %s, %d pairs", ms(median(in.took)), ms(median(bare.took)), len(in.took))
-		return pairs(in.took, bare.took), detail, nil
+		detail = fmt.Sprintf("inside %s, bare %s, %d pairs", ms(timing.Median(in.Took)), ms(timing.Median(bare.Took)), len(in.Took))
+		return timing.Pairs(in.Took, bare.Took), detail, nil
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
@@ -40,16 +41,16 @@ func (r *referee) planToHash(s *setting) func(context.Context) (float64, string,
 			p := r.at(*s, dir)
 			defer p.close()
 			steps := 0
-			plan := subject{name: "plan", do: timing(func(ctx context.Context) error {
+			plan := timing.Subject{Name: "plan", Do: timing.Timing(func(ctx context.Context) error {
 				c, err := r.e.Reconcile.PlanOf(ctx, name, reconcile.PlanOptions{})
 				if err == nil {
 					steps = len(c.Steps)
 				}
 				return err
 			})}
-			hash := subject{name: "hash", do: timing(func(context.Context) error { return hashThrice(dir, files) })}
+			hash := timing.Subject{Name: "hash", Do: timing.Timing(func(context.Context) error { return hashThrice(dir, files) })}
 			pace := r.many()
-			pace.rounds = min(pace.rounds, 30)
+			pace.Rounds = min(pace.Rounds, 30)
 			m, err := medians(ctx, pace, plan, hash, p.timed("snapfs plan", "plan", name), p.timed("snapfs version", "version"))
 			if err = errors.Join(err, p.err); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/internal/mount"
@@ -43,27 +44,27 @@ func (r *referee) promoteToCopy(fs string) func(context.Context) (float64, strin
 			return 0, "", err
 		}
 		defer func() { err = errors.Join(err, down()) }()
-		files, pace := promoted, plan{rounds: 7, warm: 1, budget: 60 * time.Second}
+		files, pace := promoted, timing.Plan{Rounds: 7, Warm: 1, Budget: 60 * time.Second}
 		if r.Quick {
-			files, pace = promoted/10, plan{rounds: 3}
+			files, pace = promoted/10, timing.Plan{Rounds: 3}
 		}
 		w, err := newWayBack(ctx, top, files)
 		if err != nil {
 			return 0, "", err
 		}
 		defer func() { err = errors.Join(err, w.close()) }()
-		samples, err := interleave(ctx, pace, w.promotion(), w.copy())
+		samples, err := timing.Interleave(ctx, pace, w.promotion(), w.copy())
 		if err != nil {
 			return 0, "", err
 		}
 		for _, s := range samples {
-			if s.err != nil {
-				return 0, "", fmt.Errorf("%s: %w", s.name, s.err)
+			if s.Err != nil {
+				return 0, "", fmt.Errorf("%s: %w", s.Name, s.Err)
 			}
 		}
-		ours, copied := samples[0].took, samples[1].took
-		return over(median(ours), median(copied)), fmt.Sprintf("promote %s, copy %s; the least of each: %s, %s, %d files",
-			ms(median(ours)), ms(median(copied)), ms(slices.Min(ours)), ms(slices.Min(copied)), files), nil
+		ours, copied := samples[0].Took, samples[1].Took
+		return over(timing.Median(ours), timing.Median(copied)), fmt.Sprintf("promote %s, copy %s; the least of each: %s, %s, %d files",
+			ms(timing.Median(ours)), ms(timing.Median(copied)), ms(slices.Min(ours)), ms(slices.Min(copied)), files), nil
 	}
 }
 
@@ -170,15 +171,15 @@ func (w *wayBack) idle(context.Context) error { return vfs.SyncFS(int(w.real.Fd(
 func (w *wayBack) state() string { return filepath.Join(w.top, "state") }
 
 // promotion is one that is undone, so that the next finds the old tree.
-func (w *wayBack) promotion() subject {
-	return subject{
-		name: "promote", before: w.idle,
-		do: timing(func(ctx context.Context) (err error) {
+func (w *wayBack) promotion() timing.Subject {
+	return timing.Subject{
+		Name: "promote", Before: w.idle,
+		Do: timing.Timing(func(ctx context.Context) (err error) {
 			target := promote.Target{Root: w.real, Path: w.real.Name(), StateDir: w.state()}
 			w.last, err = promote.Apply(ctx, target, promote.Source{Tree: w.sandbox}, w.changes, w.options)
 			return err
 		}),
-		after: func(ctx context.Context) error {
+		After: func(ctx context.Context) error {
 			if all := diff.Count(w.changes); w.last.Applied < all {
 				return fmt.Errorf("%d of %d changes were carried out", w.last.Applied, all)
 			}
@@ -191,16 +192,16 @@ func (w *wayBack) promotion() subject {
 
 // copy is what a script would do instead, which notices no newer work, and can
 // be neither undone nor completed after a crash.
-func (w *wayBack) copy() subject {
+func (w *wayBack) copy() timing.Subject {
 	to := filepath.Join(w.top, "copy")
-	return subject{
-		name: "copy", before: w.idle,
-		do: timing(func(ctx context.Context) error {
+	return timing.Subject{
+		Name: "copy", Before: w.idle,
+		Do: timing.Timing(func(ctx context.Context) error {
 			if _, err := run.Output(ctx, "cp", "-a", w.sandbox.Name(), to); err != nil {
 				return err
 			}
 			return vfs.SyncFS(int(w.real.Fd()))
 		}),
-		after: func(context.Context) error { return os.RemoveAll(to) },
+		After: func(context.Context) error { return os.RemoveAll(to) },
 	}
 }

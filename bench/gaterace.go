@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/workflow/race"
 )
@@ -45,9 +46,9 @@ func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string,
 		}
 		p := r.at(*s, dir)
 		defer p.close()
-		work, pace := time.Second, plan{rounds: 5, warm: 1, budget: 60 * time.Second}
+		work, pace := time.Second, timing.Plan{Rounds: 5, Warm: 1, Budget: 60 * time.Second}
 		if r.Quick {
-			work, pace = 400*time.Millisecond, plan{rounds: 1}
+			work, pace = 400*time.Millisecond, timing.Plan{Rounds: 1}
 		}
 		script, err := p.busy(ctx, work)
 		if err != nil {
@@ -81,7 +82,7 @@ func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string
 	}
 }
 
-func (r *referee) making(s *setting, dir string, n int) subject {
+func (r *referee) making(s *setting, dir string, n int) timing.Subject {
 	do := func(ctx context.Context) (took time.Duration, err error) {
 		req := race.Request{Request: hostfs.Request{Workspace: dir, Backend: s.Driver, Policy: policy()}}
 		for range n {
@@ -99,7 +100,7 @@ func (r *referee) making(s *setting, dir string, n int) subject {
 		}
 		return took, race.Close(ctx)
 	}
-	return subject{name: fmt.Sprintf("making %d", n), do: do}
+	return timing.Subject{Name: fmt.Sprintf("making %d", n), Do: do}
 }
 
 // busy is a script that takes so much of one processor.
@@ -108,7 +109,7 @@ func (p *processes) busy(ctx context.Context, work time.Duration) (string, error
 	loop := func(n int) string {
 		return fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); done", n)
 	}
-	m, err := medians(ctx, plan{rounds: 3}, p.other("loop", "sh", "-c", loop(first)))
+	m, err := medians(ctx, timing.Plan{Rounds: 3}, p.other("loop", "sh", "-c", loop(first)))
 	if err = errors.Join(err, p.err); err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
@@ -79,7 +80,7 @@ func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	defer on.close()
 	defer off.close()
 	btrfs, overlay := on.timed("btrfs", "run", "--", "true"), off.timed("overlay", "run", "--", "true")
-	btrfs.before = change
+	btrfs.Before = change
 	m, err := medians(ctx, r.many(), btrfs, overlay, bareSnapshot(dir, change))
 	if err = errors.Join(err, on.err, off.err); err != nil {
 		return 0, "", err
@@ -89,7 +90,7 @@ func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 
 // bareSnapshot is BTRFS_IOC_SNAP_CREATE_V2 and nothing else, in a directory of
 // its own, as snapfs makes it.
-func bareSnapshot(dir string, change func(context.Context) error) subject {
+func bareSnapshot(dir string, change func(context.Context) error) timing.Subject {
 	const name = "bare"
 	parent := filepath.Dir(dir)
 	with := func(f func(src, parent int) error) error {
@@ -105,9 +106,9 @@ func bareSnapshot(dir string, change func(context.Context) error) subject {
 		defer to.Close()
 		return f(int(src.Fd()), int(to.Fd()))
 	}
-	return subject{
-		name: "bare snapshot", before: change,
-		do: func(context.Context) (took time.Duration, err error) {
+	return timing.Subject{
+		Name: "bare snapshot", Before: change,
+		Do: func(context.Context) (took time.Duration, err error) {
 			err = with(func(src, parent int) error {
 				began := time.Now()
 				defer func() { took = time.Since(began) }()
@@ -115,7 +116,7 @@ func bareSnapshot(dir string, change func(context.Context) error) subject {
 			})
 			return took, err
 		},
-		after: func(context.Context) error {
+		After: func(context.Context) error {
 			return with(func(_, parent int) error { return btrfs.Destroy(parent, name) })
 		},
 	}
@@ -131,7 +132,7 @@ func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 	defer on.close()
 	defer off.close()
 	btrfs, overlay := on.timed("btrfs", "run", "--", "true"), off.timed("overlay", "run", "--", "true")
-	btrfs.before = func(ctx context.Context) error {
+	btrfs.Before = func(ctx context.Context) error {
 		if err := r.e.AwaitSweeper(ctx); err != nil {
 			return err
 		}
@@ -139,7 +140,7 @@ func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 		return errors.Join(err, syncTree(dir))
 	}
 	p := r.many()
-	p.rounds /= 2
+	p.Rounds /= 2
 	m, err := medians(ctx, p, btrfs, overlay)
 	if err = errors.Join(err, on.err, off.err); err != nil {
 		return 0, "", err

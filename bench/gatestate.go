@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
@@ -44,7 +45,7 @@ func (r *referee) execToFork(ctx context.Context) (value float64, detail string,
 		}
 		p := r.at(r.overlay, dir)
 		defer p.close()
-		exec := subject{name: "exec", do: timing(func(ctx context.Context) error { return execTrue(ctx, r.e, name, dir) })}
+		exec := timing.Subject{Name: "exec", Do: timing.Timing(func(ctx context.Context) error { return execTrue(ctx, r.e, name, dir) })}
 		m, err := medians(ctx, r.many(), exec, p.other("true", "/bin/true"))
 		if err = errors.Join(err, p.err); err != nil {
 			return err
@@ -83,7 +84,7 @@ func (r *referee) states(which int) func(context.Context) (float64, string, erro
 			p := r.at(r.overlay, dir)
 			defer p.close()
 			pace := r.many()
-			pace.rounds = min(pace.rounds, 30)
+			pace.Rounds = min(pace.Rounds, 30)
 			m, err := medians(ctx, pace, p.timed("snapshot", "snapshot", name), p.timed("rollback", "rollback", name), p.timed("version", "version"))
 			if err = errors.Join(err, p.err); err != nil {
 				return err
@@ -107,7 +108,7 @@ func (r *referee) diffToWalk(s *setting) func(context.Context) (float64, string,
 			p := r.at(*s, dir)
 			defer p.close()
 			found := 0
-			diff := subject{name: "diff", do: timing(func(ctx context.Context) error {
+			diff := timing.Subject{Name: "diff", Do: timing.Timing(func(ctx context.Context) error {
 				c, err := r.e.Compare.Diff(ctx, name, "", "")
 				if err != nil {
 					return err
@@ -117,7 +118,7 @@ func (r *referee) diffToWalk(s *setting) func(context.Context) (float64, string,
 				return nil
 			})}
 			pace := r.many()
-			pace.rounds = min(pace.rounds, 15)
+			pace.Rounds = min(pace.Rounds, 15)
 			m, err := medians(ctx, pace, diff, p.other("walk", "find", dir, "-printf", "%T@ %C@ %s\n"))
 			if err = errors.Join(err, p.err); err != nil {
 				return err

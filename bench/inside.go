@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/internal/run"
@@ -150,11 +151,11 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 }
 
 // compete has a job done by both in turn.
-func (b *bout) compete(ctx context.Context, j job, p plan) (bare, inside sample, err error) {
-	by := func(name string, w *worker) subject {
-		return subject{name: name, do: func(context.Context) (time.Duration, error) { return w.do(j.name) }}
+func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside timing.Sample, err error) {
+	by := func(name string, w *worker) timing.Subject {
+		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return w.do(j.name) }}
 	}
-	samples, err := interleave(ctx, p, by("bare", b.bare), by("inside", b.inside))
+	samples, err := timing.Interleave(ctx, p, by("bare", b.bare), by("inside", b.inside))
 	return samples[0], samples[1], err
 }
 
@@ -179,14 +180,14 @@ func (l *lab) inside(ctx context.Context, s setting) (results []Result, err erro
 	defer b.back.UndoInto(&err)
 	for _, j := range amountsOf(l.Quick).jobs() {
 		l.Say(s.Name + ": " + j.name + ", bare and inside")
-		bare, in, err := b.compete(ctx, j, plan{rounds: min(l.Rounds, 15), warm: min(l.Rounds-1, 2), budget: 20 * time.Second})
+		bare, in, err := b.compete(ctx, j, timing.Plan{Rounds: min(l.Rounds, 15), Warm: min(l.Rounds-1, 2), Budget: 20 * time.Second})
 		if err != nil {
 			return results, err
 		}
-		for _, side := range []sample{bare, in} {
-			r := resultOf(Result{Kind: "inside", What: j.what, Setting: s.Name + ": " + side.name}, side)
-			if side.name == "inside" {
-				r.Ratio = pairs(in.took, bare.took)
+		for _, side := range []timing.Sample{bare, in} {
+			r := resultOf(Result{Kind: "inside", What: j.what, Setting: s.Name + ": " + side.Name}, side)
+			if side.Name == "inside" {
+				r.Ratio = timing.Pairs(in.Took, bare.Took)
 			}
 			results = append(results, r)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
@@ -75,17 +76,17 @@ func cleanliness(dirty bool) string {
 }
 
 // pace is how often a stage measures.
-func (g *stage) pace() plan {
+func (g *stage) pace() timing.Plan {
 	if g.Quick {
-		return plan{rounds: g.Rounds, warm: 1, budget: time.Second}
+		return timing.Plan{Rounds: g.Rounds, Warm: 1, Budget: time.Second}
 	}
-	return plan{rounds: g.Rounds, warm: 2, budget: 15 * time.Second}
+	return timing.Plan{Rounds: g.Rounds, Warm: 2, Budget: 15 * time.Second}
 }
 
 func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
-	collect := func(samples []sample, err error) error {
+	collect := func(samples []timing.Sample, err error) error {
 		for _, s := range samples {
-			results = append(results, resultOf(Result{What: s.name}, s))
+			results = append(results, resultOf(Result{What: s.Name}, s))
 		}
 		return err
 	}
@@ -93,7 +94,7 @@ func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
 	if err != nil {
 		return []Result{{What: "open", Error: err.Error()}}, ctx.Err()
 	}
-	if err := errors.Join(collect(interleave(ctx, g.pace(), subjects...)), close()); err != nil || g.s.Alone {
+	if err := errors.Join(collect(timing.Interleave(ctx, g.pace(), subjects...)), close()); err != nil || g.s.Alone {
 		return results, err
 	}
 	if g.e, err = g.open(ctx, g.s.State); err != nil {
@@ -103,7 +104,7 @@ func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
 	if err := g.prepare(ctx); err != nil {
 		return append(results, Result{What: "prepare", Error: err.Error()}), ctx.Err()
 	}
-	if err := collect(interleave(ctx, g.pace(), g.engineCases()...)); err != nil {
+	if err := collect(timing.Interleave(ctx, g.pace(), g.engineCases()...)); err != nil {
 		return results, err
 	}
 	list, stop, err := g.processCases()
@@ -111,11 +112,11 @@ func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
 	if err != nil {
 		return results, err
 	}
-	return results, collect(interleave(ctx, g.pace(), list...))
+	return results, collect(timing.Interleave(ctx, g.pace(), list...))
 }
 
 // backendCases are timed on the backend alone, with the tree for all there is.
-func (g *stage) backendCases(ctx context.Context) (_ []subject, close func() error, err error) {
+func (g *stage) backendCases(ctx context.Context) (_ []timing.Subject, close func() error, err error) {
 	tree := snapshot.Tree{Path: g.workspace}
 	data := filepath.Join(g.s.Dir, "data")
 	b, err := openDriver(ctx, g.s.Driver, snapshot.Place{Tree: tree, Dir: data})
@@ -139,19 +140,19 @@ func (g *stage) backendCases(ctx context.Context) (_ []subject, close func() err
 		return errors.Join(b.RemoveFork(ctx, fork), b.Remove(ctx, snap), sweep(ctx, b))
 	}
 	grow := func(ctx context.Context) error { _, err := b.Fork(ctx, taken.ID, fork); return err }
-	list := []subject{
+	list := []timing.Subject{
 		{
-			name: "capture", before: func(ctx context.Context) error { return errors.Join(number(ctx), g.ready(ctx)) }, after: drop,
-			do: timing(func(ctx context.Context) error { _, err := b.Capture(ctx, tree, snap); return err }),
+			Name: "capture", Before: func(ctx context.Context) error { return errors.Join(number(ctx), g.ready(ctx)) }, After: drop,
+			Do: timing.Timing(func(ctx context.Context) error { _, err := b.Capture(ctx, tree, snap); return err }),
 		},
-		{name: "fork", before: number, do: timing(grow), after: drop},
+		{Name: "fork", Before: number, Do: timing.Timing(grow), After: drop},
 		{
-			name: "seal", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
-			do: timing(func(ctx context.Context) error { _, err := b.Seal(ctx, fork, snap, snapshot.Idle); return err }),
+			Name: "seal", Before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, After: drop,
+			Do: timing.Timing(func(ctx context.Context) error { _, err := b.Seal(ctx, fork, snap, snapshot.Idle); return err }),
 		},
 		{
-			name: "remove fork", before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, after: drop,
-			do: timing(func(ctx context.Context) error { return b.RemoveFork(ctx, fork) }),
+			Name: "remove fork", Before: func(ctx context.Context) error { return errors.Join(number(ctx), grow(ctx)) }, After: drop,
+			Do: timing.Timing(func(ctx context.Context) error { return b.RemoveFork(ctx, fork) }),
 		},
 	}
 	return list, func() error {

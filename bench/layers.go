@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/run"
@@ -57,13 +58,13 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	}
 	for _, j := range layerAmountsOf(l.Quick).jobs() {
 		l.Say("layers: " + j.what)
-		var subjects []subject
+		var subjects []timing.Subject
 		for _, s := range c.contenders {
 			subjects = append(subjects, c.subject(s, j))
 		}
-		samples, err := interleave(ctx, plan{rounds: min(l.Rounds, 3), warm: 1}, subjects...)
+		samples, err := timing.Interleave(ctx, timing.Plan{Rounds: min(l.Rounds, 3), Warm: 1}, subjects...)
 		for _, s := range samples {
-			r := resultOf(Result{Kind: kindLayers, What: j.what, Setting: s.name, Ratio: pairs(s.took, samples[0].took)}, s)
+			r := resultOf(Result{Kind: kindLayers, What: j.what, Setting: s.Name, Ratio: timing.Pairs(s.Took, samples[0].Took)}, s)
 			results = append(results, r)
 		}
 		if err != nil {
@@ -74,7 +75,7 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 }
 
 // subject is a contender that does a job.
-func (c *contest) subject(s *contender, j job) subject {
+func (c *contest) subject(s *contender, j job) timing.Subject {
 	ready := func(ctx context.Context) error {
 		if s.err == nil && j.first {
 			s.err = c.stop(s)
@@ -84,7 +85,7 @@ func (c *contest) subject(s *contender, j job) subject {
 		}
 		return s.err
 	}
-	return subject{name: s.name, before: ready, do: func(context.Context) (time.Duration, error) { return s.do(j.name) }}
+	return timing.Subject{Name: s.name, Before: ready, Do: func(context.Context) (time.Duration, error) { return s.do(j.name) }}
 }
 
 // open fills a tree, puts each layer above it, and starts the workers. The tree as it

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/snapfs/snapfs/bench/timing"
 )
 
 func TestRowsShowBadNumbersAndErrorsToo(t *testing.T) {
@@ -16,9 +18,9 @@ func TestRowsShowBadNumbersAndErrorsToo(t *testing.T) {
 			{Name: "odd", Error: "no such\nthing", Unit: "s", Limit: 2},
 		},
 		Results: []Result{
-			{Kind: "latency", What: "new", Setting: "here", Files: 1000, Dirty: true, Summary: summarise([]time.Duration{1500 * time.Microsecond})},
+			{Kind: "latency", What: "new", Setting: "here", Files: 1000, Dirty: true, Summary: timing.Summarise([]time.Duration{1500 * time.Microsecond})},
 			{Kind: "peers", What: "copy", Setting: "crun", Error: "crun: not installed"},
-			{Kind: "inside", What: "work", Setting: "here: inside", Ratio: 1.456, Summary: summarise([]time.Duration{2 * time.Second})},
+			{Kind: "inside", What: "work", Setting: "here: inside", Ratio: 1.456, Summary: timing.Summarise([]time.Duration{2 * time.Second})},
 		},
 	}
 	var b strings.Builder

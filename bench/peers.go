@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -53,7 +54,7 @@ func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err e
 	p := processes{lab: l, s: s, dir: dir}
 	defer p.close()
 	tree := filepath.Join(root, "rootfs")
-	list := []subject{
+	list := []timing.Subject{
 		p.other("true", "true"),
 		p.timed("snapfs run -- true (clones the machine, isolates, prints changes)", "run", "--", "true"),
 		p.other("bubblewrap, all namespaces, the real / (clones nothing)", bwrap()...),
@@ -64,9 +65,9 @@ func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err e
 	if p.err != nil {
 		return nil, p.err
 	}
-	samples, err := interleave(ctx, plan{rounds: l.Rounds, warm: 2, budget: 60 * time.Second}, list...)
+	samples, err := timing.Interleave(ctx, timing.Plan{Rounds: l.Rounds, Warm: 2, Budget: 60 * time.Second}, list...)
 	for _, found := range samples {
-		results = append(results, resultOf(Result{Kind: "peers", What: "one command, isolated", Setting: found.name}, found))
+		results = append(results, resultOf(Result{Kind: "peers", What: "one command, isolated", Setting: found.Name}, found))
 	}
 	return results, errors.Join(err, Clear(context.WithoutCancel(ctx), s.State))
 }
@@ -83,26 +84,26 @@ func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Resu
 		results = append(results, Result{Kind: "peers", What: "a copy made and removed", Setting: "git", Files: files, Error: err.Error()})
 	}
 	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }()
-	list := []subject{
-		{name: "snapfs new, snapfs rm (the whole machine)", do: timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
-		{name: "fuse-overlayfs, umount", do: timing(l.fuseOverlay(s, dir))},
-		{name: "git worktree add, remove", do: timing(l.commands(s, dir, []string{"git", "worktree", "add", "-q", "--detach", dir + ".peer"}, []string{"git", "worktree", "remove", "--force", dir + ".peer"}))},
-		{name: "cp -a, rm -r", do: timing(l.commands(s, dir, []string{"cp", "-a", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))},
+	list := []timing.Subject{
+		{Name: "snapfs new, snapfs rm (the whole machine)", Do: timing.Timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
+		{Name: "fuse-overlayfs, umount", Do: timing.Timing(l.fuseOverlay(s, dir))},
+		{Name: "git worktree add, remove", Do: timing.Timing(l.commands(s, dir, []string{"git", "worktree", "add", "-q", "--detach", dir + ".peer"}, []string{"git", "worktree", "remove", "--force", dir + ".peer"}))},
+		{Name: "cp -a, rm -r", Do: timing.Timing(l.commands(s, dir, []string{"cp", "-a", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))},
 	}
-	p := plan{rounds: min(l.Rounds, 10), warm: 1, budget: 40 * time.Second}
-	samples, err := interleave(ctx, p, list...)
+	p := timing.Plan{Rounds: min(l.Rounds, 10), Warm: 1, Budget: 40 * time.Second}
+	samples, err := timing.Interleave(ctx, p, list...)
 	more, berr := l.reflinks(ctx, files, p)
 	for _, found := range append(samples, more...) {
-		results = append(results, resultOf(Result{Kind: "peers", What: "a copy made and removed", Setting: found.name, Files: files}, found))
+		results = append(results, resultOf(Result{Kind: "peers", What: "a copy made and removed", Setting: found.Name, Files: files}, found))
 	}
 	return results, errors.Join(err, berr)
 }
 
 // reflinks is cp --reflink on a btrfs, with snapfs beside it.
-func (l *lab) reflinks(ctx context.Context, files int, p plan) (_ []sample, err error) {
+func (l *lab) reflinks(ctx context.Context, files int, p timing.Plan) (_ []timing.Sample, err error) {
 	const name = "btrfs: cp -a --reflink=always, rm -r"
 	if l.btrfs == "" {
-		return []sample{{name: name, err: l.noBtrfs}}, nil
+		return []timing.Sample{{Name: name, Err: l.noBtrfs}}, nil
 	}
 	s := l.setting("btrfs", "btrfs", l.btrfs, 0)
 	dir, giveBack, err := l.borrow(ctx, s, files)
@@ -111,9 +112,9 @@ func (l *lab) reflinks(ctx context.Context, files int, p plan) (_ []sample, err 
 	}
 	defer func() { err = errors.Join(err, giveBack()) }()
 	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }() // before its tree goes
-	return interleave(ctx, p,
-		subject{name: "btrfs: snapfs new, snapfs rm (the whole machine)", do: timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
-		subject{name: name, do: timing(l.commands(s, dir, []string{"cp", "-a", "--reflink=always", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))})
+	return timing.Interleave(ctx, p,
+		timing.Subject{Name: "btrfs: snapfs new, snapfs rm (the whole machine)", Do: timing.Timing(l.commands(s, dir, []string{l.Program, "new", "peer"}, []string{l.Program, "rm", "peer"}))},
+		timing.Subject{Name: name, Do: timing.Timing(l.commands(s, dir, []string{"cp", "-a", "--reflink=always", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))})
 }
 
 // commands runs programs one after another.

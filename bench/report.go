@@ -2,7 +2,11 @@
 
 package bench
 
-import "time"
+import (
+	"time"
+
+	"github.com/snapfs/snapfs/bench/timing"
+)
 
 // A Report is everything that was measured, with what it was measured on.
 type Report struct {
@@ -29,7 +33,7 @@ type Result struct {
 	Dirty bool `json:"dirty,omitempty"`
 	// AtOnce is how many were asked for at the same time.
 	AtOnce int `json:"at_once,omitempty"`
-	Summary
+	timing.Summary
 	// Ratio is, for work, its median cost against the bare tree.
 	Ratio float64 `json:"ratio,omitempty"`
 	// Error is the result where it does not work.
@@ -71,10 +75,10 @@ func (r *Report) Broken() (broken []Promise) {
 	return broken
 }
 
-func resultOf(r Result, s sample) Result {
-	r.Summary = summarise(s.took)
-	if s.err != nil {
-		r.Error = s.err.Error()
+func resultOf(r Result, s timing.Sample) Result {
+	r.Summary = timing.Summarise(s.Took)
+	if s.Err != nil {
+		r.Error = s.Err.Error()
 	}
 	return r
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/run"
@@ -61,27 +62,27 @@ func (s setting) env() []string {
 }
 
 // timed is a command line of snapfs.
-func (p *processes) timed(name string, args ...string) subject {
+func (p *processes) timed(name string, args ...string) timing.Subject {
 	return p.program(name, p.lab.Program, args...)
 }
 
 // other is another program's command line.
-func (p *processes) other(name string, args ...string) subject {
+func (p *processes) other(name string, args ...string) timing.Subject {
 	return p.program(name, args[0], args[1:]...)
 }
 
-func (p *processes) program(name, program string, args ...string) subject {
+func (p *processes) program(name, program string, args ...string) timing.Subject {
 	t, err := run.Prepare(run.Program{Name: program, Args: args, Env: p.s.env(), Dir: p.dir})
 	var missing *run.MissingError
 	if errors.As(err, &missing) {
-		return subject{name: name, do: func(context.Context) (time.Duration, error) { return 0, missing }}
+		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return 0, missing }}
 	}
 	if err != nil {
 		p.err = errors.Join(p.err, err)
-		return subject{}
+		return timing.Subject{}
 	}
 	p.made = append(p.made, t)
-	return subject{name: name, do: t.Run}
+	return timing.Subject{Name: name, Do: t.Run}
 }
 
 func (p *processes) close() {

@@ -1,14 +1,13 @@
 //go:build linux
 
-package bench
+package timing
 
 import (
 	"slices"
 	"time"
 )
 
-// A Summary is what is told of many times of the same thing. All in
-// nanoseconds.
+// A Summary has percentiles of many times of one operation, in nanoseconds.
 type Summary struct {
 	N   int           `json:"n"`
 	Min time.Duration `json:"min_ns"`
@@ -18,7 +17,8 @@ type Summary struct {
 	Max time.Duration `json:"max_ns"`
 }
 
-func summarise(took []time.Duration) Summary {
+// Summarise returns the summary of a list of times, or the zero Summary for none.
+func Summarise(took []time.Duration) Summary {
 	if len(took) == 0 {
 		return Summary{}
 	}
@@ -26,18 +26,19 @@ func summarise(took []time.Duration) Summary {
 	return Summary{N: len(s), Min: s[0], P50: quantile(s, 50), P95: quantile(s, 95), P99: quantile(s, 99), Max: s[len(s)-1]}
 }
 
-// quantile is the least of the sorted times that percent of all stay within:
-// the nearest rank, never a time that was not measured.
+// quantile returns the nearest rank: the smallest of the sorted times that percent of all stay
+// within.
 func quantile(sorted []time.Duration, percent int) time.Duration {
 	rank := (len(sorted)*percent + 99) / 100
 	return sorted[max(rank, 1)-1]
 }
 
-func median(took []time.Duration) time.Duration { return summarise(took).P50 }
+// Median returns the median of a list of times.
+func Median(took []time.Duration) time.Duration { return Summarise(took).P50 }
 
-// pairs is the median of a[i]/b[i], for times that were measured side by
-// side: what slowed the machine slowed both of a pair.
-func pairs(a, b []time.Duration) float64 {
+// Pairs returns the median of a[i]/b[i] for times measured side by side, so that a slow moment
+// of the machine affects both of a pair.
+func Pairs(a, b []time.Duration) float64 {
 	var r []float64
 	for i := range min(len(a), len(b)) {
 		r = append(r, float64(a[i])/float64(b[i]))

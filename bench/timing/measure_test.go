@@ -1,6 +1,6 @@
 //go:build linux
 
-package bench
+package timing
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 )
 
 // fake is a subject that notes each of its turns in log.
-func fake(name string, log *[]string, fails func(turn int) bool) subject {
+func fake(name string, log *[]string, fails func(turn int) bool) Subject {
 	turn := 0
-	return subject{name: name, do: func(context.Context) (time.Duration, error) {
+	return Subject{Name: name, Do: func(context.Context) (time.Duration, error) {
 		turn++
 		*log = append(*log, name)
 		if fails != nil && fails(turn) {
@@ -25,7 +25,7 @@ func fake(name string, log *[]string, fails func(turn int) bool) subject {
 
 func TestSubjectsTakeTurnsAndWarmUpIsThrownAway(t *testing.T) {
 	var log []string
-	samples, err := interleave(t.Context(), plan{rounds: 2, warm: 1}, fake("a", &log, nil), fake("b", &log, nil))
+	samples, err := Interleave(t.Context(), Plan{Rounds: 2, Warm: 1}, fake("a", &log, nil), fake("b", &log, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,36 +33,36 @@ func TestSubjectsTakeTurnsAndWarmUpIsThrownAway(t *testing.T) {
 		t.Errorf("turns %q, want %q", log, want)
 	}
 	for _, s := range samples {
-		if want := []time.Duration{2, 3}; !slices.Equal(s.took, want) || s.err != nil {
-			t.Errorf("%s: %v, %v, want %v", s.name, s.took, s.err, want)
+		if want := []time.Duration{2, 3}; !slices.Equal(s.Took, want) || s.Err != nil {
+			t.Errorf("%s: %v, %v, want %v", s.Name, s.Took, s.Err, want)
 		}
 	}
 }
 
 func TestASubjectThatFailsLeavesTheOthersAlone(t *testing.T) {
 	var log []string
-	samples, err := interleave(t.Context(), plan{rounds: 5}, fake("good", &log, nil),
+	samples, err := Interleave(t.Context(), Plan{Rounds: 5}, fake("good", &log, nil),
 		fake("bad", &log, func(turn int) bool { return turn == 2 }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if good, bad := samples[0], samples[1]; len(good.took) != 5 || good.err != nil || len(bad.took) != 1 || bad.err == nil {
+	if good, bad := samples[0], samples[1]; len(good.Took) != 5 || good.Err != nil || len(bad.Took) != 1 || bad.Err == nil {
 		t.Errorf("good %+v, bad %+v", good, bad)
 	}
 }
 
 func TestABudgetEndsTheRoundsButNotBeforeThree(t *testing.T) {
 	var log []string
-	samples, err := interleave(t.Context(), plan{rounds: 1000, warm: 1, budget: time.Nanosecond}, fake("a", &log, nil))
-	if err != nil || len(samples[0].took) != 3 {
-		t.Errorf("%d rounds, %v", len(samples[0].took), err)
+	samples, err := Interleave(t.Context(), Plan{Rounds: 1000, Warm: 1, Budget: time.Nanosecond}, fake("a", &log, nil))
+	if err != nil || len(samples[0].Took) != 3 {
+		t.Errorf("%d rounds, %v", len(samples[0].Took), err)
 	}
 }
 
 func TestAnInterruptEndsTheMeasuring(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s := subject{do: func(context.Context) (time.Duration, error) { cancel(); return 1, nil }}
-	if _, err := interleave(ctx, plan{rounds: 5}, s); !errors.Is(err, context.Canceled) {
+	s := Subject{Do: func(context.Context) (time.Duration, error) { cancel(); return 1, nil }}
+	if _, err := Interleave(ctx, Plan{Rounds: 5}, s); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build linux
 
-package bench
+package timing
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestQuantilesAreTimesThatWereMeasured(t *testing.T) {
 	for i := 100; i > 0; i-- {
 		took = append(took, time.Duration(i))
 	}
-	got := summarise(took)
+	got := Summarise(took)
 	want := Summary{N: 100, Min: 1, P50: 50, P95: 95, P99: 99, Max: 100}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -21,11 +21,11 @@ func TestQuantilesAreTimesThatWereMeasured(t *testing.T) {
 		t.Error("the times were put into another order")
 	}
 	for n := 1; n <= 3; n++ {
-		if s := summarise(took[100-n:]); s.P99 != time.Duration(n) || s.P50 != time.Duration((n+1)/2) {
+		if s := Summarise(took[100-n:]); s.P99 != time.Duration(n) || s.P50 != time.Duration((n+1)/2) {
 			t.Errorf("of %d times: %+v", n, s)
 		}
 	}
-	if s := summarise(nil); s != (Summary{}) {
+	if s := Summarise(nil); s != (Summary{}) {
 		t.Errorf("of none: %+v", s)
 	}
 }
@@ -33,10 +33,10 @@ func TestQuantilesAreTimesThatWereMeasured(t *testing.T) {
 func TestPairsForgiveWhatSlowedBoth(t *testing.T) {
 	bare := []time.Duration{10, 100, 10, 1000, 10}
 	inside := []time.Duration{11, 110, 11, 1100, 50}
-	if r := pairs(inside, bare); r < 1.099 || r > 1.101 {
+	if r := Pairs(inside, bare); r < 1.099 || r > 1.101 {
 		t.Errorf("got %v, want 1.1", r)
 	}
-	if r := pairs(nil, bare); r != 0 {
+	if r := Pairs(nil, bare); r != 0 {
 		t.Errorf("of none: %v", r)
 	}
 }

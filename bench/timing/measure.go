@@ -1,0 +1,83 @@
+//go:build linux
+
+package timing
+
+import (
+	"context"
+	"time"
+)
+
+// A Subject is one operation to time. Before and After are not timed, and may be nil.
+type Subject struct {
+	Name   string
+	Before func(ctx context.Context) error
+	Do     func(ctx context.Context) (time.Duration, error)
+	After  func(ctx context.Context) error
+}
+
+// Timing wraps f so that it returns how long a call took.
+func Timing(f func(ctx context.Context) error) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		began := time.Now()
+		err := f(ctx)
+		return time.Since(began), err
+	}
+}
+
+// once times the subject once.
+func (s Subject) once(ctx context.Context) (took time.Duration, err error) {
+	if s.Before != nil {
+		if err := s.Before(ctx); err != nil {
+			return 0, err
+		}
+	}
+	took, err = s.Do(ctx)
+	if err == nil && s.After != nil {
+		err = s.After(ctx)
+	}
+	return took, err
+}
+
+// A Sample has the times of one subject, or the error that ended it.
+type Sample struct {
+	Name string
+	Took []time.Duration
+	Err  error
+}
+
+// A Plan says how often to measure.
+type Plan struct {
+	Rounds, Warm int
+	// Budget ends the rounds early, but not before the third.
+	Budget time.Duration
+}
+
+// Interleave measures subjects in turns. Each round begins with the next of them. A subject
+// that fails is left out of later rounds; only the end of ctx is an error.
+func Interleave(ctx context.Context, p Plan, subjects ...Subject) ([]Sample, error) {
+	samples := make([]Sample, len(subjects))
+	for i, s := range subjects {
+		samples[i].Name = s.Name
+	}
+	const least = 3
+	began := time.Now()
+	for round := range p.Warm + p.Rounds {
+		if round >= p.Warm+least && p.Budget > 0 && time.Since(began) > p.Budget {
+			break
+		}
+		for k := range subjects {
+			i := (round + k) % len(subjects)
+			if samples[i].Err != nil {
+				continue
+			}
+			took, err := subjects[i].once(ctx)
+			if ctx.Err() != nil {
+				return samples, ctx.Err()
+			}
+			if samples[i].Err = err; err == nil && round >= p.Warm {
+				samples[i].Took = append(samples[i].Took, took)
+			}
+		}
+	}
+	return samples, nil
+}
