@@ -100,7 +100,7 @@ const (
 	StageTakenBack StageState = "taken back" // the target is as it was before, and saw it for a while
 )
 
-// Ended: nothing more happens in this stage.
+// Ended reports that nothing more happens in a stage of this state.
 func (s StageState) Ended() bool {
 	switch s {
 	case StageDone, StageFailed, StageStuck, StageTakenBack:
@@ -146,9 +146,10 @@ func (p *Pipeline) Target(i int) string {
 	return p.Workspace
 }
 
-// Carries: the stage has changes to check or to carry. One that deploys has not.
+// Carries reports that the stage promotes changes. A stage that deploys does not.
 func (s *StageRun) Carries() bool { return s.Deploy == nil }
 
+// Error returns an error of promoting the sandbox of p.
 func Error(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }

@@ -36,6 +36,7 @@ const (
 	pipelinesToKeep = 100
 )
 
+// Dir returns the directory of a pipeline's record.
 func (sg *Store) Dir(id string) string {
 	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
 }

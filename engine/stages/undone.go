@@ -18,6 +18,7 @@ func (sg *Store) NoteUndone(promotion string) error {
 	return err
 }
 
+// WasUndone reports whether the promotion of stage s was undone since.
 func (sg *Store) WasUndone(p *Pipeline, s *StageRun) bool {
 	if s.Promotion == "" {
 		return false

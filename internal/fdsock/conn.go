@@ -6,11 +6,12 @@ import (
 	"syscall"
 )
 
-// HungUp: nobody listens at the other end any more.
+// HungUp reports that err means that nobody reads at the other end any more.
 func HungUp(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
+// CloseAll closes files and ignores errors.
 func CloseAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()

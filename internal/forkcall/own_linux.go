@@ -15,6 +15,7 @@ func OwnIDs() *Program {
 	return p
 }
 
+// SingleID returns the id mapping of one id to itself, in the form of /proc/PID/uid_map.
 func SingleID(id int) string {
 	s := strconv.Itoa(id)
 	return s + " " + s + " 1"

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrNoProcess is the error of a read of mountinfo whose process has ended (proc(5)).
 const ErrNoProcess = unix.ESRCH
 
 // List lists the mounts of this process's mount namespace in the order of

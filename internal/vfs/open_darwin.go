@@ -12,4 +12,5 @@ const (
 	ONoatime = 0
 )
 
+// Fionread is FIONREAD of ioctl_tty(2), which package unix calls TIOCINQ.
 const Fionread = 0x4004667f // FIONREAD of sys/filio.h

@@ -10,4 +10,5 @@ const (
 	ONoatime = unix.O_NOATIME
 )
 
+// Fionread is FIONREAD of ioctl_tty(2), which package unix calls TIOCINQ.
 const Fionread = unix.TIOCINQ // its other name is FIONREAD

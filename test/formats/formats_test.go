@@ -1,6 +1,8 @@
 package formats
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,19 +16,19 @@ import (
 const at = "/var/tmp/snapfs-sample"
 
 // mountSample mounts a compressed image of testdata at its path.
-func mountSample(t *testing.T, fs string) {
+func mountSample(t *testing.T, kind string) {
 	t.Helper()
 	treetest.NeedRoot(t)
 	treetest.NeedProgram(t, "zstd")
-	if err := os.Mkdir(at, 0o755); err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(at) })
-	image := filepath.Join(t.TempDir(), fs)
-	if out, err := exec.Command("zstd", "-q", "-d", "--long=27", "testdata/"+fs+".img.zst", "-o", image).CombinedOutput(); err != nil {
+	image := filepath.Join(t.TempDir(), kind)
+	if out, err := exec.Command("zstd", "-q", "-d", "--long=27", "testdata/"+kind+".img.zst", "-o", image).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	treetest.MountImage(t, fs, image, at)
+	treetest.MountImage(t, kind, image, at)
 	t.Setenv("SNAPFS_HOME", at+"/state")
 }
 
@@ -98,7 +100,7 @@ M  content,time              text
 	snapfs(t, "rollback", "fix", "second")
 	says(t, snapfs(t, "log"), "apply-", "other", "third")
 	snapfs(t, "undo") // the apply of third
-	if _, err := os.Lstat(at + "/w/t"); !os.IsNotExist(err) {
+	if _, err := os.Lstat(at + "/w/t"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("t is there after the undo: %v", err)
 	}
 	holds(t, "o", "other")
@@ -134,7 +136,7 @@ func TestStateOnExt4IsReadAndUsed(t *testing.T) {
 	holds(t, "text", "ONE\ntwo\nthree\n")
 	holds(t, "src/b", "gone")
 	snapfs(t, "undo") // the apply of third
-	if _, err := os.Lstat(at + "/w/t"); !os.IsNotExist(err) {
+	if _, err := os.Lstat(at + "/w/t"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("t is there after the undo: %v", err)
 	}
 	snapfs(t, "exec", "other", "--", "sh", "-c", "printf more > p")

@@ -30,10 +30,14 @@ func TestModeAndListAgree(t *testing.T) {
 		whole, ok  bool
 		after      string // with mode 0o751
 	}{
-		{"a minimal list", list([2]uint16{owner, 6}, [2]uint16{group, 4}, [2]uint16{other, 0}), 0o640, true, true,
-			list([2]uint16{owner, 7}, [2]uint16{group, 5}, [2]uint16{other, 1})},
-		{"a list with a mask", list([2]uint16{owner, 7}, [2]uint16{user, 7}, [2]uint16{group, 7}, [2]uint16{mask, 4}, [2]uint16{other, 1}), 0o741, false, true,
-			list([2]uint16{owner, 7}, [2]uint16{user, 7}, [2]uint16{group, 7}, [2]uint16{mask, 5}, [2]uint16{other, 1})},
+		{
+			"a minimal list", list([2]uint16{owner, 6}, [2]uint16{group, 4}, [2]uint16{other, 0}), 0o640, true, true,
+			list([2]uint16{owner, 7}, [2]uint16{group, 5}, [2]uint16{other, 1}),
+		},
+		{
+			"a list with a mask", list([2]uint16{owner, 7}, [2]uint16{user, 7}, [2]uint16{group, 7}, [2]uint16{mask, 4}, [2]uint16{other, 1}), 0o741, false, true,
+			list([2]uint16{owner, 7}, [2]uint16{user, 7}, [2]uint16{group, 7}, [2]uint16{mask, 5}, [2]uint16{other, 1}),
+		},
 		{"a truncated list", list([2]uint16{owner, 7})[:9], 0, true, false, list([2]uint16{owner, 7})[:9]},
 		{"another version", "\x03\x00\x00\x00", 0, true, false, "\x03\x00\x00\x00"},
 	} {

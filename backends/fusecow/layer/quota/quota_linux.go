@@ -36,7 +36,7 @@ type header struct {
 // A Slot counts the usage of one layer. One with key 0 is free.
 type Slot struct{ key, Bytes, Inodes, _ atomic.Int64 }
 
-// ErrQuotaDamaged reports a file that is not a quota.
+// ErrDamaged reports that the file with a fork's quota use is damaged.
 var ErrDamaged = errors.New("the quota file is damaged")
 
 const (

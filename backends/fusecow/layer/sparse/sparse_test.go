@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/sparse"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ func file(t *testing.T, blocks string) *os.File {
 	}
 	must(t, f.Sync())
 	if !sparse.ReportsHoles(int(f.Fd())) {
-		t.Skip("the filesystem does not report holes")
+		treetest.Skip(t, "a filesystem that reports holes", "SEEK_HOLE finds none")
 	}
 	return f
 }
