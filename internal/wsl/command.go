@@ -15,8 +15,8 @@ var PathFlags = []string{
 // argument: a value is no file because it has a stroke in it.
 var ValueFlags = []string{
 	"--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
-	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--lab",
-	"--memory", "--name", "--net", "--order", "--pids", "--plan", "--pool", "--remove-after", "--role",
+	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs",
+	"--memory", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after",
 	"--score", "--set", "--size", "--tail", "--time", "--timeout", "--to", "--tool", "--try",
 	"--ttl", "-j", "-n",
 }
