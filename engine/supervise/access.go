@@ -17,9 +17,9 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// NetworkEvents are the decisions at the edge of a sandbox's network, the oldest
-// first; of very many the last. A sandbox without such a network has none. Errors:
-// errs.ErrNotFound.
+// NetworkEvents returns the network decisions logged for a sandbox, oldest first. Of a long
+// log it returns only the newest part. A sandbox without an allow: network has no events.
+// Errors: errs.ErrNotFound.
 func (sv *Manager) NetworkEvents(name string) ([]network.Event, error) {
 	if _, err := sv.cat.Get(name); err != nil {
 		return nil, err
@@ -43,8 +43,9 @@ func (sv *Manager) NetworkEvents(name string) ([]network.Event, error) {
 	return events, nil
 }
 
-// NetworkCounters is what a sandbox's network has done in its life, not older than a second while
-// something runs. Ports are not counted. Errors: errs.ErrNotFound.
+// NetworkCounters returns the traffic counters of a sandbox since it was created, at most a
+// second old while the sandbox runs. Forwarded ports are not counted. Errors:
+// errs.ErrNotFound.
 func (sv *Manager) NetworkCounters(name string) (network.Counters, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -53,7 +54,7 @@ func (sv *Manager) NetworkCounters(name string) (network.Counters, error) {
 	return sv.egress.JournalOf(rec).Counted(rec.Supervisor != nil && proc.Alive(*rec.Supervisor)), nil
 }
 
-// NetworkOf is the network of a sandbox: "none", "host", or "allow:" with rules.
+// NetworkOf returns the network policy of a sandbox: "none", "host", or "allow:" with rules.
 // Errors: errs.ErrNotFound.
 func (sv *Manager) NetworkOf(name string) (string, error) {
 	rec, err := sv.cat.Get(name)
@@ -63,10 +64,10 @@ func (sv *Manager) NetworkOf(name string) (string, error) {
 	return rec.Policy.Network, nil
 }
 
-// AllowNetwork adds rules to those of a sandbox, for what runs in it too, and
-// answers with all of them. A sandbox without a network gets one when its next
-// command starts. Errors: errs.ErrNotFound, ErrBusy (something runs that has no
-// network), ErrNotSupported (it has the host's).
+// AllowNetwork adds rules to the network policy of a sandbox, also for the processes that
+// already run in it, and returns the whole new policy. A sandbox without a network gets one
+// when its next command starts. Errors: errs.ErrNotFound; ErrBusy if processes run and have no
+// network; ErrNotSupported if the sandbox uses the host's network.
 func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.Rules) (string, error) {
 	h, err := sv.Hold(ctx, name, "allowing")
 	if err != nil {
@@ -99,7 +100,7 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	return text, h.Save()
 }
 
-// reconnect changes the rules of what runs, for a client.
+// reconnect replaces the network rules of the running container at a client's request.
 func (h *Supervisor) reconnect(client *fdsock.Conn, text string) {
 	err := errors.New("it runs without a network that is held to rules")
 	if h.Proxy != nil {

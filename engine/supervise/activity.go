@@ -8,10 +8,10 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// activity is for how long nothing has happened in a box: its processes have computed no
-// more than noise, nothing was typed or written on the streams of its commands, and
-// no command began or ended. By this process's own clock, which stands still while
-// the machine is suspended, as the box does.
+// activity measures how long a container has been idle. A container is active when its
+// processes use more CPU time than idleCPU, when a command's streams are read or written, or
+// when a command begins or ends. It uses this process's monotonic clock, which stops while the
+// machine is suspended, as the container does.
 type activity struct {
 	since    time.Time
 	observed time.Time
@@ -20,7 +20,8 @@ type activity struct {
 	streams  map[*stream]bool
 }
 
-// A stream is one of a command's, as it was last looked at.
+// A stream is one of a command's standard streams or its terminal, with the state of the last
+// observation.
 type stream struct {
 	*stdio.Stream
 	outer   bool // of a terminal
@@ -28,9 +29,8 @@ type stream struct {
 	waiting int
 }
 
-// come reports whether something has come that nobody has read, since s was marked.
-// What is written to a stream of output does not count: the note that the box stands
-// still may be.
+// unreadGrew reports whether unread input has arrived since the last observation. Output does
+// not count, because it may be snapfs's own notice that the container is paused.
 func (s *stream) unreadGrew() bool {
 	if s.outer {
 		return !s.Typed().Equal(s.used)
@@ -40,7 +40,7 @@ func (s *stream) unreadGrew() bool {
 	return s.waiting > was
 }
 
-// moved reports whether it was written to, or read from, since it was last looked at.
+// moved reports whether the stream was written or read since the last observation.
 func (s *stream) moved() bool {
 	was := s.used
 	s.used = s.Used()
@@ -54,21 +54,24 @@ const (
 	noiseTick  = 10 * time.Millisecond
 )
 
-// coarse is the step in which a terminal's times go on.
+// coarse is the resolution of a terminal's timestamps in Linux.
 const coarse = 8 * time.Second
 
-// pollInterval is how often is looked for a limit.
+// pollInterval returns how often to check for a limit of this length.
 func pollInterval(limit time.Duration) time.Duration {
 	return min(max(limit/10, 50*time.Millisecond), 5*time.Second)
 }
 
+// idleCPU returns the CPU time that waiting processes may use in a period and still count as
+// idle.
 func idleCPU(in time.Duration) time.Duration { return noiseTick + in/noiseShare }
 
+// reset starts a new idle period now.
 func (q *activity) reset() { q.since, q.spent = time.Now(), 0 }
 
-// look answers for how long nothing has happened. used is what the processes have
-// computed by now, nil where that is not known; while they stand still, what waits for
-// them to be read counts instead.
+// observe returns how long the container has been idle. used is the CPU time of its processes
+// so far, or nil if unknown. While the container is paused, new unread input counts as
+// activity instead of CPU time.
 func (q *activity) observe(still bool, used *time.Duration) time.Duration {
 	now := time.Now()
 	happened := !still && used == nil // nothing is ended on a guess
@@ -96,7 +99,7 @@ func (q *activity) observe(still bool, used *time.Duration) time.Duration {
 	return now.Sub(q.since)
 }
 
-// remember remembers what waits to be read now, before the box stands still.
+// remember records the unread input of each stream before the container is paused.
 func (q *activity) remember() {
 	for s := range q.streams {
 		s.waiting = s.Waiting()
@@ -106,8 +109,8 @@ func (q *activity) remember() {
 	}
 }
 
-// attend looks at streams too, until the answer is called. Those that cannot be looked
-// at are left out. The caller holds mu.
+// addStreams observes a command's terminal and streams as well, until the caller calls leave.
+// It leaves out streams that cannot be observed. The caller holds mu.
 func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
 	var mine []*stream
 	for i, f := range append([]*os.File{pty}, files...) {
@@ -136,6 +139,7 @@ func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (l
 	}
 }
 
+// close stops observing all streams.
 func (q *activity) close() {
 	for s := range q.streams {
 		delete(q.streams, s)

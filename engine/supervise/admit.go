@@ -12,30 +12,31 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Admission says under which circumstances a sandbox is started; its zero value: now,
-// unless next to nothing is left of this host. A sandbox in which something runs has its
-// place: whatever else is started in it needs none.
+// Admission says when a sandbox may start. Its zero value starts at once unless the host is
+// almost out of resources. A running sandbox already has its slot: further commands in it need
+// none.
 type Admission = admission.Options
 
-// Admit waits for room for a sandbox with these limits, as is asked for. The caller
-// closes the place when nothing runs in the sandbox any more.
+// Admit waits in the queue for a slot with these limits, as the options say. The caller closes
+// the slot when the sandbox's last process has ended.
 func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
 	return sv.book.Enter(ctx, slotRequest(l), when)
 }
 
-// ReleaseSlot gives a place back in which nothing runs. It is free then, even where its
-// file stays: so that is told, and no error of what was done.
+// ReleaseSlot frees an unused slot. If the slot's file cannot be removed, ReleaseSlot reports
+// a notice and no error, because the slot is free all the same.
 func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	if err := p.Close(); err != nil {
 		sv.notice("done, but the file of its place stays: " + err.Error())
 	}
 }
 
+// slotRequest returns the capacity that a sandbox with these limits reserves.
 func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
-// BeneathCeiling is what the control groups of this process leave of a host.
+// BeneathCeiling lowers a host's capacity to what the control groups of this process allow.
 func BeneathCeiling(h admission.Host) (admission.Host, error) {
 	c, err := limits.CeilingHere()
 	if err != nil {
@@ -50,8 +51,8 @@ func BeneathCeiling(h admission.Host) (admission.Host, error) {
 	return h, nil
 }
 
-// admitTo waits for room for a sandbox that is there, as is asked for. nil where
-// something runs in it by then. What may not be started does not wait.
+// admitTo waits for a slot for an existing sandbox. It returns nil if the sandbox already
+// runs. It returns an error at once if the sandbox may not start because its time is over.
 func (sv *Manager) admitTo(ctx context.Context, name string, when Admission) (*admission.Slot, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -70,7 +71,8 @@ func (sv *Manager) admitTo(ctx context.Context, name string, when Admission) (*a
 	return sv.Admit(ctx, rec.Policy.Limits, when)
 }
 
-// AdmitNew waits for room to make a sandbox from a request, as that asks for it.
+// AdmitNew checks a request's name and workspace, then waits for a slot for the sandbox that
+// the request describes.
 func (sv *Manager) AdmitNew(ctx context.Context, req hostfs.Request) (*admission.Slot, error) {
 	err := sv.NameFits(req.Name, req.Admission)
 	if err == nil && !req.Admission.Plain() {
@@ -82,7 +84,8 @@ func (sv *Manager) AdmitNew(ctx context.Context, req hostfs.Request) (*admission
 	return sv.Admit(ctx, req.Policy.Limits, req.Admission)
 }
 
-// NameFits refuses a name that no sandbox can get, before one waits for room with it.
+// NameFits returns an error if no sandbox can get this name. It saves a caller from waiting in
+// the queue for nothing; for a request that does not wait it checks nothing.
 func (sv *Manager) NameFits(name string, when Admission) error {
 	if name == "" || when.Plain() {
 		return nil

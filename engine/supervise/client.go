@@ -18,46 +18,45 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Process is a command in a sandbox, held by this process or by a keeper.
+// A Process is a command in a sandbox, started by this process or by a supervisor.
 type Process interface {
-	// Wait answers with how it ended.
+	// Wait waits until the command has ended and returns its status.
 	Wait(ctx context.Context) (isolate.Status, error)
-	// Signal sends it a signal.
+	// Signal sends a signal to the command.
 	Signal(sig syscall.Signal) error
-	// PTY is the outer end of its terminal, or nil.
+	// PTY returns the outer end of the command's terminal, or nil.
 	PTY() *os.File
-	// Resize tells its terminal the new size.
+	// Resize sets the size of the command's terminal.
 	Resize(size isolate.Size) error
-	// Close gives back what is held for it here. A command whose caller
-	// closes before it has ended gets SIGHUP.
+	// Close frees the resources of this handle. A command that still runs gets SIGHUP.
 	Close() error
 }
 
-// A Client is a command in a sandbox that a keeper holds.
+// A Client is a command that a supervisor runs for this process.
 type Client interface {
 	Process
-	// Hit is the limit that ended the command, or one that it met, or nil. It
-	// answers when the command has ended.
+	// Hit waits until the command has ended. It returns the limit that ended the command or that
+	// it met, or nil.
 	Hit() *catalog.LimitHit
 }
 
-// Exec runs a command in a sandbox, starting a keeper for it where none runs.
-// Errors: errs.ErrNotFound; ErrBusy, also where its keeper does not answer;
-// isolate's; ErrWall where its policy wants its walls to be tried.
+// Exec runs a command in a sandbox and starts a supervisor if none runs. Errors:
+// errs.ErrNotFound; ErrBusy, also if the supervisor does not reply; those of package isolate;
+// ErrWall if the policy requires a self-test and it fails.
 func (sv *Manager) Exec(ctx context.Context, name string, command isolate.Command) (Client, error) {
 	return sv.ExecWith(ctx, name, command, ExecOptions{})
 }
 
-// ExecOptions say under which circumstances a command is run. The zero value is what
-// [Engine.Exec] does.
+// ExecOptions say how a command is admitted and tested. The zero value is the behaviour of
+// [Manager.Exec].
 type ExecOptions struct {
-	// Admission is asked where nothing runs in the sandbox yet.
+	// Admission applies if the sandbox does not run yet.
 	Admission Admission
-	// Prove: the walls of the sandbox are tried first, also where something runs in it.
+	// Prove runs the self-test before the command, even in a running sandbox.
 	Prove bool
 }
 
-// ExecWith is Exec under circumstances. Errors: also admission.ErrNoRoom and ErrWall.
+// ExecWith is [Manager.Exec] with options. Errors: also admission.ErrNoRoom and ErrWall.
 func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Client, error) {
 	before, err := countStops(sv.cat.Path(name))
 	if err != nil {
@@ -74,11 +73,13 @@ func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Co
 	}
 }
 
-// errUnadmitted: what ran in the sandbox, so that nothing had to wait, has just ended.
+// errUnadmitted says that the sandbox ended before the command could join it, so the command
+// needs a slot of its own.
 var errUnadmitted = errors.New("it needs a place")
 
-// execOnce is ExecWith where what ran in the sandbox goes on. before is how often that was
-// stopped when the command was asked for.
+// execOnce is one attempt of ExecWith. It returns errUnadmitted if the sandbox ended meanwhile
+// and ExecWith must wait for a slot. before is the sandbox's stop count when the command was
+// requested.
 func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Client, error) {
 	var place *admission.Slot
 	when := o.Admission
@@ -112,7 +113,8 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 	}
 }
 
-// execInSupervisor asks the keeper, and starts one where none is, which gets the place.
+// execInSupervisor sends the command to the sandbox's supervisor. If none runs, it starts one,
+// which takes over the slot.
 func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, command isolate.Command, place *admission.Slot, o ExecOptions, before int64) (Client, error) {
 	conn, err := sv.Dial(ctx, h.Record)
 	if err == nil && conn == nil {
@@ -152,7 +154,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	return nil, errors.Join(err, conn.Close())
 }
 
-// client is a process that a keeper holds.
+// client is the [Client] of a connection to a supervisor.
 type client struct {
 	conn *fdsock.Conn
 	pty  *os.File
@@ -163,8 +165,8 @@ type client struct {
 	err  error
 }
 
-// requestExec has the keeper run a command, of which w says how. note is told what happens to
-// it meanwhile. Error: also errStopped.
+// requestExec sends the command of c with the options of w to a supervisor. note receives the
+// supervisor's notices while the command runs. Error: also errStopped.
 func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.Command, w execRequest, note func(string)) (*client, *catalog.Proof, error) {
 	w.Args, w.Env, w.Dir, w.TTY = c.Args, c.Env, c.Dir, c.TTY
 	var files []*os.File
@@ -207,6 +209,8 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 	return g, t.Proof, nil
 }
 
+// listen passes the supervisor's notices to note until the command's status arrives. If the
+// connection ends first, the supervisor and all its processes were killed.
 func (g *client) listen(note func(string)) {
 	defer close(g.done)
 	t, files, err := receive(g.conn)

@@ -10,12 +10,12 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Leave is how long a command has after it was asked to end.
+// GracePeriod is the time between SIGTERM and SIGKILL.
 const GracePeriod = 2 * time.Second
 
-// startCountdown ends a command that takes longer than the limit, first politely. While the
-// box stands still for good that time does not go by. The answer is to be called when
-// the command has ended.
+// startCountdown sends a command SIGTERM when it has run for the time limit, and SIGKILL a
+// grace period later. Time in which the container is paused does not count. The caller calls
+// ended when the command has ended.
 func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 	a.mu.Lock()
 	limit := a.limits.Time
@@ -35,13 +35,14 @@ func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 	return func() { a.clock.end(p) }
 }
 
-// countdowns are the times that commands have left, which stand still with them.
+// countdowns are the remaining times of commands. They stop while the container is paused.
 type countdowns struct {
 	mu    sync.Mutex
 	still bool
 	all   map[*countdown]bool
 }
 
+// A countdown calls then when a process has used up its remaining time.
 type countdown struct {
 	of    *isolate.Process
 	left  time.Duration // when it was last begun
@@ -50,7 +51,7 @@ type countdown struct {
 	then  func()
 }
 
-// begin calls then when so much time of a process has gone by.
+// begin calls then after a process has run for the time left.
 func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func())
 	}
 }
 
-// end forgets those of a process.
+// end cancels the countdowns of a process.
 func (s *countdowns) end(of *isolate.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +79,7 @@ func (s *countdowns) end(of *isolate.Process) {
 	}
 }
 
-// run has one go on. The caller holds mu.
+// run starts the timer of a countdown. The caller holds mu.
 func (s *countdowns) run(c *countdown) {
 	c.since = time.Now()
 	c.timer = time.AfterFunc(c.left, func() {
@@ -94,7 +95,7 @@ func (s *countdowns) run(c *countdown) {
 	})
 }
 
-// stop has all stand still, and goOn go on.
+// stop pauses all countdowns, until resume.
 func (s *countdowns) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,6 +106,7 @@ func (s *countdowns) stop() {
 	}
 }
 
+// resume continues all countdowns after stop.
 func (s *countdowns) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,20 +15,21 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// A deadlines watches over the time of what runs in a box. When the sandbox's is over, or
-// nothing has happened in it for long, it has the box stand still where the sandbox
-// stays, so that what ran goes on where it stood; otherwise it ends the box.
+// deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. At the
+// end of ttl or idle it pauses the container of a persistent sandbox, so that its processes
+// can resume later, and ends the container of an ephemeral one.
 type deadlines struct {
 	manager    *Manager
 	supervisor *Supervisor
-	// stays: the sandbox is not gone with the command that made it.
+	// persistent says that the sandbox outlives the command that created it.
 	persistent bool
 	wake       chan struct{} // holds one
 	quit       context.Context
 	end        context.CancelFunc
 	runs       sync.WaitGroup
 	saved      *catalog.LimitHit // what the record says of the box; the loop's own
-	// starting counts what is being started: meanwhile the box is not idle.
+	// starting counts commands that are being started. While it is not 0, the container is not
+	// idle.
 	starting atomic.Int64
 
 	mu        sync.Mutex
@@ -38,11 +39,12 @@ type deadlines struct {
 	listeners map[*fdsock.Conn]bool
 }
 
-// How often it looks at the least: timers stand still while a machine is suspended,
-// the life of a sandbox does not.
+// maxCheckInterval is the longest time between two checks: timers stop while a machine is
+// suspended, but the sandbox's time goes on.
 const maxCheckInterval = 30 * time.Second
 
-// startDeadlines begins to watch where the sandbox has a limit of time.
+// startDeadlines returns the deadlines of a started sandbox and enforces them if it has a time
+// limit.
 func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines {
 	w := &deadlines{manager: sv, supervisor: h, persistent: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
 	w.quit, w.end = context.WithCancel(context.Background())
@@ -50,8 +52,8 @@ func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines
 	return w
 }
 
-// set has other limits hold from now on. What stands still for one that does not any
-// more goes on before it returns.
+// set replaces the limits. It resumes a container that was paused for a limit that no longer
+// applies, before it returns.
 func (w *deadlines) set(l catalog.Limits) {
 	w.mu.Lock()
 	w.rec.Policy.Limits = l
@@ -72,7 +74,7 @@ func (w *deadlines) set(l catalog.Limits) {
 	}
 }
 
-// stop ends the watching.
+// stop ends the enforcement and waits for its goroutine.
 func (w *deadlines) stop() {
 	w.mu.Lock()
 	w.end() // under the lock, so that no loop begins after it
@@ -83,6 +85,7 @@ func (w *deadlines) stop() {
 	w.activity.close()
 }
 
+// loop checks the limits whenever one may be due, until the container ends.
 func (w *deadlines) loop() {
 	for {
 		wait := w.check()
@@ -97,7 +100,7 @@ func (w *deadlines) loop() {
 	}
 }
 
-// check looks once, does what is due, and says when to look again.
+// check enforces the limits that are due and returns the time until the next check.
 func (w *deadlines) check() time.Duration {
 	w.mu.Lock()
 	l, age := w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())
@@ -133,13 +136,14 @@ func (w *deadlines) check() time.Duration {
 	return wait
 }
 
+// pausedFor reports whether the container is paused for the named limit.
 func (w *deadlines) pausedFor(limit string) bool {
 	why := w.supervisor.Resources.paused.Load()
 	return why != nil && why.Limit == limit
 }
 
-// checkActivity pauses a box in which nothing has happened for the limit, and has one go
-// on for which something has come.
+// checkActivity pauses the container when it has been idle for the limit, and resumes it when
+// input arrives. It returns the time until the next check.
 func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Duration {
 	every := pollInterval(l.Idle)
 	paused := w.pausedFor("idle")
@@ -167,8 +171,9 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 	return min(every, max(l.Idle-since, time.Millisecond))
 }
 
-// pause has the box stand still, or ends it, unless the condition holds once nothing
-// can be started in it. It reports whether there is nothing to try again.
+// pause pauses the container of a persistent sandbox and closes that of an ephemeral one. It
+// does nothing if unless returns true once no command can start. It reports whether it
+// succeeded; if not, the caller tries again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.persistent {
 		w.supervisor.Resources.note(why)
@@ -183,7 +188,7 @@ func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Durat
 	return err == nil
 }
 
-// goOn lets the box go on, where it stands still for the limit.
+// resume resumes the container if it is paused for the named limit.
 func (w *deadlines) resume(limit string) {
 	if !w.pausedFor(limit) {
 		return
@@ -196,7 +201,8 @@ func (w *deadlines) resume(limit string) {
 	}
 }
 
-// told has the record say whether the box stands still, and reports whether it does.
+// remindOwner saves in the sandbox's record whether the container is paused, and reports
+// whether the record is up to date. It does not wait for the sandbox's lock.
 func (w *deadlines) remindOwner() bool {
 	if !w.persistent || w.saved == w.supervisor.Resources.paused.Load() {
 		return true
@@ -223,8 +229,8 @@ func (w *deadlines) remindOwner() bool {
 	return true
 }
 
-// refuseWhenPaused says why nothing may be started in the box, or nil. To be asked while still
-// is held for reading.
+// refuseWhenPaused returns the error of a command that may not start because the sandbox is
+// paused or its time is over, or nil. The caller holds startLock for reading.
 func (w *deadlines) refuseWhenPaused() error {
 	w.mu.Lock()
 	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
@@ -236,8 +242,8 @@ func (w *deadlines) refuseWhenPaused() error {
 	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("it is paused: " + why.Text)}
 }
 
-// countActivity: something happens in the box, which goes on where it stood still because
-// nothing did. Until the answer is called, more is to happen.
+// countActivity counts as activity in the container, which it resumes if that was paused for
+// idleness. The container is not idle until the caller calls done.
 func (w *deadlines) countActivity() (done func()) {
 	w.starting.Add(1)
 	w.mu.Lock()
@@ -247,8 +253,8 @@ func (w *deadlines) countActivity() (done func()) {
 	return func() { w.starting.Add(-1) }
 }
 
-// watchStreams takes what is written to streams for life in the box, until the answer is
-// called.
+// watchStreams counts reads and writes of a command's streams as activity, until the caller
+// calls leave.
 func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,7 +264,7 @@ func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func(
 	return w.activity.addStreams(&w.mu, pty, streams)
 }
 
-// addListener tells a client what happens to its command, until the answer is called.
+// addListener sends a client the notices about its sandbox, until the caller calls deaf.
 func (w *deadlines) addListener(client *fdsock.Conn) (deaf func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -273,6 +279,7 @@ func (w *deadlines) addListener(client *fdsock.Conn) (deaf func()) {
 	}
 }
 
+// notify sends a notice to all listening clients. A client whose socket is full misses it.
 func (w *deadlines) notify(note string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,20 +15,20 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// errLeft: the keeper ended before it could do what it was asked for.
+// errEnded says that the supervisor ended before it handled the request.
 var errEnded = errors.New("its keeper has just ended")
 
-// ErrSilent: the keeper is there and does not answer.
+// ErrSilent says that the supervisor runs and does not reply.
 var ErrSilent = errors.New("its keeper does not answer")
 
-// silence is how long a keeper may stand still before nobody waits for it any more. One
-// that goes on may take as long as it needs.
+// stoppedTimeout bounds the wait for a SIGSTOPped supervisor; a running one has no deadline.
 const stoppedTimeout = time.Second
 
-// glance is how often one who waits for a keeper looks whether to wait on.
+// replyPoll is how often a waiting client checks whether the supervisor still runs.
 const replyPoll = 50 * time.Millisecond
 
-// silentError is the error of one who waits for a keeper no longer.
+// silentError returns the error of a client that no longer waits for a supervisor. Its kind is
+// ErrInterrupted if ctx has ended, else ErrBusy.
 func silentError(ctx context.Context, name string) error {
 	err := &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrBusy, Err: ErrSilent, Hints: []string{"snapfs stop " + name}}
 	if ctx.Err() != nil {
@@ -37,8 +37,8 @@ func silentError(ctx context.Context, name string) error {
 	return err
 }
 
-// Dial connects to a sandbox's keeper, nil where none runs. Errors: also errSilent, where
-// more wait for it already than can, as before one that was stopped.
+// Dial connects to a sandbox's supervisor. It returns nil if none runs. Errors: also
+// ErrSilent, if the socket's backlog stays full, as that of a SIGSTOPped supervisor does.
 func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn, error) {
 	for began := time.Now(); ; pause(ctx, replyPoll) {
 		conn, err := fdsock.Dial(sv.socket(rec.Name))
@@ -55,8 +55,8 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 	}
 }
 
-// awaitReply waits until the keeper of a sandbox has answered, or ended: not longer than ctx
-// lasts, nor for one that stands still. Error: errSilent.
+// awaitReply waits until a supervisor has replied or ended. Error: ErrSilent if ctx ends
+// first, or if the supervisor is SIGSTOPped for longer than stoppedTimeout.
 func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 	var still time.Time
 	for {
@@ -78,7 +78,8 @@ func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 	}
 }
 
-// receiveWithin is hear as await waits. Errors: errLeft, errSilent.
+// receiveWithin waits for a reply as awaitReply does and returns it. Errors: errEnded,
+// ErrSilent.
 func receiveWithin(ctx context.Context, conn *fdsock.Conn, name string) (reply, []*os.File, error) {
 	if err := awaitReply(ctx, conn, name); err != nil {
 		return reply{}, nil, err
@@ -86,7 +87,7 @@ func receiveWithin(ctx context.Context, conn *fdsock.Conn, name string) (reply, 
 	return receive(conn)
 }
 
-// receive waits for what the keeper has to say, however long. Error: errLeft.
+// receive waits for a supervisor's next reply without a deadline. Error: errEnded.
 func receive(conn *fdsock.Conn) (reply, []*os.File, error) {
 	var t reply
 	msg, files, err := conn.Receive()
@@ -99,8 +100,9 @@ func receive(conn *fdsock.Conn) (reply, []*os.File, error) {
 	return t, files, json.Unmarshal(msg, &t)
 }
 
-// request asks a sandbox's keeper one thing; nil where there is none. Errors: also
-// errSilent, after which it may be done all the same.
+// request sends one request to a sandbox's supervisor and returns the reply, or nil if no
+// supervisor runs. Errors: also ErrSilent, after which the supervisor may still carry out the
+// request.
 func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) (*reply, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
@@ -131,8 +133,9 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 	return &t, nil
 }
 
-// RequestEnd asks a sandbox's keeper to end it, and reports whether nothing runs
-// in it now. Where it is to end whatever runs, a keeper is made to.
+// RequestEnd asks a sandbox's supervisor to end the sandbox and reports whether nothing runs
+// in it now. For a Stop request it also wakes a SIGSTOPped supervisor and kills one that takes
+// longer than stopTimeout.
 func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Request) (bool, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
@@ -157,12 +160,12 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 	return t.Ended, errors.Join(err, conn.Close())
 }
 
-// stopping is how long a keeper may take to end a sandbox before it is killed:
-// as long as writing everything out may take.
+// stopTimeout is how long a supervisor may take to end its sandbox before it is killed. It
+// allows for a sync of all written data.
 const stopTimeout = 30 * time.Second
 
-// escalate has a keeper that was stopped go on, so that it can end its sandbox, and kills
-// one that takes too long, until the answer is called.
+// escalate wakes a SIGSTOPped supervisor with SIGCONT, so that it can end its sandbox, and
+// kills it after stopTimeout, unless the caller calls enough first.
 func escalate(keeper proc.Process) (enough func() bool) {
 	if proc.Stopped(keeper) {
 		syscall.Kill(keeper.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended meanwhile

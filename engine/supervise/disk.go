@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// brimful is how little is left of a limit of the disk that is used up: less than a
-// filesystem wants for a new file.
+// diskFullMargin is how much of a disk limit may be left when the limit counts as used up:
+// less than a filesystem needs for a new file.
 const diskFullMargin = 256 << 10
 
-// full is the limit of the disk, where it is used up, or nil.
+// full returns the disk limit that is used up, or nil.
 func (a *resources) full() *catalog.LimitHit {
 	if a.disk == nil || !hostfs.LimitsDisk(a.limits) {
 		return nil
@@ -32,7 +32,7 @@ func (a *resources) full() *catalog.LimitHit {
 	return nil
 }
 
-// diskUsage adds what counts for the limits of the disk to what processes use.
+// diskUsage adds the disk usage and its limits to u.
 func (a *resources) diskUsage(u *Usage) {
 	a.mu.Lock()
 	l := a.limits

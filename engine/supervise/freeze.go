@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// SealAll seals every tree of a sandbox at one moment. After an error some of
-// the snapshots may be there.
+// SealAll seals every tree of a sandbox at one moment. After an error some of the snapshots
+// may exist.
 func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error {
 	use, thaw, err := sv.Freeze(ctx, h)
 	if err != nil {
@@ -32,14 +32,14 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapsho
 	return nil
 }
 
-// Freeze makes a sandbox's processes stand still until thaw. A keeper that is
-// about to end has none left.
+// Freeze stops a sandbox's processes until the caller calls thaw. Processes of a supervisor
+// that is about to end are gone already: use is then snapshot.Idle.
 func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.Use, thaw func(), err error) {
 	_, use, thaw, err = sv.FreezeWithReply(ctx, h)
 	return use, thaw, err
 }
 
-// FreezeWithReply is freeze, and answers with what the keeper has told, too.
+// FreezeWithReply is [Manager.Freeze] and also returns the supervisor's reply.
 func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t reply, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err
@@ -71,9 +71,8 @@ func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t re
 	return t, 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
 }
 
-// releaseFreeze has the keeper thaw the sandbox, and waits until it has: whoever comes
-// next finds it running. A keeper that has gone needs no telling, and one that stands still
-// thaws it when it goes on.
+// releaseFreeze asks the supervisor to thaw the sandbox and waits until it has, so that the
+// next command finds it running. A SIGSTOPped supervisor thaws it when it continues.
 func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 	if conn.Send([]byte("{}")) == nil {
 		_ = awaitReply(ctx, conn, name)
@@ -81,6 +80,8 @@ func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 	conn.Close() //nolint:errcheck // all was said
 }
 
+// requestFreeze asks the supervisor to freeze the sandbox until conn closes, and returns the
+// reply.
 func requestFreeze(ctx context.Context, conn *fdsock.Conn, name string) (reply, error) {
 	msg, err := json.Marshal(Request{Freeze: true})
 	if err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Hold locks a sandbox to do something to it. One that belongs to a command
-// that is at work is refused.
+// Hold locks a sandbox for an operation. Errors: errs.ErrBusy if the sandbox belongs to a
+// running command; those of [Manager.HoldAny].
 func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, error) {
 	h, err := sv.HoldAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
@@ -20,8 +20,8 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, 
 	return h, err
 }
 
-// HoldAny locks a sandbox, whoever it belongs to, and ends what was begun to be taken back: half of it is
-// nothing to be carried anywhere.
+// HoldAny locks a sandbox, even one that belongs to a running command, and first completes or
+// undoes an interrupted rollback, because a half rolled back sandbox must not be promoted.
 func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, error) {
 	h, err := sv.cat.Lock(ctx, name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, e
 	return h, nil
 }
 
-// A LiveTree is a tree of a sandbox that can be taken back while it is in use.
+// A LiveTree is a tree of a sandbox that can be rolled back while processes use it.
 type LiveTree struct {
 	snapshot.Backend
 	snapshot.Returner
@@ -42,6 +42,7 @@ type LiveTree struct {
 	At   int // among the sandbox's trees
 }
 
+// LiveTrees returns the trees of a sandbox that can be rolled back while processes use them.
 func (sv *Manager) LiveTrees(ctx context.Context, rec *catalog.Record) (all []LiveTree, err error) {
 	for i, t := range rec.Trees {
 		b, err := sv.host.BackendOf(ctx, t)
@@ -55,7 +56,8 @@ func (sv *Manager) LiveTrees(ctx context.Context, rec *catalog.Record) (all []Li
 	return all, nil
 }
 
-// FinishRollback ends what a command that was killed had begun to take back.
+// FinishRollback completes or undoes a rollback that was interrupted when its command was
+// killed.
 func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Locked) error {
 	if h.LiveRollback == nil {
 		return nil
@@ -68,8 +70,8 @@ func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Locked) error 
 	return sv.UndoRollback(ctx, h, use, true)
 }
 
-// UndoRollback has the trees of a sandbox that has begun to go back hold what they did before; or,
-// to finish it, leaves them where all have gone.
+// UndoRollback returns the trees of an unfinished rollback to their contents before it. With
+// finish, it keeps the rollback instead if all trees were already rolled back.
 func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snapshot.Use, finish bool) error {
 	if !h.LiveRollback.Saved {
 		return SaveRolledBack(h, h.At)
@@ -99,7 +101,8 @@ func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snap
 	return SaveRolledBack(h, h.At)
 }
 
-// SaveRolledBack saves that a sandbox is at a mark, and nothing is under way any more.
+// SaveRolledBack saves that a sandbox is at a named snapshot and that no rollback is under
+// way. After an error the record in memory is as before.
 func SaveRolledBack(h *catalog.Locked, at string) error {
 	was, before := h.At, h.LiveRollback
 	h.At, h.LiveRollback = at, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// idMappers are the processes that show trees of one sandbox, because their filesystems
-// have no id-mapped mounts. They end when the sandbox's mounts have gone.
+// idMappers are the FUSE processes that serve trees of one sandbox with mapped ids, because
+// their filesystems have no id-mapped mounts. They end when the sandbox's mounts are gone.
 type idMappers struct {
 	program func() ([]string, error)
 
@@ -23,7 +23,8 @@ type idMappers struct {
 	procs []*os.Process
 }
 
-// newIDMappers is what isolate starts them by, or nil where there are none to be had.
+// newIDMappers returns the idMappers of a container and the function by which package isolate
+// starts them; nil and nil if this program has no id mapper.
 func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
 	if sv.idMapper == nil {
 		return nil, nil
@@ -32,6 +33,7 @@ func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
 	return s, s.start
 }
 
+// start serves tree on a FUSE device, with ids from base.
 func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) error {
 	program, err := s.program()
 	if err != nil {
@@ -47,11 +49,12 @@ func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) er
 	return nil
 }
 
-// shiftPatience is how long a process may take to write what was mapped.
+// idMapperTimeout is how long a process may take to write mapped pages out before it is
+// killed.
 const idMapperTimeout = 10 * time.Second
 
-// wait answers when all that was written is in the trees and nothing holds them any
-// more. The box has ended.
+// wait waits until the id mappers have written everything out and ended. The container must
+// have ended.
 func (s *idMappers) wait() {
 	if s == nil {
 		return
@@ -66,7 +69,7 @@ func (s *idMappers) wait() {
 	s.procs = nil
 }
 
-// idMappingNote says which trees are shown by a process, or nothing.
+// idMappingNote returns a notice that names the trees served by an id mapper, or nothing.
 func idMappingNote(l isolate.Level) []string {
 	if len(l.FUSEMapped) == 0 {
 		return nil

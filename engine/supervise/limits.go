@@ -16,20 +16,19 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// A resources holds the processes of one box to a sandbox's limits, and knows
-// which of them was hit.
+// resources enforces a sandbox's limits on one container and knows which limit was hit.
 type resources struct {
 	Group *limits.Group
-	// place is the sandbox's on this host.
+	// slot is the sandbox's admission slot.
 	slot *admission.Slot
 
-	// still is held for writing while the box is made to stand still for a moment,
-	// or for good, and for reading while something is started in it. box is nil until
-	// it has started.
+	// startLock is held for reading while a command starts, and for writing while the container is
+	// frozen or pauses or resumes.
 	startLock sync.RWMutex
+	// container is nil until it has started.
 	container *isolate.Container
-	// paused is why the box stands still until further notice, nil where it does
-	// not. It changes under still, held for writing.
+	// paused is the limit that the container is paused for, or nil. It changes only under
+	// startLock, held for writing.
 	paused atomic.Pointer[catalog.LimitHit]
 
 	clock countdowns
@@ -41,11 +40,10 @@ type resources struct {
 	hit    *catalog.LimitHit
 }
 
-// startResources makes what holds the limits of a policy, which the caller closes.
-// With count, what the processes use is counted without any limit too, and one may
-// be set later. place is that of the box, and is given back with it, or where this does
-// not work; nil: one that is given without waiting.
-// Errors: those of limits.Start, as the contract names them; of [Engine.admit].
+// startResources creates the control groups of a policy's limits; the caller closes them. With
+// count, usage is counted even without a limit, and limits can be set later. It takes over the
+// slot, or admits the sandbox at once if slot is nil; after an error the slot is closed.
+// Errors: those of limits.Start and [Manager.Admit].
 func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, place *admission.Slot) (*resources, error) {
 	if place == nil {
 		var err error
@@ -70,7 +68,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 	return a, nil
 }
 
-// attach tells what holds the limits which box it is, once that has started.
+// attach puts a started container into the control groups.
 func (a *resources) attach(box *isolate.Container) error {
 	a.container = box
 	if err := a.Group.Attach(box.PID()); err != nil {
@@ -79,8 +77,8 @@ func (a *resources) attach(box *isolate.Container) error {
 	return nil
 }
 
-// pause has the box stand still, for the limit of processors where no control group
-// holds it. Nothing is started in it until resume.
+// pause freezes the container for a moment, to enforce a CPU limit on a host without control
+// groups. No command can start until resume.
 func (a *resources) pause(ctx context.Context) error {
 	a.startLock.Lock()
 	if a.paused.Load() != nil {
@@ -93,6 +91,7 @@ func (a *resources) pause(ctx context.Context) error {
 	return err
 }
 
+// resume thaws the container after pause, unless a limit has paused it.
 func (a *resources) resume(ctx context.Context) error {
 	if a.paused.Load() == nil {
 		if err := a.container.Thaw(ctx); err != nil {
@@ -103,8 +102,8 @@ func (a *resources) resume(ctx context.Context) error {
 	return nil
 }
 
-// lockFrozen locks still for writing. Whoever has made the box stand still for a moment
-// may take long about it, and is waited for no longer than ctx lasts.
+// lockFrozen locks startLock for writing. It gives up when ctx ends, because another holder
+// may keep the container frozen for long.
 func (a *resources) lockFrozen(ctx context.Context) error {
 	for !a.startLock.TryLock() {
 		select {
@@ -116,8 +115,9 @@ func (a *resources) lockFrozen(ctx context.Context) error {
 	return nil
 }
 
-// pauseFor has the box stand still until goOn: nothing is started in it, and the time of
-// its commands does not go by. An error leaves it as it was.
+// pauseFor pauses the container until resumeFrom: no command can start, and countdowns stop.
+// It does nothing and returns false if unless returns true. An error leaves the container as
+// it was.
 func (a *resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
@@ -137,7 +137,8 @@ func (a *resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless f
 	return true, nil
 }
 
-// resumeFrom lets the box go on where it stands still for a limit.
+// resumeFrom resumes the container if it is paused for the named limit, and reports whether it
+// did.
 func (a *resources) resumeFrom(ctx context.Context, limit string) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
@@ -154,7 +155,8 @@ func (a *resources) resumeFrom(ctx context.Context, limit string) (bool, error) 
 	return true, nil
 }
 
-// disks are those that a sandbox reads and writes, as far as that can be told.
+// disks returns the block devices that hold the workspace and the state directory, as far as
+// they can be found.
 func (sv *Manager) disks(workspace string) (found []uint64) {
 	for _, dir := range []string{workspace, sv.cat.Dir()} {
 		if some, err := limits.DisksOf(dir); err == nil {
@@ -164,7 +166,7 @@ func (sv *Manager) disks(workspace string) (found []uint64) {
 	return found
 }
 
-// bind has a box be held by the allowance.
+// bind adds the control groups and rlimits to a container's spec.
 func (a *resources) bind(s *isolate.Spec) {
 	s.Cgroups = a.Group.Cgroups()
 	for _, r := range a.Group.Rlimits() {
@@ -172,7 +174,7 @@ func (a *resources) bind(s *isolate.Spec) {
 	}
 }
 
-// note keeps the first limit that something was ended for.
+// note records the first limit that ended a process.
 func (a *resources) note(h catalog.LimitHit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,8 +184,8 @@ func (a *resources) note(h catalog.LimitHit) {
 	}
 }
 
-// limitHit is the limit that something was ended for, or that was hit last, or that it
-// stands still for, or nil.
+// limitHit returns the limit that ended a process, else the last limit that was hit, else the
+// limit that the container is paused for, or nil.
 func (a *resources) limitHit() *catalog.LimitHit {
 	c, ok := a.Group.LimitHit()
 	a.mu.Lock()
@@ -204,13 +206,13 @@ func (a *resources) limitHit() *catalog.LimitHit {
 	return a.full()
 }
 
-// killed: a limit was hit for which all that is in the box is killed.
+// killed reports whether a limit was hit that kills the whole container.
 func (a *resources) killed() bool {
 	c, hit := a.Group.LimitHit()
 	return hit && c.Killed
 }
 
-// unenforced says which of the limits limit nothing on this host.
+// unenforced returns a notice for each limit that this host cannot enforce.
 func (a *resources) unenforced() (notes []string) {
 	for _, h := range a.Group.Level() {
 		if h.Moot {
@@ -220,8 +222,7 @@ func (a *resources) unenforced() (notes []string) {
 	return notes
 }
 
-// startError is what went wrong while a box was started, or the limit that it was ended
-// for.
+// startError prefers the limit that killed the container to the error it caused.
 func (a *resources) startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -236,8 +237,8 @@ func (a *resources) startError(ctx context.Context, err error) error {
 	}
 }
 
-// set changes the limits of a box that runs, and answers with those that it had, which
-// it has still after an error.
+// set changes the limits of a running container and returns the previous ones. After an error
+// the previous limits apply.
 func (a *resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
 	a.mu.Lock()
 	was = a.limits
@@ -254,7 +255,7 @@ func (a *resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 	return was, nil
 }
 
-// Close gives the groups and the place back, after the box has ended.
+// Close removes the control groups and frees the slot. The container must have ended.
 func (a *resources) Close(ctx context.Context) error {
 	return errors.Join(a.Group.Close(ctx), a.slot.Close())
 }

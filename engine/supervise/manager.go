@@ -33,9 +33,9 @@ type Manager struct {
 	whenOver func(ctx context.Context, h *catalog.Locked) error
 }
 
-// A SelfTest tries the walls of a started sandbox from inside. program returns
-// the program that the probes run in, which the caller closes.
-// Errors: [ErrWall] with what did not hold, beside the proof.
+// A SelfTest probes the isolation of a started sandbox from inside. program returns the
+// executable of the probes, which the SelfTest closes. Errors: [ErrWall] with the failed
+// probes, besides the proof.
 type SelfTest func(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error)
 
 // Parts are the packages that a Manager works with, and the programs that it starts.
@@ -49,15 +49,15 @@ type Parts struct {
 	Book      *admission.Controller
 	Notice    func(string)
 
-	// Keeper starts a supervisor: the program and its first arguments.
+	// Supervisor is the command that runs a supervisor: the program and its first arguments.
 	Supervisor []string
 	// Probe is the program of the self-test and its first arguments.
 	Probe []string
-	// Shift returns the command that serves a tree with shifted ids.
+	// IDMapper returns the command that serves a tree with mapped ids.
 	IDMapper func() ([]string, error)
-	// SelfTest tries the walls of a sandbox whose policy asks for that.
+	// SelfTest probes the isolation of a sandbox whose policy requires it.
 	SelfTest SelfTest
-	// WhenOver ends a sandbox whose time is over and in which nothing runs.
+	// WhenOver removes a sandbox whose remove-after time has come and in which nothing runs.
 	WhenOver func(ctx context.Context, h *catalog.Locked) error
 }
 
@@ -69,8 +69,8 @@ func New(p Parts) *Manager {
 	}
 }
 
-// trySelfTest runs the self-test that the Manager was opened with.
-// Errors: [ErrWall], also where there is no self-test.
+// trySelfTest runs the self-test that the Manager was created with. Errors: [ErrWall], also if
+// it has none.
 func (sv *Manager) trySelfTest(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
 	if sv.selfTest == nil {
 		return nil, errs.New("trying the walls", rec.Name, ErrWall, "this program was opened without a self-test")

@@ -22,21 +22,21 @@ import (
 	"github.com/snapfs/snapfs/network/forward"
 )
 
-// A Port of a sandbox's loopback that is reached from the host's. Its keeper holds
-// it: it ends with the last process of the sandbox, and comes back with none.
+// A Port is a port forward from the host's loopback to a sandbox's. Its supervisor serves it
+// until the last process of the sandbox has ended; the next supervisor does not open it again.
 type Port struct {
-	// Port is the one inside, Host the one on the host.
+	// Port is the port in the sandbox, Host the port on the host.
 	Port uint16 `json:"port"`
 	Host uint16 `json:"host"`
-	// Addrs are where it is reached on the host.
+	// Addrs are the addresses on the host.
 	Addrs []netip.AddrPort `json:"addrs"`
 }
 
-// OpenPort makes a port inside reachable from the host's loopback, at host, or at a
-// free one where that is 0. One that is open at host already, or anywhere where host is 0, stays as it is.
-// Errors: errs.ErrNotFound (no such sandbox, or nothing runs in it), ErrNotSupported (it has the host's
-// network), ErrExists (it is open at another port of the host), ErrBusy (another program
-// has that, or the keeper does not answer), ErrDenied (it is root's).
+// OpenPort forwards a port of the host's loopback to a sandbox's port. If host is 0, it picks
+// a free port, or returns an existing forward. Errors: errs.ErrNotFound (no such sandbox, or
+// it is not running), ErrNotSupported (it uses the host's network), ErrExists (forwarded from
+// another host port), ErrBusy (another program uses the host port, or the supervisor does not
+// reply), ErrDenied (the host port is privileged).
 func (sv *Manager) OpenPort(ctx context.Context, name string, port, host uint16) (Port, error) {
 	list, err := sv.requestPorts(ctx, name, portRequest{Open: port, Host: host})
 	for _, p := range list {
@@ -47,14 +47,14 @@ func (sv *Manager) OpenPort(ctx context.Context, name string, port, host uint16)
 	return Port{}, err
 }
 
-// ClosePort ends a port and resets its connections. Errors: errs.ErrNotFound.
+// ClosePort ends a port forward and resets its connections. Errors: errs.ErrNotFound.
 func (sv *Manager) ClosePort(ctx context.Context, name string, port uint16) error {
 	_, err := sv.requestPorts(ctx, name, portRequest{Close: port})
 	return err
 }
 
-// Ports are those of a sandbox that are open, by their numbers inside; none where
-// nothing runs. Errors: errs.ErrNotFound.
+// Ports returns the port forwards of a sandbox, ordered by the port inside; none if it is not
+// running. Errors: errs.ErrNotFound.
 func (sv *Manager) Ports(ctx context.Context, name string) ([]Port, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -67,13 +67,15 @@ func (sv *Manager) Ports(ctx context.Context, name string) ([]Port, error) {
 	return sendPortRequest(ctx, conn, name, portRequest{})
 }
 
-// portRequest opens a port, or closes one; neither asks for the list.
+// portRequest opens or closes a port forward, or with neither set lists them.
 type portRequest struct {
 	Open  uint16 `json:"open,omitempty"`
 	Host  uint16 `json:"host,omitempty"`
 	Close uint16 `json:"close,omitempty"`
 }
 
+// requestPorts sends a port request to a sandbox's supervisor and returns its forwards.
+// Errors: also errs.ErrNotFound if none runs.
 func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest) ([]Port, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -92,6 +94,7 @@ func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest)
 	return sendPortRequest(ctx, conn, name, a)
 }
 
+// sendPortRequest sends a port request on conn, closes conn and returns the forwards.
 func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a portRequest) ([]Port, error) {
 	defer conn.Close() //nolint:errcheck // all was said
 	msg, err := json.Marshal(Request{Port: &a})
@@ -111,7 +114,7 @@ func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a port
 	return *t.Ports, nil
 }
 
-// portForwards are the ports of a host.
+// portForwards are the port forwards that a supervisor serves.
 type portForwards struct {
 	h         *Supervisor
 	name      string // of the sandbox
@@ -123,6 +126,8 @@ type portForwards struct {
 	open map[uint16]*forward.Forwarder
 }
 
+// newPortForwards returns an empty set of forwards; one that opens none if the sandbox uses
+// the host's network.
 func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *portForwards {
 	in := &portForwards{h: h, name: rec.Name, container: h.Container, log: log, open: map[uint16]*forward.Forwarder{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
@@ -133,7 +138,7 @@ func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *p
 	return in
 }
 
-// ports does what a client asks for, and answers with what is open then.
+// ports carries out a client's port request and replies with the open forwards.
 func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 	var err error
 	switch {
@@ -150,6 +155,7 @@ func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 	send(client, reply{Ports: &list})
 }
 
+// add opens a forward. See [Manager.OpenPort].
 func (in *portForwards) add(port, host uint16) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -176,14 +182,15 @@ func (in *portForwards) add(port, host uint16) error {
 	return nil
 }
 
-// command is one about the ports of the sandbox.
+// command returns the text of a snapfs port command for the sandbox.
 func (in *portForwards) command(args ...string) string {
 	return strings.Join(append([]string{"snapfs port", in.name}, args...), " ")
 }
 
 func decimal(port uint16) string { return strconv.Itoa(int(port)) }
 
-// dial waits as long as the box stands still, but for want of something to do.
+// dial connects to a port in the container. It counts as activity, so that it resumes an idle
+// container, and it waits while the container is frozen for another reason.
 func (in *portForwards) dial(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
 	const again = 10 * time.Millisecond
 	defer in.h.deadlines.countActivity()()
@@ -196,6 +203,7 @@ func (in *portForwards) dial(ctx context.Context, port uint16) (net.Conn, netip.
 	}
 }
 
+// remove closes a forward and resets its connections.
 func (in *portForwards) remove(port uint16) error {
 	in.mu.Lock()
 	one := in.open[port]
@@ -210,6 +218,7 @@ func (in *portForwards) remove(port uint16) error {
 	return one.Close()
 }
 
+// list returns the open forwards, ordered by the port inside.
 func (in *portForwards) list() []Port {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -221,7 +230,7 @@ func (in *portForwards) list() []Port {
 	return list
 }
 
-// close ends them all, once nothing keeps the box still any more.
+// close closes all forwards. The container must not be frozen.
 func (in *portForwards) close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

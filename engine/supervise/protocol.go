@@ -10,53 +10,56 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Request is what a client wants, and a tell what it is told.
+// A Request is what a client asks of a supervisor: exactly one of its fields is set.
 type Request struct {
 	Exec   *execRequest   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
 	Freeze bool           `json:"freeze,omitempty"`
 	Stop   bool           `json:"stop,omitempty"`
-	// Leave ends a sandbox in which nothing runs, and no other.
+	// Leave ends the sandbox if nothing runs in it.
 	Leave bool `json:"leave,omitempty"`
-	// Drift wants to be told of the real tree's until the client goes.
+	// Drift asks for a reply with each new drift report, until the client closes the connection.
 	Drift bool `json:"drift,omitempty"`
-	// Limits are to hold from now on, and Usage is asked for.
+	// Limits replaces the limits.
 	Limits *catalog.Limits `json:"limits,omitempty"`
-	// Network is to be from now on.
-	Network string       `json:"network,omitempty"`
-	Usage   bool         `json:"usage,omitempty"`
-	Port    *portRequest `json:"port,omitempty"`
+	// Network replaces the network rules.
+	Network string `json:"network,omitempty"`
+	// Usage asks for the resource usage.
+	Usage bool         `json:"usage,omitempty"`
+	Port  *portRequest `json:"port,omitempty"`
 }
 
+// reply is a supervisor's answer to a Request.
 type reply struct {
 	Started bool `json:"started,omitempty"`
 	Frozen  bool `json:"frozen,omitempty"`
-	// Shifted are the trees of what is frozen that one more process shows, see [isolate.Level].
+	// Shifted are the frozen trees that an id mapper serves, see [isolate.Level].
 	Shifted []string `json:"shifted,omitempty"`
 	Ended   bool     `json:"ended,omitempty"`
-	// Gone: nothing can run here any more.
+	// Gone says that the container has ended and can start no more commands.
 	Gone bool `json:"gone,omitempty"`
-	// Stopped: the sandbox was, after the command had been asked for.
+	// Stopped says that the sandbox was stopped after the command had been requested.
 	Stopped bool            `json:"stopped,omitempty"`
 	Status  *isolate.Status `json:"status,omitempty"`
-	// Hit is the limit that ended the command, or that it met.
+	// Hit is the limit that ended the command or that it met.
 	Hit *catalog.LimitHit `json:"hit,omitempty"`
-	// Paused is why the sandbox stands still now, and Note what to say of it.
-	Paused *catalog.LimitHit    `json:"paused,omitempty"`
-	Note   string               `json:"note,omitempty"`
-	Usage  *Usage               `json:"usage,omitempty"`
-	Drift  *compare.DriftReport `json:"drift,omitempty"`
-	Ports  *[]Port              `json:"ports,omitempty"`
-	// Proof is of the walls, where it was asked for.
+	// Paused is the limit that the container is paused for.
+	Paused *catalog.LimitHit `json:"paused,omitempty"`
+	// Note is a notice for the user.
+	Note  string               `json:"note,omitempty"`
+	Usage *Usage               `json:"usage,omitempty"`
+	Drift *compare.DriftReport `json:"drift,omitempty"`
+	Ports *[]Port              `json:"ports,omitempty"`
+	// Proof is the result of the self-test, if the request asked for one.
 	Proof *catalog.Proof `json:"proof,omitempty"`
-	// Refused says why what was asked for was not done.
+	// Refused is the error of a request that the supervisor did not carry out.
 	Refused *refusal `json:"refused,omitempty"`
-	// Errno is that of a command that could not be run.
+	// Errno is the error of a command that could not be executed.
 	Errno syscall.Errno `json:"errno,omitempty"`
 }
 
-// refusal is the error that was told; a keeper that says neither what was done nor
-// why not is of another version.
+// refusal returns the error of the reply. A reply without an error comes from a supervisor of
+// another version, which does not know the request.
 func (t *reply) refusal() error {
 	if t.Refused == nil {
 		return &errs.Error{Op: "asking the keeper", Kind: errs.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
@@ -72,9 +75,9 @@ type execRequest struct {
 	Dir     string        `json:"dir"`
 	TTY     *isolate.Size `json:"tty,omitempty"`
 	Streams []int         `json:"streams"`
-	// Prove: the walls are tried first.
+	// Prove runs the self-test before the command.
 	Prove bool `json:"prove,omitempty"`
-	// Stops is how often the sandbox had been stopped when it was asked for: it is not to
-	// begin where that is over.
+	// Stops is the sandbox's stop count when the command was requested. The supervisor rejects the
+	// command if the count has grown since.
 	Stops *int64 `json:"stops,omitempty"`
 }

@@ -23,6 +23,7 @@ type refusal struct {
 	Hints []string `json:"hints,omitempty"`
 }
 
+// refusalOf converts an error for the reply to a client.
 func refusalOf(err error) *refusal {
 	r := &refusal{Message: err.Error(), Hints: errs.HintsOf(err)}
 	if kind := errs.KindOf(err); kind != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A serverMonitor is a box whose files may be shown by processes outside of it. Where one of
-// those is killed, nothing inside can read or write any more, and nothing brings its
-// mounts back: then the box is ended, and the next command mounts its trees again.
+// serverMonitor watches the server processes that show a sandbox's files from outside of it.
+// When one of those is killed, files and mounts inside are lost for good: then the supervisor
+// ends the container, and the next command mounts the trees again.
 type serverMonitor struct {
 	forks []forkOf
 	Note  string // for whoever waits for a command in it
@@ -21,7 +21,7 @@ type forkOf struct {
 	id      snapshot.ForkID
 }
 
-// serverMonitorOf knows what shows the trees of a sandbox that has just started.
+// serverMonitorOf returns the monitor of the servers of a started sandbox's trees.
 func (sv *Manager) serverMonitorOf(rec *catalog.Record) *serverMonitor {
 	l := &serverMonitor{Note: rec.Name + ": the process that showed its files was killed: what ran in it has been ended, and what it had synced is there"}
 	for _, t := range rec.Trees {
@@ -34,7 +34,7 @@ func (sv *Manager) serverMonitorOf(rec *catalog.Record) *serverMonitor {
 	return l
 }
 
-// watch calls lost, should that happen before the answer is called.
+// watch calls lost once a server is killed, until the caller calls stop.
 func (l *serverMonitor) watch(lost func()) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
@@ -48,8 +48,8 @@ func (l *serverMonitor) watch(lost func()) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// Killed reports whether a server was killed, when a command has just ended. Cost: that of
-// [snapshot.ServerMonitor], where the trees have one.
+// Killed reports whether a server was killed. It costs one [snapshot.ServerMonitor] call a
+// served tree.
 func (l *serverMonitor) Killed() bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()

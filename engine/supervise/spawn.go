@@ -27,16 +27,16 @@ import (
 // when the starter is killed meanwhile.
 const readyFD, lockFD = 3, 4
 
-// It gets the sandbox's place as descriptor 5.
+// slotFD is the descriptor by which a supervisor inherits its sandbox's admission slot.
 const slotFD = 5
 
-// lonely is how long a keeper waits for its first command.
+// firstCommandTimeout is how long a supervisor waits for its first command.
 const firstCommandTimeout = 10 * time.Second
 
-// spawnSupervisor starts a keeper for a sandbox that has none, waits until it
-// serves, and notes it in the record. The caller holds the sandbox's lock, so
-// that a keeper cannot end before it was asked for anything. place becomes the
-// keeper's; nil: one that is given without waiting.
+// spawnSupervisor starts a supervisor process for a sandbox that has none, waits until it
+// serves, and reloads the record, in which the supervisor has registered itself. The caller
+// holds the sandbox's lock, so that the supervisor cannot end before its first request. The
+// supervisor takes over the slot; if slot is nil, the sandbox is admitted at once.
 func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place *admission.Slot) (err error) {
 	if len(sv.program) == 0 {
 		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
@@ -89,6 +89,8 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place
 	return h.Reload() // it has noted itself in the record
 }
 
+// spawnError converts a supervisor's message of a failed start into an error. A message that
+// cannot be read means that the supervisor was killed.
 func spawnError(name string, said []byte) error {
 	var r refusal
 	if json.Unmarshal(said, &r) != nil { // it was killed
@@ -99,9 +101,9 @@ func spawnError(name string, said []byte) error {
 	return err
 }
 
-// Supervise is the whole life of a keeper process: it starts the sandbox's
-// namespaces, lets commands in, and ends with the last process inside. Its
-// starter, which holds the sandbox's lock, waits on descriptor 3.
+// Supervise runs a supervisor process: it starts the sandbox's namespaces, serves clients, and
+// returns when the last process inside has ended. Its parent, which holds the sandbox's lock,
+// waits on descriptor 3.
 func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	ready := os.NewFile(readyFD, "ready")
 	refuse := func(err error) error {
@@ -136,7 +138,7 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	return errors.Join(sv.serveUntilIdle(ctx, name, h), intent.End())
 }
 
-// startServing starts the namespaces, lets commands in, and says so in the
+// startServing starts the namespaces, opens the socket, and registers this process in the
 // record.
 func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, place *admission.Slot) (*Supervisor, error) {
 	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, place)
@@ -167,8 +169,8 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, place
 	return h, nil
 }
 
-// serveUntilIdle waits until nothing runs in the box, then ends it under the sandbox's
-// lock, so that no command can come in meanwhile.
+// serveUntilIdle waits until no process runs in the container, then ends it under the
+// sandbox's lock, so that no command can arrive meanwhile.
 func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Supervisor) error {
 	started := time.After(firstCommandTimeout)
 	for h.alive() && ctx.Err() == nil {
@@ -189,8 +191,8 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 	return h.Close(context.WithoutCancel(ctx))
 }
 
-// endIdle ends a box under the sandbox's lock, unless a command has come in
-// before the lock was there.
+// endIdle ends the container under the sandbox's lock and returns true. It returns false if a
+// command arrived before it got the lock.
 func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (done bool, err error) {
 	ctx = context.WithoutCancel(ctx)
 	held, err := sv.cat.Lock(ctx, name)
@@ -223,9 +225,9 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	return true, nil
 }
 
-// recordLimitHit has the record say which limit ended a command, before whoever waits for the
-// command hears of it, or gives up: the keeper may be about to write the same, and waits
-// for who tells it.
+// recordLimitHit saves in the record which limit ended a command, before the client learns of
+// it. It gives up after a second: the supervisor may be about to save the same under the lock,
+// and then waits for this client.
 func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.LimitHit) {
 	const patience = time.Second
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -248,7 +250,8 @@ func (sv *Manager) recordLimitHit(rec *catalog.Record, hit catalog.LimitHit) {
 	}
 }
 
-// Settle makes a sandbox whose processes have ended reachable again.
+// Sync makes the trees of a sandbox accessible after its processes have ended, and removes the
+// supervisor's socket and registration.
 func (sv *Manager) Sync(ctx context.Context, h *catalog.Locked) error {
 	if err := sv.sandboxes.SyncTrees(ctx, h.Record); err != nil {
 		return err
@@ -264,9 +267,8 @@ func (sv *Manager) Sync(ctx context.Context, h *catalog.Locked) error {
 	return h.Save()
 }
 
-// MustBeIdle ends the keeper of a sandbox in which nothing runs any more, so
-// that its files may be moved. Where something runs: ErrBusy. The caller holds
-// the sandbox's lock, which the keeper then finds settled.
+// MustBeIdle ends the supervisor of a sandbox in which nothing runs, so that its files can be
+// moved. Errors: errs.ErrBusy if processes run. The caller holds the sandbox's lock.
 func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Locked, op string) error {
 	if err := sv.EndIdleSupervisor(ctx, h, op); err != nil {
 		return err
@@ -274,7 +276,8 @@ func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Locked, op string)
 	return sv.Sync(ctx, h)
 }
 
-// EndIdleSupervisor is mustBeIdle, and leaves it to the keeper, or to the next command, to settle.
+// EndIdleSupervisor is [Manager.MustBeIdle] without [Manager.Sync], which it leaves to the
+// supervisor or to the next command.
 func (sv *Manager) EndIdleSupervisor(ctx context.Context, h *catalog.Locked, op string) error {
 	ended, err := sv.RequestEnd(ctx, h.Record, Request{Leave: true})
 	if err != nil {

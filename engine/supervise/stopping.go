@@ -12,10 +12,10 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// Stop ends every process of a sandbox, its keeper included. One that stands still is
-// woken for it, and one that has not ended after 30 seconds is killed; what it leaves, the next
-// command mends. A command that was asked for before and has not begun yet does not begin any
-// more. Errors: errs.ErrNotFound, ErrInterrupted.
+// Stop ends every process of a sandbox and its supervisor. It wakes a SIGSTOPped supervisor
+// and kills one that has not ended after 30 seconds; the next command repairs the state that a
+// killed supervisor leaves. Commands requested before Stop that have not begun do not begin.
+// Errors: errs.ErrNotFound, ErrInterrupted.
 func (sv *Manager) Stop(ctx context.Context, name string) error {
 	if _, err := sv.cat.Get(name); err != nil {
 		return err
@@ -46,14 +46,15 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	return err
 }
 
-// errStopped: the sandbox was stopped after a command was asked for, and before it began.
+// errStopped says that the sandbox was stopped after a command was requested and before it
+// began.
 var errStopped = errors.New("it was stopped meanwhile")
 
-// stopsFile is the file of a sandbox whose size is how often it was stopped.
+// stopsFile returns the file of a sandbox whose size is its stop count.
 func stopsFile(dir string) string { return filepath.Join(dir, "stops") }
 
-// bumpStops says that whoever has asked for a command in a sandbox is to ask again. Of two
-// at once one may be counted: both come after whoever has asked.
+// bumpStops increments the stop count; exec requests of an older count are rejected. Two
+// concurrent calls may increment it once: all older requests are rejected all the same.
 func (sv *Manager) bumpStops(name string) error {
 	path := stopsFile(sv.cat.Path(name))
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -70,7 +71,7 @@ func (sv *Manager) bumpStops(name string) error {
 	return nil
 }
 
-// countStops answers with how often the sandbox of a directory was stopped.
+// countStops returns the stop count of the sandbox in a directory.
 func countStops(dir string) (int64, error) {
 	info, err := os.Lstat(stopsFile(dir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -86,8 +87,7 @@ func stopsError(name string, err error) error {
 	return &errs.Error{Op: "stopping", Path: name, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// stoppedSince is the error of a command that was asked for when a sandbox had been
-// stopped so many times, where that is over.
+// stoppedSince returns an error if a sandbox's stop count has grown beyond times.
 func (sv *Manager) stoppedSince(name string, times int64) error {
 	now, err := countStops(sv.cat.Path(name))
 	if err == nil && now > times {
@@ -96,8 +96,8 @@ func (sv *Manager) stoppedSince(name string, times int64) error {
 	return err
 }
 
-// stoppedSince: the sandbox was stopped after a command was asked for. Who stops it later reaches
-// this keeper, which serves by now, and ends the box.
+// stoppedSince reports whether the sandbox was stopped after a command was requested. A later
+// Stop reaches this supervisor by its socket.
 func (h *Supervisor) stoppedSince(w execRequest) bool {
 	if w.Stops == nil { // by another version
 		return false
@@ -106,8 +106,8 @@ func (h *Supervisor) stoppedSince(w execRequest) bool {
 	return err == nil && now > *w.Stops
 }
 
-// abandon is the end of a command that was not to begin any more: where a keeper was
-// started for it, that ends, too. The caller holds the sandbox's lock.
+// abandon ends the supervisor of a command that was stopped before it began, if nothing else
+// runs in it, and returns the command's error. The caller holds the sandbox's lock.
 func (sv *Manager) abandon(ctx context.Context, h *catalog.Locked, err error) error {
 	_, lerr := sv.RequestEnd(context.WithoutCancel(ctx), h.Record, Request{Leave: true})
 	return errors.Join(err, lerr)

@@ -23,10 +23,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Supervisor is a keeper: the part of a process that holds a sandbox's namespaces
-// and lets other commands in by a socket in the sandbox's directory. `snapfs
-// run` is the host of its own sandbox; other sandboxes get a process for it
-// while something runs in them.
+// A Supervisor owns the container of a sandbox in this process and serves other processes on a
+// socket in the sandbox's directory. `snapfs run` is the supervisor of its own sandbox; other
+// sandboxes get a process of their own while commands run in them.
 type Supervisor struct {
 	Container  *isolate.Container
 	socket     string
@@ -48,7 +47,7 @@ type Supervisor struct {
 	timers     []func()          // to be called at the end
 	Hit        *catalog.LimitHit // the limit that was hit, once it is closed
 
-	// calls counts the commands that were asked for.
+	// calls counts the requested commands.
 	calls atomic.Int64
 
 	mu      sync.Mutex
@@ -58,8 +57,9 @@ type Supervisor struct {
 	closed  bool
 }
 
-// Prepare starts the limits of a policy and a box that they hold. place is the box's
-// from here on, also after an error; nil: one that is given without waiting.
+// Prepare starts the limits of a policy and prepares a container under them, before the
+// sandbox's trees are known. It takes over the slot, also after an error; if slot is nil, the
+// sandbox is admitted at once.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Slot) (*isolate.Prepared, *resources, error) {
 	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
 	if err != nil {
@@ -145,7 +145,8 @@ func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begu
 	}
 }
 
-// newSupervisor makes a host of a box that has just started.
+// newSupervisor completes the Supervisor of a container that has just started: limits, network
+// proxy, maintenance, deadlines and drift feed. After an error the container is closed.
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
@@ -171,15 +172,16 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	return h, p, nil
 }
 
-// ReportNotes says what of a sandbox that was started is not as it was.
+// ReportNotes reports a notice for each difference between a started sandbox and its state at
+// creation.
 func (sv *Manager) ReportNotes(h *Supervisor) {
 	for _, note := range h.notes {
 		sv.notice(note)
 	}
 }
 
-// explainFullDisk tells why overlays could not be written to, where that is because
-// their disk is full: the kernel does not say so.
+// explainFullDisk replaces the error of a failed mount if the disk of an overlay's upper is
+// full: the kernel does not return ENOSPC then.
 func explainFullDisk(spec isolate.Spec, err error) error {
 	for _, m := range spec.Mounts {
 		var fs syscall.Statfs_t
@@ -196,9 +198,10 @@ func explainFullDisk(spec isolate.Spec, err error) error {
 	return err
 }
 
+// socket returns the path of a supervisor's socket.
 func (sv *Manager) socket(name string) string { return filepath.Join(sv.cat.Path(name), "keeper") }
 
-// serve opens the socket and lets other commands in until close.
+// serve opens the socket and accepts clients until Close.
 func (h *Supervisor) serve() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,7 +230,8 @@ func (h *Supervisor) serve() error {
 	return nil
 }
 
-// admit serves a connection of this user, or of root.
+// admit serves a client in the background. It reports false if the client is of another user
+// than this one or root, or if the supervisor is closed.
 func (h *Supervisor) admit(client *fdsock.Conn) bool {
 	uid, err := client.PeerUID()
 	if err != nil || uid != 0 && int(uid) != os.Geteuid() {
@@ -249,14 +253,14 @@ func (h *Supervisor) admit(client *fdsock.Conn) bool {
 	return true
 }
 
-// reachable: nobody has settled the sandbox for this keeper, or given its name
-// to another. To be asked under the sandbox's lock.
+// reachable reports whether the socket is still this supervisor's: false after another command
+// has run Sync for the sandbox or has reused its name. The caller holds the sandbox's lock.
 func (h *Supervisor) reachable() bool {
 	now, err := os.Lstat(h.socket)
 	return err == nil && h.socketInfo != nil && os.SameFile(now, h.socketInfo)
 }
 
-// alive: the box is there.
+// alive reports whether the container has not ended.
 func (h *Supervisor) alive() bool {
 	select {
 	case <-h.Container.Done():
@@ -266,7 +270,7 @@ func (h *Supervisor) alive() bool {
 	}
 }
 
-// idle: something has run in the box, and nothing does now.
+// idle reports whether the last command in the container has ended.
 func (h *Supervisor) idle() bool {
 	select {
 	case <-h.Container.Idle():
@@ -276,8 +280,7 @@ func (h *Supervisor) idle() bool {
 	}
 }
 
-// idleSoon is idle, or within the time that pid 1 needs to see that the last
-// process is gone.
+// idleSoon is idle, but waits up to 50 ms for pid 1 to reap the last process.
 func (h *Supervisor) idleSoon() bool {
 	select {
 	case <-h.Container.Idle():
@@ -287,7 +290,8 @@ func (h *Supervisor) idleSoon() bool {
 	}
 }
 
-// Close ends everything inside, lets the clients know, and removes the socket.
+// Close ends the container, waits until the clients have received the status of their
+// commands, and removes the socket.
 func (h *Supervisor) Close(ctx context.Context) error {
 	h.drift.stop()
 	h.deadlines.stop()
@@ -321,7 +325,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
-// answer serves one client, which asks for one thing.
+// answer handles the one request of a client.
 func (h *Supervisor) answer(client *fdsock.Conn) {
 	msg, files, err := client.Receive()
 	defer fdsock.CloseAll(files)
@@ -357,8 +361,8 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	}
 }
 
-// Start runs one more command in the box, when that does not stand still for a
-// moment. One that stands still for good gets none: errs.ErrDenied.
+// Start runs one more command in the container. It waits while the container is frozen for a
+// moment. Errors: errs.ErrDenied if the container is paused.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()
 	h.Resources.startLock.RLock()
@@ -369,8 +373,8 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 	return h.Container.Exec(ctx, c)
 }
 
-// exec runs a command for a client and tells it how it ended. When the client
-// goes first, the command gets a hangup, as on a terminal that is closed.
+// exec runs a command for a client and replies with its status. If the client closes the
+// connection first, the command gets SIGHUP, as from a closed terminal.
 func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) {
 	if h.stoppedSince(w) {
 		send(client, reply{Stopped: true})
@@ -440,6 +444,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
+// relaySignals sends a client's signals to its command until the client closes the connection.
 func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 	for {
 		msg, files, err := client.Receive()
@@ -456,7 +461,7 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 	}
 }
 
-// freeze stops the sandbox's processes until the client goes.
+// freeze freezes the container until the client sends a message or closes the connection.
 func (h *Supervisor) freeze(client *fdsock.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -476,15 +481,15 @@ func (h *Supervisor) freeze(client *fdsock.Conn) {
 	send(client, reply{})
 }
 
-// send tells a client something, and reports whether it arrived.
+// send sends a reply to a client and reports whether that succeeded.
 func send(client *fdsock.Conn, t reply, files ...*os.File) bool {
 	msg, err := json.Marshal(t)
 	return err == nil && client.Send(msg, files...) == nil
 }
 
-// Start starts a sandbox's processes: a box, and command in it where it is
-// not nil, after its walls were tried where its policy wants that. The rest is as for
-// startBox. Errors: also ErrWall; then rec has the proof.
+// Start starts a sandbox's container, then the self-test if the policy requires one, then
+// command if it is not nil. The other parameters are those of startContainer. Errors: also
+// ErrWall; rec then has the proof.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *resources, real func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	if !rec.Policy.Prove {
 		return sv.startContainer(ctx, rec, begun, allowed, real, command)
@@ -509,8 +514,8 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolat
 	return h, p, nil
 }
 
-// copyProbe copies the program that probes run in, beside whatever comes before the
-// answer is wanted.
+// copyProbe begins to copy the probe program into memory. The returned function waits for the
+// copy.
 func (sv *Manager) copyProbe() func() (*os.File, error) {
 	type answer struct {
 		program *os.File

@@ -13,13 +13,13 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Usage is what the processes of a sandbox use, all together. What cannot be told
-// is left out. Sizes are in bytes.
+// Usage is the resource usage of all processes of a sandbox. Unknown values are nil. Sizes are
+// in bytes.
 type Usage struct {
 	Memory     *int64         `json:"memory,omitempty"`
 	MemoryPeak *int64         `json:"memory_peak,omitempty"`
 	CPUTime    *time.Duration `json:"cpu_time_ns,omitempty"`
-	// Throttled is how long they were held back by the limit of processors.
+	// Throttled is how long the CPU limit delayed the processes.
 	Throttled *time.Duration `json:"throttled_ns,omitempty"`
 	PIDs      *int64         `json:"pids,omitempty"`
 	PIDsPeak  *int64         `json:"pids_peak,omitempty"`
@@ -27,16 +27,16 @@ type Usage struct {
 	Written   *int64         `json:"io_written,omitempty"`
 	ReadOps   *int64         `json:"io_read_ops,omitempty"`
 	WriteOps  *int64         `json:"io_write_ops,omitempty"`
-	// Disk and Inodes are what all trees have added, as far as it counts for the
-	// limits beside them.
+	// Disk and Inodes are what all trees have added, as far as it counts for the limits beside
+	// them.
 	Disk        *int64 `json:"disk,omitempty"`
 	DiskLimit   *int64 `json:"disk_limit,omitempty"`
 	Inodes      *int64 `json:"inodes,omitempty"`
 	InodesLimit *int64 `json:"inodes_limit,omitempty"`
-	// Pressure is how much of the last ten seconds some of them, and all of them,
-	// waited for processors, memory or disks: in percent.
+	// Pressure is the share of the last ten seconds in which some, and in which all, processes
+	// waited for CPU, memory or I/O, in percent.
 	Pressure map[string]Pressure `json:"pressure,omitempty"`
-	// Held says by what each limit is held.
+	// Held says how each limit is enforced.
 	Held []HeldLimit `json:"held,omitempty"`
 }
 
@@ -46,8 +46,8 @@ type Pressure struct {
 	Full float64 `json:"full"`
 }
 
-// A HeldLimit says by what one limit is held: "cgroup v2", "cgroup v1", "rlimit",
-// "watched" or "nothing".
+// A HeldLimit says how one limit is enforced: by "cgroup v2", "cgroup v1", "rlimit", "watched"
+// or "nothing".
 type HeldLimit struct {
 	Limit string `json:"limit"`
 	Value string `json:"value"`
@@ -55,8 +55,8 @@ type HeldLimit struct {
 	Note  string `json:"note,omitempty"`
 }
 
-// UsageOf counts what runs in a sandbox: nil where nothing does. Errors:
-// errs.ErrNotFound; ErrBusy where its keeper does not answer.
+// UsageOf returns the resource usage of a sandbox, or nil if it is not running. Errors:
+// errs.ErrNotFound; ErrBusy if its supervisor does not reply.
 func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -69,9 +69,9 @@ func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	return t.Usage, nil
 }
 
-// SetLimits changes the limits of a sandbox, with what runs in it, by a function of
-// those that it has. It answers with the new ones. Errors: errs.ErrNotFound,
-// ErrBusy, ErrNotSupported, errs.ErrInvalid; the limits are then as they were, those of the disk too.
+// SetLimits applies change to the limits of a sandbox, also for its running processes, and
+// returns the new limits. Errors: errs.ErrNotFound, ErrBusy, ErrNotSupported, ErrInvalid;
+// after an error all previous limits apply, the disk limit included.
 func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
 	h, err := sv.Hold(ctx, name, "limiting")
 	if err != nil {
@@ -120,8 +120,8 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	return now, nil
 }
 
-// setLimits changes the limits of what runs, for a client. One that has gone by then has not
-// noted them.
+// setLimits changes the limits of the running container for a client. If the client does not
+// get the reply, it has not saved the new limits, and setLimits restores the previous ones.
 func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 	was, err := h.Resources.set(context.Background(), l)
 	if err != nil {
@@ -136,7 +136,7 @@ func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 	}
 }
 
-// reportUsage tells a client what the processes use.
+// reportUsage sends a client the resource usage.
 func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 	u, err := h.Resources.Group.Usage()
 	if err != nil {
@@ -151,6 +151,7 @@ func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 	send(client, reply{Usage: told, Hit: h.Resources.limitHit()})
 }
 
+// usageFrom converts the usage of the control groups.
 func usageFrom(u *limits.Usage) *Usage {
 	told := &Usage{
 		Memory: valueOf(u.Memory), MemoryPeak: valueOf(u.MemoryPeak), CPUTime: valueOf(u.CPUTime), Throttled: valueOf(u.Throttled),
@@ -165,7 +166,7 @@ func usageFrom(u *limits.Usage) *Usage {
 	return told
 }
 
-// told is what is known, or nil.
+// valueOf returns a pointer to a known value, or nil.
 func valueOf[T any](k limits.Known[T]) *T {
 	if !k.OK {
 		return nil

@@ -43,9 +43,8 @@ const (
 	driftFile = "drift"
 )
 
-// watchDrift calls each with the drift of a sandbox, and again whenever it has
-// become another, until ctx ends or each or get fails. get gives the sandbox's
-// record.
+// watchDrift calls each with the drift of a sandbox, and again whenever the drift has changed,
+// until ctx ends or each or get fails. get returns the sandbox's record.
 func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, error), each func(compare.DriftReport) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rec, err := get()
@@ -78,7 +77,8 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 	}
 }
 
-// awaitDrift waits until something may have moved, or more was read that had.
+// awaitDrift waits until something may have changed in the workspace, or until a drift
+// detector has noticed more than noticed changes.
 func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
 	var asking <-chan time.Time // never, where nobody is to be asked
 	if len(sv.compare.DriftDetectorsOf(ctx, rec)) > 0 {
@@ -105,6 +105,7 @@ func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-
 	}
 }
 
+// pause sleeps for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -112,8 +113,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watchReal watches a sandbox's real workspace until ctx ends. moved gets a word
-// when something may have changed, and is closed where it cannot be watched.
+// watchReal watches a sandbox's real workspace until ctx ends. It sends to moved when
+// something may have changed, and closes moved if the workspace cannot be watched.
 func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-chan struct{}, watching *sync.WaitGroup) {
 	told, watching := make(chan struct{}, 1), new(sync.WaitGroup)
 	skip := func(path string) bool { return hostfs.Within(path, sv.cat.Dir()) }
@@ -146,7 +147,8 @@ func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-
 	return told, watching
 }
 
-// short is a report with as many paths as can be told, but those in hidden.
+// shortReport returns a report without the paths in hidden, cut to maxReportPaths and
+// maxReportBytes.
 func shortReport(r compare.DriftReport, hidden []string) compare.DriftReport {
 	var paths []compare.DriftPath
 	size := 0
@@ -166,7 +168,7 @@ func shortReport(r compare.DriftReport, hidden []string) compare.DriftReport {
 	return r
 }
 
-// A driftFeed is what a host tells of the drift of its sandbox.
+// A driftFeed sends the drift of a supervisor's sandbox into the container and to clients.
 type driftFeed struct {
 	watch func(ctx context.Context, each func(compare.DriftReport) error) error
 	timer *time.Timer
@@ -180,7 +182,7 @@ type driftFeed struct {
 	changed chan struct{}
 }
 
-// startDriftFeed makes a host watch for drift, later.
+// startDriftFeed begins to watch for drift after watchDelay.
 func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []string) {
 	own := *rec
 	get := func() (*catalog.Record, error) {
@@ -202,7 +204,7 @@ func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []s
 	h.drift = b
 }
 
-// begin watches, unless it does already, or has ended.
+// begin starts the watch, unless it runs already or has ended.
 func (b *driftFeed) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,7 +226,7 @@ func (b *driftFeed) begin() {
 	})
 }
 
-// stop ends the watch; wait has to follow.
+// stop ends the watch. The caller calls wait next.
 func (b *driftFeed) stop() {
 	b.timer.Stop()
 	b.mu.Lock()
@@ -235,16 +237,17 @@ func (b *driftFeed) stop() {
 	}
 }
 
+// wait waits until the watch has ended.
 func (b *driftFeed) wait() { b.done.Wait() }
 
-// latest is the last issue, its number, and what is closed by the next.
+// latest returns the last report, its number, and a channel that the next report closes.
 func (b *driftFeed) latest() (compare.DriftReport, int, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last, b.issue, b.changed
 }
 
-// followDrift tells a client each issue until it goes, or the box does.
+// followDrift sends a client each report until the client or the container is gone.
 func (h *Supervisor) followDrift(client *fdsock.Conn) {
 	gone := make(chan struct{})
 	go func() {
@@ -277,11 +280,10 @@ func (h *Supervisor) followDrift(client *fdsock.Conn) {
 	}
 }
 
-// FollowDrift calls each with the drift of a sandbox, and again whenever it has
-// become another, until ctx ends (ErrInterrupted), each fails, or the sandbox is
-// removed, which is no error. A keeper that runs is asked; otherwise this process
-// watches. Of a report from a keeper some paths may be left out: see
-// DriftReport.More. Errors: errs.ErrNotFound.
+// FollowDrift calls each with the drift of a sandbox, and again whenever the drift has
+// changed, until ctx ends (ErrInterrupted), each fails, or the sandbox is removed, which is no
+// error. It gets the reports from a running supervisor, which may leave paths out (see
+// DriftReport.More); without one this process watches the workspace. Errors: errs.ErrNotFound.
 func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compare.DriftReport) error) error {
 	if _, err := sv.cat.Get(name); err != nil {
 		return err
@@ -311,7 +313,7 @@ func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compa
 	}
 }
 
-// unlessGone: that a sandbox was removed is no error to who followed it.
+// unlessGone returns err, or nil if err says that the sandbox was removed.
 func unlessGone(err error) error {
 	if errors.Is(err, errs.ErrNotFound) {
 		return nil
@@ -319,7 +321,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// receiveDrift asks a keeper, and reports whether it had anything to say.
+// receiveDrift passes a supervisor's reports to each, and reports whether there was any.
 func receiveDrift(ctx context.Context, conn *fdsock.Conn, each func(compare.DriftReport) error) (heard bool) {
 	stop := context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // wakes the one who listens
 	defer conn.Close()                                         //nolint:errcheck // all was said
