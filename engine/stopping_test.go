@@ -16,7 +16,7 @@ import (
 func TestWhatStartsWhileASandboxIsStoppedDoesNotRun(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.setStage()
-		for _, step := range []string{"wait for the sandbox", "start a keeper", "ask for the command"} {
+		for _, step := range []string{"wait for the sandbox", "start a supervisor", "ask for the command"} {
 			t.Run(step, func(t *testing.T) { startingWhileStopped(t, b, step) })
 		}
 	})
@@ -33,7 +33,7 @@ func startingWhileStopped(t *testing.T, b *bench, step string) {
 	}
 	reached := false
 	ctx := fault.With(t.Context(), func(at string) error {
-		if reached && at == "start a keeper" {
+		if reached && at == "start a supervisor" {
 			t.Error("a keeper was started after the stop")
 		}
 		if at != step || reached {

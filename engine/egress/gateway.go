@@ -8,8 +8,8 @@ type Gateway struct {
 	program func() ([]string, error)
 }
 
-// New returns the gateway of a catalogue's sandboxes. edge returns the command
-// that starts a proxy; it is called when a sandbox needs one.
-func New(cat *catalog.Catalog, edge func() ([]string, error)) *Gateway {
-	return &Gateway{cat: cat, program: edge}
+// New returns the gateway of a catalogue's sandboxes. program returns the
+// command of a proxy process; it is called when a sandbox needs one.
+func New(cat *catalog.Catalog, program func() ([]string, error)) *Gateway {
+	return &Gateway{cat: cat, program: program}
 }

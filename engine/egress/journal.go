@@ -11,26 +11,27 @@ import (
 )
 
 const (
-	// NetLog is the file of a sandbox's events, and netLogMost how long it gets
-	// before the older half goes to netLogOld.
+	// NetLog is the file of a sandbox's events. When it exceeds maxLogBytes it is renamed to
+	// NetLogOld, which replaces the previous one.
 	NetLog, NetLogOld = "net.jsonl", "net.old.jsonl"
 	maxLogBytes       = 1 << 20
-	// netCounts is the file of what was counted.
+	// netCounts is the file of the counters.
 	netCounts = "net.json"
 )
 
-// A Journal keeps what was decided about a sandbox's network.
+// A Journal logs the network decisions and counters of one sandbox.
 type Journal struct {
 	mu   sync.Mutex
-	path string // of the file
+	path string // of the log
 }
 
+// JournalOf returns the journal of a sandbox.
 func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 	return &Journal{path: filepath.Join(eg.cat.Path(rec.Name), NetLog)}
 }
 
-// Put keeps an event. Where the sandbox is being removed, or the disk is full, it is
-// lost, and the traffic goes on.
+// Put appends an event to the log. It drops the event if that fails, as it does on a full
+// disk: traffic does not depend on the log.
 func (j *Journal) Put(ev network.Event) {
 	line, err := json.Marshal(ev)
 	if err != nil {
@@ -44,12 +45,12 @@ func (j *Journal) Put(ev network.Event) {
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err == nil && st.Size() > maxLogBytes {
-		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), NetLogOld)) // else it grows
+		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), NetLogOld)) // if it fails, the log grows
 	}
-	_, _ = f.Write(append(line, '\n')) // see above
+	_, _ = f.Write(append(line, '\n')) // best effort
 }
 
-// count keeps what was counted. Where that cannot be, what was before stays.
+// count saves the counters. If that fails, the previous ones stay on disk.
 func (j *Journal) count(c network.Counters) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -57,15 +58,16 @@ func (j *Journal) count(c network.Counters) {
 	}
 	path := filepath.Join(filepath.Dir(j.path), netCounts)
 	if os.WriteFile(path+".new", text, 0o600) == nil {
-		_ = os.Rename(path+".new", path) // see above
+		_ = os.Rename(path+".new", path) // best effort
 	}
 }
 
-// Counted is what was counted last, in the sandbox's life. Unless it runs, nothing is open.
+// Counted returns the counters saved last. If the sandbox does not run, their numbers of open
+// connections are 0.
 func (j *Journal) Counted(runs bool) (c network.Counters) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), netCounts))
 	if err != nil || json.Unmarshal(text, &c) != nil {
-		return network.Counters{} // nothing was counted yet
+		return network.Counters{} // nothing counted yet
 	}
 	if runs {
 		return c

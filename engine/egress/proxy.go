@@ -21,61 +21,63 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// An allowed network is one of the sandbox's own, whose other end is a process of
-// its own: what a sandbox sends is read there and nowhere else. It gets the
-// interface and a socket as descriptors, see edge.Serve.
+// The network of an allow: policy is a tun interface in the sandbox, whose other end a proxy process
+// reads. The process gets the interface and a socket as descriptors, see edge.Serve.
 
-// A Proxy is a sandbox's side of the process at the edge of its network. It starts
-// another where that one ends by itself.
+// A Proxy controls the network proxy process of one sandbox and restarts it if it ends by
+// itself.
 type Proxy struct {
 	program []string
 	log     *Journal
 	self    string // the sandbox's host name
 	read    sync.WaitGroup
-	closing chan struct{} // closed when close begins
+	closing chan struct{} // closed by Close
 
-	life  sync.Mutex // held to start an edge, and guards what follows
-	tun   *os.File   // nil once it is closed
+	life  sync.Mutex // held to start a process; guards the fields up to mu
+	tun   *os.File   // nil after Close
 	conn  *fdsock.Conn
 	proc  *os.Process
-	up    bool   // its rules are in force
-	rules string // of the rules
+	up    bool   // the rules are in force
+	rules string // of the policy
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	refused  []RefusedAccess
 	counters network.Counters
 	names    nameCache
-	since    time.Time // what was refused before is not told
+	since    time.Time // Forget dropped older refusals
 }
 
-// A RefusedAccess is what a sandbox wanted to reach and was not allowed to, or could not.
+// A RefusedAccess is a destination that a sandbox was not allowed to reach, or could not
+// reach.
 type RefusedAccess struct {
-	// Name, or else Addr, is what it asked for; Port is 0 for a question for the name.
+	// Name, or else Addr, is the requested destination; Port is 0 for a name lookup.
 	Name string     `json:"name,omitempty"`
 	Addr netip.Addr `json:"addr,omitzero"`
 	Port uint16     `json:"port,omitempty"`
 	Why  string     `json:"why"`
-	// Failed says that it was allowed, and could not be reached.
+	// Failed says that the access was allowed and the destination did not answer.
 	Failed bool `json:"failed,omitempty"`
-	// Times is how often.
+	// Times counts the attempts.
 	Times int `json:"times"`
 }
 
-// mostRefused is how many different ones are kept to be told at the end.
+// maxRefused bounds the number of different refusals that a Proxy collects for the report at
+// the end.
 const maxRefused = 100
 
-// OpenProxy starts the edge of a box's network, nil where it has none. Answers
-// when the rules are in force, or the box's command has ended before.
-func (eg *Gateway) OpenProxy(rec *catalog.Record, box *isolate.Container, log *Journal) (*Proxy, error) {
-	tun := box.Tun()
+// OpenProxy starts the proxy process of a container's network and returns when its rules are
+// in force, or when the container's command has ended. It returns nil if the policy needs no
+// proxy.
+func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, log *Journal) (*Proxy, error) {
+	tun := container.Tun()
 	if tun == nil {
-		return nil, nil //nolint:nilnil // another network needs none
+		return nil, nil //nolint:nilnil // the policy needs no proxy
 	}
 	fail := func(err error) error {
 		return &errs.Error{Op: "opening the network", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
 	}
 	if eg.program == nil {
-		return nil, errors.Join(fail(errors.New("this program was opened without an edge")), tun.Close())
+		return nil, errors.Join(fail(errors.New("this program has no proxy command")), tun.Close())
 	}
 	program, err := eg.program()
 	if err != nil {
@@ -88,17 +90,17 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, box *isolate.Container, log *J
 	if err := o.start(); err != nil {
 		return nil, errors.Join(fail(err), tun.Close())
 	}
-	begun := make(chan error, 1)
+	started := make(chan error, 1)
 	o.read.Go(func() {
 		err := o.awaitRules()
-		begun <- err
+		started <- err
 		if err == nil || o.restart(0) {
 			o.supervise()
 		}
 	})
 	select {
-	case err = <-begun:
-	case <-box.Idle():
+	case err = <-started:
+	case <-container.Idle():
 	}
 	if err != nil {
 		o.Close()
@@ -107,7 +109,7 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, box *isolate.Container, log *J
 	return o, nil
 }
 
-// start starts an edge, which is told all that it has to know.
+// start starts a proxy process and sends it the state and the rules.
 func (o *Proxy) start() error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -124,23 +126,23 @@ func (o *Proxy) start() error {
 		return errors.Join(err, conn.Close())
 	}
 	o.conn, o.proc, o.up = conn, proc, false
-	if err := errors.Join(o.sendState(), o.sendRules()); err != nil && !fdsock.HungUp(err) { // why it has gone it says itself
+	if err := errors.Join(o.sendState(), o.sendRules()); err != nil && !fdsock.HungUp(err) { // if it has ended, it reports why
 		o.reap()
 		return err
 	}
 	return nil
 }
 
-// ended lets go of an edge that is of no use any more: no two may read one interface.
-// It is called with life held.
+// reap kills the proxy process and frees its connection: only one process may read the
+// interface. The caller holds life.
 func (o *Proxy) reap() {
-	_ = o.proc.Kill()    // it has ended, mostly
-	_, _ = o.proc.Wait() // nobody asks how
-	_ = o.conn.Close()   // all was heard
+	_ = o.proc.Kill()    // it has usually ended
+	_, _ = o.proc.Wait() // its status does not matter
+	_ = o.conn.Close()   // all messages are received
 	o.conn, o.proc, o.up = nil, nil, false
 }
 
-// handOver tells a new edge what those before it have done.
+// sendState sends a new proxy process the counters and name numbers of those before it.
 func (o *Proxy) sendState() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
@@ -152,13 +154,13 @@ func (o *Proxy) sendState() error {
 	return o.conn.Send(msg)
 }
 
-// Allow tells the edge which rules hold from now on.
+// Allow replaces the rules.
 func (o *Proxy) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()
 	o.rules = text
 	if o.conn == nil {
-		return nil // the next one hears it
+		return nil // the next process gets them
 	}
 	err := o.sendRules()
 	if fdsock.HungUp(err) {
@@ -167,7 +169,7 @@ func (o *Proxy) Allow(text string) error {
 	return err
 }
 
-// allowed tells the edge the rules. It is called with life held.
+// sendRules sends the rules to the proxy process. The caller holds life.
 func (o *Proxy) sendRules() error {
 	rules := strings.TrimPrefix(o.rules, hostfs.AllowNet)
 	msg, err := json.Marshal(network.Message{Rules: &rules})
@@ -177,6 +179,8 @@ func (o *Proxy) sendRules() error {
 	return o.conn.Send(msg)
 }
 
+// receiveMessage waits for the next message of a proxy process. The error is the message's own
+// if the process reports a failure.
 func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	msg, files, err := conn.Receive()
 	fdsock.CloseAll(files)
@@ -193,18 +197,18 @@ func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	return &m, nil
 }
 
-// startTimeout is how long a proxy may take to answer after its start.
+// startTimeout is how long a proxy process may take from its start to its first message.
 const startTimeout = 30 * time.Second
 
-// awaitRules waits until the rules of an edge that was started are in force. After an error
-// there is no edge.
+// awaitRules waits until the rules of a started proxy process are in force. After an error the
+// process is gone.
 func (o *Proxy) awaitRules() error {
-	conn := o.conn                                                    // which only this goroutine changes from now on
-	stuck := time.AfterFunc(startTimeout, func() { conn.Shutdown() }) //nolint:errcheck // it may have gone
+	conn := o.conn                                                    // from now on only this goroutine changes it
+	stuck := time.AfterFunc(startTimeout, func() { conn.Shutdown() }) //nolint:errcheck // it may have ended
 	defer stuck.Stop()
 	var err error
-	for said := false; err == nil && !said; {
-		said, err = conn.Await(startTimeout)
+	for ready := false; err == nil && !ready; {
+		ready, err = conn.Await(startTimeout)
 	}
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -219,7 +223,8 @@ func (o *Proxy) awaitRules() error {
 	return nil
 }
 
-// supervise takes in what edges say, one after the other, until the outlet is closed.
+// supervise handles the messages of the proxy process and restarts it whenever it ends, until
+// Close.
 func (o *Proxy) supervise() {
 	for {
 		began := time.Now()
@@ -239,8 +244,9 @@ func (o *Proxy) supervise() {
 	}
 }
 
-// restart starts an edge in the place of one that ended by itself, at once where that had
-// lived for a while. It gives up when the outlet is closed.
+// restart starts a new proxy process after the last one ended by itself: at once if that lived
+// for more than a second, else with a growing delay. It returns false if the Proxy closes
+// meanwhile.
 func (o *Proxy) restart(lived time.Duration) bool {
 	const soon, late = 100 * time.Millisecond, time.Second
 	select {
@@ -249,7 +255,7 @@ func (o *Proxy) restart(lived time.Duration) bool {
 	default:
 	}
 	o.handle(&network.Message{Event: &network.Event{
-		Time: time.Now(), Kind: network.Edge, Ended: true, Why: "it ended by itself, and with it every connection; it is started again",
+		Time: time.Now(), Kind: network.Edge, Ended: true, Why: "the proxy process ended by itself, and every connection with it; snapfs restarts it",
 	}})
 	wait := soon
 	if lived > late {
@@ -268,7 +274,7 @@ func (o *Proxy) restart(lived time.Duration) bool {
 	}
 }
 
-// handle keeps what an edge has said.
+// handle saves the counters and events of a message.
 func (o *Proxy) handle(m *network.Message) {
 	if m.Counters != nil {
 		o.mu.Lock()
@@ -282,7 +288,7 @@ func (o *Proxy) handle(m *network.Message) {
 	}
 }
 
-// note counts what was refused, and keeps which name has which address.
+// note collects refusals, and the numbers of names for the next proxy process.
 func (o *Proxy) note(ev *network.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -290,7 +296,7 @@ func (o *Proxy) note(ev *network.Event) {
 		o.names.note(ev)
 	}
 	if ev.Allowed && !ev.Failed || ev.Time.Before(o.since) || ev.Kind == network.Edge || ev.Kind == network.DNS && ev.Name == o.self {
-		return // programs ask for their own host, and do without
+		return // programs look their own host name up and cope without
 	}
 	r := RefusedAccess{Name: ev.Name, Port: ev.Port, Why: ev.Why, Failed: ev.Failed, Times: 1}
 	if ev.Name == "" {
@@ -311,7 +317,7 @@ func (o *Proxy) note(ev *network.Event) {
 	}
 }
 
-// Forget leaves what was refused by now out of what is told at the end.
+// Forget drops the refusals so far from the report at the end.
 func (o *Proxy) Forget() {
 	if o == nil {
 		return
@@ -321,21 +327,21 @@ func (o *Proxy) Forget() {
 	o.since, o.refused = time.Now(), nil
 }
 
-// Close ends the edge and answers with what it has refused.
+// Close ends the proxy process and returns the refusals.
 func (o *Proxy) Close() []RefusedAccess {
 	if o == nil {
 		return nil
 	}
-	wanted := o.lastPackets()
+	pending := o.lastPackets()
 	close(o.closing)
 	o.life.Lock()
-	_ = tun.Persist(o.tun) // the kernel takes its time otherwise, and that is all
+	_ = tun.Persist(o.tun) // otherwise the kernel removes the interface later
 	o.tun.Close()
 	o.tun = nil
 	switch {
 	case o.conn == nil:
-	case wanted || o.mayHaveRead():
-		o.conn.ShutdownWrite() //nolint:errcheck // it may have gone by itself
+	case pending || o.mayHaveRead():
+		o.conn.ShutdownWrite() //nolint:errcheck // it may have ended
 	default:
 		o.proc.Kill() //nolint:errcheck // likewise
 	}
@@ -348,23 +354,24 @@ func (o *Proxy) Close() []RefusedAccess {
 		}
 	})
 	defer stuck.Stop()
-	o.read.Wait() // until it has told the last
+	o.read.Wait() // until the last message
 	return o.refused
 }
 
-// lingering is how long an edge may take to tell the last before it is killed.
+// closeTimeout is how long a proxy process may take to send its last messages before it is cut
+// off.
 const closeTimeout = 5 * time.Second
 
-// reads: an edge may have read packets. It has said that it is up before the first. It
-// is called with life held.
+// mayHaveRead reports whether the proxy process may have read packets: it sends its first
+// message before it reads any. The caller holds life.
 func (o *Proxy) mayHaveRead() bool {
-	said, err := o.conn.Await(0)
-	return o.up || said || err != nil
+	ready, err := o.conn.Await(0)
+	return o.up || ready || err != nil
 }
 
-// lastPackets waits, for a moment, until an edge has seen what the sandbox has sent, so
-// that it is told even of a command that did not wait for an answer. It reports whether
-// there was anything.
+// lastPackets waits up to a second until the proxy process has read all packets of the
+// sandbox, so that even a command that waited for no answer is logged. It reports whether
+// there were any packets.
 func (o *Proxy) lastPackets() (any bool) {
 	const patience = time.Second
 	for end := time.Now().Add(patience); stdio.Readable(o.tun) && time.Now().Before(end); any = true {
@@ -373,16 +380,18 @@ func (o *Proxy) lastPackets() (any bool) {
 	return any
 }
 
-// nameCache are the addresses that stand for names, so that they do in the next edge.
+// nameCache holds the number of each resolved name. The next proxy process gets it, so that a
+// name stands for the same address there.
 type nameCache struct {
 	numbers map[string]int
 	size    int // of the names, in bytes
 	last    int
 }
 
-// namesMost bounds what a next edge is told in one message.
+// maxNameBytes bounds the names that fit into one message to the next proxy process.
 const maxNameBytes = 64 << 10
 
+// note adds the name of an allowed lookup.
 func (n *nameCache) note(ev *network.Event) {
 	num, _ := network.NameNumber(ev.Addr)
 	n.last = max(n.last, num)

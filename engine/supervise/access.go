@@ -31,11 +31,11 @@ func (sv *Manager) NetworkEvents(name string) ([]network.Event, error) {
 			continue
 		}
 		if err != nil {
-			return nil, &errs.Error{Op: "reading what was decided", Path: name, Kind: errs.KindOf(err), Err: err}
+			return nil, &errs.Error{Op: "reading the network log", Path: name, Kind: errs.KindOf(err), Err: err}
 		}
 		for line := range bytes.Lines(data) {
 			var ev network.Event
-			if json.Unmarshal(line, &ev) == nil { // a line that a crash cut short is none
+			if json.Unmarshal(line, &ev) == nil { // skip a line that a crash cut short
 				events = append(events, ev)
 			}
 		}
@@ -79,7 +79,7 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 		return "", err
 	}
 	if h.Policy.Network == "host" {
-		return "", &errs.Error{Op: "allowing", Path: name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network, which is held to no rules")}
+		return "", &errs.Error{Op: "allowing", Path: name, Kind: errs.ErrNotSupported, Err: errors.New("the sandbox uses the host's network, which has no rules")}
 	}
 	text := more.String()
 	if !rules.Empty() {
@@ -102,7 +102,7 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 
 // reconnect replaces the network rules of the running container at a client's request.
 func (h *Supervisor) reconnect(client *fdsock.Conn, text string) {
-	err := errors.New("it runs without a network that is held to rules")
+	err := errors.New("the sandbox runs without an allow: network")
 	if h.Proxy != nil {
 		err = h.Proxy.Allow(text)
 	}

@@ -15,8 +15,8 @@ import (
 type activity struct {
 	since    time.Time
 	observed time.Time
-	used     time.Duration // processor time, when it was looked last
-	spent    time.Duration // and since nothing has happened
+	used     time.Duration // CPU time at the last observation
+	spent    time.Duration // CPU time used since then
 	streams  map[*stream]bool
 }
 
@@ -24,7 +24,7 @@ type activity struct {
 // observation.
 type stream struct {
 	*stdio.Stream
-	outer   bool // of a terminal
+	outer   bool // the outer end of a terminal
 	used    time.Time
 	waiting int
 }
@@ -47,8 +47,8 @@ func (s *stream) moved() bool {
 	return !s.used.Equal(was)
 }
 
-// The noise of processes that wait: timers, and what counts them. A hundredth of one
-// processor, and a tick of the clock by which the kernel counts without control groups.
+// Waiting processes use some CPU time for timers and accounting: up to a hundredth of one CPU,
+// and one tick of the clock by which the kernel counts without control groups.
 const (
 	noiseShare = 100
 	noiseTick  = 10 * time.Millisecond
@@ -72,9 +72,9 @@ func (q *activity) reset() { q.since, q.spent = time.Now(), 0 }
 // observe returns how long the container has been idle. used is the CPU time of its processes
 // so far, or nil if unknown. While the container is paused, new unread input counts as
 // activity instead of CPU time.
-func (q *activity) observe(still bool, used *time.Duration) time.Duration {
+func (q *activity) observe(paused bool, used *time.Duration) time.Duration {
 	now := time.Now()
-	happened := !still && used == nil // nothing is ended on a guess
+	happened := !paused && used == nil // with an unknown CPU time, assume activity
 	if used != nil {
 		more := *used - q.used
 		q.used, q.spent = *used, q.spent+more
@@ -84,12 +84,12 @@ func (q *activity) observe(still bool, used *time.Duration) time.Duration {
 	late := now
 	for s := range q.streams {
 		switch {
-		case still && s.unreadGrew():
+		case paused && s.unreadGrew():
 			happened = true
-		case !still && s.moved():
+		case !paused && s.moved():
 			happened = true
 			if s.Coarse {
-				late = now.Add(coarse) // what comes within the step is not seen
+				late = now.Add(coarse) // changes within one step of the clock are invisible
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) 
 // a notice and no error, because the slot is free all the same.
 func (sv *Manager) ReleaseSlot(p *admission.Slot) {
 	if err := p.Close(); err != nil {
-		sv.notice("done, but the file of its place stays: " + err.Error())
+		sv.notice("done, but the file of an admission slot stays: " + err.Error())
 	}
 }
 

@@ -75,20 +75,20 @@ func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Co
 
 // errUnadmitted says that the sandbox ended before the command could join it, so the command
 // needs a slot of its own.
-var errUnadmitted = errors.New("it needs a place")
+var errUnadmitted = errors.New("the sandbox needs an admission slot")
 
 // execOnce is one attempt of ExecWith. It returns errUnadmitted if the sandbox ended meanwhile
 // and ExecWith must wait for a slot. before is the sandbox's stop count when the command was
 // requested.
 func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Client, error) {
-	var place *admission.Slot
+	var slot *admission.Slot
 	when := o.Admission
-	if !when.Plain() { // before the lock: nobody is to wait with it
+	if !when.Plain() { // before the lock, so that no other command waits for both
 		var err error
-		if place, err = sv.admitTo(ctx, name, when); err != nil {
+		if slot, err = sv.admitTo(ctx, name, when); err != nil {
 			return nil, err
 		}
-		defer func() { sv.ReleaseSlot(place) }() // unless it is the keeper's
+		defer func() { sv.ReleaseSlot(slot) }() // unless the supervisor has taken it over
 	}
 	if err := fault.Point(ctx, "wait for the sandbox"); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 		if err := sv.stoppedSince(name, before); err != nil {
 			return nil, err
 		}
-		p, err := sv.execInSupervisor(ctx, h, command, place, o, before)
+		p, err := sv.execInSupervisor(ctx, h, command, slot, o, before)
 		if errors.Is(err, errEnded) && tries < 3 {
 			continue
 		}
@@ -115,13 +115,13 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 
 // execInSupervisor sends the command to the sandbox's supervisor. If none runs, it starts one,
 // which takes over the slot.
-func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, command isolate.Command, place *admission.Slot, o ExecOptions, before int64) (Client, error) {
+func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, command isolate.Command, slot *admission.Slot, o ExecOptions, before int64) (Client, error) {
 	conn, err := sv.Dial(ctx, h.Record)
 	if err == nil && conn == nil {
-		if !place.Held() && !o.Admission.Plain() {
+		if !slot.Held() && !o.Admission.Plain() {
 			return nil, errUnadmitted
 		}
-		if err = sv.spawnSupervisor(ctx, h, place); err == nil {
+		if err = sv.spawnSupervisor(ctx, h, slot); err == nil {
 			conn, err = sv.Dial(ctx, h.Record)
 		}
 	}
@@ -148,7 +148,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	if errors.Is(err, errStopped) {
 		return nil, errors.Join(sv.abandon(ctx, h, err), conn.Close())
 	}
-	if errors.Is(err, errEnded) || errors.Is(err, errs.ErrInterrupted) && !errors.Is(err, ErrSilent) { // its box is closed by now
+	if errors.Is(err, errEnded) || errors.Is(err, errs.ErrInterrupted) && !errors.Is(err, ErrSilent) { // its container is closed
 		err = errors.Join(left, sv.Sync(ctx, h))
 	}
 	return nil, errors.Join(err, conn.Close())
@@ -186,7 +186,7 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 		if fdsock.HungUp(err) {
 			return nil, nil, errEnded
 		}
-		return nil, nil, fmt.Errorf("asking the keeper: %w", err)
+		return nil, nil, fmt.Errorf("sending the request to the supervisor: %w", err)
 	}
 	t, files, err := receiveWithin(ctx, conn, name)
 	switch {
@@ -220,7 +220,7 @@ func (g *client) listen(note func(string)) {
 	}
 	fdsock.CloseAll(files)
 	switch {
-	case err != nil: // the keeper is gone, and with it every process
+	case err != nil: // the supervisor was killed, and every process with it
 		g.st = isolate.Status{Signal: syscall.SIGKILL}
 	case t.Status != nil:
 		g.st, g.hit = *t.Status, t.Hit
@@ -244,7 +244,7 @@ func (g *client) Signal(sig syscall.Signal) error {
 		err = g.conn.Send(msg)
 	}
 	if fdsock.HungUp(err) {
-		return nil // it has ended
+		return nil // the command has ended
 	}
 	return err
 }
@@ -265,7 +265,7 @@ func (g *client) Resize(size isolate.Size) error {
 
 func (g *client) Close() (err error) {
 	g.once.Do(func() {
-		g.conn.Shutdown() //nolint:errcheck // it may have ended
+		g.conn.Shutdown() //nolint:errcheck // the supervisor may have ended
 		<-g.done
 		err = g.conn.Close()
 		if g.pty != nil {

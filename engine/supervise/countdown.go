@@ -27,9 +27,9 @@ func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 		a.note(catalog.LimitHit{
 			Limit: "time", Value: units.FormatDuration(limit), Text: "time: the command took longer than " + units.FormatDuration(limit),
 		})
-		p.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
+		p.Signal(syscall.SIGTERM) //nolint:errcheck // the process may have ended
 		a.clock.begin(p, GracePeriod, func() {
-			p.Signal(syscall.SIGKILL) //nolint:errcheck // it may have ended
+			p.Signal(syscall.SIGKILL) //nolint:errcheck // the process may have ended
 		})
 	})
 	return func() { a.clock.end(p) }
@@ -37,17 +37,17 @@ func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
 
 // countdowns are the remaining times of commands. They stop while the container is paused.
 type countdowns struct {
-	mu    sync.Mutex
-	still bool
-	all   map[*countdown]bool
+	mu      sync.Mutex
+	stopped bool
+	all     map[*countdown]bool
 }
 
 // A countdown calls then when a process has used up its remaining time.
 type countdown struct {
 	of    *isolate.Process
-	left  time.Duration // when it was last begun
+	left  time.Duration // when the timer was last started
 	since time.Time
-	timer *time.Timer // nil while it stands still
+	timer *time.Timer // nil while stopped
 	then  func()
 }
 
@@ -60,7 +60,7 @@ func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func())
 	}
 	c := &countdown{of: of, left: left, then: then}
 	s.all[c] = true
-	if !s.still {
+	if !s.stopped {
 		s.run(c)
 	}
 }
@@ -84,7 +84,7 @@ func (s *countdowns) run(c *countdown) {
 	c.since = time.Now()
 	c.timer = time.AfterFunc(c.left, func() {
 		s.mu.Lock()
-		over := s.all[c] && !s.still && time.Since(c.since) >= c.left // not one that was stopped too late
+		over := s.all[c] && !s.stopped && time.Since(c.since) >= c.left // false if stop came after the timer fired
 		if over {
 			delete(s.all, c)
 		}
@@ -99,7 +99,7 @@ func (s *countdowns) run(c *countdown) {
 func (s *countdowns) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.still = true
+	s.stopped = true
 	for c := range s.all {
 		c.timer.Stop()
 		c.left -= time.Since(c.since)
@@ -110,7 +110,7 @@ func (s *countdowns) stop() {
 func (s *countdowns) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.still = false
+	s.stopped = false
 	for c := range s.all {
 		s.run(c)
 	}

@@ -23,17 +23,17 @@ type deadlines struct {
 	supervisor *Supervisor
 	// persistent says that the sandbox outlives the command that created it.
 	persistent bool
-	wake       chan struct{} // holds one
+	wake       chan struct{} // capacity 1
 	quit       context.Context
 	end        context.CancelFunc
 	runs       sync.WaitGroup
-	saved      *catalog.LimitHit // what the record says of the box; the loop's own
+	saved      *catalog.LimitHit // what the record says; used only by the loop
 	// starting counts commands that are being started. While it is not 0, the container is not
 	// idle.
 	starting atomic.Int64
 
 	mu        sync.Mutex
-	rec       catalog.Record // Policy and Life are this process's own
+	rec       catalog.Record // Policy and Life are current only here
 	begun     bool           // the loop runs
 	activity  activity
 	listeners map[*fdsock.Conn]bool
@@ -77,7 +77,7 @@ func (w *deadlines) set(l catalog.Limits) {
 // stop ends the enforcement and waits for its goroutine.
 func (w *deadlines) stop() {
 	w.mu.Lock()
-	w.end() // under the lock, so that no loop begins after it
+	w.end() // under the lock, so that no loop begins later
 	w.mu.Unlock()
 	w.runs.Wait()
 	w.mu.Lock()
@@ -112,7 +112,7 @@ func (w *deadlines) check() time.Duration {
 		if w.supervisor.Container.Close(w.quit) != nil {
 			return time.Second
 		}
-		return maxCheckInterval // whoever waits for its end does the rest
+		return maxCheckInterval // the goroutine that waits for its end does the rest
 	case sandbox.Overdue(l, age):
 		if end > 0 {
 			wait = min(wait, end-age)
@@ -131,7 +131,7 @@ func (w *deadlines) check() time.Duration {
 		}
 	}
 	if !w.remindOwner() {
-		wait = min(wait, 20*time.Millisecond) // somebody works on the sandbox
+		wait = min(wait, 20*time.Millisecond) // the sandbox's lock is held: try again soon
 	}
 	return wait
 }
@@ -197,7 +197,7 @@ func (w *deadlines) resume(limit string) {
 	w.activity.reset()
 	w.mu.Unlock()
 	if done, err := w.supervisor.Resources.resumeFrom(w.quit, limit); done && err == nil {
-		w.notify("it goes on")
+		w.notify("resumed")
 	}
 }
 
@@ -216,7 +216,7 @@ func (w *deadlines) remindOwner() bool {
 	served := w.supervisor.reachable()
 	w.supervisor.mu.Unlock()
 	if held.ID != w.rec.ID || !served {
-		return false // not yet, or not any more
+		return false // not registered yet, or no longer
 	}
 	why := w.supervisor.Resources.paused.Load()
 	if held.Paused = why; why != nil {
@@ -239,7 +239,7 @@ func (w *deadlines) refuseWhenPaused() error {
 	if err != nil || why == nil {
 		return err
 	}
-	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("it is paused: " + why.Text)}
+	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("the sandbox is paused: " + why.Text)}
 }
 
 // countActivity counts as activity in the container, which it resumes if that was paused for
@@ -288,6 +288,6 @@ func (w *deadlines) notify(note string) {
 		return
 	}
 	for client := range w.listeners {
-		_ = client.TrySend(msg) // one who does not listen misses it, and holds up nobody
+		_ = client.TrySend(msg) // never blocks
 	}
 }

@@ -16,10 +16,10 @@ import (
 )
 
 // errEnded says that the supervisor ended before it handled the request.
-var errEnded = errors.New("its keeper has just ended")
+var errEnded = errors.New("the supervisor of the sandbox has just ended")
 
 // ErrSilent says that the supervisor runs and does not reply.
-var ErrSilent = errors.New("its keeper does not answer")
+var ErrSilent = errors.New("the supervisor of the sandbox does not reply")
 
 // stoppedTimeout bounds the wait for a SIGSTOPped supervisor; a running one has no deadline.
 const stoppedTimeout = time.Second
@@ -30,7 +30,7 @@ const replyPoll = 50 * time.Millisecond
 // silentError returns the error of a client that no longer waits for a supervisor. Its kind is
 // ErrInterrupted if ctx has ended, else ErrBusy.
 func silentError(ctx context.Context, name string) error {
-	err := &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrBusy, Err: ErrSilent, Hints: []string{"snapfs stop " + name}}
+	err := &errs.Error{Op: "sending a request to the supervisor", Path: name, Kind: errs.ErrBusy, Err: ErrSilent, Hints: []string{"snapfs stop " + name}}
 	if ctx.Err() != nil {
 		err.Kind = errs.ErrInterrupted
 	}
@@ -58,7 +58,7 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 // awaitReply waits until a supervisor has replied or ended. Error: ErrSilent if ctx ends
 // first, or if the supervisor is SIGSTOPped for longer than stoppedTimeout.
 func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
-	var still time.Time
+	var stopped time.Time
 	for {
 		if ready, err := conn.Await(replyPoll); ready || err != nil {
 			return err
@@ -66,13 +66,13 @@ func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 		if ctx.Err() != nil {
 			return silentError(ctx, name)
 		}
-		keeper, err := conn.Peer()
+		supervisor, err := conn.Peer()
 		switch now := time.Now(); {
-		case err != nil || !proc.Stopped(keeper):
-			still = time.Time{}
-		case still.IsZero():
-			still = now
-		case now.Sub(still) > stoppedTimeout:
+		case err != nil || !proc.Stopped(supervisor):
+			stopped = time.Time{}
+		case stopped.IsZero():
+			stopped = now
+		case now.Sub(stopped) > stoppedTimeout:
 			return silentError(ctx, name)
 		}
 	}
@@ -92,10 +92,10 @@ func receive(conn *fdsock.Conn) (reply, []*os.File, error) {
 	var t reply
 	msg, files, err := conn.Receive()
 	if errors.Is(err, io.EOF) || fdsock.HungUp(err) {
-		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.ErrInterrupted, Err: errEnded}
+		return t, nil, &errs.Error{Op: "waiting for the supervisor's reply", Kind: errs.ErrInterrupted, Err: errEnded}
 	}
 	if err != nil {
-		return t, nil, &errs.Error{Op: "hearing from the keeper", Kind: errs.KindOf(err), Err: err}
+		return t, nil, &errs.Error{Op: "waiting for the supervisor's reply", Kind: errs.KindOf(err), Err: err}
 	}
 	return t, files, json.Unmarshal(msg, &t)
 }
@@ -108,13 +108,13 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 	if err != nil || conn == nil {
 		return nil, err
 	}
-	defer conn.Close() //nolint:errcheck // all was heard
+	defer conn.Close() //nolint:errcheck // the reply is complete
 	msg, err := json.Marshal(a)
 	if err == nil {
 		err = conn.Send(msg)
 	}
 	if fdsock.HungUp(err) {
-		return nil, nil //nolint:nilnil // it has just ended
+		return nil, nil //nolint:nilnil // the supervisor has just ended
 	}
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 	t, files, err := receiveWithin(ctx, conn, rec.Name)
 	fdsock.CloseAll(files)
 	if errors.Is(err, errEnded) {
-		return nil, nil //nolint:nilnil // it has just ended
+		return nil, nil //nolint:nilnil // the supervisor has just ended
 	}
 	if err != nil {
 		return nil, err
@@ -141,8 +141,8 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 	if err != nil || conn == nil {
 		return err == nil, err
 	}
-	if keeper, err := conn.Peer(); err == nil && a.Stop {
-		defer escalate(keeper)()
+	if supervisor, err := conn.Peer(); err == nil && a.Stop {
+		defer escalate(supervisor)()
 	}
 	msg, err := json.Marshal(a)
 	if err == nil {
@@ -154,7 +154,7 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 	if err == nil {
 		t, _, err = receiveWithin(ctx, conn, rec.Name)
 	}
-	if errors.Is(err, errEnded) { // before it could answer
+	if errors.Is(err, errEnded) { // before it could reply
 		t.Ended, err = true, nil
 	}
 	return t.Ended, errors.Join(err, conn.Close())
@@ -166,13 +166,13 @@ const stopTimeout = 30 * time.Second
 
 // escalate wakes a SIGSTOPped supervisor with SIGCONT, so that it can end its sandbox, and
 // kills it after stopTimeout, unless the caller calls enough first.
-func escalate(keeper proc.Process) (enough func() bool) {
-	if proc.Stopped(keeper) {
-		syscall.Kill(keeper.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended meanwhile
+func escalate(supervisor proc.Process) (enough func() bool) {
+	if proc.Stopped(supervisor) {
+		syscall.Kill(supervisor.PID, syscall.SIGCONT) //nolint:errcheck // it may have ended
 	}
 	return time.AfterFunc(stopTimeout, func() {
-		if proc.Alive(keeper) {
-			syscall.Kill(keeper.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended meanwhile
+		if proc.Alive(supervisor) {
+			syscall.Kill(supervisor.PID, syscall.SIGKILL) //nolint:errcheck // it may have ended
 		}
 	}).Stop
 }

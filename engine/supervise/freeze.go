@@ -77,7 +77,7 @@ func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 	if conn.Send([]byte("{}")) == nil {
 		_ = awaitReply(ctx, conn, name)
 	}
-	conn.Close() //nolint:errcheck // all was said
+	conn.Close() //nolint:errcheck // nothing more to send
 }
 
 // requestFreeze asks the supervisor to freeze the sandbox until conn closes, and returns the

@@ -15,7 +15,7 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, 
 	h, err := sv.HoldAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
 		h.Release()
-		return nil, &errs.Error{Op: op, Path: name, Kind: errs.ErrBusy, Err: errors.New("it belongs to a command that is at work")}
+		return nil, &errs.Error{Op: op, Path: name, Kind: errs.ErrBusy, Err: errors.New("the sandbox belongs to a command that is running")}
 	}
 	return h, err
 }
@@ -39,7 +39,7 @@ type LiveTree struct {
 	snapshot.Backend
 	snapshot.Returner
 	Fork snapshot.ForkID
-	At   int // among the sandbox's trees
+	At   int // index in the record's trees
 }
 
 // LiveTrees returns the trees of a sandbox that can be rolled back while processes use them.

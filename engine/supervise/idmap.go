@@ -41,7 +41,7 @@ func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) er
 	}
 	p, err := run.Background(append(program, strconv.FormatUint(uint64(base), 10)), nil, dev, tree)
 	if err != nil {
-		return &errs.Error{Op: "showing a tree", Path: program[0], Kind: errs.KindOf(err), Err: err}
+		return &errs.Error{Op: "mapping the ids of a tree", Path: program[0], Kind: errs.KindOf(err), Err: err}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,8 @@ func (s *idMappers) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.procs {
-		late := time.AfterFunc(idMapperTimeout, func() { _ = p.Kill() }) // it has ended, mostly
-		_, _ = p.Wait()                                                  // nobody asks how
+		late := time.AfterFunc(idMapperTimeout, func() { _ = p.Kill() }) // it has usually ended
+		_, _ = p.Wait()                                                  // its status does not matter
 		late.Stop()
 	}
 	s.procs = nil

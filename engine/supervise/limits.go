@@ -33,7 +33,7 @@ type resources struct {
 
 	clock countdowns
 
-	disk func() (used snapshot.DiskLimit, known bool) // or nil, before it has started
+	disk func() (used snapshot.DiskLimit, known bool) // nil before the container has started
 
 	mu     sync.Mutex
 	limits catalog.Limits
@@ -44,34 +44,34 @@ type resources struct {
 // count, usage is counted even without a limit, and limits can be set later. It takes over the
 // slot, or admits the sandbox at once if slot is nil; after an error the slot is closed.
 // Errors: those of limits.Start and [Manager.Admit].
-func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, place *admission.Slot) (*resources, error) {
-	if place == nil {
+func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*resources, error) {
+	if slot == nil {
 		var err error
-		if place, err = sv.Admit(ctx, p.Limits, Admission{}); err != nil {
+		if slot, err = sv.Admit(ctx, p.Limits, Admission{}); err != nil {
 			return nil, err
 		}
 	}
-	a := &resources{limits: p.Limits, slot: place}
+	a := &resources{limits: p.Limits, slot: slot}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
 	l := hostfs.ForProcesses(p.Limits)
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
 		o.Devices = sv.disks(workspace)
 	}
 	group, err := limits.Start(ctx, catalog.NewID(), l, o)
-	if err != nil && count && l == (limits.Limits{}) { // counting is no promise
+	if err != nil && count && l == (limits.Limits{}) { // usage counts are best effort
 		group, err = limits.Start(ctx, catalog.NewID(), l, limits.Options{})
 	}
 	if err != nil {
-		return nil, errors.Join(err, place.Close())
+		return nil, errors.Join(err, slot.Close())
 	}
 	a.Group = group
 	return a, nil
 }
 
 // attach puts a started container into the control groups.
-func (a *resources) attach(box *isolate.Container) error {
-	a.container = box
-	if err := a.Group.Attach(box.PID()); err != nil {
+func (a *resources) attach(container *isolate.Container) error {
+	a.container = container
+	if err := a.Group.Attach(container.PID()); err != nil {
 		return err
 	}
 	return nil
@@ -82,7 +82,7 @@ func (a *resources) attach(box *isolate.Container) error {
 func (a *resources) pause(ctx context.Context) error {
 	a.startLock.Lock()
 	if a.paused.Load() != nil {
-		return nil // it does already, and goes on doing so after resume
+		return nil // already paused, and stays so after resume
 	}
 	err := a.container.Freeze(ctx)
 	if err != nil {

@@ -87,7 +87,7 @@ func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest)
 	}
 	if conn == nil {
 		return nil, &errs.Error{
-			Op: "opening a port", Path: name, Kind: errs.ErrNotFound, Err: errors.New("nothing runs in it"),
+			Op: "opening a port", Path: name, Kind: errs.ErrNotFound, Err: errors.New("sandbox " + name + " is not running"),
 			Hints: []string{"snapfs exec " + name + " -- COMMAND"},
 		}
 	}
@@ -96,13 +96,13 @@ func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest)
 
 // sendPortRequest sends a port request on conn, closes conn and returns the forwards.
 func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a portRequest) ([]Port, error) {
-	defer conn.Close() //nolint:errcheck // all was said
+	defer conn.Close() //nolint:errcheck // nothing more to send
 	msg, err := json.Marshal(Request{Port: &a})
 	if err != nil {
 		return nil, err
 	}
 	if err := conn.Send(msg); err != nil {
-		return nil, &errs.Error{Op: "asking the keeper", Path: name, Kind: errs.ErrInterrupted, Err: err}
+		return nil, &errs.Error{Op: "sending a request to the supervisor", Path: name, Kind: errs.ErrInterrupted, Err: err}
 	}
 	t, _, err := receiveWithin(ctx, conn, name)
 	if err != nil {
@@ -117,10 +117,10 @@ func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a port
 // portForwards are the port forwards that a supervisor serves.
 type portForwards struct {
 	h         *Supervisor
-	name      string // of the sandbox
+	name      string // the sandbox's name
 	container *isolate.Container
 	log       *egress.Journal
-	refusal   error // why there can be no ports, or nil
+	refusal   error // why forwards are impossible, or nil
 
 	mu   sync.Mutex
 	open map[uint16]*forward.Forwarder
@@ -132,7 +132,7 @@ func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *p
 	in := &portForwards{h: h, name: rec.Name, container: h.Container, log: log, open: map[uint16]*forward.Forwarder{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
 		in.refusal = &errs.Error{
-			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("it has the host's network: its ports are the host's"),
+			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("the sandbox uses the host's network: its ports are the host's"),
 		}
 	}
 	return in
@@ -167,14 +167,14 @@ func (in *portForwards) add(port, host uint16) error {
 	}
 	if old := in.open[port]; old != nil {
 		if at := old.Addrs()[0]; host != 0 && at.Port() != host {
-			return fail(errs.ErrExists, errors.New("it is open at "+at.String()), in.command("--close", decimal(port)), in.command(decimal(port)+":"+decimal(host)))
+			return fail(errs.ErrExists, errors.New("the port is already forwarded from "+at.String()), in.command("--close", decimal(port)), in.command(decimal(port)+":"+decimal(host)))
 		}
 		return nil
 	}
 	one, err := forward.Open(forward.Options{Port: port, Host: host, Dial: in.dial, Event: in.log.Put})
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fail(errs.ErrBusy, errors.New("port "+decimal(host)+" of the host is in use, perhaps by another sandbox"), in.command(decimal(port))+"   # at one that is free")
+		return fail(errs.ErrBusy, errors.New("port "+decimal(host)+" of the host is in use, perhaps by another sandbox"), in.command(decimal(port))+"   # at a free port")
 	case err != nil:
 		return fail(errs.KindOf(err), err)
 	}
@@ -211,8 +211,8 @@ func (in *portForwards) remove(port uint16) error {
 	in.mu.Unlock()
 	if one == nil {
 		return &errs.Error{
-			Op: "closing a port", Path: decimal(port), Kind: errs.ErrNotFound, Err: errors.New("it is not open"),
-			Hints: []string{in.command() + "   # those that are"},
+			Op: "closing a port", Path: decimal(port), Kind: errs.ErrNotFound, Err: errors.New("the port is not open"),
+			Hints: []string{in.command() + "   # list the open ports"},
 		}
 	}
 	return one.Close()

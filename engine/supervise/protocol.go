@@ -62,7 +62,7 @@ type reply struct {
 // another version, which does not know the request.
 func (t *reply) refusal() error {
 	if t.Refused == nil {
-		return &errs.Error{Op: "asking the keeper", Kind: errs.ErrNotSupported, Err: errors.New("it does not know what was asked for")}
+		return &errs.Error{Op: "sending a request", Component: "supervisor", Kind: errs.ErrNotSupported, Err: errors.New("unknown request (running an older snapfs?)")}
 	}
 	return t.Refused.err()
 }

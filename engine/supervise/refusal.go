@@ -6,12 +6,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ErrWall is the kind of the error where a self-test from inside the sandbox
-// could do what its policy forbids. Nothing was started in the sandbox.
+// ErrWall is the kind of the error of a failed self-test: a probe inside the
+// sandbox could do something that its policy forbids. No command was started.
 var ErrWall = errs.NewStatus(122, "a wall does not hold")
 
-// ErrLimit is the kind of the error where a limit ended the sandbox before the
-// command began.
+// ErrLimit is the kind of the error of a command that did not begin, because a
+// limit ended the sandbox first.
 var ErrLimit = errs.NewStatus(124, "a limit was hit")
 
 // A refusal is an error on its way from a supervisor to another process.

@@ -13,7 +13,7 @@ import (
 // ends the container, and the next command mounts the trees again.
 type serverMonitor struct {
 	forks []forkOf
-	Note  string // for whoever waits for a command in it
+	Note  string // notice for the clients
 }
 
 type forkOf struct {
@@ -23,7 +23,7 @@ type forkOf struct {
 
 // serverMonitorOf returns the monitor of the servers of a started sandbox's trees.
 func (sv *Manager) serverMonitorOf(rec *catalog.Record) *serverMonitor {
-	l := &serverMonitor{Note: rec.Name + ": the process that showed its files was killed: what ran in it has been ended, and what it had synced is there"}
+	l := &serverMonitor{Note: rec.Name + ": the server process of its files was killed, so its commands were ended; all synced data is safe"}
 	for _, t := range rec.Trees {
 		if b, err := sv.host.BackendOf(context.Background(), t); err == nil {
 			if monitor, ok := b.(snapshot.ServerMonitor); ok {

@@ -21,10 +21,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A keeper reports once, on descriptor 3, whether the sandbox is up, and then what
-// of it is not as it was, in sentences with a NUL between. Until
-// then it has its starter's lock as descriptor 4, so that nobody else starts one
-// when the starter is killed meanwhile.
+// readyFD and lockFD are the descriptors by which a supervisor inherits a pipe and the sandbox's
+// lock. It writes once to the pipe: "ready" and its notices, with a NUL between, or an error. It
+// holds the lock until then, so that no second supervisor starts if its parent is killed.
 const readyFD, lockFD = 3, 4
 
 // slotFD is the descriptor by which a supervisor inherits its sandbox's admission slot.
@@ -37,18 +36,18 @@ const firstCommandTimeout = 10 * time.Second
 // serves, and reloads the record, in which the supervisor has registered itself. The caller
 // holds the sandbox's lock, so that the supervisor cannot end before its first request. The
 // supervisor takes over the slot; if slot is nil, the sandbox is admitted at once.
-func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place *admission.Slot) (err error) {
+func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, slot *admission.Slot) (err error) {
 	if len(sv.program) == 0 {
-		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program was opened without a keeper")}
+		return &errs.Error{Op: "entering", Path: h.Name, Kind: errs.ErrNotSupported, Err: errors.New("this program has no supervisor command")}
 	}
-	if err := sv.Sync(ctx, h); err != nil { // after one that was killed
+	if err := sv.Sync(ctx, h); err != nil { // in case the last supervisor was killed
 		return err
 	}
-	if !place.Held() {
-		if place, err = sv.Admit(ctx, h.Policy.Limits, Admission{}); err != nil {
+	if !slot.Held() {
+		if slot, err = sv.Admit(ctx, h.Policy.Limits, Admission{}); err != nil {
 			return err
 		}
-		defer sv.ReleaseSlot(place) // unless it is the keeper's
+		defer sv.ReleaseSlot(slot) // unless the supervisor has taken it over
 	}
 	ready, theirs, err := os.Pipe()
 	if err != nil {
@@ -61,17 +60,17 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place
 	}
 	defer log.Close()
 	args := append(append([]string{}, sv.program...), sv.cat.Dir(), h.Name)
-	if err = fault.Point(ctx, "start a keeper"); err == nil {
-		_, err = run.Background(args, log, theirs, h.LockFile(), place.File())
+	if err = fault.Point(ctx, "start a supervisor"); err == nil {
+		_, err = run.Background(args, log, theirs, h.LockFile(), slot.File())
 	}
 	theirs.Close()
 	if err != nil {
-		return &errs.Error{Op: "starting a keeper", Path: h.Name, Kind: errs.KindOf(err), Err: err}
+		return &errs.Error{Op: "starting a supervisor", Path: h.Name, Kind: errs.KindOf(err), Err: err}
 	}
-	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })() //nolint:errcheck // a pipe has deadlines
+	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })() //nolint:errcheck // pipes support deadlines
 	said, err := io.ReadAll(ready)
-	if errors.Is(err, os.ErrDeadlineExceeded) { // the keeper ends when it finds nobody to report to
-		return &errs.Error{Op: "starting a keeper", Path: h.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
+	if errors.Is(err, os.ErrDeadlineExceeded) { // the supervisor ends when it finds the pipe closed
+		return &errs.Error{Op: "starting a supervisor", Path: h.Name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 	}
 	if err != nil {
 		return err
@@ -80,21 +79,21 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, place
 	if !up {
 		return spawnError(h.Name, said)
 	}
-	place.HandOver()
+	slot.HandOver()
 	for note := range strings.SplitSeq(notes, "\x00") {
 		if note != "" {
 			sv.notice(note)
 		}
 	}
-	return h.Reload() // it has noted itself in the record
+	return h.Reload() // the supervisor has registered itself
 }
 
 // spawnError converts a supervisor's message of a failed start into an error. A message that
 // cannot be read means that the supervisor was killed.
 func spawnError(name string, said []byte) error {
 	var r refusal
-	if json.Unmarshal(said, &r) != nil { // it was killed
-		return &errs.Error{Op: "starting", Path: name, Kind: errs.ErrInterrupted, Err: errors.New("its keeper ended at once")}
+	if json.Unmarshal(said, &r) != nil { // the supervisor was killed
+		return &errs.Error{Op: "starting", Path: name, Kind: errs.ErrInterrupted, Err: errors.New("the supervisor of the sandbox ended at once")}
 	}
 	err := r.err()
 	err.Op, err.Path, err.Kind = "starting", name, cmp.Or(err.Kind, errs.ErrNotSupported)
@@ -108,7 +107,7 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 	ready := os.NewFile(readyFD, "ready")
 	refuse := func(err error) error {
 		msg, _ := json.Marshal(refusalOf(err))
-		ready.Write(msg) //nolint:errcheck // the starter may be gone; the log has it too
+		ready.Write(msg) //nolint:errcheck // the parent may be gone; the log has it too
 		ready.Close()
 		return err
 	}
@@ -117,21 +116,21 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 		return refuse(err)
 	}
 	defer held.Release()
-	place, err := admission.Inherit(slotFD)
+	slot, err := admission.Inherit(slotFD)
 	if err != nil {
 		return refuse(err)
 	}
 	intent, err := sv.cat.Begin(catalog.Supervising, name, held.ID)
 	if err != nil {
-		return refuse(errors.Join(err, place.Close()))
+		return refuse(errors.Join(err, slot.Close()))
 	}
-	h, err := sv.startServing(ctx, held, place)
+	h, err := sv.startServing(ctx, held, slot)
 	if err != nil {
 		return refuse(errors.Join(err, intent.End()))
 	}
 	held.Release()
 	_, err = ready.WriteString("ready" + strings.Join(h.notes, "\x00"))
-	if err = errors.Join(err, ready.Close()); err != nil && h.calls.Load() == 0 { // its starter was killed
+	if err = errors.Join(err, ready.Close()); err != nil && h.calls.Load() == 0 { // the parent was killed
 		_, err = sv.endIdle(ctx, name, h)
 		return errors.Join(err, intent.End())
 	}
@@ -140,14 +139,14 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 
 // startServing starts the namespaces, opens the socket, and registers this process in the
 // record.
-func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, place *admission.Slot) (*Supervisor, error) {
-	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, place)
+func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot) (*Supervisor, error) {
+	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, slot)
 	if err != nil {
 		return nil, err
 	}
 	h, _, err := sv.Start(ctx, held.Record, nil, allowed, hostfs.SearchSecrets(), nil)
 	if errors.Is(err, ErrWall) {
-		err = errors.Join(err, held.Save()) // for whoever looks at it
+		err = errors.Join(err, held.Save()) // saves the proof
 	}
 	if err != nil {
 		return nil, err
@@ -180,7 +179,7 @@ func (sv *Manager) serveUntilIdle(ctx context.Context, name string, h *Superviso
 		case <-ctx.Done():
 		case <-started:
 			if h.calls.Load() > 0 {
-				continue // something runs
+				continue // a command runs
 			}
 		}
 		done, err := sv.endIdle(ctx, name, h)
@@ -202,7 +201,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if err == nil {
 		defer held.Release()
 	}
-	if err != nil || !h.reachable() { // it was settled for this keeper, or removed
+	if err != nil || !h.reachable() { // another command has run Sync, or removed the sandbox
 		return true, h.Close(ctx)
 	}
 	if h.alive() && !h.idle() && h.calls.Load() > 0 {
@@ -210,17 +209,17 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	}
 	if hit := h.Resources.limitHit(); hit != nil {
 		held.LimitHit = hit
-		err = held.Save() // before the clients hear of it, see noteHit
+		err = held.Save() // before clients get their status, see recordLimitHit
 	}
 	err = errors.Join(err, h.Close(ctx))
-	held.LimitHit = cmp.Or(h.Hit, held.LimitHit) // settle saves it
+	held.LimitHit = cmp.Or(h.Hit, held.LimitHit) // Sync saves it
 	if err := errors.Join(err, sv.Sync(ctx, held)); err != nil {
 		return true, err
 	}
 	if sandbox.Over(held.Record, catalog.Now()) {
 		return true, sv.whenOver(ctx, held)
 	}
-	held.Release() // who comes next does not wait for what follows
+	held.Release() // the next command need not wait for the baseline
 	sv.baseline.Record(ctx, held.Record)
 	return true, nil
 }
@@ -286,7 +285,7 @@ func (sv *Manager) EndIdleSupervisor(ctx context.Context, h *catalog.Locked, op 
 	if !ended {
 		return &errs.Error{
 			Op: op, Path: h.Name, Kind: errs.ErrBusy,
-			Err: errors.New("processes run in it"), Hints: []string{"snapfs stop " + h.Name},
+			Err: errors.New("processes run in the sandbox"), Hints: []string{"snapfs stop " + h.Name},
 		}
 	}
 	return nil

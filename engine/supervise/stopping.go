@@ -20,7 +20,7 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	if _, err := sv.cat.Get(name); err != nil {
 		return err
 	}
-	err := sv.bumpStops(name) // before it looks for a keeper: see [host.outdated]
+	err := sv.bumpStops(name) // before it looks for a supervisor: see [Supervisor.stoppedSince]
 	if err != nil && !errors.Is(err, errs.ErrNoSpace) {
 		return err
 	}
@@ -34,21 +34,21 @@ func (sv *Manager) Stop(ctx context.Context, name string) error {
 	}
 	defer escalate(*rec.Supervisor)()
 	_, err = sv.RequestEnd(ctx, rec, Request{Stop: true})
-	for proc.Alive(*rec.Supervisor) { // until it has settled what the processes wrote
+	for proc.Alive(*rec.Supervisor) { // until it has synced the trees
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "stopping", Path: name, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
 		time.Sleep(time.Millisecond)
 	}
 	if errors.Is(err, ErrSilent) {
-		return nil // it was killed for that
+		return nil // escalate has killed it
 	}
 	return err
 }
 
 // errStopped says that the sandbox was stopped after a command was requested and before it
 // began.
-var errStopped = errors.New("it was stopped meanwhile")
+var errStopped = errors.New("the sandbox was stopped meanwhile")
 
 // stopsFile returns the file of a sandbox whose size is its stop count.
 func stopsFile(dir string) string { return filepath.Join(dir, "stops") }
@@ -63,7 +63,7 @@ func (sv *Manager) bumpStops(name string) error {
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = f.Truncate(info.Size() + 1) // takes no room
+		err = f.Truncate(info.Size() + 1) // a hole: uses no space
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return stopsError(name, err)
@@ -99,7 +99,7 @@ func (sv *Manager) stoppedSince(name string, times int64) error {
 // stoppedSince reports whether the sandbox was stopped after a command was requested. A later
 // Stop reaches this supervisor by its socket.
 func (h *Supervisor) stoppedSince(w execRequest) bool {
-	if w.Stops == nil { // by another version
+	if w.Stops == nil { // from another version
 		return false
 	}
 	now, err := countStops(filepath.Dir(h.socket))

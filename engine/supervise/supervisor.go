@@ -6,20 +6,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
-	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/fdsock"
-	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -29,23 +24,23 @@ import (
 type Supervisor struct {
 	Container  *isolate.Container
 	socket     string
-	socketInfo os.FileInfo // the socket's, while it is served
-	drift      *driftFeed  // what it tells of the real workspace
-	notes      []string    // what of the sandbox is not as it was when it was made
+	socketInfo os.FileInfo // identifies the socket, while served
+	drift      *driftFeed  // reports of the real workspace
+	notes      []string    // differences between the sandbox and its state at creation
 
-	Hidden     []string // what is masked
+	Hidden     []string // masked paths
 	Mounts     []isolate.Mount
 	prove      func(context.Context) (*catalog.Proof, error)
-	onLimitHit func(catalog.LimitHit) // keeps it in the record
+	onLimitHit func(catalog.LimitHit) // saves it in the record
 	Resources  *resources
-	idMappers  *idMappers             // what shows its trees, or nil
+	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
-	forwards   *portForwards          // ports that lead into it
-	Refused    []egress.RefusedAccess // by it, once it is closed
+	forwards   *portForwards          // of the host's ports
+	Refused    []egress.RefusedAccess // by the proxy; set by Close
 	deadlines  *deadlines
 	Monitor    *serverMonitor
-	timers     []func()          // to be called at the end
-	Hit        *catalog.LimitHit // the limit that was hit, once it is closed
+	timers     []func()          // called by Close
+	Hit        *catalog.LimitHit // the limit that was hit; set by Close
 
 	// calls counts the requested commands.
 	calls atomic.Int64
@@ -55,147 +50,6 @@ type Supervisor struct {
 	clients map[*fdsock.Conn]bool
 	served  sync.WaitGroup
 	closed  bool
-}
-
-// Prepare starts the limits of a policy and prepares a container under them, before the
-// sandbox's trees are known. It takes over the slot, also after an error; if slot is nil, the
-// sandbox is admitted at once.
-func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, place *admission.Slot) (*isolate.Prepared, *resources, error) {
-	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, place)
-	if err != nil {
-		return nil, nil, err
-	}
-	if p.Prove { // that comes first
-		command = nil
-	}
-	spec := hostfs.Confinement(p)
-	allowed.bind(&spec)
-	begun, err := isolate.Prepare(ctx, spec, command)
-	if err != nil {
-		return nil, nil, errors.Join(allowed.startError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
-	}
-	return begun, allowed, nil
-}
-
-// startContainer starts a box, and command in it where it is not nil. begun is a box begun
-// for them with what it is allowed, or one is nil, or both; real is where the secrets of the
-// real trees are. Mounts of the real machine come and go while it is looked at, so
-// what fails is tried again where they have changed meanwhile.
-func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *resources, real func() hostfs.SecretPaths, command *isolate.Command) (h *Supervisor, p *isolate.Process, err error) {
-	var room bool // beyond the limit of the disk
-	defer func() {
-		if err != nil && allowed != nil {
-			err = errors.Join(allowed.startError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
-		}
-		if err != nil && room {
-			err = errors.Join(err, sv.sandboxes.LimitForks(context.WithoutCancel(ctx), rec, rec.Policy.Limits))
-		}
-	}()
-	var tries hostfs.MountRetry
-	defer tries.Close()
-	for {
-		spec, notes, err := sv.host.Spec(ctx, rec, real)
-		if err == nil {
-			err = fault.Point(ctx, "start its processes")
-		} else if tries.Again(err) {
-			continue
-		}
-		if err == nil && allowed == nil {
-			allowed, err = sv.startResources(ctx, rec.Workspace, rec.Policy, command == nil || rec.Policy.Limits.Idle > 0, nil)
-		}
-		if err == nil {
-			allowed.bind(&spec)
-		}
-		if err == nil && begun == nil {
-			begun, err = isolate.Prepare(ctx, spec, command)
-		}
-		if err != nil {
-			return nil, nil, errors.Join(err, begun.Close())
-		}
-		var shown *idMappers
-		shown, spec.MapIDs = sv.newIDMappers()
-		box, proc, err := begun.Start(ctx, spec)
-		begun = nil
-		if err != nil {
-			shown.wait()
-		}
-		if err == nil && room {
-			if err := sv.sandboxes.LimitForks(ctx, rec, rec.Policy.Limits); err != nil {
-				return nil, nil, errors.Join(err, box.Close(context.WithoutCancel(ctx)))
-			}
-			room = false
-		}
-		if err == nil {
-			notes = slices.Concat(notes, allowed.unenforced(), idMappingNote(box.Level()))
-			return sv.newSupervisor(ctx, rec, &Supervisor{Container: box, idMappers: shown, Resources: allowed, notes: notes, Mounts: spec.Mounts}, proc, command, spec.Hide)
-		}
-		var refused *errs.Error
-		switch mounting := errors.As(err, &refused); {
-		case mounting && !room && hostfs.LimitsDisk(rec.Policy.Limits):
-			room = true
-			if err := sv.sandboxes.RaiseDiskLimit(ctx, rec); err != nil {
-				return nil, nil, err
-			}
-		case !mounting || allowed.killed() || !tries.Again(err):
-			return nil, nil, explainFullDisk(spec, err)
-		}
-		if err := sv.sandboxes.SyncTrees(ctx, rec); err != nil { // what was mounted before it failed
-			return nil, nil, err
-		}
-	}
-}
-
-// newSupervisor completes the Supervisor of a container that has just started: limits, network
-// proxy, maintenance, deadlines and drift feed. After an error the container is closed.
-func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
-	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
-	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
-	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
-	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended by now
-		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
-	}
-	var err error
-	log := sv.egress.JournalOf(rec)
-	h.forwards = newPortForwards(rec, h, log)
-	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
-		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
-	}
-	h.Resources.disk = sv.sandboxes.GaugeOf(rec)
-	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))
-	h.deadlines = sv.startDeadlines(h, rec)
-	h.Monitor = sv.serverMonitorOf(rec)
-	h.timers = append(h.timers, h.Monitor.watch(func() { _ = h.Container.Close(context.Background()) })) // whoever waits for its end does the rest
-	if p != nil {
-		h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
-	}
-	sv.startDriftFeed(h, rec, hide)
-	return h, p, nil
-}
-
-// ReportNotes reports a notice for each difference between a started sandbox and its state at
-// creation.
-func (sv *Manager) ReportNotes(h *Supervisor) {
-	for _, note := range h.notes {
-		sv.notice(note)
-	}
-}
-
-// explainFullDisk replaces the error of a failed mount if the disk of an overlay's upper is
-// full: the kernel does not return ENOSPC then.
-func explainFullDisk(spec isolate.Spec, err error) error {
-	for _, m := range spec.Mounts {
-		var fs syscall.Statfs_t
-		if m.Overlay == nil || m.Overlay.Upper == "" || syscall.Statfs(m.Overlay.Upper, &fs) != nil {
-			continue
-		}
-		if fs.Bavail < 16 || fs.Files > 0 && fs.Ffree == 0 { // ext4 keeps some free blocks even from root
-			return &errs.Error{
-				Op: "mounting", Path: m.Target, Kind: errs.ErrNoSpace,
-				Err: errors.New("the disk with the state directory is full"), Hints: []string{"snapfs gc", "snapfs rm SANDBOX"},
-			}
-		}
-	}
-	return err
 }
 
 // socket returns the path of a supervisor's socket.
@@ -223,7 +77,7 @@ func (h *Supervisor) serve() error {
 				return
 			}
 			if !h.admit(client) {
-				client.Close() //nolint:errcheck // a stranger, or too late
+				client.Close() //nolint:errcheck // another user, or closed
 			}
 		}
 	})
@@ -248,7 +102,7 @@ func (h *Supervisor) admit(client *fdsock.Conn) bool {
 		h.mu.Lock()
 		delete(h.clients, client)
 		h.mu.Unlock()
-		client.Close() //nolint:errcheck // all was said
+		client.Close() //nolint:errcheck // nothing more to send
 	})
 	return true
 }
@@ -311,8 +165,8 @@ func (h *Supervisor) Close(ctx context.Context) error {
 			err = errors.Join(err, os.Remove(h.socket))
 		}
 	}
-	for g := range h.clients { // they still hear how their command ended
-		g.ShutdownRead() //nolint:errcheck // it may have gone by itself
+	for g := range h.clients { // they still receive the status of their command
+		g.ShutdownRead() //nolint:errcheck // the client may have gone
 	}
 	l := h.listen
 	h.mu.Unlock()
@@ -321,7 +175,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 		err = errors.Join(err, l.Close())
 	}
 	err = errors.Join(err, h.forwards.close())
-	// After the clients: one that has frozen the box holds up what would pause it.
+	// After the clients: one that has frozen the container blocks its pause.
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
@@ -329,7 +183,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 func (h *Supervisor) answer(client *fdsock.Conn) {
 	msg, files, err := client.Receive()
 	defer fdsock.CloseAll(files)
-	if err != nil || client.HungUp() { // what nobody waits for any more is not wanted
+	if err != nil || client.HungUp() { // drop the request of a client that has gone
 		return
 	}
 	var a Request
@@ -353,7 +207,7 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	case a.Port != nil:
 		h.ports(client, *a.Port)
 	case a.Stop, a.Leave && h.idleSoon():
-		// Whoever waits for the box's end does the rest.
+		// The goroutine that waits for the container's end does the rest.
 		err := h.Container.Close(context.Background())
 		send(client, reply{Ended: err == nil})
 	case a.Leave:
@@ -437,7 +291,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		h.onLimitHit(*hit)
 	}
 	if h.Monitor.Killed() {
-		_ = h.Container.Close(context.Background()) // as who watches does
+		_ = h.Container.Close(context.Background()) // as the monitor does
 		send(client, reply{Note: h.Monitor.Note})
 	}
 	send(client, reply{Status: &st, Hit: hit})
@@ -450,7 +304,7 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 		msg, files, err := client.Receive()
 		fdsock.CloseAll(files)
 		if err != nil {
-			p.Signal(syscall.SIGHUP) //nolint:errcheck // nobody is left to tell; it may have ended
+			p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 			return
 		}
 		var a Request
@@ -473,10 +327,10 @@ func (h *Supervisor) freeze(client *fdsock.Conn) {
 		return
 	}
 	send(client, reply{Frozen: true, Shifted: h.Container.Level().FUSEMapped})
-	_, files, _ := client.Receive() // until it says that it is done, or goes
+	_, files, _ := client.Receive() // until the client sends a message or closes
 	fdsock.CloseAll(files)
 	if !paused {
-		h.Container.Thaw(context.Background()) //nolint:errcheck // a box that has ended needs no thawing
+		h.Container.Thaw(context.Background()) //nolint:errcheck // it may have ended
 	}
 	send(client, reply{})
 }
@@ -485,53 +339,4 @@ func (h *Supervisor) freeze(client *fdsock.Conn) {
 func send(client *fdsock.Conn, t reply, files ...*os.File) bool {
 	msg, err := json.Marshal(t)
 	return err == nil && client.Send(msg, files...) == nil
-}
-
-// Start starts a sandbox's container, then the self-test if the policy requires one, then
-// command if it is not nil. The other parameters are those of startContainer. Errors: also
-// ErrWall; rec then has the proof.
-func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, begun *isolate.Prepared, allowed *resources, real func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
-	if !rec.Policy.Prove {
-		return sv.startContainer(ctx, rec, begun, allowed, real, command)
-	}
-	program := sv.copyProbe() // beside the start
-	h, _, err := sv.startContainer(ctx, rec, begun, allowed, real, nil)
-	if err != nil {
-		if unused, _ := program(); unused != nil {
-			unused.Close()
-		}
-		return nil, nil, err
-	}
-	var p *isolate.Process
-	if rec.Proof, err = sv.trySelfTest(ctx, rec, h, program); err == nil && command != nil {
-		if p, err = h.Start(ctx, *command); err == nil {
-			h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
-		}
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
-	}
-	return h, p, nil
-}
-
-// copyProbe begins to copy the probe program into memory. The returned function waits for the
-// copy.
-func (sv *Manager) copyProbe() func() (*os.File, error) {
-	type answer struct {
-		program *os.File
-		err     error
-	}
-	copied := make(chan answer, 1)
-	go func() {
-		if len(sv.probe) == 0 {
-			copied <- answer{err: errors.New("this program was opened without probes")}
-			return
-		}
-		program, err := proc.SealedCopy(sv.probe[0])
-		copied <- answer{program, err}
-	}()
-	return func() (*os.File, error) {
-		a := <-copied
-		return a.program, a.err
-	}
 }

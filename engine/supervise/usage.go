@@ -94,7 +94,7 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	if err := sv.sandboxes.LimitTrees(ctx, h.Record, was, now); err != nil {
 		return was, err
 	}
-	back.Push("take the limit of the disk back", func() error { return sv.sandboxes.LimitTrees(later, h.Record, now, was) })
+	back.Push("restore the disk limit", func() error { return sv.sandboxes.LimitTrees(later, h.Record, now, was) })
 	if err := sv.sandboxes.FitsDisk(h.Record, now); err != nil {
 		return was, err
 	}
@@ -108,7 +108,7 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	if err != nil {
 		return was, err
 	}
-	back.Push("give what runs its limits back", func() error { _, err := sv.request(later, h.Record, Request{Limits: &was}); return err })
+	back.Push("restore the limits of the running container", func() error { _, err := sv.request(later, h.Record, Request{Limits: &was}); return err })
 	if h.Paused = nil; t != nil {
 		h.Paused = t.Paused
 	}
@@ -143,27 +143,27 @@ func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 		send(client, reply{Refused: refusalOf(err)})
 		return
 	}
-	told := usageFrom(&u)
-	h.Resources.diskUsage(told)
+	usage := usageFrom(&u)
+	h.Resources.diskUsage(usage)
 	for _, l := range h.Resources.Group.Level() {
-		told.Held = append(told.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
+		usage.Held = append(usage.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
 	}
-	send(client, reply{Usage: told, Hit: h.Resources.limitHit()})
+	send(client, reply{Usage: usage, Hit: h.Resources.limitHit()})
 }
 
 // usageFrom converts the usage of the control groups.
 func usageFrom(u *limits.Usage) *Usage {
-	told := &Usage{
+	usage := &Usage{
 		Memory: valueOf(u.Memory), MemoryPeak: valueOf(u.MemoryPeak), CPUTime: valueOf(u.CPUTime), Throttled: valueOf(u.Throttled),
 		PIDs: valueOf(u.PIDs), PIDsPeak: valueOf(u.PIDsPeak), Read: valueOf(u.Read), Written: valueOf(u.Written), ReadOps: valueOf(u.ReadOps), WriteOps: valueOf(u.WriteOps),
 		Pressure: map[string]Pressure{},
 	}
 	for of, p := range map[string]limits.Known[limits.Pressure]{"cpu": u.PressureCPU, "memory": u.PressureMemory, "io": u.PressureIO} {
 		if p.OK {
-			told.Pressure[of] = Pressure(p.Value)
+			usage.Pressure[of] = Pressure(p.Value)
 		}
 	}
-	return told
+	return usage
 }
 
 // valueOf returns a pointer to a known value, or nil.

@@ -17,29 +17,27 @@ import (
 	"github.com/snapfs/snapfs/internal/watch"
 )
 
-// While something runs in a sandbox, its keeper watches the real workspace, and
-// tells of its drift: the sandbox by the file /run/snapfs/drift, a DriftReport
-// as JSON that is replaced whenever it changes; and every client that asks. The
-// watch says when to look again, never what has changed.
+// While a sandbox runs, its supervisor watches the real workspace and reports its drift: inside the
+// sandbox in the file /run/snapfs/drift, a DriftReport as JSON that it replaces whenever the drift
+// changes, and to each client that asks. The watch says when to compare again, never what changed.
 
 const (
-	// watchAfter is how long after its start a sandbox is watched: the start of
-	// a command, and all of a short one, has the machine to itself.
+	// watchDelay is the time between the start of a sandbox and the start of its watch: the watch
+	// must not slow down the start of a command, nor a short command.
 	watchDelay = time.Second
-	// settling is how long after a change others are waited for.
+	// settleTime is how long to wait for further changes after one.
 	settleTime = 200 * time.Millisecond
-	// rest is how many times as long as looking took is not looked again.
+	// restFactor is the shortest time between two comparisons, in durations of the last one.
 	restFactor = 20
-	// pollEvery is how often is looked where the workspace cannot be watched.
+	// pollEvery is the time between comparisons of a workspace that cannot be watched.
 	pollEvery = 10 * time.Second
-	// noticeEvery is how often who serves a tree is asked what was read of it after it had moved.
+	// noticeEvery is how often the drift detectors of served trees are polled.
 	noticeEvery = 2 * time.Second
-	// watchMost bounds the directories that are watched.
+	// maxWatchedDirs bounds the number of watched directories.
 	maxWatchedDirs = 1 << 14
-	// tellMost bounds the paths of a report that is told, and tellBytes their
-	// length.
+	// maxReportPaths bounds the paths of a sent report, and maxReportBytes their total length.
 	maxReportPaths, maxReportBytes = 500, 64 << 10
-	// driftFile is in /run/snapfs of the sandbox.
+	// driftFile is the report's name in /run/snapfs of the sandbox.
 	driftFile = "drift"
 )
 
@@ -65,7 +63,7 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 				return err
 			}
 		}
-		// Otherwise something has vanished under the look: there is another.
+		// After an error, as of a file that vanished meanwhile, the next comparison tries again.
 		pause(ctx, restFactor*time.Since(began))
 		sv.awaitDrift(ctx, rec, moved, r.Noticed)
 		if ctx.Err() != nil {
@@ -80,11 +78,11 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 // awaitDrift waits until something may have changed in the workspace, or until a drift
 // detector has noticed more than noticed changes.
 func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
-	var asking <-chan time.Time // never, where nobody is to be asked
+	var poll <-chan time.Time // nil without drift detectors
 	if len(sv.compare.DriftDetectorsOf(ctx, rec)) > 0 {
 		t := time.NewTicker(noticeEvery)
 		defer t.Stop()
-		asking = t.C
+		poll = t.C
 	}
 	for {
 		select {
@@ -97,7 +95,7 @@ func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-
 				pause(ctx, pollEvery)
 			}
 			return
-		case <-asking:
+		case <-poll:
 			if len(sv.compare.Noticed(ctx, rec)) > noticed {
 				return
 			}
@@ -116,7 +114,7 @@ func pause(ctx context.Context, d time.Duration) {
 // watchReal watches a sandbox's real workspace until ctx ends. It sends to moved when
 // something may have changed, and closes moved if the workspace cannot be watched.
 func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-chan struct{}, watching *sync.WaitGroup) {
-	told, watching := make(chan struct{}, 1), new(sync.WaitGroup)
+	changed, watching := make(chan struct{}, 1), new(sync.WaitGroup)
 	skip := func(path string) bool { return hostfs.Within(path, sv.cat.Dir()) }
 	if t, ok := compare.HolderOf(rec); ok {
 		if b, err := sv.host.BackendOf(ctx, t); err == nil {
@@ -128,23 +126,23 @@ func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-
 	}
 	w, err := watch.New(rec.Workspace, skip, maxWatchedDirs)
 	if err != nil {
-		close(told)
-		return told, watching
+		close(changed)
+		return changed, watching
 	}
 	stop := context.AfterFunc(ctx, w.Close)
 	watching.Go(func() {
-		defer close(told)
+		defer close(changed)
 		for w.Next() == nil {
 			select {
-			case told <- struct{}{}:
-			default: // it has not been heard yet
+			case changed <- struct{}{}:
+			default: // one is pending already
 			}
 		}
 		if stop() {
 			w.Close()
 		}
 	})
-	return told, watching
+	return changed, watching
 }
 
 // shortReport returns a report without the paths in hidden, cut to maxReportPaths and
@@ -174,11 +172,11 @@ type driftFeed struct {
 	timer *time.Timer
 
 	mu      sync.Mutex
-	cancel  context.CancelFunc // set once it watches
+	cancel  context.CancelFunc // set by begin
 	ended   bool
 	done    sync.WaitGroup
 	last    compare.DriftReport
-	issue   int // how often there was a new one
+	issue   int // number of the last report
 	changed chan struct{}
 }
 
@@ -195,7 +193,7 @@ func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []s
 	b.watch = func(ctx context.Context, each func(compare.DriftReport) error) error {
 		return sv.watchDrift(ctx, get, func(r compare.DriftReport) error {
 			if text, err := json.Marshal(shortReport(r, hidden)); err == nil {
-				_ = h.Container.Notify(driftFile, append(text, '\n')) // the sandbox may have taken the place away
+				_ = h.Container.Notify(driftFile, append(text, '\n')) // the sandbox may have removed the directory
 			}
 			return each(r)
 		})
@@ -214,7 +212,7 @@ func (b *driftFeed) begin() {
 	var ctx context.Context
 	ctx, b.cancel = context.WithCancel(context.Background())
 	b.done.Go(func() {
-		_ = b.watch(ctx, func(r compare.DriftReport) error { // it ends with the sandbox
+		_ = b.watch(ctx, func(r compare.DriftReport) error { // its error is the end of the sandbox
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.last = shortReport(r, nil)
@@ -261,14 +259,14 @@ func (h *Supervisor) followDrift(client *fdsock.Conn) {
 		}
 	}()
 	defer func() {
-		client.Shutdown() //nolint:errcheck // wakes the other
+		client.Shutdown() //nolint:errcheck // wakes the goroutine
 		<-gone
 	}()
 	h.drift.begin()
-	for told := 0; ; {
+	for sent := 0; ; {
 		r, issue, changed := h.drift.latest()
-		if issue > told {
-			if told = issue; !send(client, reply{Drift: &r}) {
+		if issue > sent {
+			if sent = issue; !send(client, reply{Drift: &r}) {
 				return
 			}
 		}
@@ -301,7 +299,7 @@ func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compa
 		}
 		conn, err := sv.Dial(ctx, rec)
 		if err == nil && conn != nil && receiveDrift(ctx, conn, once) && failed == nil && ctx.Err() == nil {
-			continue // the keeper has ended
+			continue // the supervisor has ended
 		}
 		if failed != nil {
 			return failed
@@ -323,8 +321,8 @@ func unlessGone(err error) error {
 
 // receiveDrift passes a supervisor's reports to each, and reports whether there was any.
 func receiveDrift(ctx context.Context, conn *fdsock.Conn, each func(compare.DriftReport) error) (heard bool) {
-	stop := context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // wakes the one who listens
-	defer conn.Close()                                         //nolint:errcheck // all was said
+	stop := context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // wakes receive
+	defer conn.Close()                                         //nolint:errcheck // nothing more to send
 	defer stop()
 	msg, err := json.Marshal(Request{Drift: true})
 	if err != nil || conn.Send(msg) != nil {

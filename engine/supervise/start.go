@@ -1,0 +1,251 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// Prepare starts the limits of a policy and prepares a container under them, before the
+// sandbox's trees are known. It takes over the slot, also after an error; if slot is nil, the
+// sandbox is admitted at once.
+func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *resources, error) {
+	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, slot)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Prove { // the self-test comes first
+		command = nil
+	}
+	spec := hostfs.Confinement(p)
+	allowed.bind(&spec)
+	prepared, err := isolate.Prepare(ctx, spec, command)
+	if err != nil {
+		return nil, nil, errors.Join(allowed.startError(ctx, err), allowed.Close(context.WithoutCancel(ctx)))
+	}
+	return prepared, allowed, nil
+}
+
+// A containerStart starts a sandbox's container, in as many attempts as it needs.
+type containerStart struct {
+	manager   *Manager
+	rec       *catalog.Record
+	prepared  *isolate.Prepared         // nil: the next attempt prepares one
+	resources *resources                // nil: the next attempt starts them
+	secrets   func() hostfs.SecretPaths // of the real trees
+	command   *isolate.Command          // or nil
+	retry     hostfs.MountRetry
+	raised    bool // the disk limit is raised until the trees are mounted
+}
+
+// startContainer starts a sandbox's container, and command in it if command is not nil. prepared
+// and allowed are a prepared container and its limits; whichever is nil is created here. secrets
+// returns the secret paths of the real trees. An attempt that fails is repeated if filesystems
+// were mounted or unmounted on the host meanwhile. After an error the limits are closed.
+func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+	s := &containerStart{manager: sv, rec: rec, prepared: prepared, resources: allowed, secrets: secrets, command: command}
+	defer s.retry.Close()
+	for {
+		h, p, again, err := s.attempt(ctx)
+		if err != nil {
+			return nil, nil, s.abandon(ctx, err)
+		}
+		if !again {
+			return h, p, nil
+		}
+	}
+}
+
+// attempt starts the container once. again says that the caller should call attempt again.
+func (s *containerStart) attempt(ctx context.Context) (h *Supervisor, p *isolate.Process, again bool, err error) {
+	sv := s.manager
+	spec, notes, err := sv.host.Spec(ctx, s.rec, s.secrets)
+	if err != nil && s.retry.Again(err) {
+		return nil, nil, true, nil
+	}
+	if err == nil {
+		err = s.prepare(ctx, &spec)
+	}
+	if err != nil {
+		return nil, nil, false, errors.Join(err, s.prepared.Close())
+	}
+	var mappers *idMappers
+	mappers, spec.MapIDs = sv.newIDMappers()
+	container, proc, err := s.prepared.Start(ctx, spec)
+	s.prepared = nil
+	if err != nil {
+		mappers.wait()
+		return nil, nil, true, s.recover(ctx, spec, err)
+	}
+	if s.raised {
+		if err := sv.sandboxes.LimitForks(ctx, s.rec, s.rec.Policy.Limits); err != nil {
+			return nil, nil, false, errors.Join(err, container.Close(context.WithoutCancel(ctx)))
+		}
+		s.raised = false
+	}
+	h = &Supervisor{
+		Container: container, idMappers: mappers, Resources: s.resources, Mounts: spec.Mounts,
+		notes: slices.Concat(notes, s.resources.unenforced(), idMappingNote(container.Level())),
+	}
+	h, p, err = sv.newSupervisor(ctx, s.rec, h, proc, s.command, spec.Hide)
+	return h, p, false, err
+}
+
+// prepare creates the limits and the prepared container, unless they exist.
+func (s *containerStart) prepare(ctx context.Context, spec *isolate.Spec) (err error) {
+	if err := fault.Point(ctx, "start its processes"); err != nil {
+		return err
+	}
+	if s.resources == nil {
+		count := s.command == nil || s.rec.Policy.Limits.Idle > 0
+		if s.resources, err = s.manager.startResources(ctx, s.rec.Workspace, s.rec.Policy, count, nil); err != nil {
+			return err
+		}
+	}
+	s.resources.bind(spec)
+	if s.prepared == nil {
+		s.prepared, err = isolate.Prepare(ctx, *spec, s.command)
+	}
+	return err
+}
+
+// recover returns nil if a container that failed to start with err is worth another attempt. It
+// raises the disk limit before the second: the mounts of a full sandbox need some space.
+func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err error) error {
+	var refused *errs.Error
+	mounting := errors.As(err, &refused)
+	if mounting && !s.raised && hostfs.LimitsDisk(s.rec.Policy.Limits) {
+		s.raised = true
+		if err := s.manager.sandboxes.RaiseDiskLimit(ctx, s.rec); err != nil {
+			return err
+		}
+	} else if !mounting || s.resources.killed() || !s.retry.Again(err) {
+		return explainFullDisk(spec, err)
+	}
+	return s.manager.sandboxes.SyncTrees(ctx, s.rec) // of the mounts that succeeded
+}
+
+// abandon closes the limits after an error, restores a raised disk limit, and returns the error.
+func (s *containerStart) abandon(ctx context.Context, err error) error {
+	later := context.WithoutCancel(ctx)
+	if s.resources != nil {
+		err = errors.Join(s.resources.startError(ctx, err), s.resources.Close(later))
+	}
+	if s.raised {
+		err = errors.Join(err, s.manager.sandboxes.LimitForks(later, s.rec, s.rec.Policy.Limits))
+	}
+	return err
+}
+
+// Start starts a sandbox's container, then the self-test if the policy requires one, then
+// command if it is not nil. The other parameters are those of startContainer. Errors: also
+// ErrWall; rec then has the proof.
+func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+	if !rec.Policy.Prove {
+		return sv.startContainer(ctx, rec, prepared, allowed, secrets, command)
+	}
+	program := sv.copyProbe() // concurrently
+	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)
+	if err != nil {
+		if unused, _ := program(); unused != nil {
+			unused.Close()
+		}
+		return nil, nil, err
+	}
+	var p *isolate.Process
+	if rec.Proof, err = sv.trySelfTest(ctx, rec, h, program); err == nil && command != nil {
+		if p, err = h.Start(ctx, *command); err == nil {
+			h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+		}
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
+	}
+	return h, p, nil
+}
+
+// copyProbe begins to copy the probe program into memory. The returned function waits for the
+// copy.
+func (sv *Manager) copyProbe() func() (*os.File, error) {
+	type answer struct {
+		program *os.File
+		err     error
+	}
+	copied := make(chan answer, 1)
+	go func() {
+		if len(sv.probe) == 0 {
+			copied <- answer{err: errors.New("this program has no probe program")}
+			return
+		}
+		program, err := proc.SealedCopy(sv.probe[0])
+		copied <- answer{program, err}
+	}()
+	return func() (*os.File, error) {
+		a := <-copied
+		return a.program, a.err
+	}
+}
+
+// newSupervisor completes the Supervisor of a container that has just started: limits, network
+// proxy, maintenance, deadlines and drift feed. After an error the container is closed.
+func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
+	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
+	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
+	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
+	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
+		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
+	}
+	var err error
+	log := sv.egress.JournalOf(rec)
+	h.forwards = newPortForwards(rec, h, log)
+	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
+		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
+	}
+	h.Resources.disk = sv.sandboxes.GaugeOf(rec)
+	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))
+	h.deadlines = sv.startDeadlines(h, rec)
+	h.Monitor = sv.serverMonitorOf(rec)
+	h.timers = append(h.timers, h.Monitor.watch(func() { _ = h.Container.Close(context.Background()) })) // the goroutine that waits for its end does the rest
+	if p != nil {
+		h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+	}
+	sv.startDriftFeed(h, rec, hide)
+	return h, p, nil
+}
+
+// ReportNotes reports a notice for each difference between a started sandbox and its state at
+// creation.
+func (sv *Manager) ReportNotes(h *Supervisor) {
+	for _, note := range h.notes {
+		sv.notice(note)
+	}
+}
+
+// explainFullDisk replaces the error of a failed mount if the disk of an overlay's upper is
+// full: the kernel does not return ENOSPC then.
+func explainFullDisk(spec isolate.Spec, err error) error {
+	for _, m := range spec.Mounts {
+		var fs syscall.Statfs_t
+		if m.Overlay == nil || m.Overlay.Upper == "" || syscall.Statfs(m.Overlay.Upper, &fs) != nil {
+			continue
+		}
+		if fs.Bavail < 16 || fs.Files > 0 && fs.Ffree == 0 { // ext4 reserves some free blocks even from root
+			return &errs.Error{
+				Op: "mounting", Path: m.Target, Kind: errs.ErrNoSpace,
+				Err: errors.New("the disk with the state directory is full"), Hints: []string{"snapfs gc", "snapfs rm SANDBOX"},
+			}
+		}
+	}
+	return err
+}
