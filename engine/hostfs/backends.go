@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// EveryBackend opens each backend that holds anything: once for those whose
-// data lies in the state directory, once a place for the others.
+// EveryBackend opens each backend that may hold data: once if that lies in the state
+// directory, else once for each location.
 func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	records, failures := hf.cat.List()
 	places, err := hf.cat.Locations()

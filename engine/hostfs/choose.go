@@ -13,15 +13,15 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Candidate is a tree with the backend that would hold it. Hints are commands that mend what
-// keeps the one from it that its Reason tells of.
+// A Candidate is a tree with the backend that would hold it. Hints are commands that would
+// make a better backend available.
 type Candidate struct {
 	catalog.Tree
 	Hints []string
 }
 
-// Backends says which backend would hold each tree of a sandbox, and why. It
-// makes nothing. Errors: those of [Engine.New].
+// Backends returns the backend that would hold each tree of a sandbox, with the reason. It
+// creates nothing. Errors: those of creating the sandbox.
 func (hf *Host) Backends(ctx context.Context, req Request) ([]Candidate, error) {
 	if err := hf.CheckWorkspace(req.Workspace); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ type Choice struct {
 	hints   []string // of who is named in the reason
 }
 
-// Choose finds a backend for each tree. Where a limit is asked for, it holds all of
-// them together: so what they add must be counted in one place.
+// Choose finds a backend for each tree. A disk limit applies to all trees together, so with
+// one it chooses backends that count in one place. Errors: errs.ErrNotSupported.
 func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
 	first, err := hf.chooseEach(ctx, env, req)
 	if err != nil || !req.limitsDisk() || len(first) < 2 || oneLimitPlace(first) {
@@ -77,10 +77,10 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 }
 
-// anyPlace as a place where limits are counted: whichever, as long as forks can
-// share one.
+// anyPlace as a limit place stands for any place, as long as all forks share it.
 const anyPlace = "any"
 
+// oneLimitPlace reports whether all choices count their limits in one place.
 func oneLimitPlace(chosen []Choice) bool {
 	for _, c := range chosen {
 		if at := LimitPlace(c.Backend); at == "" || at != LimitPlace(chosen[0].Backend) {
@@ -90,7 +90,8 @@ func oneLimitPlace(chosen []Choice) bool {
 	return true
 }
 
-// LimitPlace is where a backend counts what its forks add, or "".
+// LimitPlace returns the place where a backend counts the size of its forks, or "" if its
+// limits cannot be shared.
 func LimitPlace(b snapshot.Backend) string {
 	if s, ok := b.(snapshot.Sharer); ok {
 		return s.LimitPlace()
@@ -98,12 +99,12 @@ func LimitPlace(b snapshot.Backend) string {
 	return ""
 }
 
-// chooseEach finds a backend for each tree. The one that holds the workspace gets
-// the first driver of the list that can hold it, or, where a driver can hold
-// the workspace alone, becomes two trees; what is mounted in the workspace gets the first that can hold that, too.
-// The others, which a command may write to but mostly does not, get the first whose captures wait for no disk.
-// Asking for a driver by name narrows the choice of the workspace's tree, and for a frozen base that of
-// what is mounted in it, too.
+// chooseEach finds a backend for each tree:
+// - The tree of the workspace gets the first driver that supports it. If that supports only the workspace alone, the tree becomes two.
+// - A tree mounted in the workspace gets the first driver that supports it.
+// - Other trees, to which commands rarely write, get the first backend that captures without fsync.
+// A request for a backend restricts the tree of the workspace; with a frozen base also the
+// trees mounted in the workspace.
 func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
 	holder := env.treeOf(req.Workspace)
 	var chosen []Choice
@@ -138,8 +139,8 @@ func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) (
 	return chosen, nil
 }
 
-// chooseForWorkspace tries each driver on the tree that holds the workspace,
-// then on the workspace alone.
+// chooseForWorkspace tries each driver on the tree that holds the workspace, then on the
+// workspace alone.
 func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	var why []error
 	for _, d := range hf.drivers {
@@ -167,7 +168,8 @@ func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// chooseWithin is for a tree that is mounted in the workspace: what was asked for may not hold that.
+// chooseWithin chooses for a tree mounted in the workspace. The requested driver comes first,
+// then the others, because the requested one may not support this filesystem.
 func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	var why []error
 	for _, asked := range []bool{true, false} {
@@ -186,6 +188,8 @@ func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]C
 	return nil, hf.noChoice(tree, req, why)
 }
 
+// chooseForRest chooses for a tree outside the workspace. A backend that captures without
+// fsync comes first.
 func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	req.Frozen = false // that is about the workspace
 	var why []error
@@ -211,12 +215,12 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// offered: a driver may be chosen without being asked for by name.
+// automatic reports whether a driver may be chosen without a request by name.
 func automatic(d snapshot.Driver, req *Request) bool {
 	return d.Automatic && (!d.ForLimits || req.limitsDisk())
 }
 
-// try opens a driver for a tree and checks that it has the powers asked for.
+// try opens a driver for a tree and checks that it supports the request.
 func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Request) (snapshot.Backend, error) {
 	b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: hf.cat.DataDir(d.Name)})
 	if err != nil {
@@ -240,7 +244,8 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 	return b, nil
 }
 
-// picked is the choice of a driver, when others have been passed over.
+// choiceOf returns the choice of a driver. Its reason is the last error of the drivers passed
+// over.
 func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
 	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
 	switch {
@@ -253,6 +258,7 @@ func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b sna
 	return c
 }
 
+// noChoice returns the error of a tree that no driver supports, with hints.
 func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	err := &errs.Error{Op: "choosing a backend", Path: tree, Kind: errs.ErrNotSupported, Err: errors.Join(why...)}
 	switch {
@@ -275,6 +281,7 @@ func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	return err
 }
 
+// driverNames returns the names of all drivers.
 func (hf *Host) driverNames() (names []string) {
 	for _, d := range hf.drivers {
 		names = append(names, d.Name)
@@ -282,7 +289,7 @@ func (hf *Host) driverNames() (names []string) {
 	return names
 }
 
-// BackendOf opens the backend that holds a tree of a sandbox.
+// BackendOf opens the backend that holds a tree of a sandbox, once.
 func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend, error) {
 	key := t.Driver + " " + t.Path
 	hf.mu.Lock()
@@ -306,8 +313,8 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 }
 
-// RecordPlace: a backend that keeps its data apart must be found when no
-// sandbox refers to it any more.
+// RecordPlace records the location of a backend whose data lies outside the state directory,
+// so that it can be found when no sandbox refers to it any more.
 func (hf *Host) RecordPlace(c Choice) error {
 	if hf.DataPlace(c.Driver, c.Backend) == "" {
 		return nil
@@ -315,8 +322,7 @@ func (hf *Host) RecordPlace(c Choice) error {
 	return hf.cat.AddLocation(catalog.Location{Driver: c.Driver, Path: c.Tree})
 }
 
-// DataPlace is where a backend keeps its data, if that depends on the tree, which may be
-// in the state directory all the same, as a pool is. Otherwise it is "".
+// DataPlace returns where a backend stores its data if that depends on the tree, else "".
 func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	h, ok := b.(snapshot.Hider)
 	if !ok {
@@ -329,6 +335,7 @@ func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	return where
 }
 
+// Remember stores an opened backend for BackendOf.
 func (hf *Host) Remember(c Choice) {
 	hf.mu.Lock()
 	hf.backends[c.Driver+" "+c.Tree] = c.Backend

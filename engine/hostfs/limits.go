@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// canLimit says why a backend cannot hold its forks to a limit, or nil.
+// canLimit returns the error of a backend that cannot limit its forks, or nil.
 func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
 	p, ok := b.(snapshot.Limiter)
 	if !ok {
@@ -20,22 +20,26 @@ func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) err
 	return p.CanLimit(ctx, l)
 }
 
+// DiskLimit returns the disk part of limits.
 func DiskLimit(l catalog.Limits) snapshot.DiskLimit {
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(l.Disk), Inodes: l.Inodes}
 }
 
+// LimitsDisk reports whether limits have a disk part.
 func LimitsDisk(l catalog.Limits) bool { return DiskLimit(l) != (snapshot.DiskLimit{}) }
 
-// LimitsIO: what processes read from disks and write to them is limited.
+// LimitsIO reports whether limits restrict the rate of disk reads or writes.
 func LimitsIO(l catalog.Limits) bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
 
-// ErrServed: of no use where what is read and written is limited.
+// ErrServed returns the error of a backend whose server process does I/O outside of the
+// sandbox, where I/O limits do not apply.
 func ErrServed() error {
 	return fmt.Errorf("a process outside of the sandbox reads and writes for it, which no limit on that holds: %w", errs.ErrNotSupported)
 }
 
+// ErrUnlimited returns the error of a backend without disk limits.
 func ErrUnlimited() error {
 	return &errs.Error{
 		Op: "limiting the disk", Kind: errs.ErrNotSupported,
@@ -43,7 +47,7 @@ func ErrUnlimited() error {
 	}
 }
 
-// ForProcesses is the part of the limits that is about processes.
+// ForProcesses returns the part of limits that control groups and rlimits enforce.
 func ForProcesses(l catalog.Limits) limits.Limits {
 	return limits.Limits{
 		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Files: l.Files, CPUTime: l.CPUTime,
@@ -51,6 +55,7 @@ func ForProcesses(l catalog.Limits) limits.Limits {
 	}
 }
 
+// LimitsFit returns an error for limits that contradict each other.
 func LimitsFit(l catalog.Limits) error {
 	return ForProcesses(l).Check()
 }

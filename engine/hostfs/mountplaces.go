@@ -16,20 +16,21 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A mountStub is a name in a fork's workspace that has something mounted on it in the
-// sandbox, or on what lies in it: without it nothing could be, and no command started.
+// A mountStub is a file or directory in a fork's workspace that is a mount point in the
+// sandbox, or a parent of one. Without it the mount fails and no command starts.
 type mountStub struct {
 	Path  string // relative to the workspace
 	st    vfs.Stat
 	attrs map[string]string
 }
 
+// error returns an error about the stub.
 func (p mountStub) error(kind, err error) error {
 	return &errs.Error{Op: "keeping the place of what is mounted", Path: p.Path, Kind: kind, Err: err}
 }
 
-// placesIn are the names in the workspace of a sandbox that something is mounted on or
-// in, those above before what lies in them.
+// stubPaths returns the paths in a sandbox's workspace that are mount points or their parents,
+// parents first.
 func (hf *Host) stubPaths(rec *catalog.Record) ([]string, error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
@@ -61,13 +62,15 @@ func (hf *Host) stubPaths(rec *catalog.Record) ([]string, error) {
 	return slices.Compact(places), nil
 }
 
-// PlacesAt are the [catalog.NamedSnapshot.MountPoints] of the state that a sandbox was last at.
+// PlacesAt returns the [catalog.NamedSnapshot.MountPoints] of the snapshot that a sandbox was
+// last at.
 func PlacesAt(rec *catalog.Record) []string {
 	m, _ := rec.Snapshot(rec.At)
 	return m.MountPoints
 }
 
-// Places looks at the mount places of a fork that is open at the workspace. What is not there is none.
+// MountStubs reads the mount stubs of a fork that is open at the workspace. It leaves out
+// those that do not exist.
 func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]mountStub, error) {
 	paths, err := hf.stubPaths(rec)
 	if err != nil {
@@ -94,9 +97,9 @@ func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]mountStub, erro
 	return there, nil
 }
 
-// PutBack makes again what is not there any more of places, as it was, and keeps the times of the
-// directories that it is made in. It answers with what that was. What has come in its place and is of another
-// type is refused: ErrNotSupported.
+// RestoreStubs creates the stubs that no longer exist, with their metadata, and restores the
+// times of their parents. It returns the paths it created. Errors: errs.ErrNotSupported if a
+// stub's path is now of another type.
 func RestoreStubs(ctx context.Context, dir *os.File, places []mountStub) (made []string, err error) {
 	for _, p := range places {
 		was, err := p.restore(dir)
@@ -110,7 +113,7 @@ func RestoreStubs(ctx context.Context, dir *os.File, places []mountStub) (made [
 	return made, ctx.Err()
 }
 
-// putBack makes a place, where it is not there.
+// restore creates a stub and returns false, or returns true if it exists.
 func (p mountStub) restore(dir *os.File) (was bool, err error) {
 	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -133,6 +136,7 @@ func (p mountStub) restore(dir *os.File) (was bool, err error) {
 	return false, nil
 }
 
+// make creates a stub with its metadata.
 func (p mountStub) make(in *os.File, name string) error {
 	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {
@@ -166,8 +170,8 @@ func (p mountStub) make(in *os.File, name string) error {
 	return errors.Join(err, vfs.SetTimes(fd, &p.st.ATime, p.st.MTime), vfs.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
 }
 
-// ClearOut takes everything out of a directory, which nobody else uses, but for places. Where its
-// modes forbid that to their owner, they are changed.
+// ClearOut removes everything but the stubs from a directory that no other process uses. It
+// changes modes that forbid their owner to do so.
 func ClearOut(dir *os.File, places []mountStub) error {
 	top := vfs.FDPath(dir) + "/."
 	root, err := os.OpenRoot(top)
@@ -196,8 +200,7 @@ func ClearOut(dir *os.File, places []mountStub) error {
 	return err
 }
 
-// clearIn clears a directory beneath the root, and those places in it that are
-// directories, which have the times and modes afterwards that they had.
+// clearIn clears a directory under root, except the stubs in kept, whose times and modes stay.
 func clearIn(root *os.Root, dir string, kept map[string]mountStub) error {
 	undo, err := makeWritable(root, dir)
 	if err != nil {
@@ -226,7 +229,7 @@ func clearIn(root *os.Root, dir string, kept map[string]mountStub) error {
 	return undo()
 }
 
-// removeAll removes a name and all in it, whatever the modes of its directories.
+// removeAll removes a name and everything in it, whatever the modes of its directories.
 func removeAll(root *os.Root, name string) error {
 	err := root.RemoveAll(name)
 	if !errors.Is(err, fs.ErrPermission) || Privileged() {
@@ -244,7 +247,7 @@ func removeAll(root *os.Root, name string) error {
 	return root.RemoveAll(name)
 }
 
-// opened lets the owner of a directory read and write in it; undo gives it its mode back.
+// makeWritable lets the owner of a directory read and write in it. undo restores its mode.
 func makeWritable(root *os.Root, dir string) (undo func() error, err error) {
 	const all = 0o700
 	info, err := root.Lstat(dir)

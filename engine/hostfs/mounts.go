@@ -17,33 +17,31 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// An Environment is what of the real machine a sandbox sees, as paths. What is
-// in none of its lists, or lies under a replaced directory, is not there.
+// An Environment is the part of the host's filesystems that a sandbox sees, as paths. Paths in
+// none of its lists, or under a replaced directory, do not exist in the sandbox.
 type Environment struct {
-	// Trees are copied, parents before what lies in them; "/" first, unless
-	// it is a frame.
+	// Trees are copied, parents before their children; "/" first, unless it is a frame.
 	Trees []string
-	// Shown are shown as they are, read-only: what is read-only anyway, single
-	// files that are mount points, and filesystems no overlay can be built on.
+	// Shown are visible read-only: read-only filesystems, single files that are mount points, and
+	// filesystems that cannot be an overlay's lower.
 	Shown []string
-	// Left are left out, as empty directories: filesystems of other machines
-	// or of programs, which cannot be copied.
+	// Omitted are empty directories in the sandbox: filesystems of other machines or of programs,
+	// which cannot be copied.
 	Omitted []string
-	// Frames are directories that only hold mount points: their entries are
-	// trees and frames of their own, and they themselves are read-only in the
-	// sandbox. The kernel makes no overlay in a user namespace of a directory
-	// that has mounts beneath it: they are locked together
+	// Frames are directories that only hold mount points: their entries are trees and frames of
+	// their own, and they are read-only in the sandbox. In a user namespace the kernel refuses an
+	// overlay of a directory that has mounts under it: they are locked together
 	// (mount_namespaces(7)).
 	Frames []string
 
 	mounts []mount.Point
 }
 
-// replaced are the directories that a sandbox has its own of.
+// replaced are the directories of which a sandbox has its own.
 var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
 
-// ownViews: this system can show a process other files than the rest of the machine
-// sees. Without that, a sandbox has a copy of its workspace, at another path, and
+// ownViews says that this system can show a process other files than the rest of the machine
+// sees. Without mount namespaces, a sandbox is a copy of its workspace at another path, and
 // nothing else is copied.
 const ownViews = runtime.GOOS == "linux"
 
@@ -85,6 +83,7 @@ func Survey(workspace, state string, privileged bool) (*Environment, error) {
 	return &s.env, err
 }
 
+// A surveyor builds an Environment.
 type surveyor struct {
 	mounts []mount.Point
 	state  string
@@ -92,8 +91,8 @@ type surveyor struct {
 	env    Environment
 }
 
-// whole makes a tree of each mount: a privileged overlay of "/" does not see
-// what is mounted beneath it.
+// whole makes a tree of each mount: a privileged overlay of "/" does not include the mounts
+// under it.
 func (s *surveyor) whole() error {
 	for _, m := range s.mounts {
 		switch {
@@ -109,10 +108,10 @@ func (s *surveyor) whole() error {
 	return nil
 }
 
-// holds reports whether a mount has the workspace in it.
+// holds reports whether the workspace lies under a mount.
 func (s *surveyor) holds(m mount.Point) bool { return Within(s.work, m.Path) }
 
-// sort puts a mount where it belongs.
+// sort adds a mount to the list of the environment that suits its filesystem.
 func (s *surveyor) sort(m mount.Point) {
 	switch {
 	case m.Path == "/":
@@ -127,8 +126,7 @@ func (s *surveyor) sort(m mount.Point) {
 	}
 }
 
-// split makes a tree of dir where nothing is mounted beneath it, and a frame
-// of it otherwise.
+// split makes dir a tree if nothing is mounted under it; else a frame, and splits its entries.
 func (s *surveyor) split(dir string) error {
 	if !s.mountsBeneath(dir) {
 		if m := s.at(dir); m != nil {
@@ -164,14 +162,16 @@ func (s *surveyor) split(dir string) error {
 	return nil
 }
 
+// Writable reports whether this user may write in a directory.
 func Writable(dir string) bool { return syscall.Access(dir, 2) == nil }
 
-// enterable: what this user cannot enter is an empty directory in the sandbox.
+// enterable reports whether this user may enter a directory. One that this user cannot enter
+// is empty in the sandbox.
 func enterable(dir string) bool { return syscall.Access(dir, 1) == nil }
 
-// reach makes sure that an ordinary user can write to dir in the sandbox. An
-// overlay in a user namespace cannot copy up a directory that belongs to
-// somebody else, so what lies beneath one must be a tree of its own.
+// reach makes sure that an ordinary user can write to dir in the sandbox. An overlay in a user
+// namespace cannot copy up a directory of another owner, so dir becomes a tree of its own if
+// it lies under one.
 func (s *surveyor) reach(dir string) {
 	if underReplaced(dir) || s.mountsBeneath(dir) || isFile(dir) {
 		return
@@ -187,6 +187,7 @@ func (s *surveyor) reach(dir string) {
 	}
 }
 
+// mine reports whether a directory belongs to this user.
 func mine(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -196,13 +197,14 @@ func mine(dir string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
+// isFile reports whether a path is missing or no directory.
 func isFile(path string) bool {
 	info, err := os.Lstat(path)
 	return err != nil || !info.IsDir()
 }
 
-// workspace makes a tree of the workspace where it is not in one yet, because
-// it lies under a directory that the sandbox has its own of.
+// workspace makes the workspace a tree if it is in none, as one under a replaced directory is.
+// Errors: errs.ErrNotSupported if something is mounted in it.
 func (s *surveyor) workspace(dir string) error {
 	if s.env.treeOf(dir) != "" && !underReplaced(dir) {
 		return nil
@@ -217,7 +219,7 @@ func (s *surveyor) workspace(dir string) error {
 	return nil
 }
 
-// treeOf gives the tree that holds path: the one deepest down, or "".
+// treeOf returns the innermost tree that holds path, or "".
 func (e *Environment) treeOf(path string) string {
 	best := ""
 	for _, t := range e.Trees {
@@ -228,11 +230,12 @@ func (e *Environment) treeOf(path string) string {
 	return best
 }
 
-// MountedBeneath reports whether something is mounted in dir.
+// MountedBeneath reports whether a mount lies under dir.
 func (e *Environment) MountedBeneath(dir string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path != dir && Within(m.Path, dir) })
 }
 
+// at returns the mount at dir, or nil.
 func (s *surveyor) at(dir string) *mount.Point {
 	for i, m := range s.mounts {
 		if m.Path == dir {
@@ -242,7 +245,7 @@ func (s *surveyor) at(dir string) *mount.Point {
 	return nil
 }
 
-// holding finds the mount that a path lies on.
+// holding returns the mount that path lies on, or nil.
 func (s *surveyor) holding(path string) *mount.Point {
 	var best *mount.Point
 	for i, m := range s.mounts {
@@ -253,18 +256,20 @@ func (s *surveyor) holding(path string) *mount.Point {
 	return best
 }
 
+// mountsBeneath reports whether a mount lies under dir.
 func (s *surveyor) mountsBeneath(dir string) bool {
 	return (&Environment{mounts: s.mounts}).MountedBeneath(dir)
 }
 
-// automounted are the snapshots that ZFS mounts by itself beneath the .zfs of a dataset, when somebody looks at one,
-// and unmounts some minutes later (zfs_expire_snapshot in zfs(4)). No environment is laid out around them.
+// automounted reports whether a mount is a snapshot that ZFS mounted by itself under .zfs when
+// a process opened it. ZFS unmounts it some minutes later (zfs_expire_snapshot in zfs(4)), so
+// an environment ignores it.
 func automounted(m mount.Point) bool {
 	return m.Type == "zfs" && strings.Contains(m.Path, "/.zfs/snapshot/")
 }
 
-// visible leaves out the mounts that others hide: those that another is mounted
-// right on, and those beneath a directory that another is mounted on.
+// visible returns the mounts that are not hidden by another mount on them or on a parent
+// directory.
 func visible(mounts []mount.Point) []mount.Point {
 	shadowed := func(m mount.Point) bool {
 		for {
@@ -287,22 +292,23 @@ func visible(mounts []mount.Point) []mount.Point {
 	})
 }
 
-// Within reports whether path is dir or lies beneath it.
+// Within reports whether path is dir or lies under it.
 func Within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }
 
-// gone reports whether path lies under a replaced directory.
+// underReplaced reports whether path lies under a replaced directory.
 func underReplaced(path string) bool {
 	return slices.ContainsFunc(replaced, func(d string) bool { return Within(path, d) })
 }
 
+// isDir reports whether path is a directory, or cannot be read.
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err != nil || info.IsDir()
 }
 
-// pseudo filesystems hold no files but what the kernel says of itself.
+// pseudo reports whether a filesystem type only shows kernel state.
 func pseudo(fstype string) bool {
 	switch fstype {
 	case "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs", "securityfs",
@@ -312,7 +318,7 @@ func pseudo(fstype string) bool {
 	return false
 }
 
-// remote filesystems are changed by other machines.
+// remote reports whether other machines can change files of a filesystem type.
 func remote(fstype string) bool {
 	switch fstype {
 	case "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "ocfs2", "gfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.rclone":
@@ -321,12 +327,13 @@ func remote(fstype string) bool {
 	return false
 }
 
+// readOnly reports whether a mount or its filesystem is read-only.
 func readOnly(m mount.Point) bool {
 	return strings.HasPrefix(m.Options, "ro,") || m.Options == "ro" || strings.HasPrefix(m.SuperOptions, "ro,") || m.SuperOptions == "ro"
 }
 
-// caseless filesystems cannot be a layer of an overlay (fs/overlayfs/params.c
-// refuses dentries with their own hash or comparison).
+// caseless reports whether a filesystem type cannot be a layer of an overlay
+// (fs/overlayfs/params.c refuses dentries with their own hash or comparison).
 func caseless(fstype string) bool {
 	switch fstype {
 	case "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "iso9660", "udf":
@@ -335,8 +342,7 @@ func caseless(fstype string) bool {
 	return false
 }
 
-// Over reports whether a path of a tree is, or lies beneath, a place where
-// something is mounted.
+// Over reports whether a path of a tree is a mount point, or lies under one.
 func (e *Environment) Over(tree, path string) bool {
 	for _, m := range e.mounts {
 		if m.Path != tree && Within(m.Path, tree) && Within(path, m.Path) {

@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// AllowNet begins a policy's network that is held to rules.
+// AllowNet is the prefix of a network policy with rules.
 const AllowNet = "allow:"
 
-// NetworkRules reads the network of a policy: "none", "host", or "allow:" with
-// rules (see package network). Errors say where it makes no sense.
+// NetworkRules parses the network of a policy: "none", "host", or "allow:" with rules (see
+// package network). allowed is true for the last.
 func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	list, allowed := strings.CutPrefix(text, AllowNet)
 	switch {
@@ -25,7 +25,7 @@ func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	return rules, true, err
 }
 
-// connect says in s what network a policy has. Its text was checked.
+// connect sets the network of s to that of a valid policy.
 func connect(s *isolate.Spec, text string) {
 	s.Network = isolate.Network(text)
 	if !strings.HasPrefix(text, AllowNet) {

@@ -7,26 +7,28 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
+// limitsDisk reports whether the request has a disk limit.
 func (r *Request) limitsDisk() bool { return LimitsDisk(r.Policy.Limits) }
 
-// A Request says what sandbox is wanted. Its zero value but for Workspace is
-// the strict default.
+// A Request describes a wanted sandbox. With only Workspace set, it asks for the strictest
+// policy.
 type Request struct {
-	// Name, or "" for one made from the workspace's.
+	// Name is the sandbox's name, or "" for one derived from the workspace's.
 	Name string
-	// Workspace is the directory that commands start in: absolute.
+	// Workspace is the absolute path of the directory that commands start in.
 	Workspace string
-	// Backend is a driver's name, or "" for the best that works.
+	// Backend is a driver's name, or "" for the first that works.
 	Backend string
-	// Frozen: only backends whose base keeps still will do.
+	// Frozen requires a backend whose base never changes.
 	Frozen bool
-	// Policy is what its processes may see and do.
+	// Policy says what the sandbox's processes may see and do.
 	Policy catalog.Policy
-	// Admission says whether it waits for room.
+	// Admission says whether to wait for a slot.
 	Admission admission.Options
 
+	// limitAt is the required limit place, see Choose.
 	limitAt string // where its disk's limit is to be counted: see choose
-	// Fill makes its forks what they are to be, however long that takes, before anybody sees
-	// it; may be nil. It is called once at most.
+	// Fill sets the contents of the forks before the sandbox is visible to other commands; may be
+	// nil. It is called at most once and may take long.
 	Fill func(ctx context.Context, rec *catalog.Record) error
 }

@@ -26,18 +26,19 @@ import (
 // stay in a tree of a sandbox that is there already, which is then used directory
 // by directory, without those that lead to the mount.
 
-// MountRetry repeats what failed, as long as mounts come and go meanwhile.
+// MountRetry decides whether to repeat an operation that may have failed because filesystems
+// were mounted or unmounted meanwhile.
 type MountRetry struct {
 	watch *mount.Watch
 	made  int
 }
 
-// MostAttempts is for a machine where mounts come and go all the time: half of
-// the attempts fail then.
+// MaxAttempts allows for a host that mounts and unmounts all the time, where half of the
+// attempts fail.
 const MaxAttempts = 20
 
-// Again reports whether what failed with err is worth another attempt. After the
-// first nobody knows what moved while it was made.
+// Again reports whether an operation that failed with err is worth another attempt: always
+// after the first, later only if the mounts have changed since.
 func (a *MountRetry) Again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
@@ -55,20 +56,21 @@ func (a *MountRetry) Again(err error) bool {
 	return true
 }
 
+// Close stops watching the mounts.
 func (a *MountRetry) Close() {
 	if a.watch != nil {
 		a.watch.Close()
 	}
 }
 
-// MountedError: a tree cannot be had as a whole because of mounts beneath it.
+// A MountedError says that mounts under a tree prevent an overlay of all of it.
 type MountedError struct{ mounts []string }
 
 func (m *MountedError) Error() string {
 	return "mounted beneath it is " + Several(m.mounts) + ", and the kernel overlays no such directory for an ordinary user"
 }
 
-// Several names one of many paths, and says how many more there are.
+// Several returns the first of paths as text, and the number of the others.
 func Several(paths []string) string {
 	text := pathlist.Printable(paths[0])
 	if n := len(paths) - 1; n > 0 {
@@ -77,7 +79,7 @@ func Several(paths []string) string {
 	return text
 }
 
-// MountedSince is the error of a directory with these mounts beneath it.
+// MountedSince returns the error of a directory under which these mounts lie.
 func MountedSince(op, dir string, mounts []string) error {
 	return &errs.Error{
 		Op: op, Path: dir, Kind: errs.ErrBusy, Err: &MountedError{mounts},
@@ -85,7 +87,7 @@ func MountedSince(op, dir string, mounts []string) error {
 	}
 }
 
-// MountsBeneath lists what is mounted in dir.
+// MountsBeneath returns the mounts under dir.
 func (e *Environment) MountsBeneath(dir string) (list []string) {
 	for _, m := range e.mounts {
 		if m.Path != dir && Within(m.Path, dir) {
@@ -95,9 +97,9 @@ func (e *Environment) MountsBeneath(dir string) (list []string) {
 	return list
 }
 
-// Clear is the topmost directory from tree down to path that has nothing mounted
-// beneath it; "" where there is none, or something is mounted right on it, or it is
-// no directory of the real machine.
+// Clear returns the topmost directory on the way from tree to path under which nothing is
+// mounted. It returns "" if there is none, if it is a mount point, or if it is no directory of
+// the host.
 func (e *Environment) Clear(tree, path string) string {
 	for dir := tree; ; {
 		if !e.MountedBeneath(dir) {
@@ -115,7 +117,7 @@ func (e *Environment) Clear(tree, path string) string {
 	}
 }
 
-// MountsNow reads the mounts that this process sees.
+// MountsNow returns an environment that has only the current mounts of this process.
 func MountsNow() (*Environment, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -127,8 +129,8 @@ func MountsNow() (*Environment, error) {
 // A viewOpener is isolate.OpenViews or isolate.OpenForks.
 type viewOpener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
-// OpenViews opens views of what lies at dir on the real machine. Where a mount
-// beneath dir is in the way, the error is mountedSince's.
+// OpenViews opens views of the real directory dir. If a mount under dir prevents that, it
+// returns the error of MountedSince.
 func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isolate.Mount) ([]*os.File, error) {
 	var tries MountRetry
 	defer tries.Close()
@@ -148,7 +150,7 @@ func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isola
 	}
 }
 
-// ViewSubtree is a view of a directory of a tree alone.
+// ViewSubtree returns the part of a tree's view that shows dir. Errors: errs.ErrNotSupported.
 func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir string, write bool) (snapshot.View, error) {
 	prefix, err := filepath.Rel(tree, dir)
 	if err != nil || prefix == "." {
@@ -161,8 +163,8 @@ func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree,
 	return n.ViewSubtree(ctx, v, prefix, write)
 }
 
-// OpenDir opens a directory of a tree in each of views. Where the tree cannot be
-// had as a whole, only the part is mounted that holds the directory.
+// OpenDir opens a directory of a tree in each of views. If mounts prevent a view of the whole
+// tree, it opens a view of the largest part around dir that has none.
 func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
 	at := tree
 	for tries := 1; ; tries++ {
@@ -197,7 +199,7 @@ func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at
 	return OpenViews(ctx, open, at, mounts...)
 }
 
-// inside goes on from roots, open at a directory, to another beneath it.
+// inside opens dir under each of roots, which are open at the directory at, and closes roots.
 func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	prefix, err := filepath.Rel(at, dir)
 	if err == nil && prefix == "." {
@@ -223,8 +225,8 @@ func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	return dirs, nil
 }
 
-// WithoutBase is a view of what layers hold alone: right for what they hold, and
-// without names that only the tree below them has.
+// WithoutBase returns a view of a fork's own layers, without the live lower. It has the
+// changed files only.
 func WithoutBase(v snapshot.View) snapshot.View {
 	if v.Overlay == nil {
 		return v

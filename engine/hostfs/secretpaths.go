@@ -1,7 +1,7 @@
 package hostfs
 
-// secretsOfHome are where programs keep keys, tokens and what was typed in a
-// home directory. Each is where the program's own documentation says.
+// secretsOfHome returns the paths in a home directory where programs store keys, tokens and
+// input history, each according to the program's own documentation.
 func secretsOfHome() []string {
 	return []string{
 		// Keys.
@@ -38,9 +38,9 @@ func secretsOfHome() []string {
 	}
 }
 
-// secretsOfSystem are where a machine keeps its own keys. /etc/shadow is not
-// among them: what adds a user, as packages do, replaces it. Nor are directories
-// in which packages have files: an upgrade could not write them.
+// secretsOfSystem returns the paths where a machine stores its own keys. /etc/shadow is not
+// among them, because package installation replaces it when it adds a user; nor are
+// directories with files of packages, which an upgrade must be able to write.
 func secretsOfSystem() []string {
 	return []string{
 		"/boot/grub/user.cfg", "/var/lib/NetworkManager/secret_key", "/var/lib/bluetooth", "/var/lib/caddy", "/var/lib/cloud/instances", "/var/lib/iwd",
@@ -49,7 +49,7 @@ func secretsOfSystem() []string {
 	}
 }
 
-// secretsOfEtc are those in /etc, which is listed once for all of them.
+// secretsOfEtc returns the secret paths in /etc, relative to it, which is listed once for all.
 func secretsOfEtc() []string {
 	return []string{
 		"ssh/ssh_host_rsa_key", "ssh/ssh_host_dsa_key", "ssh/ssh_host_ecdsa_key", "ssh/ssh_host_ed25519_key", "dropbear/dropbear_rsa_host_key", "dropbear/dropbear_ecdsa_host_key", "dropbear/dropbear_ed25519_host_key",

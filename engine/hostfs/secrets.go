@@ -14,19 +14,19 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A SecretPaths is for the secrets of a machine: where they lie, those of people and
-// those of the machine itself.
+// SecretPaths are the paths of a machine's secrets: those of people and those of the machine
+// itself.
 type SecretPaths struct{ people, machine []string }
 
-// SearchSecrets looks for secrets in the real trees, beside whatever comes before the
-// answer is wanted: it takes as long as a fifth of making a sandbox.
+// SearchSecrets begins to search the real trees for secrets in the background, because that
+// takes a fifth of the time of creating a sandbox. The returned function waits for the result.
 func SearchSecrets() func() SecretPaths {
 	answer := make(chan SecretPaths, 1)
 	go func() { answer <- findSecrets(userHome(), func(path string) string { return path }) }()
 	return sync.OnceValue(func() SecretPaths { return <-answer })
 }
 
-// searched looks for secrets. at says where a path can be looked at.
+// findSecrets searches for secrets. at returns the path where a path can be read.
 func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
 	for _, h := range homes(home) {
@@ -41,7 +41,7 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	return s
 }
 
-// userHome is the caller's home directory, or "".
+// userHome returns the caller's home directory, or "".
 func userHome() string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -50,26 +50,24 @@ func userHome() string {
 	return home
 }
 
-// A hiding is what decides of what a sandbox sees nothing.
+// hiding is the input of hidden.
 type hiding struct {
-	// real is what was found in the real trees.
+	// real are the secrets of the real trees.
 	real SecretPaths
-	// own is snapfs's state; also and expose are asked for by the user.
+	// own is snapfs's state; also and expose come from the policy.
 	own, also, expose []string
-	// mounts are those of the machine, roots the sandbox's copies of its trees, ""
-	// for overlays: in a copy there can be what is not in the real tree any more.
+	// mounts are the host's; roots are the sandbox's copies of its trees, "" for overlays. A copy
+	// may hold files that the real tree no longer has.
 	mounts []mount.Point
 	roots  map[string]string
 }
 
-// hidden lists what a sandbox sees nothing of: snapfs's state, secrets, and what
-// is to be hidden besides. Of the last two what is exposed is left out; of all,
-// what holds the workspace, which was asked for by name. What is not there needs
-// no mask, and looking for it beforehand is much cheaper than in a filesystem that
-// was just mounted.
+// hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those of the
+// policy. It leaves out exposed paths, except snapfs's state, and directories that hold the
+// workspace. It checks which paths exist before the mounts are made, which is much faster.
 //
-// A secret that is a symbolic link on the real machine is hidden where it leads
-// to as well: in its copy the sandbox can remove the link.
+// A secret that is a symbolic link on the host is also hidden at its target: the sandbox could
+// remove the link in its copy.
 func hidden(h hiding, home, workspace string) []string {
 	at := copies(h.roots)
 	people, machine := h.real.people, h.real.machine
@@ -93,8 +91,8 @@ func hidden(h hiding, home, workspace string) []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
 }
 
-// followed adds where the real paths among those lead to, when they, or a
-// directory above them, are symbolic links. None is listed twice.
+// followed adds the targets of paths that are symbolic links, or lie under one. It returns
+// each path once.
 func followed(paths []string) []string {
 	slices.Sort(paths)
 	paths = slices.Compact(paths)
@@ -121,8 +119,8 @@ func followed(paths []string) []string {
 	return paths
 }
 
-// without takes what is exposed out of the list: it, all beneath it, and where it
-// lies in a hidden directory nothing else of that directory.
+// without removes an exposed path and everything under it from the list. A hidden directory
+// that holds the exposed path is replaced by its other entries.
 func without(paths []string, exposed string, at func(string) string) []string {
 	var left []string
 	for _, p := range paths {
@@ -147,8 +145,8 @@ func without(paths []string, exposed string, at func(string) string) []string {
 	return left
 }
 
-// elsewhere lists the other paths by which what lies at paths can be reached,
-// because the same filesystem, or a part of it, is mounted twice.
+// otherPaths returns the other paths to the same files, where a filesystem or a part of it is
+// mounted twice.
 func otherPaths(paths []string, mounts []mount.Point) []string {
 	count := map[uint64]int{}
 	for _, m := range mounts {
@@ -172,8 +170,8 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 	return others
 }
 
-// present picks what of names, relative to dir, is there: by one listing of dir,
-// and of each directory in it of which several names are looked for.
+// present returns the existing ones of names in dir. It lists dir, and each directory in it
+// that several names lie in, once.
 func present(dir string, names []string, at func(string) string) []string {
 	if len(names) == 1 {
 		path := filepath.Join(dir, names[0])
@@ -212,7 +210,7 @@ func present(dir string, names []string, at func(string) string) []string {
 	return found
 }
 
-// empty: there is nothing to hide in a file or directory.
+// empty reports whether a file or directory has no contents to hide.
 func empty(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().IsRegular() {
@@ -222,15 +220,14 @@ func empty(path string) bool {
 	return err == nil && len(entries) == 0
 }
 
-// absent: the error says that there is no such path.
+// absent reports whether an error says that a path does not exist.
 func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// homes are the home directories whose secrets are hidden: that of the caller,
-// those beneath /home and /root, and, for root, who can read them, those of all
-// accounts of the machine. Where /home cannot be listed, nobody who runs as the
-// caller can enter the others either.
+// homes returns the home directories whose secrets are hidden: the caller's, /root and those
+// in /home, and for root those of all accounts. If /home cannot be listed, the sandbox's
+// processes, which run as the caller, cannot enter the others either.
 func homes(home string) []string {
 	found := []string{"/root"}
 	if entries, err := os.ReadDir("/home"); err == nil {
@@ -259,9 +256,8 @@ func homes(home string) []string {
 	return found
 }
 
-// Environ filters the variables a command gets: what looks like a secret, or
-// leads to an agent or a daemon of the real machine, is left out, unless it is
-// named in pass. The order is kept.
+// Environ filters a command's environment variables: it removes those that look like a secret
+// or lead to an agent or a daemon of the host, unless pass names them. The order stays.
 func Environ(env, pass []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, value, _ := strings.Cut(kv, "=")
@@ -269,6 +265,8 @@ func Environ(env, pass []string) []string {
 	})
 }
 
+// secretVariable reports whether a variable looks like a secret or leads to a daemon of the
+// host.
 func secretVariable(name, value string) bool {
 	name = strings.ToUpper(name)
 	switch name {
@@ -294,7 +292,7 @@ func secretVariable(name, value string) bool {
 		strings.HasPrefix(name, "OP_SESSION_") || passwordInURL(value)
 }
 
-// passwordInURL: as in scheme://user:password@host.
+// passwordInURL reports whether a text has a URL like scheme://user:password@host.
 func passwordInURL(value string) bool {
 	for {
 		_, rest, ok := strings.Cut(value, "://")

@@ -17,8 +17,8 @@ const (
 	heavyBytes = snapshot.Bytes(256 << 20)
 )
 
-// Estimate tells what is about to be copied, where backends copy, and refuses what there is
-// plainly no room for: ErrNoSpace. Each tree is copied twice, as base and as fork.
+// Estimate reports a notice of how much a copying backend is about to copy, and returns
+// ErrNoSpace if that cannot fit. Each tree is copied twice, as base and as fork.
 func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 	taken := map[string]snapshot.Bytes{}
 	for _, c := range choices {
@@ -48,7 +48,7 @@ func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 	return nil
 }
 
-// Skip leaves out of comparisons what snapfs itself keeps in a tree.
+// Skip returns a function that excludes snapfs's own files in a tree from comparisons.
 func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 	ours := []string{hf.cat.Dir()}
 	if h, ok := b.(snapshot.Hider); ok {

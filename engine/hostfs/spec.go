@@ -14,9 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Spec says what the processes of a sandbox may see and do, and in notes what of
-// it is not as it was when the sandbox was made. real is where the secrets of the
-// real trees are.
+// Spec returns what the processes of a sandbox may see and do. notes describe differences from
+// the sandbox's state at creation. real returns the secret paths of the real trees.
 func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() SecretPaths) (spec isolate.Spec, notes []string, err error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
@@ -79,9 +78,10 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	return s, notes, nil
 }
 
-// asReal is for a tree that has got something mounted beneath it: it is shown as it
-// really is. Of the tree that holds the workspace, the part around that which has
-// nothing mounted beneath it is mounted on top, as the sandbox has it.
+// showReal returns the mounts of a tree under which something was mounted since the sandbox
+// was made: the tree is shown read-only as on the host. If the tree holds the workspace, the
+// largest part around the workspace without such mounts is mounted on top as the sandbox's
+// own.
 func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *Environment) (part []isolate.Mount, note string, err error) {
 	list := env.MountsBeneath(t.Path)
 	note = Several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
@@ -111,9 +111,9 @@ func covers(trees map[string]bool, path string) bool {
 	return false
 }
 
-// frames are the directories that hold trees, and are in none. What was a frame
-// when the sandbox was made still is one, though what was mounted beneath it has
-// gone and a sandbox made now would have all of it as a tree.
+// frames returns the directories that hold trees and are in none. A frame at the sandbox's
+// creation stays one, even if the mounts under it are gone and a sandbox created now would
+// have one tree instead.
 func frames(env *Environment, trees []catalog.Tree) []string {
 	list := slices.Clone(env.Frames)
 	inTree := func(dir string) bool {
@@ -132,16 +132,16 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 	return list
 }
 
-// Confinement is the part of a sandbox's spec that is known before its trees.
+// Confinement returns the part of a sandbox's spec that does not depend on its trees.
 func Confinement(p catalog.Policy) isolate.Spec {
 	s := isolate.Spec{IDs: ids(), BestEffort: p.BestEffort}
 	connect(&s, p.Network)
 	return s
 }
 
-// copies says where a sandbox's copy of a path can be looked at from outside:
-// in the copy where that is a plain directory, in the real tree beneath an
-// overlay. roots holds the copies of the trees, "" for overlays.
+// copies returns a function from a path to the place where the host can read the sandbox's
+// copy of it: in a copy that is a plain directory, else in the real tree, which is an
+// overlay's lower. roots holds the copies of the trees, "" for overlays.
 func copies(roots map[string]string) func(string) string {
 	return func(path string) string {
 		for t := path; ; t = filepath.Dir(t) {
@@ -154,7 +154,7 @@ func copies(roots map[string]string) func(string) string {
 	}
 }
 
-// Holder is the tree that the workspace is in: the one deepest down.
+// Holder returns the innermost tree that holds the workspace.
 func Holder(rec *catalog.Record) (tree string) {
 	for _, t := range rec.Trees {
 		if Within(rec.Workspace, t.Path) && len(t.Path) > len(tree) {
@@ -164,9 +164,9 @@ func Holder(rec *catalog.Record) (tree string) {
 	return tree
 }
 
-// Vanished: the place of a tree is not there any more, because its filesystem
-// was unmounted, and it is not one that the sandbox is about. What the sandbox
-// changed in it stays, for when it comes back.
+// Vanished reports whether the path of a tree no longer exists, because its filesystem was
+// unmounted, and the tree does not hold the workspace. The sandbox's changes to it stay, in
+// case it comes back.
 func Vanished(t catalog.Tree, workspace string) bool {
 	if Within(workspace, t.Path) {
 		return false
@@ -175,8 +175,8 @@ func Vanished(t catalog.Tree, workspace string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// scratch is the host's directory behind a sandbox's /tmp: one that counts for the
-// limit of its disk, where a backend has it. An ephemeral one has a tmpfs else, for "".
+// scratch returns the host's directory behind a sandbox's /tmp, inside its disk limit if a
+// backend supports that. It returns "" for an ephemeral sandbox that gets a tmpfs.
 func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error) {
 	for _, t := range rec.Trees {
 		b, err := hf.BackendOf(ctx, t)
@@ -193,9 +193,10 @@ func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error
 	return hf.Tmp(rec), nil
 }
 
-// Tmp is the directory behind a kept sandbox's /tmp in the state directory.
+// Tmp returns the directory in the state directory behind a persistent sandbox's /tmp.
 func (hf *Host) Tmp(rec *catalog.Record) string { return filepath.Join(hf.cat.Path(rec.Name), "tmp") }
 
+// MountOf returns the mount of a view at target.
 func MountOf(target string, v snapshot.View) isolate.Mount {
 	m := isolate.Mount{Target: target, Source: v.Path}
 	if v.Served != nil {
@@ -212,9 +213,9 @@ func MountOf(target string, v snapshot.View) isolate.Mount {
 	return m
 }
 
-// ids gives a sandbox of root's a range of ids of its own. Its keeper's process
-// id chooses among the ranges from 2^28 on, so that sandboxes that live at the
-// same time have different ones; the ids are nowhere on disk.
+// ids returns the ids of a sandbox: for root a range of its own, from 2^28 on, chosen by the
+// process id of its supervisor, so that sandboxes that run at the same time differ. No id of
+// the range is stored on disk.
 func ids() isolate.IDs {
 	if !Privileged() {
 		return isolate.Same
@@ -223,8 +224,8 @@ func ids() isolate.IDs {
 	return isolate.Own(first + uint32(os.Getpid()%ranges)<<16)
 }
 
-// Hostname makes a host name of a sandbox's name: at most 63 letters, digits
-// and hyphens (RFC 1123).
+// Hostname converts a sandbox's name to a host name: at most 63 letters, digits and hyphens
+// (RFC 1123).
 func Hostname(name string) string {
 	b := []byte(name[:min(len(name), 63)])
 	for i, c := range b {

@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Privileged: this process may make any mount, and give sandboxes ids of
-// their own.
+// Privileged reports whether this process runs as root, may make any mount, and can give
+// sandboxes ids of their own.
 func Privileged() bool { return os.Geteuid() == 0 }
 
-// CheckWorkspace refuses what cannot be one.
+// CheckWorkspace returns an error if a directory cannot be a workspace.
 func (hf *Host) CheckWorkspace(dir string) error {
 	refuse := func(kind error, why string) error {
 		return &errs.Error{Op: "copying", Path: dir, Kind: kind, Err: errors.New(why)}
@@ -52,8 +52,8 @@ func (hf *Host) CheckWorkspace(dir string) error {
 	return nil
 }
 
-// Workspace is the directory that a command in dir is about: the git work tree
-// that holds it, else dir itself; without symbolic links.
+// Workspace returns the workspace of a command in dir: the git work tree that holds dir, else
+// dir itself, with symbolic links resolved.
 func Workspace(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// End ends an intent whose work is done. Where that fails, the next command
-// finds nothing to mend, and ends it.
+// End removes an intent whose work is done. If that fails it reports a notice; the next
+// command finds nothing to repair and removes it.
 func (sb *Store) End(i *catalog.Intent) {
 	if err := i.End(); err != nil {
 		sb.notice("done, but the note of it stays: " + err.Error())
 	}
 }
 
-// Create intends a sandbox and makes it. An ephemeral one stays covered by its
-// intent, which the caller ends when it is gone or kept.
+// Create creates a sandbox. Its intent stays until the caller ends it: of an ephemeral sandbox
+// when that is removed or made persistent. After an error nothing is left.
 func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec, intent, err := sb.Intend(req, ephemeral)
 	if err != nil {
@@ -36,18 +36,17 @@ func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool)
 	return rec, intent, nil
 }
 
-// Intend begins a sandbox: whatever is made for it from now on, the next command
-// takes away if this process is killed. The caller ends the intent.
+// Intend begins the creation of a sandbox by writing an intent: if this process is killed, the
+// next command removes everything made since. The caller ends the intent.
 func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec := newRecord(req, ephemeral)
 	intent, err := sb.cat.Begin(catalog.Making, rec.Name, rec.ID)
 	return rec, intent, err
 }
 
-// Make makes a sandbox that was intended. Where filesystems are mounted or
-// unmounted meanwhile, so that the machine has other trees, it tries again; not once it
-// fills the forks, which may use up what they are filled from. After an error there is none,
-// as a rule; see [Engine.endIfGone].
+// Make creates an intended sandbox. It starts over if filesystems are mounted or unmounted
+// meanwhile, but not after the request's Fill was called, which may consume its source. After
+// an error nothing is usually left; see [Store.EndIfGone].
 func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) error {
 	if err := errors.Join(hostfs.LimitsFit(req.Policy.Limits), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
 		return err
@@ -72,6 +71,7 @@ func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Reco
 	}
 }
 
+// makeIn creates an intended sandbox with the trees of a surveyed environment.
 func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs.Request, rec *catalog.Record) error {
 	choices, err := sb.host.Choose(ctx, env, req)
 	if err == nil {
@@ -94,6 +94,7 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 	return sb.Register(ctx, rec, func() error { return sb.forkTrees(ctx, rec, choices) }, req.Fill)
 }
 
+// newRecord returns the record of a requested sandbox, with a new id.
 func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	rec := &catalog.Record{
 		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
@@ -108,10 +109,10 @@ func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	return rec
 }
 
-// Register claims the name of a sandbox that was intended, runs grow, which makes
-// its forks, and fill where it is not nil, and marks it ready. When anything fails, nothing
-// stays. Nothing is collected while grow runs, which finds its bases; from then on the record
-// says what it refers to, so that nobody waits for fill.
+// Register claims the name of an intended sandbox, calls grow, which creates the forks, and
+// fill if it is not nil, and marks the sandbox ready. After an error nothing is left. It
+// excludes garbage collection while grow runs; during fill the record already protects the
+// forks.
 func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() error, fill func(context.Context, *catalog.Record) error) error {
 	if err := sb.cat.Create(rec); err != nil {
 		return err
@@ -150,7 +151,7 @@ func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() 
 	return nil
 }
 
-// MakeTmp makes the directory behind a kept sandbox's /tmp.
+// MakeTmp creates the directory behind a persistent sandbox's /tmp.
 func (sb *Store) MakeTmp(rec *catalog.Record) error {
 	dir := sb.host.Tmp(rec)
 	err := os.Mkdir(dir, 0o700)
@@ -163,10 +164,8 @@ func (sb *Store) MakeTmp(rec *catalog.Record) error {
 	return nil
 }
 
-// growAll forks every tree, all at once: those that wait for a disk wait
-// together, and those that can be had at one instant are. A tree that has vanished since it was listed, or got something
-// mounted in it that forbids an overlay, is left out, unless the workspace is
-// in it.
+// forkTrees forks all trees in parallel, those of one atomic group at one instant. It leaves
+// out a tree that has vanished or can no longer be overlaid, unless that holds the workspace.
 func (sb *Store) forkTrees(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice) error {
 	failures := make([]error, len(choices))
 	var wg sync.WaitGroup
@@ -191,7 +190,7 @@ func (sb *Store) forkTrees(ctx context.Context, rec *catalog.Record, choices []h
 	return errors.Join(failures...)
 }
 
-// groupByInstant are the choices, by index, in groups of those that can be had at one instant.
+// groupByInstant groups the indexes of choices that one backend can clone at one instant.
 func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 	at := map[string]int{}
 	for i, c := range choices {
@@ -210,8 +209,8 @@ func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 	return groups
 }
 
-// growTogether forks the trees of a group as they are at one instant, or one by one where they
-// cannot be had so, which it says.
+// forkTogether forks the trees of a group at one instant. If the backend cannot, it reports a
+// notice and forks them one by one. It stores an error in failures for each tree.
 func (sb *Store) forkTogether(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice, group []int, failures []error) {
 	var trees []snapshot.Cloning
 	for _, i := range group {
@@ -238,6 +237,7 @@ func (sb *Store) forkTogether(ctx context.Context, rec *catalog.Record, choices 
 	}
 }
 
+// paths returns the paths of trees as one text.
 func paths(trees []snapshot.Cloning) string {
 	var all []string
 	for _, t := range trees {
@@ -246,7 +246,7 @@ func paths(trees []snapshot.Cloning) string {
 	return strings.Join(all, ", ")
 }
 
-// Grow captures a tree and forks the capture, which is held to its limits.
+// CaptureAndFork captures a tree, forks the capture, and limits the fork.
 func CaptureAndFork(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree) error {
 	var base snapshot.Snapshot
 	var err error
@@ -261,7 +261,7 @@ func CaptureAndFork(ctx context.Context, b snapshot.Backend, rec *catalog.Record
 	return recordBase(ctx, b, rec, t, base)
 }
 
-// recordBase notes the base of a tree whose fork is there, and holds that to its limits.
+// recordBase records the base of a forked tree, and limits the fork.
 func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree, base snapshot.Snapshot) error {
 	if hostfs.LimitsDisk(rec.Policy.Limits) {
 		if err := limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits); err != nil {
@@ -272,7 +272,7 @@ func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t 
 	return nil
 }
 
-// sharesBase: a base of rec was captured for another sandbox.
+// sharesBase reports whether a base of rec was captured for another sandbox.
 func sharesBase(rec *catalog.Record) bool {
 	for _, t := range rec.Trees {
 		if !rec.Owns(t.Base) {

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// LimitTrees has the forks of a sandbox, which hold no more than some limits say, hold
-// no more than others do: all of them, or none.
+// LimitTrees changes the disk limits of a sandbox's forks from was to now: those of all forks
+// or, after an error, of none.
 func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
 	if hostfs.LimitsIO(now) && !hostfs.LimitsIO(was) {
 		if err := sb.noneServed(ctx, rec); err != nil {
@@ -36,7 +36,7 @@ func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now c
 	return nil
 }
 
-// LimitForks has the forks of a sandbox hold no more than the limits say.
+// LimitForks sets the disk limits of a sandbox's forks.
 func (sb *Store) LimitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
 	for _, t := range rec.Trees {
 		if err := sb.limitTree(ctx, rec, t, l); err != nil {
@@ -46,6 +46,7 @@ func (sb *Store) LimitForks(ctx context.Context, rec *catalog.Record, l catalog.
 	return nil
 }
 
+// limitTree sets the disk limit of the fork of one tree.
 func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.Tree, l catalog.Limits) error {
 	b, err := sb.host.BackendOf(ctx, t)
 	if err != nil {
@@ -54,12 +55,11 @@ func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.T
 	return limitFork(ctx, b, t.Fork, rec.ID, l)
 }
 
-// entering is what the kernel may need to mount a tree that is full to its limit.
+// mountHeadroom is the space that the kernel may need to mount a tree at its disk limit.
 const mountHeadroom = 1 << 20
 
-// RaiseDiskLimit raises the limit of a full sandbox, as long as its trees are being
-// mounted. The caller takes it back. Should this process be killed meanwhile, the next
-// start does.
+// RaiseDiskLimit raises the disk limit of a full sandbox by what its mounts need. The caller
+// restores the limit afterwards; if this process is killed, the next start does.
 func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error {
 	l := rec.Policy.Limits
 	for _, t := range rec.Trees {
@@ -86,11 +86,11 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 	return sb.LimitForks(ctx, rec, l)
 }
 
-// tendEvery is how often what holds the trees of a box looks after itself.
+// maintainInterval is the time between two calls of [snapshot.Maintainer].
 const maintainInterval = 10 * time.Second
 
-// StartMaintenance has the backends of a sandbox look after themselves while its box lives, where
-// they need to. The answer ends it.
+// StartMaintenance calls Maintain of a sandbox's backends at intervals, until the caller calls
+// stop.
 func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	var tenders []snapshot.Maintainer
 	for _, t := range rec.Trees {
@@ -125,7 +125,7 @@ func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// GaugeOf answers with what tells how much counts for a sandbox's limit of the disk.
+// GaugeOf returns a function that measures how much of its disk limit a sandbox uses.
 func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, known bool) {
 	trees := slices.Clone(rec.Trees)
 	return func() (snapshot.DiskLimit, bool) {
@@ -143,8 +143,8 @@ func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, k
 	}
 }
 
-// FitsDisk refuses a limit of the disk that is below what the trees of a sandbox have added
-// already: nothing could be started in it, and most that is there could not be removed.
+// FitsDisk rejects a disk limit below the sandbox's current usage: no command could start
+// under it, and most files could not even be removed.
 func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	if !hostfs.LimitsDisk(l) || hostfs.DiskLimit(l) == hostfs.DiskLimit(rec.Policy.Limits) {
 		return nil
@@ -165,9 +165,9 @@ func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 	return nil
 }
 
-// limitFork holds a fork to what a sandbox may write, all of its forks together
-// where the backend can do that: choose has seen to it that it is needed nowhere
-// else.
+// limitFork limits what a sandbox may write to a fork: one shared limit for all its forks if
+// the backend supports that. Host.Choose has already rejected combinations that need a shared
+// limit and cannot have one.
 func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sandbox string, l catalog.Limits) error {
 	limiter, ok := b.(snapshot.Limiter)
 	if !ok {
@@ -180,7 +180,8 @@ func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sa
 	return limiter.LimitFork(ctx, fork, d)
 }
 
-// noneServed refuses where a process outside of the sandbox reads and writes for it.
+// noneServed returns an error if a server process outside of the sandbox does I/O for it,
+// because I/O limits do not apply to that process.
 func (sb *Store) noneServed(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// WorkspaceMissing is the error of a sandbox whose real workspace is not there any more: ErrNotFound;
-// or nil.
+// WorkspaceMissing returns an error of kind ErrNotFound if the real workspace of a sandbox
+// does not exist, else nil.
 func WorkspaceMissing(op string, rec *catalog.Record) error {
 	if _, err := os.Lstat(rec.Workspace); !errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -28,7 +28,8 @@ func WorkspaceMissing(op string, rec *catalog.Record) error {
 	}
 }
 
-// ReportMissingWorkspace tells it where the work goes on all the same.
+// ReportMissingWorkspace reports a missing workspace as a notice, for an operation that works
+// without it.
 func (sb *Store) ReportMissingWorkspace(op string, rec *catalog.Record) {
 	var refused *errs.Error
 	if errors.As(WorkspaceMissing(op, rec), &refused) {
@@ -36,8 +37,8 @@ func (sb *Store) ReportMissingWorkspace(op string, rec *catalog.Record) {
 	}
 }
 
-// ExplainMissingWorkspace gives the error of a command that was to start in a workspace which is not
-// there any more its reason.
+// ExplainMissingWorkspace replaces the error of a command that could not start in a workspace
+// that does not exist; it returns other errors unchanged.
 func (sb *Store) ExplainMissingWorkspace(ctx context.Context, err error, name string, command isolate.Command) error {
 	if !errors.Is(errs.KindOf(err), errs.ErrNotFound) || ctx.Err() != nil {
 		return err

@@ -9,10 +9,11 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Overdue: the time of a sandbox is over.
+// Overdue reports whether a sandbox has reached its ttl.
 func Overdue(l catalog.Limits, age time.Duration) bool { return l.TTL > 0 && age >= l.TTL }
 
-// RefuseOverdue: nothing is started in a sandbox whose time is over.
+// RefuseOverdue returns an error if no command may start in a sandbox because its time is
+// over.
 func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	l, age := rec.Policy.Limits, rec.AgeAt(now)
 	refuse := func(why string, hints ...string) error {
@@ -31,12 +32,13 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	return nil
 }
 
+// endedWhy returns when and why a sandbox ended.
 func endedWhy(rec *catalog.Record) string {
 	return "it ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
 }
 
-// RefuseEnded: what has ended starts nothing, so nothing of it is to be limited. No host and
-// no user could, so it is none of the kinds that say that.
+// RefuseEnded returns an error if a sandbox has ended, whose limits would have no effect. The
+// error has no kind: neither the user nor the host is the cause.
 func RefuseEnded(rec *catalog.Record) error {
 	if rec.Ended == nil {
 		return nil
@@ -47,7 +49,7 @@ func RefuseEnded(rec *catalog.Record) error {
 	}
 }
 
-// TimesFit refuses limits of time that contradict one another.
+// TimesFit returns an error for time limits that contradict each other.
 func TimesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
 		return &errs.Error{
@@ -58,7 +60,8 @@ func TimesFit(l catalog.Limits) error {
 	return nil
 }
 
-// longerTTL is a time that lets a sandbox of this age go on: twice what it had.
+// longerTTL returns the text of a ttl that lets a sandbox of this age continue: twice its ttl,
+// or none.
 func longerTTL(ttl, age time.Duration) string {
 	if 2*ttl <= age {
 		return "none"
@@ -66,11 +69,13 @@ func longerTTL(ttl, age time.Duration) string {
 	return units.FormatDuration(2 * ttl)
 }
 
+// TTLHit returns the limit hit of a sandbox that has reached its ttl.
 func TTLHit(l catalog.Limits) catalog.LimitHit {
 	ttl := units.FormatDuration(l.TTL)
 	return catalog.LimitHit{Limit: "ttl", Value: ttl, Text: "ttl: the sandbox has lived for " + ttl}
 }
 
+// RemoveHit returns the limit hit of a sandbox that has reached its remove-after time.
 func RemoveHit(l catalog.Limits) catalog.LimitHit {
 	after := units.FormatDuration(l.RemoveAfter)
 	since := "it was made"
@@ -80,12 +85,13 @@ func RemoveHit(l catalog.Limits) catalog.LimitHit {
 	return catalog.LimitHit{Limit: "remove-after", Value: after, Text: "remove-after: " + after + " after " + since}
 }
 
+// IdleHit returns the limit hit of a sandbox that was idle for its limit.
 func IdleHit(l catalog.Limits) catalog.LimitHit {
 	idle := units.FormatDuration(l.Idle)
 	return catalog.LimitHit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in it for " + idle}
 }
 
-// PausedNote says to whom a paused command belongs what has happened to it.
+// PausedNote returns the notice for the user of a command that was paused.
 func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Duration) string {
 	how := "let it go on: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {
@@ -94,7 +100,7 @@ func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Du
 	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
 }
 
-// Over: a sandbox is to be removed.
+// Over reports whether a sandbox has reached its remove-after time.
 func Over(rec *catalog.Record, now catalog.Instant) bool {
 	end := rec.Policy.Limits.Over()
 	return end > 0 && rec.AgeAt(now) >= end

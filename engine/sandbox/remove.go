@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// SettleTrees makes trees that were mounted, and are not any more, reachable.
+// SyncTrees makes the trees of a sandbox accessible to backends after they were unmounted.
 func (sb *Store) SyncTrees(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -30,7 +30,7 @@ func (sb *Store) SyncTrees(ctx context.Context, rec *catalog.Record) error {
 	return nil
 }
 
-// dropBases removes what is kept of bases that a sandbox does not have any more.
+// dropBases removes the baselines of bases that a sandbox no longer has.
 func (sb *Store) dropBases(rec *catalog.Record) error {
 	dir := filepath.Join(sb.cat.Path(rec.Name), "bases")
 	list, err := os.ReadDir(dir)
@@ -52,7 +52,7 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 	return nil
 }
 
-// Remove takes a sandbox away whose lock is held, once last has succeeded.
+// Remove calls last and, if that succeeds, removes a locked sandbox. It releases the lock.
 func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() error) error {
 	intent, err := sb.cat.Begin(catalog.Removing, h.Name, h.ID)
 	if errors.Is(err, errs.ErrNoSpace) {
@@ -68,8 +68,8 @@ func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() erro
 	return err
 }
 
-// EndIfGone ends the intent of a sandbox that was to be discarded. Where it is
-// still there, the intent stays, for the next command.
+// EndIfGone ends the intent of a discarded sandbox. After an error that left the sandbox in
+// place it leaves the intent to the next command.
 func (sb *Store) EndIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
 	if err != nil {
 		if r, err := sb.cat.Get(rec.Name); err == nil && r.ID == rec.ID {
@@ -79,7 +79,7 @@ func (sb *Store) EndIfGone(i *catalog.Intent, rec *catalog.Record, err error) {
 	sb.End(i)
 }
 
-// Discard takes a sandbox without processes away, if it is still there.
+// Discard removes a sandbox that is not running, if it still exists.
 func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 	h, err := sb.cat.Lock(ctx, rec.Name)
 	if err == nil && h.ID != rec.ID {
@@ -95,7 +95,8 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 	return sb.DiscardHeld(ctx, h)
 }
 
-// DiscardHeld takes a sandbox's name, then its trees. The lock is released.
+// DiscardHeld moves a locked sandbox to the trash, then removes its trees. It releases the
+// lock.
 func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	if err := h.Discard(); err != nil {
 		return err
@@ -103,9 +104,9 @@ func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
 	return sb.Reclaim(ctx, h.ID)
 }
 
-// Reclaim gives back the trees of all sandboxes in the trash. What fails stays
-// there for the next time, and is an error if it is of the sandbox id: what is
-// wrong with others is told by [Engine.Collect].
+// Reclaim removes the trees of all sandboxes in the trash. What cannot be removed stays there
+// for the next call. It returns only the error of sandbox id; a garbage collection reports the
+// others.
 func (sb *Store) Reclaim(ctx context.Context, id string) error {
 	found, _ := sb.cat.Trash()
 	var err error
@@ -120,6 +121,7 @@ func (sb *Store) Reclaim(ctx context.Context, id string) error {
 	return err
 }
 
+// ReclaimOne removes the trees of one sandbox in the trash and its record.
 func (sb *Store) ReclaimOne(ctx context.Context, d catalog.Discarded) error {
 	defer d.Release()
 	if err := sb.removeTrees(ctx, d.Record); err != nil {
@@ -128,14 +130,14 @@ func (sb *Store) ReclaimOne(ctx context.Context, d catalog.Discarded) error {
 	return d.Forget()
 }
 
-// removeTrees removes every fork and snapshot that was ever numbered for a
-// sandbox, but for bases that another may have been given too: those wait for
-// [Engine.Collect].
+// removeTrees removes every fork and snapshot ever numbered for a sandbox, except bases that
+// other sandboxes may share: those wait for a garbage collection.
 func (sb *Store) removeTrees(ctx context.Context, rec *catalog.Record) error {
 	return sb.eachPlace(ctx, rec, func(b snapshot.Backend) error { return removeNumbers(ctx, b, rec) })
 }
 
-// Tidy removes what was numbered for a sandbox and is none of its states.
+// Tidy removes the forks and snapshots numbered for a sandbox that its record does not refer
+// to.
 func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	ids, forks := map[snapshot.ID]bool{}, map[snapshot.ForkID]bool{}
 	for _, t := range rec.Trees {
@@ -172,7 +174,7 @@ func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	return errors.Join(err, sb.dropBases(rec))
 }
 
-// eachPlace opens each place where a sandbox has trees, once.
+// eachPlace calls do once for each backend location that holds trees of a sandbox.
 func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(snapshot.Backend) error) error {
 	var failures []error
 	done := map[string]bool{}
@@ -193,6 +195,8 @@ func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 	return errors.Join(failures...)
 }
 
+// removeNumbers removes the forks and snapshots of a sandbox from one backend, except bases
+// that may be shared.
 func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record) error {
 	var failures []error
 	shared := rec.Lent || b.Facts().Flushes
@@ -205,8 +209,8 @@ func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record)
 	return errors.Join(failures...)
 }
 
-// clean gives the space of removed sandboxes back in the background, where
-// there is any: what a backend has put by for the next sandbox costs nothing.
+// clean starts a garbage collection if the removed sandboxes may have left something to
+// collect. A snapshot that a backend prepared for the next sandbox is nothing to collect.
 func (sb *Store) clean(ctx context.Context, gone []catalog.Discarded) error {
 	for _, d := range gone {
 		if len(d.Snapshots) > 0 || d.Next > 2*len(d.Trees) || d.Lent {

@@ -11,9 +11,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Changing saves the numbers that were taken and runs change. When that fails,
-// the record on disk says what is so, and the rest is removed; where not even
-// that works, or the process is killed, the next command does it.
+// Changing saves the snapshot numbers taken so far and calls change. If change fails, it
+// restores the record from disk and removes what the record does not refer to; if that fails
+// too, or the process is killed, the next command does it.
 func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() error) error {
 	intent, err := sb.cat.Begin(catalog.Changing, h.Name, h.ID)
 	if err != nil {
@@ -35,7 +35,7 @@ func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() 
 	return err
 }
 
-// Number takes a snapshot's number for each tree.
+// NewSnapshotIDs returns a new snapshot id for each tree.
 func NewSnapshotIDs(r *catalog.Record) (ids []snapshot.ID) {
 	for range r.Trees {
 		ids = append(ids, r.NewSnapshot())
@@ -43,6 +43,7 @@ func NewSnapshotIDs(r *catalog.Record) (ids []snapshot.ID) {
 	return ids
 }
 
+// FreeSnapshotName returns a name that no snapshot of a sandbox has: s1, s2 and so on.
 func FreeSnapshotName(r *catalog.Record) string {
 	for i := len(r.Snapshots) + 1; ; i++ {
 		name := fmt.Sprintf("s%d", i)
@@ -52,7 +53,8 @@ func FreeSnapshotName(r *catalog.Record) string {
 	}
 }
 
-// IdsAt gives the snapshots of a named state, or of the base.
+// SnapshotIDs returns the snapshots of a named snapshot, one a tree, or the bases if the name
+// is "". Errors: errs.ErrNotFound.
 func SnapshotIDs(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	if mark == "" {
 		var ids []snapshot.ID
@@ -71,7 +73,7 @@ func SnapshotIDs(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	return m.IDs, nil
 }
 
-// ForkAll forks a snapshot of each tree of a sandbox, and holds the forks to its limits.
+// ForkAll forks a snapshot of each tree of a sandbox, and limits the forks.
 func (sb *Store) ForkAll(ctx context.Context, rec *catalog.Record, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID) error {
 	for i, t := range trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -88,6 +90,7 @@ func (sb *Store) ForkAll(ctx context.Context, rec *catalog.Record, trees []catal
 	return nil
 }
 
+// RemoveForks removes a fork of each tree.
 func (sb *Store) RemoveForks(ctx context.Context, trees []catalog.Tree, ids []snapshot.ForkID) error {
 	var failures []error
 	for i, t := range trees {
@@ -100,6 +103,7 @@ func (sb *Store) RemoveForks(ctx context.Context, trees []catalog.Tree, ids []sn
 	return errors.Join(failures...)
 }
 
+// ForksOf returns the forks of a sandbox's trees.
 func ForksOf(rec *catalog.Record) (ids []snapshot.ForkID) {
 	for _, t := range rec.Trees {
 		ids = append(ids, t.Fork)

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// SweepLock is held by the one process that collects; nil when another does.
+// SweepLock returns the lock of a garbage collection, or nil if another process holds it. The
+// caller closes it.
 func (sb *Store) SweepLock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(sb.cat.Dir(), "sweeping"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -28,8 +29,8 @@ func (sb *Store) SweepLock() (*os.File, error) {
 	return f, nil
 }
 
-// SweepLater starts a collection that outlives this command, or collects now
-// where there is nothing to start.
+// SweepLater starts a garbage collection in the background, or collects now if the Store has
+// no command for that.
 func (sb *Store) SweepLater(ctx context.Context) error {
 	if err := fault.Point(ctx, "start to clean up"); err != nil {
 		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
