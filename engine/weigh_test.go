@@ -32,7 +32,7 @@ func TestWhatThereIsNoRoomToCopyIsNotBegun(t *testing.T) {
 	req := b.request()
 	req.Name, req.Backend = "p", "plain"
 	_, err := b.New(t.Context(), req)
-	if !errors.Is(err, errs.ErrNoSpace) || !strings.Contains(err.Error(), "free for copies") {
+	if !errors.Is(err, errs.ErrNoSpace) || !strings.Contains(err.Error(), " free") {
 		t.Errorf("new: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(b.state, "data/plain/snapshots")); !errors.Is(err, os.ErrNotExist) {

@@ -107,7 +107,7 @@ func (b *desk) kill(name, script string) {
 	if killed == 0 {
 		b.t.Fatal("nothing serves the sandbox")
 	}
-	if want := name + ": the process that showed its files was killed"; !strings.Contains(said.String(), want) {
+	if want := name + ": the server process of its files was killed"; !strings.Contains(said.String(), want) {
 		b.t.Errorf("what ran in it ended with status %d, and %q was said", status, &said)
 	}
 }

@@ -138,7 +138,7 @@ func roomInside(t *testing.T) {
 	b.snapfs("exec", "--if-room", "box", "--", "true").want(0)
 	b.snapfs("limits", "box", "--set", "ttl=1ms").want(0)
 	for _, how := range []string{"--queue=1h", "--if-room"} {
-		if o := b.snapfs("exec", how, "box", "--", "true").want(125); !strings.Contains(o.all, "its time was over") {
+		if o := b.snapfs("exec", how, "box", "--", "true").want(125); !strings.Contains(o.all, "the sandbox's time was over") {
 			t.Errorf("%s: %s", how, o.all)
 		}
 	}

@@ -13,8 +13,10 @@ import (
 const (
 	// NetLog is the file of a sandbox's events. When it exceeds maxLogBytes it is renamed to
 	// NetLogOld, which replaces the previous one.
-	NetLog, NetLogOld = "net.jsonl", "net.old.jsonl"
-	maxLogBytes       = 1 << 20
+	NetLog = "net.jsonl"
+	// NetLogOld is the previous NetLog.
+	NetLogOld   = "net.old.jsonl"
+	maxLogBytes = 1 << 20
 	// netCounts is the file of the counters.
 	netCounts = "net.json"
 )

@@ -30,7 +30,7 @@ func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	for _, p := range places {
 		b, err := hf.BackendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
 		if err != nil {
-			continue // not of a kind this driver holds, or gone
+			continue // the driver does not support this filesystem, or it is gone
 		}
 		key := p.Driver
 		if h, ok := b.(snapshot.Hider); ok {

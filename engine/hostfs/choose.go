@@ -45,7 +45,7 @@ type Choice struct {
 	Driver  string
 	Reason  string
 	Backend snapshot.Backend
-	hints   []string // of who is named in the reason
+	hints   []string // of the driver in the reason
 }
 
 // Choose finds a backend for each tree. A disk limit applies to all trees together, so with
@@ -72,7 +72,7 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 	return nil, &errs.Error{
 		Op: "choosing a backend", Path: req.Workspace, Kind: errs.ErrNotSupported,
-		Err:   errors.New("one limit cannot hold all of its trees together: " + strings.Join(where[len(shared):], ", ")),
+		Err:   errors.New("no backends share one disk limit for all trees: " + strings.Join(where[len(shared):], ", ")),
 		Hints: []string{"snapfs pool create", "snapfs doctor"},
 	}
 }
@@ -120,7 +120,7 @@ func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) (
 			found, err = hf.chooseForRest(ctx, tree, req)
 		}
 		if tree != holder && errors.Is(err, errs.ErrNotFound) {
-			continue // it has just gone
+			continue // the tree has just vanished
 		}
 		if err != nil {
 			return nil, err
@@ -156,14 +156,14 @@ func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request
 			continue
 		}
 		if b, err = hf.try(ctx, d, req.Workspace, req); err == nil {
-			why = why[:len(why)-1] // the tree around it, by the same driver
+			why = why[:len(why)-1] // drop the error of the whole tree by the same driver
 			rest, err := hf.chooseForRest(ctx, tree, req)
 			if err != nil {
 				return nil, err
 			}
 			return append(rest, choiceOf(req.Workspace, d, req, why, b)), nil
 		}
-		why[len(why)-1] = err // what mends that is about the workspace
+		why[len(why)-1] = err // the hints of the workspace apply
 	}
 	return nil, hf.noChoice(tree, req, why)
 }
@@ -191,7 +191,7 @@ func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]C
 // chooseForRest chooses for a tree outside the workspace. A backend that captures without
 // fsync comes first.
 func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]Choice, error) {
-	req.Frozen = false // that is about the workspace
+	req.Frozen = false // applies to the workspace only
 	var why []error
 	var second *Choice
 	for _, d := range hf.drivers {
@@ -203,7 +203,7 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 		case err != nil:
 			why = append(why, err)
 		case !b.Facts().Flushes:
-			return []Choice{{Tree: tree, Driver: d.Name, Reason: "its captures wait for no disk", Backend: b}}, nil
+			return []Choice{{Tree: tree, Driver: d.Name, Reason: "snapshots without fsync", Backend: b}}, nil
 		case second == nil:
 			c := choiceOf(tree, d, req, why, b)
 			second = &c
@@ -238,7 +238,7 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 		}
 		at := LimitPlace(b)
 		if req.limitAt != "" && (at == "" || req.limitAt != anyPlace && at != req.limitAt) {
-			return nil, fmt.Errorf("%s: its limits are not those of the other trees: %w", d.Name, errs.ErrNotSupported)
+			return nil, fmt.Errorf("%s: it cannot share a disk limit with the other trees: %w", d.Name, errs.ErrNotSupported)
 		}
 	}
 	return b, nil
@@ -263,9 +263,9 @@ func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	err := &errs.Error{Op: "choosing a backend", Path: tree, Kind: errs.ErrNotSupported, Err: errors.Join(why...)}
 	switch {
 	case len(why) == 0:
-		err.Err = fmt.Errorf("there is no backend %q; there are %s", req.Backend, strings.Join(hf.driverNames(), ", "))
+		err.Err = fmt.Errorf("no backend named %q; there are %s", req.Backend, strings.Join(hf.driverNames(), ", "))
 	case req.limitsDisk():
-		for _, last := range slices.Backward(why) { // it is there for limits
+		for _, last := range slices.Backward(why) { // prefer the hints of the driver for limits
 			if hints := errs.HintsOf(last); len(hints) > 0 {
 				err.Hints = append(slices.Clone(hints), "snapfs doctor")
 				break
@@ -309,7 +309,7 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 	return nil, &errs.Error{
 		Op: "opening", Component: t.Driver, Path: t.Path, Kind: errs.ErrNotSupported,
-		Err: errors.New("this snapfs has no backend of that name"),
+		Err: errors.New("this snapfs has no such backend"),
 	}
 }
 

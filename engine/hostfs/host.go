@@ -15,7 +15,7 @@ type Host struct {
 	notice  func(string)
 
 	mu       sync.Mutex
-	backends map[string]snapshot.Backend // by driver and tree, once opened
+	backends map[string]snapshot.Backend // opened backends, by driver and tree
 }
 
 // New returns a Host that prefers the drivers in their order and reports what a

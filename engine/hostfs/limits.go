@@ -36,14 +36,14 @@ func LimitsIO(l catalog.Limits) bool {
 // ErrServed returns the error of a backend whose server process does I/O outside of the
 // sandbox, where I/O limits do not apply.
 func ErrServed() error {
-	return fmt.Errorf("a process outside of the sandbox reads and writes for it, which no limit on that holds: %w", errs.ErrNotSupported)
+	return fmt.Errorf("a server process outside of the sandbox does its I/O, to which I/O limits do not apply: %w", errs.ErrNotSupported)
 }
 
 // ErrUnlimited returns the error of a backend without disk limits.
 func ErrUnlimited() error {
 	return &errs.Error{
 		Op: "limiting the disk", Kind: errs.ErrNotSupported,
-		Err: errors.New("it cannot limit what a sandbox writes"), Hints: []string{"snapfs pool create"},
+		Err: errors.New("the backend has no disk limits"), Hints: []string{"snapfs pool create"},
 	}
 }
 

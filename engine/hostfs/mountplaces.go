@@ -26,7 +26,7 @@ type mountStub struct {
 
 // error returns an error about the stub.
 func (p mountStub) error(kind, err error) error {
-	return &errs.Error{Op: "keeping the place of what is mounted", Path: p.Path, Kind: kind, Err: err}
+	return &errs.Error{Op: "restoring a mount point", Path: p.Path, Kind: kind, Err: err}
 }
 
 // stubPaths returns the paths in a sandbox's workspace that are mount points or their parents,
@@ -47,7 +47,7 @@ func (hf *Host) stubPaths(rec *catalog.Record) ([]string, error) {
 	var on, places []string
 	for _, p := range slices.Compact(all) {
 		if p == rec.Workspace || !Within(p, rec.Workspace) || slices.ContainsFunc(on, func(above string) bool { return Within(p, above) }) {
-			continue // it is none of this tree's names
+			continue // outside the workspace, or under another mount point
 		}
 		on = append(on, p)
 		rel, err := filepath.Rel(rec.Workspace, p)
@@ -126,7 +126,7 @@ func (p mountStub) restore(dir *os.File) (was bool, err error) {
 	case err == nil && st.Mode&syscall.S_IFMT == p.st.Mode&syscall.S_IFMT:
 		return true, nil
 	case err == nil:
-		return false, p.error(errs.ErrNotSupported, errors.New("what came has something of another type there"))
+		return false, p.error(errs.ErrNotSupported, errors.New("the new contents have another type there"))
 	case !errors.Is(err, fs.ErrNotExist):
 		return false, p.error(errs.KindOfFile(err), err)
 	}
@@ -176,7 +176,7 @@ func ClearOut(dir *os.File, places []mountStub) error {
 	top := vfs.FDPath(dir) + "/."
 	root, err := os.OpenRoot(top)
 	if errors.Is(err, fs.ErrPermission) {
-		if err = os.Chmod(top, 0o700); err == nil { // what comes has a mode of its own
+		if err = os.Chmod(top, 0o700); err == nil { // the new contents bring their own mode
 			root, err = os.OpenRoot(top)
 		}
 	}
@@ -193,7 +193,7 @@ func ClearOut(dir *os.File, places []mountStub) error {
 	}
 	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
-		if rerr := vfs.RemoveXattr(int(dir.Fd()), "", attr); rerr != nil && !strings.HasPrefix(attr, "security.") { // a security module's stays
+		if rerr := vfs.RemoveXattr(int(dir.Fd()), "", attr); rerr != nil && !strings.HasPrefix(attr, "security.") { // a security module's attribute stays
 			err = errors.Join(err, rerr)
 		}
 	}

@@ -56,7 +56,7 @@ func Survey(workspace, state string, privileged bool) (*Environment, error) {
 	if m := s.holding(workspace); m != nil && remote(m.Type) {
 		return nil, &errs.Error{
 			Op: "copying", Path: workspace, Kind: errs.ErrNotSupported,
-			Err: fmt.Errorf("it lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path),
+			Err: fmt.Errorf("the workspace lies on a network filesystem (%s at %s), whose files other machines change", m.Type, m.Path),
 		}
 	}
 	if !ownViews {
@@ -98,8 +98,8 @@ func (s *surveyor) whole() error {
 		switch {
 		case underReplaced(m.Path) || Within(m.Path, s.state):
 		case m.Type == "overlay" && m.Path != "/" && !s.holds(m):
-			// A container's. The kernel maps no ids through an overlay (EINVAL), so a
-			// sandbox with ids of its own could not have it.
+			// Probably of a container engine. The kernel maps no ids through an overlay (EINVAL), so a
+			// sandbox with ids of its own cannot show it.
 			s.env.Omitted = append(s.env.Omitted, m.Path)
 		default:
 			s.sort(m)
@@ -142,7 +142,7 @@ func (s *surveyor) split(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-			return nil // nobody can enter it inside either; or it has just gone
+			return nil // the sandbox cannot enter it either; or it has just vanished
 		}
 		return fmt.Errorf("reading %s: %w", dir, err)
 	}
@@ -155,7 +155,7 @@ func (s *surveyor) split(dir string) error {
 			if err := s.split(path); err != nil {
 				return err
 			}
-		default: // not his to change; what of it is, reach finds
+		default: // not writable; reach finds writable directories in it
 			s.env.Shown = append(s.env.Shown, path)
 		}
 	}
@@ -176,12 +176,12 @@ func (s *surveyor) reach(dir string) {
 	if underReplaced(dir) || s.mountsBeneath(dir) || isFile(dir) {
 		return
 	}
-	top := dir // the topmost directory from which on all belong to this user
+	top := dir // the topmost directory on the way whose children on it all belong to this user
 	for mine(filepath.Dir(top)) && mine(top) {
 		top = filepath.Dir(top)
 	}
-	// What lies in the root of a tree is copied up if it is this user's: a
-	// tree's root always is.
+	// The kernel can copy up an entry of a tree's root if the entry belongs to this user: the root
+	// itself always can be.
 	if t := s.env.treeOf(top); t != top && (t != filepath.Dir(top) || !mine(top)) && !s.mountsBeneath(top) {
 		s.env.Trees = append(s.env.Trees, top)
 	}

@@ -19,7 +19,7 @@ func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	case text == string(isolate.NetworkNone), text == string(isolate.NetworkHost):
 		return rules, false, nil
 	case !allowed:
-		return rules, false, fmt.Errorf("network %q: there are none, host, and allow:RULES", text)
+		return rules, false, fmt.Errorf("network %q: must be none, host, or allow:RULES", text)
 	}
 	rules, err = network.Parse(list)
 	return rules, true, err

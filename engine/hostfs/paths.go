@@ -28,5 +28,5 @@ func LookError(path string, err error) error {
 	if errors.As(err, &done) {
 		return err
 	}
-	return &errs.Error{Op: "looking at", Path: path, Kind: errs.KindOf(err), Err: err}
+	return &errs.Error{Op: "reading", Path: path, Kind: errs.KindOf(err), Err: err}
 }

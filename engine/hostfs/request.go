@@ -27,7 +27,7 @@ type Request struct {
 	Admission admission.Options
 
 	// limitAt is the required limit place, see Choose.
-	limitAt string // where its disk's limit is to be counted: see choose
+	limitAt string // the required limit place, see Choose
 	// Fill sets the contents of the forks before the sandbox is visible to other commands; may be
 	// nil. It is called at most once and may take long.
 	Fill func(ctx context.Context, rec *catalog.Record) error

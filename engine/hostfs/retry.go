@@ -67,7 +67,7 @@ func (a *MountRetry) Close() {
 type MountedError struct{ mounts []string }
 
 func (m *MountedError) Error() string {
-	return "mounted beneath it is " + Several(m.mounts) + ", and the kernel overlays no such directory for an ordinary user"
+	return "mounted under it: " + Several(m.mounts) + "; the kernel refuses an overlay of such a directory to an ordinary user"
 }
 
 // Several returns the first of paths as text, and the number of the others.
@@ -158,7 +158,7 @@ func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree,
 	}
 	n, ok := b.(snapshot.SubtreeViewer)
 	if !ok {
-		return v, &errs.Error{Op: "narrowing", Path: tree, Kind: errs.ErrNotSupported, Err: errors.New("its backend shows it only whole")}
+		return v, &errs.Error{Op: "narrowing", Path: tree, Kind: errs.ErrNotSupported, Err: errors.New("the backend cannot show a part of a tree")}
 	}
 	return n.ViewSubtree(ctx, v, prefix, write)
 }

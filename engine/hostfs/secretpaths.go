@@ -32,7 +32,7 @@ func secretsOfHome() []string {
 		".config/Element", ".local/share/TelegramDesktop", ".config/weechat", ".weechat", ".purple",
 		// Money.
 		".bitcoin", ".electrum", ".ethereum", ".config/solana",
-		// What was typed.
+		// Input history.
 		".bash_history", ".zsh_history", ".local/share/fish/fish_history", ".python_history", ".psql_history", ".mysql_history", ".mariadb_history",
 		".sqlite_history", ".rediscli_history", ".node_repl_history", ".irb_history", ".config/nushell/history.txt", ".local/share/atuin",
 	}

@@ -77,7 +77,7 @@ func hidden(h hiding, home, workspace string) []string {
 	}
 	paths := slices.Clone(people)
 	for _, p := range machine {
-		if !empty(at(p)) { // a mask costs time
+		if !empty(at(p)) { // skip an empty one: a mask takes time
 			paths = append(paths, p)
 		}
 	}
@@ -96,7 +96,7 @@ func hidden(h hiding, home, workspace string) []string {
 func followed(paths []string) []string {
 	slices.Sort(paths)
 	paths = slices.Compact(paths)
-	real := map[string]string{} // where the directories lead to
+	real := map[string]string{} // resolved directories
 	for _, p := range paths[:len(paths):len(paths)] {
 		dir, name := filepath.Split(p)
 		to, ok := real[dir]
@@ -124,7 +124,7 @@ func followed(paths []string) []string {
 func without(paths []string, exposed string, at func(string) string) []string {
 	var left []string
 	for _, p := range paths {
-		for p != exposed && Within(exposed, p) { // all of it but the way to what is exposed
+		for p != exposed && Within(exposed, p) { // replace p by its entries, except the way to exposed
 			rest := strings.TrimPrefix(exposed, strings.TrimSuffix(p, "/")+"/")
 			next, _, _ := strings.Cut(rest, "/")
 			entries, err := os.ReadDir(at(p))
@@ -181,7 +181,7 @@ func present(dir string, names []string, at func(string) string) []string {
 		return []string{path}
 	}
 	d, err := os.Open(at(dir))
-	if absent(err) || err != nil && !Privileged() && !enterable(at(dir)) { // nor can a command, which runs as this user
+	if absent(err) || err != nil && !Privileged() && !enterable(at(dir)) { // a command runs as this user and cannot read it either
 		return nil
 	}
 	var entries []string
@@ -241,14 +241,14 @@ func homes(home string) []string {
 	if !Privileged() {
 		return found
 	}
-	accounts, _ := os.ReadFile("/etc/passwd") // a machine may have none
+	accounts, _ := os.ReadFile("/etc/passwd") // optional
 	for line := range strings.Lines(string(accounts)) {
 		f := strings.Split(line, ":")
 		if len(f) < 7 || !filepath.IsAbs(f[5]) {
 			continue
 		}
 		h := filepath.Clean(f[5])
-		programs := Within(h, "/usr") || h == "/bin" || h == "/sbin" // many entries, and nobody's home
+		programs := Within(h, "/usr") || h == "/bin" || h == "/sbin" // homes of system accounts with many entries and no secrets
 		if h != "/" && !programs && !underReplaced(h) && !slices.Contains(found, h) {
 			found = append(found, h)
 		}

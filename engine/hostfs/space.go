@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// What is copied is told where that takes longer than a moment.
+// A copy of at least this size takes long enough for a notice.
 const (
 	heavyFiles = 20_000
 	heavyBytes = snapshot.Bytes(256 << 20)
@@ -31,13 +31,13 @@ func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 			return err
 		}
 		if err != nil {
-			continue // the copy itself says it, or the tree has just gone
+			continue // the copy will return it, or the tree has just vanished
 		}
 		what := fmt.Sprintf("%v in %d files", w.Bytes, w.Files)
 		if taken[c.Driver] += 2 * w.Bytes; w.Room >= 0 && taken[c.Driver] > w.Room {
 			return &errs.Error{
 				Op: "copying", Component: c.Driver, Path: c.Tree, Kind: errs.ErrNoSpace,
-				Err:   fmt.Errorf("it copies all of it, twice, and %s twice is more than the %v that are free for copies", what, w.Room),
+				Err:   fmt.Errorf("needs 2 × %s; %v free", what, w.Room),
 				Hints: []string{"snapfs doctor (backends that copy nothing)"},
 			}
 		}
@@ -55,7 +55,7 @@ func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 		ours = append(ours, h.Hidden()...)
 	}
 	return func(path string) bool {
-		if strings.HasPrefix(filepath.Base(path), ".snapfs-apply-") { // where promote keeps what it replaces
+		if strings.HasPrefix(filepath.Base(path), ".snapfs-apply-") { // backups of promote
 			return true
 		}
 		for _, o := range ours {

@@ -24,7 +24,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	hide := []string{hf.cat.Dir()}
 	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown))
 	skeletons := make([]isolate.Mount, 0, len(env.Frames)+len(rec.Trees)+len(env.Shown))
-	bare := map[string]bool{} // trees that are shown as they really are
+	bare := map[string]bool{} // trees that are shown as on the host
 	roots := map[string]string{}
 	for _, t := range rec.Trees {
 		if Vanished(t, rec.Workspace) {
@@ -86,7 +86,7 @@ func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapsh
 	list := env.MountsBeneath(t.Path)
 	note = Several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
 	if t.Path != Holder(rec) {
-		return nil, note + " is shown as it really is, and is read-only", nil
+		return nil, note + " is shown as on the host, read-only", nil
 	}
 	dir := env.Clear(t.Path, rec.Workspace)
 	if dir == "" {
@@ -98,7 +98,7 @@ func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapsh
 	if v, err = ViewSubtree(ctx, b, v, t.Path, dir, true); err != nil {
 		return nil, "", err
 	}
-	return []isolate.Mount{MountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as it really is, and is read-only", nil
+	return []isolate.Mount{MountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as on the host, read-only", nil
 }
 
 // covers reports whether a path is one of trees or lies in one.

@@ -20,11 +20,11 @@ func (hf *Host) CheckWorkspace(dir string) error {
 	real, err := filepath.EvalSymlinks(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return refuse(errs.ErrNotFound, "there is no such directory")
+		return refuse(errs.ErrNotFound, "no such directory")
 	case err != nil:
 		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
 	case real != dir:
-		return refuse(errs.ErrNotSupported, "it is a symbolic link to "+real)
+		return refuse(errs.ErrNotSupported, "the workspace is a symbolic link to "+real)
 	}
 	info, err := os.Stat(dir)
 	switch {
@@ -32,18 +32,18 @@ func (hf *Host) CheckWorkspace(dir string) error {
 		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
 	case !info.IsDir():
 		return &errs.Error{
-			Op: "copying", Path: dir, Kind: errs.ErrInvalid, Err: errors.New("it is a file, not a directory"),
+			Op: "copying", Path: dir, Kind: errs.ErrInvalid, Err: errors.New("the workspace is a file, not a directory"),
 			Hints: []string{"snapfs run -C " + filepath.Dir(dir) + " -- COMMAND"},
 		}
 	case Within(dir, hf.cat.Dir()):
-		return refuse(errs.ErrNotSupported, "it lies in snapfs's own state, inside another sandbox")
+		return refuse(errs.ErrNotSupported, "the workspace lies in snapfs's own state directory")
 	}
 	for _, d := range []string{"/proc", "/sys", "/dev"} {
 		if Within(dir, d) {
 			return refuse(errs.ErrNotSupported, "a sandbox has its own "+d)
 		}
 	}
-	if dir == "/tmp" || dir == "/run" { // a directory in it is put into the sandbox's
+	if dir == "/tmp" || dir == "/run" { // their subdirectories work: the sandbox mounts those in its own
 		return &errs.Error{
 			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: errors.New("a sandbox has its own " + dir + ", and what it writes there is lost"),
 			Hints: []string{"snapfs run -C " + dir + "/DIRECTORY -- COMMAND"},

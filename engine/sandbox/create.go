@@ -18,7 +18,7 @@ import (
 // command finds nothing to repair and removes it.
 func (sb *Store) End(i *catalog.Intent) {
 	if err := i.End(); err != nil {
-		sb.notice("done, but the note of it stays: " + err.Error())
+		sb.notice("done, but the intent could not be removed: " + err.Error())
 	}
 }
 
@@ -119,7 +119,7 @@ func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() 
 	}
 	release, err := sb.cat.Share()
 	if err == nil {
-		defer release() // twice is harmless
+		defer release() // may be called twice
 		if !rec.Ephemeral {
 			err = sb.MakeTmp(rec)
 		}
@@ -145,7 +145,7 @@ func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() 
 		}
 	}
 	if err != nil {
-		release() // collecting excludes
+		release() // discarding may collect
 		return errors.Join(err, sb.Discard(context.WithoutCancel(ctx), rec))
 	}
 	return nil
@@ -156,7 +156,7 @@ func (sb *Store) MakeTmp(rec *catalog.Record) error {
 	dir := sb.host.Tmp(rec)
 	err := os.Mkdir(dir, 0o700)
 	if err == nil {
-		err = os.Chmod(dir, 0o777|os.ModeSticky) // as /tmp is, whatever the umask
+		err = os.Chmod(dir, 0o777|os.ModeSticky) // the mode of /tmp, whatever the umask
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
@@ -222,7 +222,7 @@ func (sb *Store) forkTogether(ctx context.Context, rec *catalog.Record, choices 
 	err := errs.ErrNotSupported
 	if ok && len(group) > 1 {
 		if bases, err = b.CloneAtomically(ctx, trees); errors.Is(err, errs.ErrNotSupported) {
-			sb.notice("not of one instant: " + paths(trees) + ": " + err.Error())
+			sb.notice("not captured at one instant: " + paths(trees) + ": " + err.Error())
 		}
 	}
 	for n, i := range group {

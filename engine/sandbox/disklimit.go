@@ -116,7 +116,7 @@ func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 			}
 			for _, t := range tenders {
 				if err := t.Maintain(ctx); err != nil && ctx.Err() == nil {
-					sb.notice("what " + rec.Name + " may add is as it was: " + err.Error())
+					sb.notice("the disk limit of " + rec.Name + " is not up to date: " + err.Error())
 					return
 				}
 			}
@@ -129,7 +129,7 @@ func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, known bool) {
 	trees := slices.Clone(rec.Trees)
 	return func() (snapshot.DiskLimit, bool) {
-		for _, t := range trees { // which share it, where there are several
+		for _, t := range trees { // several trees share one limit
 			b, err := sb.host.BackendOf(context.Background(), t)
 			if err != nil {
 				continue

@@ -24,9 +24,9 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	case rec.Ended != nil:
 		return refuse(endedWhy(rec), "snapfs fork "+rec.Name+"@"+rec.At, "snapfs diff "+rec.Name, "snapfs rm "+rec.Name)
 	case Over(rec, now):
-		return refuse("it came to its end at " + at(l.Over()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
+		return refuse("the sandbox ended at " + at(l.Over()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
 	case Overdue(l, age):
-		return refuse("its time was over at "+at(l.TTL)+" (ttl "+units.FormatDuration(l.TTL)+")",
+		return refuse("the sandbox's time was over at "+at(l.TTL)+" (ttl "+units.FormatDuration(l.TTL)+")",
 			"snapfs limits "+rec.Name+" --set ttl="+longerTTL(l.TTL, age), "snapfs promote "+rec.Name, "snapfs rm "+rec.Name)
 	}
 	return nil
@@ -34,7 +34,7 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 
 // endedWhy returns when and why a sandbox ended.
 func endedWhy(rec *catalog.Record) string {
-	return "it ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
+	return "the sandbox ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
 }
 
 // RefuseEnded returns an error if a sandbox has ended, whose limits would have no effect. The
@@ -44,7 +44,7 @@ func RefuseEnded(rec *catalog.Record) error {
 		return nil
 	}
 	return &errs.Error{
-		Op: "limiting", Path: rec.Name, Err: errors.New(endedWhy(rec) + ", and nothing is started in it any more: a fork of it can have other limits"),
+		Op: "limiting", Path: rec.Name, Err: errors.New(endedWhy(rec) + " and starts no more commands; a fork of it can have other limits"),
 		Hints: []string{"snapfs fork " + rec.Name + "@" + rec.At, "snapfs rm " + rec.Name},
 	}
 }
@@ -53,7 +53,7 @@ func RefuseEnded(rec *catalog.Record) error {
 func TimesFit(l catalog.Limits) error {
 	if l.KeepEnd && l.RemoveAfter == 0 {
 		return &errs.Error{
-			Op: "limiting keep-end", Kind: errs.ErrInvalid, Err: errors.New("it says what is kept at the end, which remove-after sets"),
+			Op: "limiting keep-end", Kind: errs.ErrInvalid, Err: errors.New("keep-end requires remove-after"),
 			Hints: []string{"snapfs new --remove-after 24h --keep-end", "snapfs limits SANDBOX --set remove-after=24h --set keep-end=true"},
 		}
 	}
@@ -78,7 +78,7 @@ func TTLHit(l catalog.Limits) catalog.LimitHit {
 // RemoveHit returns the limit hit of a sandbox that has reached its remove-after time.
 func RemoveHit(l catalog.Limits) catalog.LimitHit {
 	after := units.FormatDuration(l.RemoveAfter)
-	since := "it was made"
+	since := "the sandbox was made"
 	if l.TTL > 0 {
 		since = "its ttl of " + units.FormatDuration(l.TTL)
 	}
@@ -88,14 +88,14 @@ func RemoveHit(l catalog.Limits) catalog.LimitHit {
 // IdleHit returns the limit hit of a sandbox that was idle for its limit.
 func IdleHit(l catalog.Limits) catalog.LimitHit {
 	idle := units.FormatDuration(l.Idle)
-	return catalog.LimitHit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in it for " + idle}
+	return catalog.LimitHit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in the sandbox for " + idle}
 }
 
 // PausedNote returns the notice for the user of a command that was paused.
 func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Duration) string {
-	how := "let it go on: snapfs exec " + name + " -- true"
+	how := "resume it: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {
-		how = "let it go on: snapfs limits " + name + " --set ttl=" + longerTTL(l.TTL, age)
+		how = "resume it: snapfs limits " + name + " --set ttl=" + longerTTL(l.TTL, age)
 	}
 	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
 }

@@ -47,7 +47,7 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 		}
 	}
 	if err != nil {
-		return &errs.Error{Op: "removing what is kept of", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
+		return &errs.Error{Op: "removing the baselines of", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() error) error {
 	intent, err := sb.cat.Begin(catalog.Removing, h.Name, h.ID)
 	if errors.Is(err, errs.ErrNoSpace) {
-		intent, err = new(catalog.Intent), nil // this is how one makes room
+		intent, err = new(catalog.Intent), nil // removing frees space
 	}
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (sb *Store) Remove(ctx context.Context, h *catalog.Locked, last func() erro
 	if err = last(); err == nil {
 		err = sb.DiscardHeld(ctx, h)
 	}
-	sb.End(intent) // what is left is in the trash
+	sb.End(intent) // the rest is in the trash
 	return err
 }
 
@@ -125,7 +125,7 @@ func (sb *Store) Reclaim(ctx context.Context, id string) error {
 func (sb *Store) ReclaimOne(ctx context.Context, d catalog.Discarded) error {
 	defer d.Release()
 	if err := sb.removeTrees(ctx, d.Record); err != nil {
-		return fmt.Errorf("%s is removed, but not what it holds: %w", d.Name, err)
+		return fmt.Errorf("%s is removed, but its trees are not: %w", d.Name, err)
 	}
 	return d.Forget()
 }
@@ -144,7 +144,7 @@ func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 		ids[t.Base], forks[t.Fork] = true, true
 	}
 	for _, id := range rec.Past {
-		ids[id] = true // a collection finds out whether others have it
+		ids[id] = true // a garbage collection checks whether others use it
 	}
 	for id := range rec.Bases() {
 		ids[id] = true
@@ -181,7 +181,7 @@ func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(sna
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
 		if errors.Is(err, errs.ErrNotFound) {
-			continue // the filesystem that held it is gone, and the tree with it
+			continue // its filesystem is gone
 		}
 		if err != nil {
 			failures = append(failures, err)
@@ -214,12 +214,12 @@ func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record)
 func (sb *Store) clean(ctx context.Context, gone []catalog.Discarded) error {
 	for _, d := range gone {
 		if len(d.Snapshots) > 0 || d.Next > 2*len(d.Trees) || d.Lent {
-			return sb.SweepLater(ctx) // of what it named, something may be shared
+			return sb.SweepLater(ctx) // its snapshots may be shared
 		}
 		for _, t := range d.Trees {
 			b, err := sb.host.BackendOf(ctx, t)
 			if err != nil {
-				continue // its place is gone
+				continue // its filesystem is gone
 			}
 			if s, ok := b.(snapshot.Sweeper); ok && s.Pending() {
 				return sb.SweepLater(ctx)

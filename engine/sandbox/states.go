@@ -66,8 +66,8 @@ func SnapshotIDs(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	m, ok := r.Snapshot(mark)
 	if !ok {
 		return nil, &errs.Error{
-			Op: "looking for a state of " + r.Name, Path: mark, Kind: errs.ErrNotFound,
-			Err: errors.New("there is none of this name"), Hints: []string{"snapfs show " + r.Name},
+			Op: "looking for a snapshot of " + r.Name, Path: mark, Kind: errs.ErrNotFound,
+			Err: errors.New("no snapshot named " + mark), Hints: []string{"snapfs show " + r.Name},
 		}
 	}
 	return m.IDs, nil
