@@ -16,15 +16,13 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Others mount and unmount filesystems on a real machine at any time: a stick, a
-// container, a remote directory. In a user namespace all mounts of the machine are
-// locked in place (mount_namespaces(7)), and the kernel makes no overlay of a
-// directory that has a locked one beneath it (EINVAL, from clone_private_mount in
-// fs/namespace.c). So an ordinary user's trees are laid out around the mounts
-// there are, and two things happen to them: mounts move between the look at
-// them and the making of the overlay, which is tried again; and mounts come to
-// stay in a tree of a sandbox that is there already, which is then used directory
-// by directory, without those that lead to the mount.
+// Other programs mount and unmount filesystems on a host at any time. In a user namespace all mounts
+// of the host are locked in place (mount_namespaces(7)), and the kernel refuses an overlay of a
+// directory with a locked mount under it (EINVAL, from clone_private_mount in fs/namespace.c). So
+// an ordinary user's trees are planned around the current mounts, and two things can go wrong:
+//   - Mounts change between the survey and the overlay. snapfs tries again, see MountRetry.
+//   - A new mount stays in a tree of an existing sandbox. snapfs then uses the tree directory by
+//     directory, without those that lead to the mount.
 
 // MountRetry decides whether to repeat an operation that may have failed because filesystems
 // were mounted or unmounted meanwhile.
