@@ -205,7 +205,9 @@ func TestWhatCannotBeOfOneInstantOnZFSIsSaid(t *testing.T) {
 	e, said := b.reopen()
 	b.Engine = e
 	b.new("s")
-	if !slices.ContainsFunc(*said, func(s string) bool { return strings.Contains(s, "not captured at one instant: ") && strings.Contains(s, again) }) {
+	if !slices.ContainsFunc(*said, func(s string) bool {
+		return strings.Contains(s, "not captured at one instant: ") && strings.Contains(s, again)
+	}) {
 		t.Errorf("it says %q", *said)
 	}
 }
