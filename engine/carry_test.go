@@ -63,7 +63,7 @@ func promoteMergesWithWhatHappenedSince(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(plan.Conflicts) > 0 || len(plan.Held) > 0 {
+	if len(plan.Conflicts) > 0 || len(plan.NeedsApproval) > 0 {
 		t.Errorf("plan: %+v", plan)
 	}
 	for _, s := range plan.Steps {

@@ -122,7 +122,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 			}
 		}
 	}
-	if t, ok := compare.HolderOf(r); ok {
+	if t, ok := compare.WorkspaceTree(r); ok {
 		if !t.Frozen {
 			info.Base = "live"
 		}
@@ -148,7 +148,7 @@ type driftWalk struct {
 func walksOf(records []*catalog.Record) driftWalks {
 	walks := driftWalks{}
 	for _, r := range records {
-		t, ok := compare.HolderOf(r)
+		t, ok := compare.WorkspaceTree(r)
 		if !ok || t.Frozen {
 			continue
 		}
@@ -188,7 +188,7 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 	}
 	promoted, err := e.Compare.Promoted(r.Name)
 	if w.err == nil && err == nil {
-		d.Known, d.Paths = true, compare.FilesIn(compare.DriftPaths(t, changes, promoted))
+		d.Known, d.Paths = true, compare.CountFiles(compare.DriftPaths(t, changes, promoted))
 	}
 	return d
 }

@@ -264,7 +264,7 @@ func TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Apply(t.Context(), reconcile.ApplyOptions{Stays: true}); err != nil {
+		if _, err := s.Apply(t.Context(), reconcile.ApplyOptions{Persists: true}); err != nil {
 			t.Fatal(err)
 		}
 		shown.Close()

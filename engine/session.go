@@ -170,7 +170,7 @@ func (s *Session) Discard(ctx context.Context) error {
 // Apply applies the session's changes to the real tree, as [reconcile.Reconciler.Apply] does.
 // The command must have ended.
 func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcile.Applied, error) {
-	if o.Stays && !o.DryRun {
+	if o.Persists && !o.DryRun {
 		err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record)
 		if err == nil {
 			err = s.Engine.Reconcile.Detach(ctx, s.Record, snapshot.Idle, o.Picks(s.Record))

@@ -283,7 +283,7 @@ func TestStagesGoOnWhereverTheyWereKilled(t *testing.T) {
 		spread := len(steps) / treetest.Budget(t, 3, 12)
 		tried, killed := 0, 0
 		for i, step := range steps {
-			if i%spread == 0 || step == "enter "+string(stages.StageVerifying) || step == "write what is kept of a base" {
+			if i%spread == 0 || step == "enter "+string(stages.StageVerifying) || step == "write the baseline" {
 				tried++
 				if b.killedStages(i+1, step) {
 					killed++

@@ -120,7 +120,7 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 	for _, c := range p.Conflicts {
 		fmt.Fprintf(t, "conflict\t%s\t%s\n", report.Printable(relativeTo(p.Target, c.Path)), visible(c.Why))
 	}
-	for _, h := range p.Held {
+	for _, h := range p.NeedsApproval {
 		fmt.Fprintf(t, "held back\t%s\t%s\n", report.Printable(relativeTo(p.Target, h.Path)), visible(h.Why))
 	}
 	if err := t.Flush(); err != nil {
@@ -130,7 +130,7 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 	if n := len(p.Conflicts); n > 0 {
 		sum += ", " + count(n, "conflict")
 	}
-	if n := len(p.Held); n > 0 {
+	if n := len(p.NeedsApproval); n > 0 {
 		sum += fmt.Sprintf(", %d held back", n)
 	}
 	_, err := fmt.Fprintf(w, "%s on %s, plan %s\n", sum, report.Printable(p.Target), p.Fingerprint)

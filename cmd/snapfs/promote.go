@@ -123,7 +123,7 @@ func (u *ui) promoted(p reconcile.Promoted) {
 	if n := len(p.Already); n > 0 {
 		u.notice(count(n, "path") + " were as they should be already")
 	}
-	for _, h := range p.Held {
+	for _, h := range p.NeedsApproval {
 		u.notice("held back: " + h.Path + ": " + h.Why)
 	}
 	u.notCarried(p.Skipped, p.Elsewhere)

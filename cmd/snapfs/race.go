@@ -327,7 +327,7 @@ func (r *racer) promoteIt(ctx context.Context, race *race.Race, winner int, doc 
 			r.a.ui.promoted(done)
 		}
 	}
-	if err == nil && !r.keep && len(done.Held) == 0 {
+	if err == nil && !r.keep && len(done.NeedsApproval) == 0 {
 		return race.Remove(ctx, winner)
 	}
 	if race.Attempts[winner-1].Kept && !slices.Contains(doc.Kept, name) {

@@ -62,8 +62,8 @@ func (u *ui) refreshed(r reconcile.Refreshed) {
 	switch {
 	case r.Resolved > 0:
 		u.notice("resolved " + count(r.Resolved, "conflict") + " in " + r.Sandbox)
-	case r.Brought > 0:
-		u.notice(r.Sandbox + " is up to date; " + count(r.Brought, "path") + " that both have changed")
+	case r.Merged > 0:
+		u.notice(r.Sandbox + " is up to date; " + count(r.Merged, "path") + " that both have changed")
 	default:
 		u.notice(r.Sandbox + " is up to date")
 	}

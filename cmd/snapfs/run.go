@@ -238,7 +238,7 @@ func (k *keptError) hints() []string { return []string{"snapfs diff " + k.name, 
 // applyIt brings the changes of the workspace to the real tree. Where that does
 // not work, the sandbox is kept, so that no work is lost. With asks it may be kept for what it changed elsewhere.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
-	applied, err := s.Apply(ctx, reconcile.ApplyOptions{Stays: asks})
+	applied, err := s.Apply(ctx, reconcile.ApplyOptions{Persists: asks})
 	if err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}

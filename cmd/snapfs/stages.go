@@ -230,8 +230,8 @@ func (u *ui) wentThrough(p *stages.Pipeline) {
 		if s.Promotion != "" {
 			text += ", " + count(s.Changes, "change") + " (snapfs undo " + s.Promotion + ")"
 		}
-		if s.Held > 0 {
-			text += ", " + count(s.Held, "place") + " held back"
+		if s.NeedsApproval > 0 {
+			text += ", " + count(s.NeedsApproval, "place") + " held back"
 		}
 		u.notice(text)
 	}

@@ -15,27 +15,29 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A MergeBase is what both sides of a merge started from: the base of a part of a
-// sandbox, but for what was carried since, which counts as the base of what came
-// after it.
+// MergeBase is the merge base of one part of a sandbox: the state that the
+// sandbox and the real tree have in common. It is the base of the fork, except
+// where the sandbox has promoted since: there it is the promoted state.
 type MergeBase struct {
-	Root string // what paths are relative to
-	Kept *Baseline
-	// Live finds out what a live base held; nil where it is frozen, and frozen
-	// is its tree.
+	Root     string // absolute; all paths are relative to it
+	Baseline *Baseline
+	// Live reconstructs the original state of a live base; nil for a frozen base.
+	// Frozen is the tree of a frozen base.
 	Live   *LiveBase
 	Frozen RootedReader
 }
 
+// Abs returns the absolute path of a path in the part.
 func (c *MergeBase) Abs(path string) string { return filepath.Join(c.Root, path) }
 
-// At says what the base has at a path, nil for nothing; or why that is not known.
-// fresh: it is not kept, and what a comparison with the real tree found holds.
+// At returns the node that the merge base has at a path, nil for none. why is not
+// empty if that is unknown, and gives the reason. fresh reports that the answer
+// comes from the real tree as it is now and not from the baseline.
 func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err error) {
-	if k, ok := c.Kept.Nodes[c.Abs(path)]; ok && (c.Live != nil || k.Carried) {
+	if k, ok := c.Baseline.Nodes[c.Abs(path)]; ok && (c.Live != nil || k.Promoted) {
 		return k.Node, false, k.Unknown, nil
 	}
-	if c.Kept.Absent(c.Abs(path)) && c.Live != nil {
+	if c.Baseline.Absent(c.Abs(path)) && c.Live != nil {
 		return nil, false, "", nil
 	}
 	if c.Live == nil {
@@ -46,14 +48,14 @@ func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err e
 	return n, true, why, err
 }
 
-// Open opens a regular file of the base: ErrNotFound where its bytes are not
-// there any more.
+// Open opens a regular file of the merge base. Error: errs.ErrNotFound if its
+// bytes are no longer available.
 func (c *MergeBase) Open(path string) (*os.File, error) {
-	if n, ok := c.Kept.Nodes[c.Abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Carried || c.Live != nil) {
+	if n, ok := c.Baseline.Nodes[c.Abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Promoted || c.Live != nil) {
 		if n.Data == "" && c.Live != nil && n.Node != nil {
-			return c.unmoved(path, n.Node)
+			return c.openUnchanged(path, n.Node)
 		}
-		return c.Kept.open(path, n)
+		return c.Baseline.open(path, n)
 	}
 	if c.Live == nil {
 		return c.Frozen.Open(path)
@@ -63,13 +65,15 @@ func (c *MergeBase) Open(path string) (*os.File, error) {
 	case err != nil:
 		return nil, err
 	case why != "" || n == nil:
-		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.ErrNotFound, Err: errors.New("what the base held is not known")}
+		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.ErrNotFound, Err: errors.New("the original is not known")}
 	}
 	return c.Live.Real.Open(path)
 }
 
-// unmoved opens a file whose bytes are not kept, as long as it is still there.
-func (c *MergeBase) unmoved(path string, n *diff.Node) (*os.File, error) {
+// openUnchanged opens the real file at a path if its inode and change time are
+// still those of n, and returns errs.ErrNotFound otherwise. The baseline has no
+// copy of such a file.
+func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 	f, err := c.Live.Real.Open(path)
 	if err != nil {
 		return nil, err
@@ -80,14 +84,14 @@ func (c *MergeBase) unmoved(path string, n *diff.Node) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.KindOf(err), Err: errors.New("what the base held is not kept")}
+		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.KindOf(err), Err: errors.New("the original was not recorded")}
 	}
 	return f, nil
 }
 
-// Between says how one side differs from the base, nil for not at all. tree is
-// that side's; times of directories do not count, as they only repeat what
-// happened in them.
+// Between returns how one side differs from the merge base at a path, nil for no
+// difference. tree is the tree of that side, read for the content. Times of
+// directories are ignored: a change in a directory sets them anyway.
 func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
 	switch {
 	case base == nil && now == nil:
@@ -130,8 +134,8 @@ func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*
 	return &ch, nil
 }
 
-// same reports whether a file has the bytes that the base has. Where those are
-// not there any more, it is taken to differ.
+// same reports whether the file at path in tree has the content of the merge
+// base. It reports false if the original is no longer available.
 func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool, error) {
 	if base.Size != now.Size {
 		return false, nil
@@ -156,6 +160,7 @@ func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool
 	return sameBytes(f, g)
 }
 
+// sameBytes reports whether two readers deliver the same bytes.
 func sameBytes(f, g io.Reader) (bool, error) {
 	const size = 128 << 10
 	x, y := make([]byte, size), make([]byte, size)
@@ -174,8 +179,8 @@ func sameBytes(f, g io.Reader) (bool, error) {
 	}
 }
 
-// InOrder sorts changes as package diff does.
-func InOrder(changes []diff.Change) {
+// SortChanges sorts changes by path in the order of [diff.Less].
+func SortChanges(changes []diff.Change) {
 	slices.SortStableFunc(changes, func(a, b diff.Change) int {
 		switch {
 		case diff.Less(a.Path, b.Path):

@@ -14,25 +14,26 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// What is kept of a base is read by every plan, diff and drift: it is a text of
-// one line a place, which is read in a twentieth of the time that JSON takes.
+// The file of a baseline has one line per path. Every plan, diff and drift report
+// reads the file, and this format is read in a twentieth of the time of JSON:
 //
 //	snapfs kept 2
 //	PATH FLAGS DATA UNKNOWN NODE
+//	end
 //
-// PATH, UNKNOWN and all names are strings of Go. FLAGS are of c for Carried and m
-// for Made. A NODE is its mode, owner, group, size, modification and change time
-// as seconds.nanoseconds, inode, link count, device, target, and name=value for
-// each attribute. What is not there is "-". A line that a tab begins is the Base
-// of the one before it, without a path. The last line is "end".
+// PATH, UNKNOWN and all names are quoted as in Go. FLAGS are c for Promoted and m
+// for Created. A NODE is mode, owner, group, size, modification time and change
+// time (seconds.nanoseconds), inode, link count, device, link target, and
+// name=value for each extended attribute. An absent field is "-". A line that
+// starts with a tab is the Base of the entry before it, without PATH.
 const (
-	keptHead = "snapfs kept 2\n"
-	keptEnd  = "end\n"
+	formatHead = "snapfs kept 2\n"
+	formatEnd  = "end\n"
 )
 
-// encode is a kept list as it is written, in the order of paths.
+// encode returns the baseline in the format above, sorted by path.
 func (k *Baseline) encode() []byte {
-	b := []byte(keptHead)
+	b := []byte(formatHead)
 	for _, path := range slices.Sorted(maps.Keys(k.Nodes)) {
 		b = strconv.AppendQuote(b, path)
 		n := k.Nodes[path]
@@ -43,15 +44,16 @@ func (k *Baseline) encode() []byte {
 			b = e.encode(b)
 		}
 	}
-	return append(b, keptEnd...)
+	return append(b, formatEnd...)
 }
 
+// encode appends the line of an entry, without its path, to b.
 func (n *Entry) encode(b []byte) []byte {
 	flags, data := "", n.Data
-	if n.Carried {
+	if n.Promoted {
 		flags = "c"
 	}
-	if n.Made {
+	if n.Created {
 		flags += "m"
 	}
 	for _, word := range []string{flags, data} {
@@ -80,15 +82,15 @@ func (n *Entry) encode(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decode reads what encode wrote.
+// decode reads the output of encode into k.
 func (k *Baseline) decode(data []byte) error {
-	body, ok := strings.CutPrefix(string(data), keptHead)
+	body, ok := strings.CutPrefix(string(data), formatHead)
 	if !ok {
-		return errors.New("it is of a version that this snapfs does not know")
+		return errors.New("unknown format version (written by a newer snapfs?)")
 	}
-	body, ok = strings.CutSuffix(body, keptEnd)
+	body, ok = strings.CutSuffix(body, formatEnd)
 	if !ok {
-		return errors.New("its end is missing")
+		return errors.New("the file is truncated")
 	}
 	k.Nodes = make(map[string]Entry, bytes.Count(data, []byte{'\n'}))
 	for body != "" {
@@ -103,7 +105,7 @@ func (k *Baseline) decode(data []byte) error {
 			last.Base = &base
 		}
 		if l.bad {
-			return fmt.Errorf("the line of %q is none", path)
+			return fmt.Errorf("malformed line for %q", path)
 		}
 		for e := &n; e != nil; e = e.Base {
 			if e.Data != "" && e.Node != nil {
@@ -115,13 +117,14 @@ func (k *Baseline) decode(data []byte) error {
 	return nil
 }
 
-// A lineReader is what is left of a line.
+// lineReader parses the fields of one line. bad is set by the first malformed
+// field; the methods then return zero values.
 type lineReader struct {
 	rest string
 	bad  bool
 }
 
-// word is the next word, "" for a dash.
+// word returns the next word, "" for "-".
 func (l *lineReader) word() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	var word string
@@ -134,6 +137,7 @@ func (l *lineReader) word() string {
 	return word
 }
 
+// quoted returns the next Go-quoted string, "" for "-".
 func (l *lineReader) quoted() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	if after, ok := strings.CutPrefix(l.rest, "-"); ok {
@@ -149,12 +153,14 @@ func (l *lineReader) quoted() string {
 	return text
 }
 
+// number returns the next unsigned decimal number of at most bits bits.
 func (l *lineReader) number(bits int) uint64 {
 	n, err := strconv.ParseUint(l.word(), 10, bits)
 	l.bad = l.bad || err != nil
 	return n
 }
 
+// time returns the next time, written as seconds.nanoseconds.
 func (l *lineReader) time() time.Time {
 	sec, nsec, _ := strings.Cut(l.word(), ".")
 	s, err := strconv.ParseInt(sec, 10, 64)
@@ -163,9 +169,10 @@ func (l *lineReader) time() time.Time {
 	return time.Unix(s, n)
 }
 
+// node returns the entry that the rest of the line describes.
 func (l *lineReader) node() Entry {
 	flags := l.word()
-	n := Entry{Carried: strings.Contains(flags, "c"), Made: strings.Contains(flags, "m"), Data: l.word(), Unknown: l.quoted()}
+	n := Entry{Promoted: strings.Contains(flags, "c"), Created: strings.Contains(flags, "m"), Data: l.word(), Unknown: l.quoted()}
 	if l.rest = strings.TrimPrefix(l.rest, " "); l.rest == "-" {
 		return n
 	}

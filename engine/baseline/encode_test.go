@@ -24,8 +24,8 @@ func someKept() map[string]Entry {
 		"/plain":                {Node: file, Data: strings.Repeat("ab", 32)},
 		"/with a \t\n\"\xff\\é": {Node: link, Unknown: "it is \"gone\"\nthere"},
 		"/-":                    {},
-		"/carried":              {Node: file, Carried: true, Made: true, Base: &Entry{Base: &Entry{Node: device}}},
-		"/made":                 {Made: true, Node: device},
+		"/carried":              {Node: file, Promoted: true, Created: true, Base: &Entry{Base: &Entry{Node: device}}},
+		"/made":                 {Created: true, Node: device},
 	}
 }
 
@@ -52,7 +52,7 @@ func TestWhatIsKeptOfABaseIsReadWholeOrNotAtAll(t *testing.T) {
 			t.Fatalf("%d bytes of %d are read as all", n, len(data))
 		}
 	}
-	for _, other := range []string{"snapfs kept 3\nend\n", keptHead + "\"/a\" - - -\n" + keptEnd, keptHead + "\"/a\" - - - 1 2\n" + keptEnd, keptHead + "\n" + keptEnd} {
+	for _, other := range []string{"snapfs kept 3\nend\n", formatHead + "\"/a\" - - -\n" + formatEnd, formatHead + "\"/a\" - - - 1 2\n" + formatEnd, formatHead + "\n" + formatEnd} {
 		var back Baseline
 		if back.decode([]byte(other)) == nil {
 			t.Errorf("%q is read", other)
@@ -66,7 +66,7 @@ func TestWhatWasKeptInTheFirstFormatIsRead(t *testing.T) {
 		"/new": {"node": null},
 		"\u0000L/8=": {"node": null, "carried": true, "base": {"node": null, "unknown": "why"}}}}`
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, keptJSON), []byte(first), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, baselineJSON), []byte(first), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	k, err := readDir(dir)
@@ -77,12 +77,12 @@ func TestWhatWasKeptInTheFirstFormatIsRead(t *testing.T) {
 	want := map[string]Entry{
 		"/text": {Node: &diff.Node{Mode: 0o644, GID: 5, Size: 3, MTime: at, CTime: at.Add(time.Second / 2), Ino: 7, NLink: 1}, Data: "abc"},
 		"/new":  {},
-		"/\xff": {Carried: true, Base: &Entry{Unknown: "why"}},
+		"/\xff": {Promoted: true, Base: &Entry{Unknown: "why"}},
 	}
 	if d := cmp.Diff(want, k.Nodes); d != "" {
 		t.Error(d)
 	}
-	if err := os.WriteFile(filepath.Join(dir, keptFile), (&Baseline{}).encode(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, baselineFile), (&Baseline{}).encode(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if k, err = readDir(dir); err != nil || len(k.Nodes) != 0 {

@@ -14,14 +14,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A RootedReader looks at places of one tree, following no symbolic link and never
-// leaving it. It keeps the last directory open: paths mostly come in order.
+// RootedReader reads paths below one directory. It follows no symbolic link and
+// never leaves the directory. It caches the last opened subdirectory, because
+// callers mostly go in path order; so it is not safe for concurrent use.
 type RootedReader struct {
 	Root *os.File
 	path string
 	last *os.File
 }
 
+// Close closes the cached subdirectory, not Root.
 func (l *RootedReader) Close() {
 	if l.last != nil {
 		l.last.Close()
@@ -29,7 +31,8 @@ func (l *RootedReader) Close() {
 	}
 }
 
-// Dir opens a directory beneath the root; it stays open until the next call.
+// Dir opens a directory below the root. The file belongs to the reader and is
+// valid until the next call.
 func (l *RootedReader) Dir(path string) (*os.File, error) {
 	if path == "." {
 		return l.Root, nil
@@ -46,7 +49,7 @@ func (l *RootedReader) Dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// stat describes a path.
+// stat returns the inode metadata of a path.
 func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	dir, err := l.Dir(filepath.Dir(path))
 	if err != nil {
@@ -55,8 +58,8 @@ func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	return vfs.Lstat(int(dir.Fd()), filepath.Base(path))
 }
 
-// Present describes a path but for what needs another look: a link's target and
-// the attributes. nil where nothing is there.
+// Present returns the node at a path without link target and extended attributes,
+// at the cost of one statx. It returns nil if the path does not exist.
 func (l *RootedReader) Present(path string) (*diff.Node, error) {
 	st, err := l.stat(path)
 	if err != nil {
@@ -69,13 +72,14 @@ func (l *RootedReader) Present(path string) (*diff.Node, error) {
 	return n, nil
 }
 
-// Node describes a path as package diff does; nil where nothing is there.
+// Node returns the node at a path in the form of package diff, or nil if the path
+// does not exist.
 func (l *RootedReader) Node(path string) (*diff.Node, error) {
 	n, err := l.Present(path)
 	if n == nil || err != nil {
 		return nil, err
 	}
-	dir, err := l.Dir(filepath.Dir(path)) // it is open
+	dir, err := l.Dir(filepath.Dir(path)) // cached by Present
 	if err != nil {
 		return nil, Absence(err)
 	}
@@ -99,8 +103,8 @@ func (l *RootedReader) Node(path string) (*diff.Node, error) {
 	return n, Absence(err)
 }
 
-// Open opens a regular file for reading; opening anything else has no effect on
-// it, and is ErrNotFound like a file that is not there.
+// Open opens a regular file for reading, without blocking on a fifo or device.
+// Error: errs.ErrNotFound if the path is absent or not a regular file.
 func (l *RootedReader) Open(path string) (*os.File, error) {
 	fd, err := l.OpenFD(path)
 	if err != nil {
@@ -109,7 +113,7 @@ func (l *RootedReader) Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// OpenFD does as open, and answers with the bare descriptor.
+// OpenFD does the same as Open and returns a bare descriptor.
 func (l *RootedReader) OpenFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	fd, err := vfs.OpenBeneathFD(int(l.Root.Fd()), path, flags|vfs.ONoatime, 0)
@@ -134,11 +138,13 @@ func (l *RootedReader) OpenFD(path string) (int, error) {
 	return fd, nil
 }
 
-// isAbsence: a path leads nowhere.
+// isAbsence reports whether an error means that the path does not exist.
 func isAbsence(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.Is(err, fs.ErrNotExist)
 }
 
+// Absence returns nil for an error which means that a path does not exist, and
+// other errors unchanged.
 func Absence(err error) error {
 	if isAbsence(err) {
 		return nil
@@ -146,7 +152,8 @@ func Absence(err error) error {
 	return err
 }
 
-// OpenRoot opens a directory of the real machine.
+// OpenRoot opens a directory of the host for reading. The last path element must
+// not be a symbolic link.
 func OpenRoot(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -155,33 +162,37 @@ func OpenRoot(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// A LiveBase finds out what a live base held, from the real tree as it is now.
+// LiveBase reconstructs the original state of a live base from the real tree as
+// it is now.
 type LiveBase struct {
 	Real  RootedReader
 	Taken time.Time
-	// Mine opens the sandbox's tree, when it is needed.
-	Mine func() (*os.File, error)
-	// Known are the stamps of what promotions left as it is.
+	// OpenFork opens the sandbox's tree on first use.
+	OpenFork func() (*os.File, error)
+	// Known are the stamps of paths that promotions of the sandbox changed.
 	Known map[string]promote.Stamp
-	lifts map[string]string
+	// replacedDirs caches the answers of dirReplaced.
+	replacedDirs map[string]string
 }
 
-func (b *LiveBase) ours(path string, st *vfs.Stat) bool {
+// isPromoted reports whether a real inode is still exactly as a promotion left
+// it.
+func (b *LiveBase) isPromoted(path string, st *vfs.Stat) bool {
 	s, ok := b.Known[path]
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// At says what the base has at a path, nil for nothing; or why that is not known,
-// and then what the real tree has there now.
+// At returns the node that the base had at a path, nil for none. why is not empty
+// if that is unknown; n is then the node that the real tree has now.
 //
-// What a live base held is known where the real tree has not changed since: a
-// file by its change time, and that there was nothing by the time of the
-// directory. A directory in which names came and went later than the sandbox made
-// something there shows nothing of what was there before; what the user had taken
-// away when the sandbox made something there is what the sandbox began with, for
-// on a live base it saw that.
+// The original is known as long as the real tree has not changed since the base
+// was taken:
+//
+//   - a file is unchanged if its change time is older than the base;
+//   - a path was absent if the modification time of its directory is older than the base, or older
+//     than the sandbox's own file there, which the sandbox created while it saw the live directory.
 func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
-	if why, err = b.copiedUp(filepath.Dir(path)); err != nil {
+	if why, err = b.dirReplaced(filepath.Dir(path)); err != nil {
 		return nil, "", err
 	}
 	n, err = b.Real.Node(path)
@@ -190,14 +201,16 @@ func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
 		return nil, "", err
 	case why != "":
 	case n == nil:
-		why, err = b.wasNothing(path)
+		why, err = b.knownAbsent(path)
 	case !n.CTime.Before(b.Taken):
-		why = "it has been changed since, and what it was is not known"
+		why = "it changed since the base was taken, and the original is no longer available"
 	}
 	return n, why, err
 }
 
-func (b *LiveBase) wasNothing(path string) (why string, err error) {
+// knownAbsent returns "" if the base had nothing at a path that the real tree
+// does not have either, and otherwise why that is not known.
+func (b *LiveBase) knownAbsent(path string) (why string, err error) {
 	for {
 		dir := filepath.Dir(path)
 		up, err := b.Real.stat(dir)
@@ -205,24 +218,25 @@ func (b *LiveBase) wasNothing(path string) (why string, err error) {
 			up, err = vfs.Lstat(int(b.Real.Root.Fd()), "")
 		}
 		if isAbsence(err) {
-			path = dir // it was not there because its directory was not
+			path = dir // absent because its directory is absent
 			continue
 		}
 		if err != nil {
 			return "", err
 		}
-		if up.MTime.Time().Before(b.Taken) || b.ours(dir, &up) {
+		if up.MTime.Time().Before(b.Taken) || b.isPromoted(dir, &up) {
 			return "", nil
 		}
-		return b.cameLater(path, up.MTime.Time())
+		return b.createdAfter(path, up.MTime.Time())
 	}
 }
 
-// cameLater: the sandbox made what it has at a path when the directory was
-// already as it is now.
-func (b *LiveBase) cameLater(path string, since time.Time) (why string, err error) {
-	const unsure = "names came or went in its directory since, and whether it was one of them is not known"
-	tree, err := b.Mine()
+// createdAfter returns "" if the sandbox created its file at path after the real
+// directory last changed, at since. Then the real tree had no such file at the
+// creation. Otherwise it returns why the original is not known.
+func (b *LiveBase) createdAfter(path string, since time.Time) (why string, err error) {
+	const unsure = "names came or went in its directory; cannot tell whether this path existed when the sandbox was made"
+	tree, err := b.OpenFork()
 	if err != nil {
 		return "", err
 	}
@@ -238,16 +252,17 @@ func (b *LiveBase) cameLater(path string, since time.Time) (why string, err erro
 	return unsure, nil
 }
 
-// copiedUp says why what lies in a directory may be other than what the base had,
-// or "": the directory was made, or moved there, since.
-func (b *LiveBase) copiedUp(dir string) (why string, err error) {
+// dirReplaced returns why the present entries of a real directory may not be
+// those of the base, or "" if they are: a directory that was created or moved
+// there since the base says nothing of the original.
+func (b *LiveBase) dirReplaced(dir string) (why string, err error) {
 	if dir == "." {
 		return "", nil
 	}
-	if why, ok := b.lifts[dir]; ok {
+	if why, ok := b.replacedDirs[dir]; ok {
 		return why, nil
 	}
-	if why, err = b.copiedUp(filepath.Dir(dir)); err != nil {
+	if why, err = b.dirReplaced(filepath.Dir(dir)); err != nil {
 		return "", err
 	}
 	st, err := b.Real.stat(dir)
@@ -255,19 +270,21 @@ func (b *LiveBase) copiedUp(dir string) (why string, err error) {
 	case why != "" || isAbsence(err):
 	case err != nil:
 		return "", err
-	case b.ours(dir, &st):
+	case b.isPromoted(dir, &st):
 	case late(st.BTime) && st.BTime != (vfs.Timestamp{}):
-		why = "its directory has been replaced since"
+		why = "its directory was replaced since the base was taken"
 	case late(st.CTime) && !late(st.MTime):
-		why = "its directory has been moved or changed since"
+		why = "its directory was moved or changed since the base was taken"
 	}
-	if b.lifts == nil {
-		b.lifts = map[string]string{}
+	if b.replacedDirs == nil {
+		b.replacedDirs = map[string]string{}
 	}
-	b.lifts[dir] = why
+	b.replacedDirs[dir] = why
 	return why, nil
 }
 
+// NodeOf returns the node of package diff for inode metadata, without link target
+// and extended attributes.
 func NodeOf(st *vfs.Stat) *diff.Node {
 	return &diff.Node{
 		Mode: st.FileMode(), UID: st.UID, GID: st.GID, Size: st.Size,

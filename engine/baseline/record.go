@@ -21,30 +21,31 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Record keeps what the live bases of a sandbox held at the places that it has
-// changed, as far as that can still be told. It is called whenever snapfs looks
-// at a sandbox anyway, and by nothing that somebody waits for before a command.
-// What cannot be kept is a conflict later, if it comes to that: so nothing here
-// is an error of the command that it helps. It answers with the touched places of
-// the trees that it has looked at whole, by their paths: as long as nothing runs
-// in the sandbox they are all there is to compare.
+// Record records the originals at all paths that the sandbox has changed on its
+// live bases, as far as the real tree still shows them. Commands that read a
+// sandbox anyway call it; nothing that a user waits for before a command starts
+// does. It reports a failure as a notice only: a missing original costs at most a
+// conflict later.
 //
-// Cost: reading what the sandbox's own layers hold; for each place that is new
-// there a statx of the real one, and a copy of its bytes where it is a small text.
+// The result is the list of changed paths for each completely listed tree. It
+// stays valid for a comparison as long as nothing runs in the sandbox.
+//
+// Cost: listing the sandbox's layers; for each new path a statx of the real one,
+// and a copy of the bytes of a small text.
 func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
-	looked, err := bl.TryRecord(ctx, rec)
+	changed, err := bl.TryRecord(ctx, rec)
 	if err != nil && !errors.Is(err, errs.ErrInterrupted) {
-		bl.notice("what " + rec.Name + " began with is not kept: " + err.Error())
+		bl.notice("the baseline of sandbox " + rec.Name + " was not recorded: " + err.Error())
 	}
-	return looked
+	return changed
 }
 
-// TryRecord is keepBase for who can still turn back. Trees that have just gone
-// are left out.
+// TryRecord does the same as Record and returns the errors, for a caller that can
+// still abort. It skips trees that have vanished.
 func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Candidate, error) {
-	looked := map[string][]snapshot.Candidate{}
+	changed := map[string][]snapshot.Candidate{}
 	if rec.Ephemeral || rec.State != catalog.Ready {
-		return looked, nil
+		return changed, nil
 	}
 	var failures []error
 	for i := range rec.Trees {
@@ -54,23 +55,26 @@ func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[str
 		}
 		touches, err := bl.recordTree(ctx, rec, t)
 		if err == nil {
-			looked[t.Path] = touches
+			changed[t.Path] = touches
 		}
 		if !errors.Is(err, errs.ErrNotFound) {
 			failures = append(failures, err)
 		}
 	}
-	return looked, errors.Join(failures...)
+	return changed, errors.Join(failures...)
 }
 
+// recordTree records the originals of one tree and returns all paths that the
+// sandbox has changed in it. Error: errs.ErrNotFound if the backend lists no
+// changes.
 func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Candidate, err error) {
 	b, err := bl.host.BackendOf(ctx, *t)
 	if err != nil {
 		return nil, err
 	}
-	toucher, ok := b.(snapshot.ChangeLister)
+	lister, ok := b.(snapshot.ChangeLister)
 	if !ok {
-		return nil, errs.ErrNotFound // it keeps nothing, and cannot tell
+		return nil, errs.ErrNotFound // this backend cannot list changes
 	}
 	had, err := bl.Read(rec)
 	if err != nil {
@@ -78,13 +82,13 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	}
 	skip := bl.host.Skip(b, t.Path)
 	var fresh []snapshot.Candidate
-	for touch, err := range toucher.ListChanges(ctx, t.Base, t.Fork) {
+	for touch, err := range lister.ListChanges(ctx, t.Base, t.Fork) {
 		if err != nil {
 			return nil, err
 		}
 		touches = append(touches, touch)
 		abs := filepath.Join(t.Path, touch.Path)
-		if _, kept := had.Nodes[abs]; !kept && touch.Path != "." && !had.Absent(abs) && !skip(touch.Path) {
+		if _, recorded := had.Nodes[abs]; !recorded && touch.Path != "." && !had.Absent(abs) && !skip(touch.Path) {
 			fresh = append(fresh, touch)
 		}
 	}
@@ -92,7 +96,7 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 		return touches, nil
 	}
 	return touches, bl.Update(ctx, rec, func(k *Baseline) error {
-		known, err := bl.Stamps(rec.Name) // of all that was applied, since nobody applies meanwhile
+		known, err := bl.Stamps(rec.Name) // complete: Update holds the lock that promotions hold, too
 		if err != nil {
 			return err
 		}
@@ -100,7 +104,8 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	})
 }
 
-// recordTouches looks at places that are not kept yet.
+// recordTouches records the originals at paths that have no entry yet, until the
+// baseline is full.
 func recordTouches(ctx context.Context, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
@@ -113,24 +118,24 @@ func recordTouches(ctx context.Context, k *Baseline, t *catalog.Tree, b snapshot
 	if err != nil {
 		return err
 	}
-	keeper := pathRecorder{
-		k: k, tree: t.Path, originals: originals,
-		// Taken is by the clock that files are stamped with: no margin is needed.
-		base: LiveBase{Real: RootedReader{Root: root}, Taken: t.Taken, Mine: view.open, Known: known},
+	recorder := pathRecorder{
+		baseline: k, tree: t.Path, originals: originals,
+		// Taken comes from the clock that stamps files, so no margin is needed.
+		base: LiveBase{Real: RootedReader{Root: root}, Taken: t.Taken, OpenFork: view.open, Known: known},
 	}
-	defer keeper.base.Real.Close()
+	defer recorder.base.Real.Close()
 	for _, touch := range touches {
 		if err := ctx.Err(); err != nil || k.full() {
 			return err
 		}
-		if err := keeper.one(touch.Path); err != nil {
+		if err := recorder.record(touch.Path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// A forkView opens a sandbox's tree when it is first asked for.
+// forkView opens the sandbox's tree on first use.
 type forkView struct {
 	ctx context.Context
 	b   snapshot.Backend
@@ -148,7 +153,7 @@ func (v *forkView) open() (*os.File, error) {
 	}
 	dirs, err := hostfs.OpenViews(v.ctx, isolate.OpenViews, v.t.Path, hostfs.MountOf("/", f.View))
 	var m *hostfs.MountedError
-	if errors.As(err, &m) { // only places are looked at that the layers have
+	if errors.As(err, &m) { // every path of interest is in the layers
 		dirs, err = isolate.OpenViews(v.ctx, []isolate.Mount{hostfs.MountOf("/", hostfs.WithoutBase(f.View))})
 	}
 	if err != nil {
@@ -164,23 +169,24 @@ func (v *forkView) close() {
 	}
 }
 
-// A pathRecorder of bases looks at one tree.
+// pathRecorder records the originals of one tree in a baseline.
 type pathRecorder struct {
-	k    *Baseline
-	tree string
-	base LiveBase
-	// originals are what the backend has kept, by path.
+	baseline *Baseline
+	tree     string
+	base     LiveBase
+	// originals are the copies that the backend itself has made, by path.
 	originals map[string]snapshot.Original
 }
 
-// originalsOf are the files that a backend keeps by itself.
+// originalsOf lists the originals that the backend has stored, nil if it stores
+// none.
 func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[string]snapshot.Original, error) {
-	keeper, ok := b.(snapshot.OriginalStore)
+	store, ok := b.(snapshot.OriginalStore)
 	if !ok {
 		return nil, nil
 	}
 	all := map[string]snapshot.Original{}
-	for o, err := range keeper.Originals(ctx, t.Base, t.Fork) {
+	for o, err := range store.Originals(ctx, t.Base, t.Fork) {
 		switch {
 		case errors.Is(err, errs.ErrNotSupported):
 			return nil, nil
@@ -192,63 +198,65 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 	return all, nil
 }
 
-// one keeps what the base had at a path, and beneath it where that was a directory
-// that the sandbox does not have any more.
-func (k *pathRecorder) one(path string) error {
+// record records the original at a path. If that was a directory and the sandbox
+// has none there, it also records everything in the directory.
+func (k *pathRecorder) record(path string) error {
 	abs := filepath.Join(k.tree, path)
-	if _, kept := k.k.Nodes[abs]; kept || k.k.Absent(abs) || k.k.full() {
+	if _, recorded := k.baseline.Nodes[abs]; recorded || k.baseline.Absent(abs) || k.baseline.full() {
 		return nil
 	}
 	n, why, err := k.base.At(path)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil // what this user may not look at, the sandbox did not change
+		return nil // a path that this user may not read was not changed by the sandbox
 	}
 	if err != nil {
 		return err
 	}
 	if o, ok := k.originals[path]; ok && why != "" && o.CTime.Before(k.base.Taken) {
-		return k.original(abs, &o)
+		return k.recordOriginal(abs, &o)
 	}
-	node := Entry{Node: n, Unknown: why} // what is not known now will not be known later
-	if n != nil && n.Mode.IsRegular() && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
-		if node.Data, err = k.text(path, n); err != nil {
+	node := Entry{Node: n, Unknown: why} // an unknown original stays unknown
+	if n != nil && n.Mode.IsRegular() && n.Size <= maxText && k.baseline.bytes+n.Size <= maxBytes {
+		if node.Data, err = k.storeText(path, n); err != nil {
 			return err
 		}
 	}
-	k.k.Set(abs, node)
+	k.baseline.Set(abs, node)
 	if n != nil && n.Mode.IsDir() {
-		return k.beneath(path)
+		return k.recordDescendants(path)
 	}
 	return nil
 }
 
-// original keeps a file that the real tree does not have any more as it was.
-func (k *pathRecorder) original(abs string, o *snapshot.Original) error {
+// recordOriginal records an original from the backend's copy, for a file that the
+// real tree no longer has.
+func (k *pathRecorder) recordOriginal(abs string, o *snapshot.Original) error {
 	n := &diff.Node{
 		Mode: o.Mode, UID: o.UID, GID: o.GID, Size: o.Size, MTime: o.MTime, CTime: o.CTime, Xattrs: o.Xattrs, NLink: 1,
 	}
 	node := Entry{Node: n}
-	if o.Content != "" && n.Size <= keptText && k.k.bytes+n.Size <= keptBytes {
+	if o.Content != "" && n.Size <= maxText && k.baseline.bytes+n.Size <= maxBytes {
 		f, err := os.Open(o.Content)
 		if err != nil {
-			return &errs.Error{Op: "keeping", Path: o.Content, Kind: errs.KindOf(err), Err: err}
+			return &errs.Error{Op: "recording", Path: o.Content, Kind: errs.KindOf(err), Err: err}
 		}
 		defer f.Close()
-		data, err := io.ReadAll(io.LimitReader(f, keptText+1))
+		data, err := io.ReadAll(io.LimitReader(f, maxText+1))
 		if err == nil && int64(len(data)) == n.Size && bytes.IndexByte(data, 0) < 0 {
-			if node.Data, err = k.k.Store(data, f); err != nil {
+			if node.Data, err = k.baseline.Store(data, f); err != nil {
 				return err
 			}
 		}
 	}
-	k.k.Set(abs, node)
+	k.baseline.Set(abs, node)
 	return nil
 }
 
-// beneath keeps what lies in a directory that the sandbox has deleted, or put
-// something else in the place of. What it has there still is touched by itself.
-func (k *pathRecorder) beneath(path string) error {
-	tree, err := k.base.Mine()
+// recordDescendants records everything in a real directory that the sandbox has
+// deleted or replaced. If the sandbox still has a directory there, it does
+// nothing: its entries are listed by themselves.
+func (k *pathRecorder) recordDescendants(path string) error {
+	tree, err := k.base.OpenFork()
 	if err != nil {
 		return err
 	}
@@ -268,37 +276,39 @@ func (k *pathRecorder) beneath(path string) error {
 	}
 	vfs.SortEntries(list)
 	for _, entry := range list {
-		if err := k.one(path + "/" + entry.Name); err != nil {
+		if err := k.record(path + "/" + entry.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// text keeps the bytes of a text, and answers with the name of the file that has
-// them, or "" where it is none, cannot be read, or was just changed.
-func (k *pathRecorder) text(path string, n *diff.Node) (string, error) {
+// storeText stores the bytes of a small text and returns the name of their file.
+// It returns "" for a file that is not text, cannot be read, or changed during
+// the read.
+func (k *pathRecorder) storeText(path string, n *diff.Node) (string, error) {
 	f, err := k.base.Real.Open(path)
 	if err != nil {
-		return "", nil // gone, or not this user's to read
+		return "", nil // deleted, or not readable for this user
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, keptText+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxText+1))
 	if err != nil || int64(len(data)) != n.Size || bytes.IndexByte(data, 0) >= 0 {
-		return "", nil // what cannot be read is not kept
+		return "", nil // unreadable or not text: record no bytes
 	}
-	name, err := k.k.Store(data, f)
+	name, err := k.baseline.Store(data, f)
 	if err != nil {
 		return "", err
 	}
 	if st, err := vfs.Lstat(int(f.Fd()), ""); err != nil || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
-		return "", nil // it is not what the base had
+		return "", nil // it changed during the read
 	}
 	return name, nil
 }
 
-// Store keeps bytes under their hash. same is a file with them to share blocks
-// with, or nil.
+// Store writes bytes to a file named by their SHA-256 and returns the name. If
+// same is not nil it is a file with these bytes, and the copy shares its blocks
+// where the filesystem can. The caller holds the lock.
 func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	sum := sha256.Sum256(data)
 	name := hex.EncodeToString(sum[:])
@@ -308,7 +318,7 @@ func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	}
 	tmp, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) // under the lock
 	if err == nil {
-		if same == nil || vfs.CloneFile(tmp, same) != nil || !holds(tmp, data) {
+		if same == nil || vfs.CloneFile(tmp, same) != nil || !hasBytes(tmp, data) {
 			if err = tmp.Truncate(0); err == nil {
 				_, err = tmp.WriteAt(data, 0)
 			}
@@ -320,14 +330,15 @@ func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	}
 	if err != nil {
 		_ = os.Remove(path + ".new")
-		return "", &errs.Error{Op: "keeping", Path: path, Kind: errs.KindOf(err), Err: err}
+		return "", &errs.Error{Op: "recording", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	k.bytes += int64(len(data))
 	return name, nil
 }
 
-// holds: a file that shares blocks with another that may change has these bytes.
-func holds(f *os.File, data []byte) bool {
+// hasBytes reports whether a file holds exactly data. A reflink of a file that
+// another process writes may not.
+func hasBytes(f *os.File, data []byte) bool {
 	got := make([]byte, len(data)+1)
 	n, err := f.ReadAt(got, 0)
 	return errors.Is(err, io.EOF) && bytes.Equal(got[:n], data)

@@ -5,15 +5,15 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// A Recorder reads and writes the baselines of sandboxes. It is safe for
-// concurrent use, by any number of processes.
+// Recorder reads and writes the baselines of sandboxes. It is safe for concurrent
+// use, by any number of processes: writers take a flock.
 type Recorder struct {
 	cat    *catalog.Catalog
 	notice func(string)
 	host   *hostfs.Host
 }
 
-// New returns the recorder of a catalogue.
+// New returns the recorder for the sandboxes of a catalogue.
 func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string)) *Recorder {
 	return &Recorder{cat: cat, notice: notice, host: host}
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// StampsOf are the stamps of what a sandbox's promotions left, by target.
+// StampsOf holds the stamps of the paths that the promotions of one sandbox
+// changed: by target directory, then by relative path. A real path that still has
+// its stamp is as the promotion left it.
 type StampsOf map[string]map[string]promote.Stamp
 
-// In are those of what lies in a tree, by path relative to it.
+// In returns the stamps of all paths in a directory, by path relative to it.
 func (s StampsOf) In(tree string) map[string]promote.Stamp {
 	all := map[string]promote.Stamp{}
 	for root, stamps := range s {
@@ -28,11 +30,13 @@ func (s StampsOf) In(tree string) map[string]promote.Stamp {
 	return all
 }
 
-const appliedFile = "applied.json"
+const stampsFile = "applied.json"
 
+// Stamps reads the stamps of a sandbox's promotions; none is not an error. Error:
+// errs.ErrCorrupt.
 func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	known := StampsOf{}
-	data, err := os.ReadFile(filepath.Join(bl.cat.Path(name), appliedFile))
+	data, err := os.ReadFile(filepath.Join(bl.cat.Path(name), stampsFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return known, nil
 	}
@@ -40,12 +44,13 @@ func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 		err = json.Unmarshal(data, &known)
 	}
 	if err != nil {
-		return nil, &errs.Error{Op: "reading what was applied of", Path: name, Kind: errs.ErrCorrupt, Err: err}
+		return nil, &errs.Error{Op: "reading the promotion stamps of", Path: name, Kind: errs.ErrCorrupt, Err: err}
 	}
 	return known, nil
 }
 
-// Remember adds stamps to those of a sandbox, if it is still there.
+// Remember adds stamps for a target directory to those of a sandbox. It does
+// nothing if the sandbox has been removed.
 func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp) error {
 	if len(stamps) == 0 {
 		return nil
@@ -60,9 +65,9 @@ func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp)
 	maps.Copy(known[root], stamps)
 	data, err := json.MarshalIndent(known, "", "  ")
 	if err != nil {
-		return fmt.Errorf("writing what was applied of %s: %w", name, err)
+		return fmt.Errorf("writing the promotion stamps of %s: %w", name, err)
 	}
-	if err := bl.cat.WriteFile(name, appliedFile, append(data, '\n')); !errors.Is(err, errs.ErrNotFound) {
+	if err := bl.cat.WriteFile(name, stampsFile, append(data, '\n')); !errors.Is(err, errs.ErrNotFound) {
 		return err
 	}
 	return nil

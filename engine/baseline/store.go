@@ -24,67 +24,72 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// What a base held at places that its sandbox has changed is kept beside the
-// sandbox's record, where the base itself may change (a live one) or does not
-// count any more (what was promoted is the base of what comes after):
+// Baseline holds the originals of one sandbox: for each path that the sandbox
+// changed, the state in the base. It is needed where the base is live and may
+// change, and where the sandbox has promoted, because the promoted state is the
+// base of later changes. Layout below the sandbox's directory:
 //
-//	bases/N/kept            what was there, by absolute path
-//	bases/N/kept.json       the same, as it was written before; kept replaces it
+//	bases/N/kept            the entries, by absolute path (see encode)
+//	bases/N/kept.json       the entries in an older format, replaced by kept
 //	bases/N/SHA256          the bytes of a small text
-//	bases/N/conflicts.json  what a refresh could not merge, see conflicts.go
+//	bases/N/conflicts.json  conflicts of a refresh (package reconcile)
 //
-// N is the record's Refreshed while the sandbox has that base. Nothing of it
-// vouches for itself after a crash but by being whole: bytes are renamed into
-// place before the list that names them.
+// N is the record's Refreshed. Files of bytes are renamed into place before the
+// list that names them, so that a list is complete after a crash.
 type Baseline struct {
 	Dir     string
 	Nodes   map[string]Entry
-	bytes   int64 // of all data
+	bytes   int64 // total size of the stored texts
 	Changed bool
 }
 
-// An Entry is what a base has at a path.
+// Entry is the state of the base at one path.
 type Entry struct {
-	// Node is nil for nothing.
+	// Node is nil if the base has nothing there.
 	Node *diff.Node
-	// Data is the name of the file with its bytes, or "".
+	// Data is the name of the file with the bytes, or "" if they are not stored.
 	Data string
-	// Carried: it is not the base that had it, but the sandbox when this was
-	// promoted. Made: and there was nothing before, so that nothing but what is
-	// kept lies beneath it.
-	Carried, Made bool
-	// Base is what was kept here before it was Carried, or nil.
+	// Promoted: the state is from a promotion of the sandbox and not from the
+	// original base. Created: moreover it is a directory that the promotion
+	// created, so that the base has nothing in it beyond the entries.
+	Promoted, Created bool
+	// Base is the entry that the promotion replaced, or nil.
 	Base *Entry
-	// Unknown says why it is not known what the base has, and never will be; Node
-	// is what was there instead then. "" where it is known.
+	// Unknown is why the original is not known, "" if it is known. Node is then
+	// the node that the real tree had when the entry was recorded.
 	Unknown string
 }
 
 const (
-	keptFile = "kept"
-	keptJSON = "kept.json"
-	// What is kept of one base at most. Beyond it, what is not kept and changes
-	// is a conflict.
-	keptText  = 1 << 20
-	keptBytes = 64 << 20
-	keptNodes = 20_000
+	baselineFile = "kept"
+	baselineJSON = "kept.json"
+	// Limits of one baseline: bytes of one text, bytes in all, number of entries.
+	// An original beyond them is not recorded, and a change of the real tree
+	// there becomes a conflict.
+	maxText    = 1 << 20
+	maxBytes   = 64 << 20
+	maxEntries = 20_000
 )
 
+// BaseDir returns the directory of a sandbox's baseline with the given generation
+// number.
 func (bl *Recorder) BaseDir(name string, refreshed int) string {
 	return filepath.Join(bl.cat.Path(name), "bases", strconv.Itoa(refreshed))
 }
 
-// Read reads what is kept of the base that a sandbox has now.
+// Read returns the baseline of the sandbox's present base; an empty one if
+// nothing is recorded. Error: errs.ErrCorrupt.
 func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
 	return readDir(bl.BaseDir(rec.Name, rec.Refreshed))
 }
 
+// readDir reads the baseline in a directory, in either format.
 func readDir(dir string) (*Baseline, error) {
 	k := &Baseline{Dir: dir, Nodes: map[string]Entry{}}
-	data, err := os.ReadFile(filepath.Join(dir, keptFile))
+	data, err := os.ReadFile(filepath.Join(dir, baselineFile))
 	read := k.decode
 	if errors.Is(err, fs.ErrNotExist) {
-		data, err = os.ReadFile(filepath.Join(dir, keptJSON))
+		data, err = os.ReadFile(filepath.Join(dir, baselineJSON))
 		read = k.decodeJSON
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,11 +99,12 @@ func readDir(dir string) (*Baseline, error) {
 		err = read(data)
 	}
 	if err != nil {
-		return nil, &errs.Error{Op: "reading what is kept of a base", Path: dir, Kind: errs.ErrCorrupt, Err: err}
+		return nil, &errs.Error{Op: "reading the baseline", Path: dir, Kind: errs.ErrCorrupt, Err: err}
 	}
 	return k, nil
 }
 
+// decodeJSON reads format 1.
 func (k *Baseline) decodeJSON(data []byte) error {
 	var list jsonBaseline
 	if err := json.Unmarshal(data, &list); err != nil {
@@ -115,7 +121,8 @@ func (k *Baseline) decodeJSON(data []byte) error {
 	return nil
 }
 
-// Update changes what is kept of a sandbox's base, while nobody else does.
+// Update runs change on the sandbox's baseline under the lock and saves the
+// result if change has set Changed. After an error the file on disk is unchanged.
 func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func(k *Baseline) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	lock, err := bl.lock(rec)
@@ -130,14 +137,15 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	if err != nil || !k.Changed {
 		return err
 	}
-	if err := fault.Point(ctx, "write what is kept of a base"); err != nil {
-		return &errs.Error{Op: "keeping a base", Path: dir, Kind: errs.KindOf(err), Err: err}
+	if err := fault.Point(ctx, "write the baseline"); err != nil {
+		return &errs.Error{Op: "recording the baseline", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	return bl.save(rec.Name, rec.Refreshed, k)
 }
 
-// WithLock does what changes the real tree for a sandbox, and remembers what it has left there: who looked
-// for what the base held in between would take that for somebody else's. rec may be nil, of one that is gone.
+// WithLock runs do under the lock of the sandbox's baseline, so that a concurrent
+// Record does not mistake the promotion's own writes for the user's. Without a
+// record, or for an ephemeral sandbox, it takes no lock.
 func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	if rec == nil || rec.Ephemeral {
 		return do()
@@ -150,18 +158,20 @@ func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	return do()
 }
 
-// lock waits for who else changes what is kept of a sandbox's base.
+// lock takes the lock of the sandbox's baseline and waits for it. It creates the
+// directory if the sandbox exists.
 func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
-	for _, d := range []string{filepath.Dir(dir), dir} { // not the sandbox's own, which may be gone
+	for _, d := range []string{filepath.Dir(dir), dir} { // not MkdirAll: a removed sandbox must not reappear
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, &errs.Error{Op: "keeping a base", Path: d, Kind: errs.KindOf(err), Err: err}
+			return nil, &errs.Error{Op: "recording the baseline", Path: d, Kind: errs.KindOf(err), Err: err}
 		}
 	}
 	return lockDir(dir)
 }
 
-// lockDir waits for a directory's lock.
+// lockDir takes an exclusive flock on a directory and waits for it. Closing the
+// file releases it.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -174,21 +184,23 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// save replaces the baseline's file atomically.
 func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	rel, err := filepath.Rel(bl.cat.Path(name), bl.BaseDir(name, refreshed))
 	if err != nil {
 		return err
 	}
-	return bl.cat.WriteFile(name, filepath.Join(rel, keptFile), k.encode())
+	return bl.cat.WriteFile(name, filepath.Join(rel, baselineFile), k.encode())
 }
 
-// Set says what the base has at a path.
+// Set replaces the entry at an absolute path.
 func (k *Baseline) Set(path string, n Entry) { k.Nodes[path], k.Changed = n, true }
 
-// UndoPromotion goes back to what the base had where something was carried.
+// UndoPromotion restores the entry that a promotion replaced at a path. It does
+// nothing if nothing was promoted there.
 func (k *Baseline) UndoPromotion(path string) {
 	n, ok := k.Nodes[path]
-	if !ok || !n.Carried {
+	if !ok || !n.Promoted {
 		return
 	}
 	k.Changed = true
@@ -199,34 +211,36 @@ func (k *Baseline) UndoPromotion(path string) {
 	k.Nodes[path] = *n.Base
 }
 
-// open opens the bytes of what is kept of a path: ErrNotFound where there are none.
+// open opens the stored bytes of an entry. Error: errs.ErrNotFound if none are
+// stored.
 func (k *Baseline) open(path string, n Entry) (*os.File, error) {
 	if n.Data == "" {
 		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.ErrNotFound, Err: errors.New("what the base held is not kept")}
 	}
 	f, err := os.Open(filepath.Join(k.Dir, n.Data))
 	if err != nil {
-		return nil, &errs.Error{Op: "opening what is kept of", Path: path, Kind: errs.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "opening the original of", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	return f, nil
 }
 
-// full: nothing more is kept.
-func (k *Baseline) full() bool { return len(k.Nodes) >= keptNodes }
+// full reports whether the baseline has its maximum number of entries.
+func (k *Baseline) full() bool { return len(k.Nodes) >= maxEntries }
 
-// Absent reports whether it is kept that the base has nothing at a path that is
-// not kept itself: a directory above it was not there, or is kept with all in it.
+// Absent reports whether the entries of parent directories show that the base has
+// nothing at a path without an entry of its own: the nearest parent with an entry
+// was absent, was no directory, or was Created.
 func (k *Baseline) Absent(path string) bool {
 	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
 		if n, ok := k.Nodes[dir]; ok {
-			return n.Unknown == "" && (n.Node == nil || !n.Node.Mode.IsDir() || n.Made)
+			return n.Unknown == "" && (n.Node == nil || !n.Node.Mode.IsDir() || n.Created)
 		}
 	}
 	return false
 }
 
-// Inherit copies what is kept of one base for another sandbox, by hard links:
-// nothing ever writes to a file that is there.
+// Inherit gives the sandbox to the baseline of from, by hard links. That is safe
+// because a file there is only ever replaced, never written to.
 func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	src, dst := bl.BaseDir(from.Name, to.Refreshed), bl.BaseDir(to.Name, to.Refreshed)
 	list, err := os.ReadDir(src)
@@ -242,28 +256,30 @@ func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 		}
 	}
 	if err != nil {
-		return &errs.Error{Op: "handing down what is kept of", Path: from.Name, Kind: errs.KindOf(err), Err: err}
+		return &errs.Error{Op: "copying the baseline of", Path: from.Name, Kind: errs.KindOf(err), Err: err}
 	}
 	return nil
 }
 
-// A jsonBaseline is the format 1, which is not written any more. Its entries are, in
-// the note of what a promotion carried.
+// jsonBaseline is format 1 of a baseline, which is read only.
 type jsonBaseline struct {
 	Nodes map[string]JSONEntry `json:"nodes"`
 }
 
+// JSONEntry is an Entry in JSON. Format 1 consists of them, and so does the note
+// of a promotion in package reconcile.
 type JSONEntry struct {
-	Node    *jsonStat  `json:"node"`
-	Data    string     `json:"data,omitempty"`
-	Carried bool       `json:"carried,omitempty"`
-	Made    bool       `json:"made,omitempty"`
-	Base    *JSONEntry `json:"base,omitempty"`
-	Unknown string     `json:"unknown,omitempty"`
+	Node     *jsonStat  `json:"node"`
+	Data     string     `json:"data,omitempty"`
+	Promoted bool       `json:"carried,omitempty"`
+	Created  bool       `json:"made,omitempty"`
+	Base     *JSONEntry `json:"base,omitempty"`
+	Unknown  string     `json:"unknown,omitempty"`
 }
 
+// JSONEntryOf converts an entry to JSON.
 func JSONEntryOf(n Entry) JSONEntry {
-	e := JSONEntry{Node: jsonStatOf(n.Node), Data: n.Data, Carried: n.Carried, Made: n.Made, Unknown: n.Unknown}
+	e := JSONEntry{Node: jsonStatOf(n.Node), Data: n.Data, Promoted: n.Promoted, Created: n.Created, Unknown: n.Unknown}
 	if n.Base != nil {
 		base := JSONEntryOf(*n.Base)
 		e.Base = &base
@@ -271,8 +287,9 @@ func JSONEntryOf(n Entry) JSONEntry {
 	return e
 }
 
+// Entry converts the JSON form back.
 func (k JSONEntry) Entry() Entry {
-	n := Entry{Node: k.node(), Data: k.Data, Carried: k.Carried, Made: k.Made, Unknown: k.Unknown}
+	n := Entry{Node: k.node(), Data: k.Data, Promoted: k.Promoted, Created: k.Created, Unknown: k.Unknown}
 	if k.Base != nil {
 		base := k.Base.Entry()
 		n.Base = &base
@@ -280,6 +297,7 @@ func (k JSONEntry) Entry() Entry {
 	return n
 }
 
+// jsonStat is a diff.Node in JSON.
 type jsonStat struct {
 	Mode   fs.FileMode       `json:"mode"`
 	UID    uint32            `json:"uid"`
@@ -326,8 +344,9 @@ func (k JSONEntry) node() *diff.Node {
 	return n
 }
 
-// EscapePath makes a string of any bytes one that JSON keeps: what is not UTF-8 is
-// written in base 64, led by a NUL, which leads nothing else.
+// EscapePath returns a string that JSON can hold. It returns valid UTF-8
+// unchanged, and other bytes as a NUL followed by their base 64; a string that
+// starts with NUL is escaped, too.
 func EscapePath(s string) string {
 	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
 		return s
@@ -335,6 +354,7 @@ func EscapePath(s string) string {
 	return "\x00" + base64.StdEncoding.EncodeToString([]byte(s))
 }
 
+// UnescapePath reverses EscapePath.
 func UnescapePath(s string) string {
 	if code, ok := strings.CutPrefix(s, "\x00"); ok {
 		if b, err := base64.StdEncoding.DecodeString(code); err == nil {
@@ -344,24 +364,27 @@ func UnescapePath(s string) string {
 	return s
 }
 
-// UndoPromotions goes back to the base as it was before anything was promoted.
+// UndoPromotions restores, in memory only, the base as it was before all
+// promotions.
 func (k *Baseline) UndoPromotions() {
 	for path := range k.Nodes {
 		k.UndoPromotion(path)
 	}
-	k.Changed = false // on disk it stays
+	k.Changed = false // so that Update does not write it
 }
 
-// Promote makes what the sandbox has at a path the base of what it changes there.
+// Promote records the sandbox's state after a change as the base of its later
+// changes at abs, and stores the bytes of a small text. mine reads the sandbox's
+// tree.
 func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error {
-	n := Entry{Node: c.New, Carried: true, Made: c.Kind == diff.Added && c.New.Mode.IsDir()}
+	n := Entry{Node: c.New, Promoted: true, Created: c.Kind == diff.Added && c.New.Mode.IsDir()}
 	if before, had := k.Nodes[abs]; had {
 		n.Base = &before
-		if before.Carried {
-			n.Base, n.Made = before.Base, n.Made || before.Made
+		if before.Promoted {
+			n.Base, n.Created = before.Base, n.Created || before.Created
 		}
 	}
-	if c.New != nil && c.New.Mode.IsRegular() && c.New.Size <= keptText && k.bytes+c.New.Size <= keptBytes {
+	if c.New != nil && c.New.Mode.IsRegular() && c.New.Size <= maxText && k.bytes+c.New.Size <= maxBytes {
 		var err error
 		if n.Data, err = k.storeText(mine, c.Path); err != nil {
 			return err
@@ -371,15 +394,17 @@ func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error
 	return nil
 }
 
+// storeText stores the bytes of a small text of the sandbox and returns the name
+// of their file, or "" for a file that is not text or cannot be read.
 func (k *Baseline) storeText(l *RootedReader, path string) (string, error) {
 	f, err := l.Open(path)
 	if err != nil {
-		return "", nil // its bytes are not kept
+		return "", nil // record the entry without bytes
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, keptText+1))
-	if err != nil || len(data) > keptText || bytes.IndexByte(data, 0) >= 0 {
-		return "", nil // its bytes are not kept
+	data, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	if err != nil || len(data) > maxText || bytes.IndexByte(data, 0) >= 0 {
+		return "", nil // record the entry without bytes
 	}
 	return k.Store(data, f)
 }

@@ -31,7 +31,7 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 		paths[path] = true
 	}
 	for abs, n := range k.Nodes {
-		if n.Carried && hostfs.Within(abs, rec.Workspace) && abs != rec.Workspace {
+		if n.Promoted && hostfs.Within(abs, rec.Workspace) && abs != rec.Workspace {
 			paths[hostfs.Relative(abs, rec.Workspace)] = true
 		}
 	}
@@ -65,7 +65,7 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 			p.Changes = append(p.Changes, c)
 		}
 	}
-	baseline.InOrder(p.Changes)
+	baseline.SortChanges(p.Changes)
 	return nil
 }
 
@@ -86,7 +86,7 @@ func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, 
 
 // workspacePart is the part of a sandbox's workspace, without changes.
 func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
-	t, ok := HolderOf(rec)
+	t, ok := WorkspaceTree(rec)
 	if !ok {
 		return Part{}, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
 	}

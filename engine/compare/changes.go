@@ -114,7 +114,7 @@ func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to
 			continue
 		}
 		p := Pair{Tree: t, Left: left[i]}
-		p.touches, p.looked = looked[t.Path]
+		p.candidates, p.listed = looked[t.Path]
 		if right != nil {
 			p.Right = right[i]
 		}
@@ -144,8 +144,8 @@ type Pair struct {
 	Tree        catalog.Tree
 	Left, Right snapshot.ID
 	// touches are where they may differ, if looked.
-	touches []snapshot.Candidate
-	looked  bool
+	candidates []snapshot.Candidate
+	listed     bool
 }
 
 // comparePair finds the changes of one tree. A tree in which nothing was touched
@@ -155,8 +155,8 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	if err != nil {
 		return nil, err
 	}
-	touches, walk := p.touches, false
-	if !p.looked {
+	touches, walk := p.candidates, false
+	if !p.listed {
 		touches, walk, err = ListChanges(ctx, b, p)
 	}
 	if err != nil || len(touches) == 0 && !walk {
@@ -181,9 +181,9 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 			whole.Changes = withoutRootOwner(whole.Changes)
 		}
 		if !p.Tree.Frozen {
-			whole.Changes = slices.DeleteFunc(whole.Changes, func(c diff.Change) bool { return realOnly(c, p.Tree.Taken) })
+			whole.Changes = slices.DeleteFunc(whole.Changes, func(c diff.Change) bool { return isRealDirTime(c, p.Tree.Taken) })
 		}
-		return whole.orNothing(err)
+		return whole.closeIfEmpty(err)
 	})
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (p *Part) find(ctx context.Context, touches []snapshot.Candidate, walk bool
 }
 
 // orNothing closes a part without changes, or after an error.
-func (p Part) orNothing(err error) (Part, error) {
+func (p Part) closeIfEmpty(err error) (Part, error) {
 	if err != nil || len(p.Changes) == 0 {
 		return Part{}, errors.Join(err, p.Old.Close(), p.New.Close())
 	}
@@ -228,7 +228,7 @@ func withoutRootOwner(changes []diff.Change) []diff.Change {
 
 // realOnly: a directory of a live base differs in nothing but its time, and it is
 // the real one that has moved on since the fork.
-func realOnly(c diff.Change, taken time.Time) bool {
+func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
 
@@ -332,7 +332,7 @@ func split(whole Part, workspace string) ([]Part, error) {
 	var rest []diff.Change
 	for _, c := range whole.Changes {
 		if hostfs.Within("/"+c.Path, "/"+prefix) {
-			inside.Changes = append(inside.Changes, Moved(c, prefix))
+			inside.Changes = append(inside.Changes, Rebase(c, prefix))
 		} else {
 			rest = append(rest, c)
 		}
@@ -355,7 +355,7 @@ func split(whole Part, workspace string) ([]Part, error) {
 }
 
 // Moved makes a change's paths relative to a directory beneath the tree.
-func Moved(c diff.Change, prefix string) diff.Change {
+func Rebase(c diff.Change, prefix string) diff.Change {
 	c.Path = hostfs.Relative(c.Path, prefix)
 	for _, n := range []**diff.Node{&c.Old, &c.New} {
 		if *n == nil || (*n).LinkOf == "" {

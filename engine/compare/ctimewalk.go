@@ -45,13 +45,13 @@ type changedPath struct {
 // by lateThreads threads.
 // Errors: errs.ErrNotFound, ErrInterrupted.
 func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]changedPath, error) {
-	return walkSince(ctx, dir, since, skip, lateThreads)
+	return walkSince(ctx, dir, since, skip, walkThreads)
 }
 
 // lateThreads is how many threads walk. On two processors that others used too,
 // one took 1.02 of the time of find -cnewer for 100,000 warm files, two 0.75, and
 // four 0.66 (BenchmarkWalkBesideFind).
-const lateThreads = 4
+const walkThreads = 4
 
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
@@ -166,7 +166,7 @@ func (w *ctimeWalk) share(path string) {
 }
 
 // deepest bounds how many directories a worker holds open.
-const deepest = 100
+const maxOpenDirs = 100
 
 // walk looks at what lies in a directory, and goes into those in it.
 func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
@@ -194,7 +194,7 @@ func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 		return w.ctx.Err()
 	})
 	for _, at := range sub {
-		if depth == deepest || w.idle.Load() > 0 {
+		if depth == maxOpenDirs || w.idle.Load() > 0 {
 			w.share(at)
 			continue
 		}

@@ -158,7 +158,7 @@ func BenchmarkWalkBesideFind(b *testing.B) {
 	for _, threads := range []int{1, 2, 4} {
 		ratio := median(times[threads]) / find
 		b.ReportMetric(ratio, fmt.Sprintf("%d-threads/find", threads))
-		if threads == lateThreads && len(times[0]) >= 5 && ratio > 1 {
+		if threads == walkThreads && len(times[0]) >= 5 && ratio > 1 {
 			b.Errorf("the walk takes %.2f times what find takes", ratio)
 		}
 	}

@@ -49,8 +49,8 @@ type DriftReport struct {
 	// keeper, or in the sandbox.
 	More int `json:"more,omitempty"`
 
-	promoted map[string]promote.Stamp
-	Noticed  int // how many files were read after they had moved
+	promoted  map[string]promote.Stamp
+	ReadSince int // how many files were read after they had moved
 }
 
 // A DriftPath is a place of the real tree that has moved.
@@ -90,7 +90,7 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 
 // heavy is how much may wait to be written to disks where a backend that has to
 // wait for them is asked in passing. No process ends before such a wait does.
-const heavy = 8 << 20
+const maxUnwritten = 8 << 20
 
 // DriftWithin is [Engine.DriftOf] for as long as it takes no longer than most:
 // then, and where a wait for a disk may take longer, Known is false.
@@ -99,7 +99,7 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, most time.Dura
 	if err != nil {
 		return DriftReport{}, err
 	}
-	if t, ok := HolderOf(rec); ok && t.Frozen && hostinfo.Unwritten() > heavy {
+	if t, ok := WorkspaceTree(rec); ok && t.Frozen && hostinfo.Unwritten() > maxUnwritten {
 		return DriftReport{Sandbox: name, Since: t.Taken, Paths: []DriftPath{}}, nil
 	}
 	soon, cancel := context.WithTimeout(ctx, most)
@@ -113,7 +113,7 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, most time.Dura
 
 func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (DriftReport, error) {
 	r := DriftReport{Sandbox: rec.Name, Paths: []DriftPath{}}
-	t, ok := HolderOf(rec)
+	t, ok := WorkspaceTree(rec)
 	if !ok {
 		return r, nil
 	}
@@ -132,16 +132,16 @@ func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (Dri
 		return r, err
 	}
 	defer mine.Close()
-	r.Compare(mine)
-	r.notice(cm.Noticed(ctx, rec))
+	r.MarkChanged(mine)
+	r.addRead(cm.ReadSince(ctx, rec))
 	return r, nil
 }
 
 // Noticed are the files of live trees that were read in a sandbox after they had moved, by absolute
 // paths, each with its tree. Who cannot be asked has shown none: what is drift is found without him.
-func (cm *Comparer) Noticed(ctx context.Context, rec *catalog.Record) map[string]catalog.Tree {
+func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[string]catalog.Tree {
 	all := map[string]catalog.Tree{}
-	for _, n := range cm.DriftDetectorsOf(ctx, rec) {
+	for _, n := range cm.MonitorsOf(ctx, rec) {
 		paths, err := n.Noticed(ctx, n.tree.Fork)
 		if err != nil {
 			continue
@@ -153,16 +153,16 @@ func (cm *Comparer) Noticed(ctx context.Context, rec *catalog.Record) map[string
 	return all
 }
 
-type driftNotice struct {
+type treeMonitor struct {
 	snapshot.ServerMonitor
 	tree catalog.Tree
 }
 
-func (cm *Comparer) DriftDetectorsOf(ctx context.Context, rec *catalog.Record) (all []driftNotice) {
+func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []treeMonitor) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
 			if n, ok := b.(snapshot.ServerMonitor); ok {
-				all = append(all, driftNotice{n, t})
+				all = append(all, treeMonitor{n, t})
 			}
 		}
 	}
@@ -170,8 +170,8 @@ func (cm *Comparer) DriftDetectorsOf(ctx context.Context, rec *catalog.Record) (
 }
 
 // notice adds what was read after it had moved, outside the workspace too.
-func (r *DriftReport) notice(all map[string]catalog.Tree) {
-	r.Noticed = len(all)
+func (r *DriftReport) addRead(all map[string]catalog.Tree) {
+	r.ReadSince = len(all)
 	for i := range r.Paths {
 		p := &r.Paths[i]
 		_, p.Read = all[p.Path]
@@ -186,11 +186,11 @@ func (r *DriftReport) notice(all map[string]catalog.Tree) {
 			r.Paths = append(r.Paths, DriftPath{Path: path, Kind: "changed", Read: true})
 		}
 	}
-	r.Files = FilesIn(r.Paths)
+	r.Files = CountFiles(r.Paths)
 }
 
 // HolderOf is the tree that the workspace is in: the one deepest down.
-func HolderOf(rec *catalog.Record) (t catalog.Tree, ok bool) {
+func WorkspaceTree(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	path := hostfs.Holder(rec)
 	for _, t := range rec.Trees {
 		if t.Path == path {
@@ -237,7 +237,7 @@ func (cm *Comparer) Promoted(name string) (map[string]promote.Stamp, error) {
 
 // Compare completes a report by what the sandbox has changed. What both have
 // deleted has not moved away from either.
-func (r *DriftReport) Compare(mine *Changes) {
+func (r *DriftReport) MarkChanged(mine *Changes) {
 	type change struct {
 		diff.Change
 		part *Part
@@ -252,7 +252,7 @@ func (r *DriftReport) Compare(mine *Changes) {
 			}
 			own[path] = change{c, p}
 			if !p.Workspace {
-				r.elsewhere(p, c, path)
+				r.addOutside(p, c, path)
 			}
 		}
 	}
@@ -261,17 +261,17 @@ func (r *DriftReport) Compare(mine *Changes) {
 	})
 	for i := range r.Paths {
 		p := &r.Paths[i]
-		if c, ok := own[p.Path]; ok && !showsThrough(c.part, c.Change, p.Path) {
+		if c, ok := own[p.Path]; ok && !isRealFile(c.part, c.Change, p.Path) {
 			p.Both = true
 			r.Both++
 		}
 	}
-	r.Files = FilesIn(r.Paths)
+	r.Files = CountFiles(r.Paths)
 }
 
 // elsewhere adds a path outside the workspace that the sandbox has changed, where
 // the real one has moved.
-func (r *DriftReport) elsewhere(p *Part, c diff.Change, path string) {
+func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	st, err := vfs.Lstat(-1, path)
 	s, ours := r.promoted[path]
 	kind := "changed"
@@ -280,7 +280,7 @@ func (r *DriftReport) elsewhere(p *Part, c diff.Change, path string) {
 		kind = diff.Deleted.String()
 	case err != nil || st.IsDir() || st.CTime.Time().Before(p.Taken):
 		return
-	case ours && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time()), showsThrough(p, c, path):
+	case ours && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time()), isRealFile(p, c, path):
 		return
 	case p.Frozen && c.Old == nil:
 		kind = diff.Added.String()
@@ -292,7 +292,7 @@ func (r *DriftReport) elsewhere(p *Part, c diff.Change, path string) {
 
 // showsThrough: what counts as added in a sandbox with a live base is the real
 // file itself, which was made while the two were compared.
-func showsThrough(p *Part, c diff.Change, path string) bool {
+func isRealFile(p *Part, c diff.Change, path string) bool {
 	if p.Frozen || c.Kind != diff.Added {
 		return false
 	}
@@ -302,7 +302,7 @@ func showsThrough(p *Part, c diff.Change, path string) bool {
 
 // FilesIn counts paths, without directories that only repeat what another path
 // says.
-func FilesIn(paths []DriftPath) int {
+func CountFiles(paths []DriftPath) int {
 	told := map[string]bool{} // directories of which a path is there
 	for _, p := range paths {
 		told[filepath.Dir(p.Path)] = true
@@ -363,7 +363,7 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 		changes, err = changesSince(ctx, t, beneath, skip)
 		return changes, false, err
 	}
-	touches, err := driftTouches(ctx, b, t.Base, beneath)
+	touches, err := driftCandidates(ctx, b, t.Base, beneath)
 	if err != nil || len(touches) == 0 {
 		return nil, err == nil, err
 	}
@@ -381,7 +381,7 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 
 // driftTouches are the places at and beneath a path where a frozen base and the
 // real tree may differ.
-func driftTouches(ctx context.Context, b snapshot.Backend, base snapshot.ID, beneath string) ([]snapshot.Candidate, error) {
+func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, beneath string) ([]snapshot.Candidate, error) {
 	all := []snapshot.Candidate{{Path: beneath, Tree: true}}
 	d, ok := b.(snapshot.DriftDetector)
 	if !ok {

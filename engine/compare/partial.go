@@ -141,9 +141,9 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 	}
 	places, missed := divide(env, tree, touches)
 	for _, at := range places {
-		p, err := look(at.place, at.touches, false)
+		p, err := look(at.place, at.candidates, false)
 		if errors.Is(err, errTwoLayered) || at.dir != tree && errors.Is(err, errs.ErrNotFound) {
-			for _, t := range at.touches {
+			for _, t := range at.candidates {
 				missed = append(missed, filepath.Join(at.dir, t.Path))
 			}
 			continue
@@ -164,17 +164,17 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 }
 
 // placed are touches at a place, relative to it.
-type placed struct {
+type placeCandidates struct {
 	place
-	touches []snapshot.Candidate
+	candidates []snapshot.Candidate
 }
 
 // divide sorts touched places of a tree by the directories to look at them in.
 // Those right in a directory with mounts beneath it, and directories that were
 // replaced or deleted, are looked at in the layers. missed are those on, or
 // beneath, a mount point.
-func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (places []placed, missed []string) {
-	direct := placed{place: place{tree: tree, dir: tree, layers: true}}
+func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (places []placeCandidates, missed []string) {
+	direct := placeCandidates{place: place{tree: tree, dir: tree, layers: true}}
 	at := map[string]int{}
 	for _, t := range touches {
 		abs := filepath.Join(tree, t.Path)
@@ -185,26 +185,26 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 		case dir == "" && e.MountedBeneath(abs):
 			// Only its attributes can differ, and the kernel shows them to nobody.
 		case dir == "" || dir == abs && t.Tree:
-			direct.touches = append(direct.touches, t)
+			direct.candidates = append(direct.candidates, t)
 		default:
 			i, known := at[dir]
 			if !known {
 				i = len(places)
 				at[dir] = i
-				places = append(places, placed{place: place{tree: tree, dir: dir}})
+				places = append(places, placeCandidates{place: place{tree: tree, dir: dir}})
 			}
 			t.Path, _ = filepath.Rel(dir, abs) // beneath it
-			places[i].touches = append(places[i].touches, t)
+			places[i].candidates = append(places[i].candidates, t)
 		}
 	}
-	places = slices.DeleteFunc(places, func(p placed) bool { return direct.has(p.dir) })
-	if len(direct.touches) > 0 {
+	places = slices.DeleteFunc(places, func(p placeCandidates) bool { return direct.covers(p.dir) })
+	if len(direct.candidates) > 0 {
 		places = append(places, direct)
 	}
 	return places, missed
 }
 
 // has reports whether a directory is among the trees that are looked at whole.
-func (p *placed) has(dir string) bool {
-	return slices.ContainsFunc(p.touches, func(t snapshot.Candidate) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
+func (p *placeCandidates) covers(dir string) bool {
+	return slices.ContainsFunc(p.candidates, func(t snapshot.Candidate) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
 }

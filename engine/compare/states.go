@@ -154,7 +154,7 @@ func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part
 		return nil, err
 	}
 	if at < 0 {
-		return nil, first.untouched(ctx, sides[0].Sandbox, sides[1].Sandbox)
+		return nil, first.mustBeUnchanged(ctx, sides[0].Sandbox, sides[1].Sandbox)
 	}
 	second, err := cm.stateOf(ctx, sides[1], at)
 	if err != nil {
@@ -179,7 +179,7 @@ func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 		}
 		state, err := cm.stateOf(ctx, s, i)
 		if err == nil {
-			err = state.untouched(ctx, s.Sandbox, other.Sandbox)
+			err = state.mustBeUnchanged(ctx, s.Sandbox, other.Sandbox)
 		}
 		if err != nil {
 			return err
@@ -189,8 +189,8 @@ func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 }
 
 // untouched is an error where a tree that the other side has no copy of changed.
-func (t *treeState) untouched(ctx context.Context, name, other string) error {
-	touches, walk, err := t.touched(ctx)
+func (t *treeState) mustBeUnchanged(ctx context.Context, name, other string) error {
+	touches, walk, err := t.changed(ctx)
 	if err != nil || len(touches) == 0 && !walk {
 		return err
 	}

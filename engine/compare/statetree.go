@@ -11,7 +11,7 @@ import (
 // compareStates compares one tree in two states that need have nothing in
 // common but its path. After an error, and without changes, nothing is open.
 func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, new treeState) ([]Part, error) {
-	touches, walk, err := touchedByEither(ctx, old, new)
+	touches, walk, err := candidatesOf(ctx, old, new)
 	if err != nil || len(touches) == 0 && !walk {
 		return nil, err
 	}
@@ -35,16 +35,16 @@ func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, ne
 		// What was made on both sides may have got the same number by chance: that
 		// tells of no rename.
 		p.Opt.SameInodes = false
-		return p.orNothing(err)
+		return p.closeIfEmpty(err)
 	})
 }
 
 // touchedByEither names the places where two states may differ: what each has
 // changed since its base, and where the bases differ. walk: nobody can tell.
-func touchedByEither(ctx context.Context, old, new treeState) (all []snapshot.Candidate, walk bool, err error) {
+func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candidate, walk bool, err error) {
 	for _, ask := range []func(context.Context) ([]snapshot.Candidate, bool, error){
-		old.touched, new.touched,
-		func(ctx context.Context) ([]snapshot.Candidate, bool, error) { return basesTouched(ctx, old, new) },
+		old.changed, new.changed,
+		func(ctx context.Context) ([]snapshot.Candidate, bool, error) { return basesDiffer(ctx, old, new) },
 	} {
 		touches, walk, err := ask(ctx)
 		if err != nil || walk {
@@ -56,7 +56,7 @@ func touchedByEither(ctx context.Context, old, new treeState) (all []snapshot.Ca
 }
 
 // touched names the places that have changed since the base.
-func (t *treeState) touched(ctx context.Context) ([]snapshot.Candidate, bool, error) {
+func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case t.real && !t.base.Frozen: // the base is the real tree
 		return nil, false, nil
@@ -74,7 +74,7 @@ func (t *treeState) touched(ctx context.Context) ([]snapshot.Candidate, bool, er
 
 // basesTouched names the places where the bases differ. Live ones do not: both
 // are the real tree.
-func basesTouched(ctx context.Context, a, b treeState) ([]snapshot.Candidate, bool, error) {
+func basesDiffer(ctx context.Context, a, b treeState) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case a.real || b.real || !a.base.Frozen && !b.base.Frozen:
 		return nil, false, nil

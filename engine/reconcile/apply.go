@@ -33,7 +33,7 @@ type ApplyOptions struct {
 	// DryRun only checks.
 	DryRun bool
 	// Stays is of a [Session] that may be kept afterwards: what it has renamed on a live base is copied into it.
-	Stays bool
+	Persists bool
 }
 
 // Applied is what was carried back.
@@ -135,7 +135,7 @@ func (rc *Reconciler) applyAll(ctx context.Context, rec *catalog.Record, parts [
 				done = append(done, id)
 			}
 			if err != nil {
-				return errors.Join(err, rc.takeBack(context.WithoutCancel(ctx), rec.Name, done))
+				return errors.Join(err, rc.undoParts(context.WithoutCancel(ctx), rec.Name, done))
 			}
 		}
 		return nil
@@ -323,7 +323,7 @@ func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known
 		return why, err
 	}
 	defer root.Close()
-	base := baseline.LiveBase{Real: baseline.RootedReader{Root: root}, Taken: p.Taken, Mine: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
+	base := baseline.LiveBase{Real: baseline.RootedReader{Root: root}, Taken: p.Taken, OpenFork: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
 	defer base.Real.Close()
 	for _, c := range p.Changes {
 		if c.Kind != diff.Added || len(why) == 20 {
@@ -332,7 +332,7 @@ func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known
 		abs := filepath.Join(p.Root, c.Path)
 		n, looked := k.Nodes[abs]
 		switch {
-		case n.Node != nil && (!p.Frozen || n.Carried):
+		case n.Node != nil && (!p.Frozen || n.Promoted):
 			if _, err := os.Lstat(abs); errors.Is(err, os.ErrNotExist) {
 				why = append(why, fmt.Errorf("%s: it has been deleted since", pathlist.Printable(c.Path)))
 			}

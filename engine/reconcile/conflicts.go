@@ -124,7 +124,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 		if err := ctx.Err(); err != nil {
 			return nil, &errs.Error{Op: "looking at", Path: rec.Name, Kind: errs.ErrInterrupted, Err: err}
 		}
-		stands, err := c.stands(changed)
+		stands, err := c.isOpen(changed)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +135,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 	return open, nil
 }
 
-func (c *refreshConflict) stands(changed changedPlaces) (bool, error) {
+func (c *refreshConflict) isOpen(changed changedPlaces) (bool, error) {
 	if c.Resolved != "" {
 		return false, nil
 	}

@@ -85,7 +85,7 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r 
 
 // freezeFor freezes a sandbox for a plan, or to carry that out.
 func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
-	if !o.out {
+	if !o.execute {
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
 		return thaw, err
 	}
@@ -119,7 +119,7 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 			return err
 		}
 		list = slices.DeleteFunc(list, func(one snapshot.Borrowed) bool {
-			return !places.meet(filepath.Join(t.Path, one.From), one.Tree)
+			return !places.overlap(filepath.Join(t.Path, one.From), one.Tree)
 		})
 		if len(list) == 0 {
 			continue
@@ -213,7 +213,7 @@ func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, wh
 }
 
 // meet reports whether one of them is a path, or, with tree, lies beneath it.
-func (c changedPaths) meet(path string, tree bool) bool {
+func (c changedPaths) overlap(path string, tree bool) bool {
 	if _, found := slices.BinarySearch(c, path); found {
 		return true
 	}

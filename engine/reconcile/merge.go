@@ -101,7 +101,7 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 		}
 		moved := "" // a file that changed under the reader is one, too
 		if err == nil {
-			moved, err = m.moved()
+			moved, err = m.changedSince()
 		}
 		if err == nil && moved == "" {
 			return m, nil
@@ -177,7 +177,7 @@ func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	if m.path != m.Part.Root {
 		k.UndoPromotions()
 	}
-	m.base = &baseline.MergeBase{Root: m.Part.Root, Kept: k}
+	m.base = &baseline.MergeBase{Root: m.Part.Root, Baseline: k}
 	known, err := rc.baseline.Stamps(m.rec.Name)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	}
 	m.base.Live = &baseline.LiveBase{
 		Real: baseline.RootedReader{Root: real}, Taken: m.Part.Taken, Known: m.known,
-		Mine: func() (*os.File, error) { return m.Part.New, nil },
+		OpenFork: func() (*os.File, error) { return m.Part.New, nil },
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	if err != nil {
 		return err
 	}
-	if err := m.lookAll(); err != nil {
+	if err := m.statAll(); err != nil {
 		return err
 	}
 	if m.mergeRequest.real == nil && m.Part.Frozen && m.Part.Workspace && m.path == m.Part.Root {
@@ -222,7 +222,7 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 		}
 		if prefix, err := filepath.Rel(m.tree.Path, m.Part.Root); err == nil && prefix != "." {
 			for i, c := range theirs {
-				theirs[i] = compare.Moved(c, prefix)
+				theirs[i] = compare.Rebase(c, prefix)
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 // just been changed there might be changed again within the same tick of the
 // clock, and look the same: then a moment is waited for and everything looked at
 // again.
-func (m *partMerge) lookAll() error {
+func (m *partMerge) statAll() error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
 	for {
@@ -262,7 +262,7 @@ func (m *partMerge) lookAll() error {
 
 // moved names a path at which the real tree is not any more what it was when
 // it was first looked at.
-func (m *partMerge) moved() (string, error) {
+func (m *partMerge) changedSince() (string, error) {
 	if m.mergeRequest.real != nil && m.Part.Frozen {
 		return "", nil
 	}
@@ -299,8 +299,8 @@ func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 	m.in.Mine, m.in.Real = m.Part.Changes, theirs
 	m.in.BaseTree = m.Part.Old
 	carried := map[string]bool{}
-	for abs, n := range m.base.Kept.Nodes {
-		if rel, err := filepath.Rel(m.Part.Root, abs); n.Carried && err == nil && filepath.IsLocal(rel) {
+	for abs, n := range m.base.Baseline.Nodes {
+		if rel, err := filepath.Rel(m.Part.Root, abs); n.Promoted && err == nil && filepath.IsLocal(rel) {
 			carried[rel] = true
 		}
 	}
@@ -330,12 +330,12 @@ func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 			return hostfs.LookError(filepath.Join(m.path, path), err)
 		}
 		m.seen[path] = there
-		if err := m.reportBoth(path, m.base.Kept.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
+		if err := m.reportBoth(path, m.base.Baseline.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
 			return err
 		}
 	}
-	baseline.InOrder(m.in.Mine)
-	baseline.InOrder(m.in.Real)
+	baseline.SortChanges(m.in.Mine)
+	baseline.SortChanges(m.in.Real)
 	return nil
 }
 
@@ -348,7 +348,7 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	if c != nil {
 		m.in.Mine = append(m.in.Mine, *c)
 	}
-	if real != nil && m.path == m.Part.Root && m.base.Kept.Nodes[m.base.Abs(path)].Carried && isStamp(m.known[path], real) {
+	if real != nil && m.path == m.Part.Root && m.base.Baseline.Nodes[m.base.Abs(path)].Promoted && isStamp(m.known[path], real) {
 		return nil // it is what was put there
 	}
 	if c, err = m.base.Between(path, base, real, m.real); err != nil {
@@ -372,11 +372,11 @@ func (m *partMerge) compareEach() error {
 			return err
 		}
 	}
-	if err := m.newcomers(listed); err != nil {
+	if err := m.addNewInDeleted(listed); err != nil {
 		return err
 	}
-	baseline.InOrder(m.in.Mine)
-	baseline.InOrder(m.in.Real)
+	baseline.SortChanges(m.in.Mine)
+	baseline.SortChanges(m.in.Real)
 	return nil
 }
 
@@ -419,7 +419,7 @@ func (m *partMerge) compareOne(c diff.Change) error {
 
 // newcomers finds what the real tree has in directories that the sandbox has not
 // any more, and that the sandbox never had.
-func (m *partMerge) newcomers(listed map[string]bool) error {
+func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()
 	var walk func(dir string) error

@@ -39,7 +39,7 @@ type PlanOptions struct {
 	// though its workspace may have got that from it: see withCarried.
 	Also []string
 	// out: it is to be carried out, too.
-	out bool
+	execute bool
 }
 
 // A Plan is what a promotion would do: the sandbox's changes merged onto the
@@ -58,8 +58,8 @@ type Plan struct {
 	Conflicts []Conflict `json:"conflicts"`
 	// Held are places that are held back until they are allowed by name; they
 	// are in no step. Allow are the fewest that would lift it.
-	Held  []ApprovalPath `json:"held"`
-	Allow []string       `json:"allow,omitempty"`
+	NeedsApproval []ApprovalPath `json:"held"`
+	Allow         []string       `json:"allow,omitempty"`
 	// Skipped are sockets, which nothing but their server can make.
 	Skipped []string `json:"skipped,omitempty"`
 	// Elsewhere is the number of changes outside the workspace that were not
@@ -152,7 +152,7 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 	}
 	defer done()
 	rc.sandboxes.ReportMissingWorkspace("planning", c.Rec)
-	if err := c.Print(ctx); err != nil {
+	if err := c.AddSteps(ctx); err != nil {
 		return nil, err
 	}
 	return c.Plan, rc.SavePlan(c.Plan)
@@ -186,7 +186,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a a
 	looked := rc.baseline.Record(ctx, h.Record)
 	c = &Promotion{Rec: h.Record, Plan: &Plan{
 		Format: 1, Sandbox: name, Target: h.Workspace, Made: time.Now(),
-		Steps: []Step{}, Conflicts: []Conflict{}, Held: []ApprovalPath{},
+		Steps: []Step{}, Conflicts: []Conflict{}, NeedsApproval: []ApprovalPath{},
 	}}
 	changes, err := rc.compare.ChangesAt(ctx, h.Record, "", "", looked)
 	done = func() {
@@ -268,7 +268,7 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 		}
 	}
 	part.Changes = withoutTimeOnly(only.Pick(p.Root, m.res.Changes))
-	part.Changes = c.leaveSockets(m.path, part.Changes)
+	part.Changes = c.dropSockets(m.path, part.Changes)
 	if held := allow.Check(m.path, part.Changes); held != nil {
 		part.Changes = c.requireApproval(m.path, part.Changes, held)
 	}
@@ -302,7 +302,7 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 }
 
 // leaveSockets takes sockets out: nothing but their server can make one.
-func (c *Promotion) leaveSockets(root string, changes []diff.Change) (kept []diff.Change) {
+func (c *Promotion) dropSockets(root string, changes []diff.Change) (kept []diff.Change) {
 	for _, ch := range changes {
 		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {
 			c.Plan.Skipped = append(c.Plan.Skipped, filepath.Join(root, ch.Path))
@@ -320,7 +320,7 @@ func (c *Promotion) leaveSockets(root string, changes []diff.Change) (kept []dif
 // lies in.
 func (c *Promotion) requireApproval(root string, changes []diff.Change, held *approval.Needed) []diff.Change {
 	for _, path := range held.Paths {
-		c.Plan.Held = append(c.Plan.Held, ApprovalPath{filepath.Join(root, path), held.Why[path]})
+		c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, path), held.Why[path]})
 	}
 	for _, path := range held.Allow {
 		c.Plan.Allow = append(c.Plan.Allow, filepath.Join(root, path))
@@ -347,7 +347,7 @@ func (c *Promotion) requireApproval(root string, changes []diff.Change, held *ap
 		case isHeld(ch.Path):
 		case stays != "" && compare.LiesIn(ch.Path, stays) && ch.New != nil: // it cannot take the place of what stays
 		case goes && above[ch.Path]:
-			c.Plan.Held = append(c.Plan.Held, ApprovalPath{filepath.Join(root, ch.Path), "something that is held back lies in it"})
+			c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, ch.Path), "something that is held back lies in it"})
 			if ch.New != nil {
 				stays = ch.Path
 			}
@@ -360,7 +360,7 @@ func (c *Promotion) requireApproval(root string, changes []diff.Change, held *ap
 
 // Print fills in the steps, and the fingerprint of them. Cost: reading what each
 // expects and makes.
-func (c *Promotion) Print(ctx context.Context) error {
+func (c *Promotion) AddSteps(ctx context.Context) error {
 	for _, p := range c.Parts {
 		steps, err := p.steps(ctx)
 		if err != nil {

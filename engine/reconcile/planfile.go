@@ -72,7 +72,7 @@ func (s *hasher) of(fd int) (string, error) {
 }
 
 // plansKept is how many plans the state directory keeps.
-const plansKept = 50
+const maxPlans = 50
 
 func (rc *Reconciler) plansDir() string { return filepath.Join(rc.cat.Dir(), "plans") }
 
@@ -108,7 +108,7 @@ func (rc *Reconciler) SavePlan(p *Plan) error {
 
 func (rc *Reconciler) prunePlans() error {
 	list, err := os.ReadDir(rc.plansDir())
-	if err != nil || len(list) <= plansKept {
+	if err != nil || len(list) <= maxPlans {
 		return err
 	}
 	type aged struct {
@@ -122,7 +122,7 @@ func (rc *Reconciler) prunePlans() error {
 		}
 	}
 	slices.SortFunc(all, func(a, b aged) int { return b.info.ModTime().Compare(a.info.ModTime()) })
-	for _, a := range all[min(plansKept, len(all)):] {
+	for _, a := range all[min(maxPlans, len(all)):] {
 		if err := os.Remove(filepath.Join(rc.plansDir(), a.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return &errs.Error{Op: "removing an old plan", Path: a.name, Kind: errs.KindOf(err), Err: err}
 		}

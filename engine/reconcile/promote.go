@@ -36,7 +36,7 @@ type PromoteOptions struct {
 	DryRun bool
 	// Passing: it is no part of the history, and kept until it is undone or
 	// forgotten, by a caller that has more to do before it is certain.
-	Passing bool
+	Temporary bool
 }
 
 func (o PromoteOptions) Answers() answers {
@@ -55,10 +55,10 @@ type Promoted struct {
 	Already []string `json:"already,omitempty"`
 	// Held, Allow, Skipped and Elsewhere are those of the plan: what was not
 	// carried.
-	Held      []ApprovalPath `json:"held,omitempty"`
-	Allow     []string       `json:"allow,omitempty"`
-	Skipped   []string       `json:"skipped,omitempty"`
-	Elsewhere int            `json:"elsewhere"`
+	NeedsApproval []ApprovalPath `json:"held,omitempty"`
+	Allow         []string       `json:"allow,omitempty"`
+	Skipped       []string       `json:"skipped,omitempty"`
+	Elsewhere     int            `json:"elsewhere"`
 }
 
 // Promote carries a sandbox's changes to the real tree, merged with what has
@@ -79,7 +79,7 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 	if err := rc.RefuseUnfinished("promoting", name, o.Target); err != nil {
 		return Promoted{}, err
 	}
-	o.out = !o.DryRun
+	o.execute = !o.DryRun
 	c, done, err := rc.Begin(ctx, name, o.PlanOptions, o.Answers())
 	if err != nil {
 		return Promoted{}, err
@@ -89,14 +89,14 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 		return Promoted{}, err
 	}
 	r := Promoted{
-		Sandbox: name, Target: c.Plan.Target, Held: c.Plan.Held, Allow: c.Plan.Allow,
+		Sandbox: name, Target: c.Plan.Target, NeedsApproval: c.Plan.NeedsApproval, Allow: c.Plan.Allow,
 		Skipped: c.Plan.Skipped, Elsewhere: c.Plan.Elsewhere,
 	}
 	if len(c.Plan.Conflicts) > 0 {
 		return r, ConflictsError("promoting", name, c.Plan.Conflicts)
 	}
 	if o.Plan != "" {
-		if err := c.Print(ctx); err != nil {
+		if err := c.AddSteps(ctx); err != nil {
 			return r, err
 		}
 		if err := rc.CheckPlan(c.Plan, o.Plan); err != nil {
@@ -164,12 +164,12 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
 			id, stamps, err := rc.promotePart(ctx, c, p, o, group, r)
-			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.Part.Root, p.own(stamps)))
+			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.Part.Root, p.ownStamps(stamps)))
 			if id != "" {
 				done = append(done, id)
 			}
 			if err != nil {
-				return errors.Join(err, rc.takeBack(context.WithoutCancel(ctx), c.Rec.Name, done))
+				return errors.Join(err, rc.undoParts(context.WithoutCancel(ctx), c.Rec.Name, done))
 			}
 		}
 		return nil
@@ -196,7 +196,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 		return "", nil, err
 	}
 	done, err := promote.Apply(ctx, p.target(rc), p.Source(), p.Changes, promote.Options{
-		Base: promote.Base{Known: known}, Allow: o.Allow, Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Passing, Group: group,
+		Base: promote.Base{Known: known}, Allow: o.Allow, Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group,
 	})
 	if err != nil {
 		return "", done.Stamps, hintAllow(err, c.Rec.Name, p.path)
@@ -210,7 +210,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 // own leaves, of the stamps of a promotion, those of paths at which the real tree
 // had nothing of its own: what both changed, or may have, must look drifted to who
 // compares with the sandbox alone, above all where it was put back.
-func (p *promotionPart) own(stamps map[string]promote.Stamp) map[string]promote.Stamp {
+func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root || len(stamps) == 0 {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 			if p.path != p.Part.Root {
 				continue // another target says nothing of the workspace
 			}
-			if err := p.note(k, note); err != nil {
+			if err := p.recordPromoted(k, note); err != nil {
 				return err
 			}
 		}
@@ -249,7 +249,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-func (p *promotionPart) note(k *baseline.Baseline, note *promotedNote) error {
+func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}
 	for _, c := range p.Changes {
@@ -260,7 +260,7 @@ func (p *promotionPart) note(k *baseline.Baseline, note *promotedNote) error {
 	mine := baseline.RootedReader{Root: p.Part.New}
 	defer mine.Close()
 	for _, c := range p.in.Mine {
-		if !full && !there[c.Path] && !p.theirs(c.Path) {
+		if !full && !there[c.Path] && !p.answeredTheirs(c.Path) {
 			continue
 		}
 		abs := filepath.Join(p.Part.Root, c.Path)
@@ -274,7 +274,7 @@ func (p *promotionPart) note(k *baseline.Baseline, note *promotedNote) error {
 
 // theirs: a conflict at a path, or above it, was answered by what the real tree
 // has.
-func (p *promotionPart) theirs(path string) bool {
+func (p *promotionPart) answeredTheirs(path string) bool {
 	for at, choice := range p.answered {
 		if choice == merge.Theirs && compare.LiesIn(path, at) {
 			return true

@@ -89,7 +89,7 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 		for _, p := range r.Changed {
 			rc.notice("left as it is now, because it was changed since: " + pathlist.Printable(p) + "; the old one lies in " + pathlist.Printable(r.Saved))
 		}
-		err = errors.Join(err, rc.putBackKilled(r))
+		err = errors.Join(err, rc.rememberRecovered(r))
 		if r.Left != nil && !r.Done {
 			err = errors.Join(err, rc.stages.NoteUndone(r.Group))
 		}

@@ -34,7 +34,7 @@ type Refreshed struct {
 	// Brought is how many paths of the real tree that the sandbox had changed too
 	// were merged, and Resolved how many conflicts were answered that an earlier
 	// refresh had left.
-	Brought  int `json:"brought"`
+	Merged   int `json:"brought"`
 	Resolved int `json:"resolved,omitempty"`
 	// Conflicts are now in the sandbox, to be resolved there.
 	Conflicts []Conflict `json:"conflicts"`
@@ -109,12 +109,12 @@ func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]C
 
 // A refreshing is a refresh being made.
 type refreshing struct {
-	e    *Reconciler
-	h    *catalog.Locked
-	next *catalog.Record // with the new base and forks
-	list conflictList
-	kept *baseline.Baseline
-	r    *Refreshed
+	rc       *Reconciler
+	h        *catalog.Locked
+	next     *catalog.Record // with the new base and forks
+	list     conflictList
+	baseline *baseline.Baseline
+	r        *Refreshed
 }
 
 // rebase gives a sandbox a new base and forks of it, and writes what is merged
@@ -130,12 +130,12 @@ func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *co
 			return err
 		}
 		defer release()
-		x := &refreshing{e: rc, h: h, r: r, next: cloneRecord(h.Record), list: conflictList{Format: 1}}
-		if err := x.grow(ctx, ids, forks); err != nil {
+		x := &refreshing{rc: rc, h: h, r: r, next: cloneRecord(h.Record), list: conflictList{Format: 1}}
+		if err := x.forkTrees(ctx, ids, forks); err != nil {
 			return err
 		}
-		x.kept = &baseline.Baseline{Dir: rc.baseline.BaseDir(h.Name, x.next.Refreshed), Nodes: map[string]baseline.Entry{}}
-		if err := x.checkSpace(ctx); err != nil {
+		x.baseline = &baseline.Baseline{Dir: rc.baseline.BaseDir(h.Name, x.next.Refreshed), Nodes: map[string]baseline.Entry{}}
+		if err := x.makeBaselineDir(ctx); err != nil {
 			return err
 		}
 		for _, p := range changes.Parts {
@@ -159,7 +159,7 @@ func cloneRecord(r *catalog.Record) *catalog.Record {
 }
 
 // grow captures and forks each tree. What is not there any more stays as it is.
-func (x *refreshing) grow(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
+func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
 	base := &catalog.Base{Refreshed: 1 + slices.Max(x.next.Generations())}
 	free := *x.next // what is merged counts when the old forks go
 	free.Policy.Limits.Disk, free.Policy.Limits.Inodes = 0, 0
@@ -168,7 +168,7 @@ func (x *refreshing) grow(ctx context.Context, ids []snapshot.ID, forks []snapsh
 			return rebaseError(t.Path, err)
 		}
 		if !hostfs.Vanished(t, x.next.Workspace) {
-			b, err := x.e.host.BackendOf(ctx, t)
+			b, err := x.rc.host.BackendOf(ctx, t)
 			if err != nil {
 				return err
 			}
@@ -194,16 +194,16 @@ func rebaseError(path string, err error) error {
 
 // checkSpace makes the directory for what is kept of the new base. One of that number
 // can only be what a killed refresh left.
-func (x *refreshing) checkSpace(ctx context.Context) error {
+func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 	if err := fault.Point(ctx, "make room for the new base"); err != nil {
-		return rebaseError(x.kept.Dir, err)
+		return rebaseError(x.baseline.Dir, err)
 	}
-	err := os.RemoveAll(x.kept.Dir)
+	err := os.RemoveAll(x.baseline.Dir)
 	if err == nil {
-		err = os.MkdirAll(x.kept.Dir, 0o700)
+		err = os.MkdirAll(x.baseline.Dir, 0o700)
 	}
 	if err != nil {
-		return rebaseError(x.kept.Dir, err)
+		return rebaseError(x.baseline.Dir, err)
 	}
 	return nil
 }
@@ -214,10 +214,10 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) e
 	i := slices.IndexFunc(x.h.Trees, func(t catalog.Tree) bool { return t.Path == p.Tree })
 	if p.Frozen {
 		request.real = func(p compare.Part) (*os.File, []diff.Change, error) {
-			return x.e.sinceBase(ctx, x.h.Trees[i], x.next.Trees[i].Base, p)
+			return x.rc.sinceBase(ctx, x.h.Trees[i], x.next.Trees[i].Base, p)
 		}
 	}
-	m, err := x.e.mergePart(ctx, request, p)
+	m, err := x.rc.mergePart(ctx, request, p)
 	if err != nil && !p.Workspace && hostfs.Vanished(x.h.Trees[i], x.h.Workspace) {
 		x.next.Trees[i] = x.h.Trees[i] // a disk that has just gone: it stays as it is
 		return nil
@@ -226,7 +226,7 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) e
 		return err
 	}
 	defer m.close()
-	fork, err := x.e.OpenFork(ctx, x.next.Trees[i], p.Root)
+	fork, err := x.rc.OpenFork(ctx, x.next.Trees[i], p.Root)
 	if err != nil {
 		return err
 	}
@@ -237,11 +237,11 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) e
 	}
 	for _, c := range m.in.Real {
 		if n, seen := m.seen[c.Path]; seen && n != nil && !n.Mode.IsDir() {
-			x.r.Brought++
+			x.r.Merged++
 		}
 	}
 	for _, c := range m.res.Conflicts {
-		if err := x.leave(ctx, m, c, fork.Dir); err != nil {
+		if err := x.addConflict(ctx, m, c, fork.Dir); err != nil {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) e
 }
 
 // leave brings a conflict into the sandbox.
-func (x *refreshing) leave(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
+func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	told := m.conflict(c)
 	entry := refreshConflict{
 		Path: told.Path, Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone, MineName: m.in.MineName, RealName: m.in.RealName,
@@ -257,27 +257,27 @@ func (x *refreshing) leave(ctx context.Context, m *partMerge, c merge.Conflict, 
 	}
 	var err error
 	if c.Marked {
-		err = x.mark(ctx, m, c, &entry, fork)
+		err = x.writeMarked(ctx, m, c, &entry, fork)
 	} else {
-		err = asMine(ctx, m, c, fork)
+		err = restoreMine(ctx, m, c, fork)
 	}
 	x.list.Conflicts = append(x.list.Conflicts, entry)
 	return err
 }
 
 // asMine makes the places of a conflict what the sandbox has there.
-func asMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
+func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	if c.Alone { // the sandbox may have the directory elsewhere
 		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
 		return promote.Replay(ctx, fork, promote.Source{Tree: m.Part.New}, []diff.Change{change})
 	}
 	touch := func(path string) snapshot.Candidate { return snapshot.Candidate{Path: path, Tree: true} }
-	return takeFrom(ctx, fork, m.Part.New, m.Part.Opt.Skip, each(c.Paths(), touch))
+	return copyFrom(ctx, fork, m.Part.New, m.Part.Opt.Skip, each(c.Paths(), touch))
 }
 
 // takeFrom makes places of a tree what they are in another. Where that has not the
 // directory that one lies in, what lies beside it in the tree stays.
-func takeFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
+func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
 	changes, err := diff.At(ctx, tree, source, compare.Sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
 		return err
@@ -299,7 +299,7 @@ func takeFrom(ctx context.Context, tree, source *os.File, skip func(string) bool
 
 // mark writes a text with both sides between marks, and keeps the versions that it
 // was made of.
-func (x *refreshing) mark(ctx context.Context, m *partMerge, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
+func (x *refreshing) writeMarked(ctx context.Context, m *partMerge, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
 	dir := m.scratch + ".marked"
 	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
 	path := filepath.Join(dir, c.Path)
@@ -346,7 +346,7 @@ func (x *refreshing) mark(ctx context.Context, m *partMerge, c merge.Conflict, e
 		if v.n == nil {
 			continue
 		}
-		if *v.into, err = x.version(v.open); err != nil {
+		if *v.into, err = x.storeVersion(v.open); err != nil {
 			return err
 		}
 	}
@@ -359,7 +359,7 @@ func openAt(tree *os.File, path string) (*os.File, error) {
 }
 
 // version keeps one version of a text.
-func (x *refreshing) version(open func() (*os.File, error)) (string, error) {
+func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error) {
 	f, err := open()
 	if errors.Is(err, errs.ErrNotFound) {
 		return "", nil
@@ -372,7 +372,7 @@ func (x *refreshing) version(open func() (*os.File, error)) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return x.kept.Store(data, nil)
+	return x.baseline.Store(data, nil)
 }
 
 // commit makes it so.
@@ -381,12 +381,12 @@ func (x *refreshing) commit(ctx context.Context) error {
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
 			return rebaseError(x.h.Name, err)
 		}
-		if err := x.e.saveConflicts(x.next, x.list); err != nil {
+		if err := x.rc.saveConflicts(x.next, x.list); err != nil {
 			return err
 		}
 	}
 	if hostfs.LimitsDisk(x.next.Policy.Limits) {
-		if err := x.e.sandboxes.LimitForks(ctx, x.next, x.next.Policy.Limits); err != nil {
+		if err := x.rc.sandboxes.LimitForks(ctx, x.next, x.next.Policy.Limits); err != nil {
 			return err
 		}
 	}
@@ -394,7 +394,7 @@ func (x *refreshing) commit(ctx context.Context) error {
 	if err := x.h.Save(); err != nil {
 		return err
 	}
-	return x.e.sandboxes.Tidy(ctx, x.h.Record) // the old forks go
+	return x.rc.sandboxes.Tidy(ctx, x.h.Record) // the old forks go
 }
 
 // sinceBase opens a new base of a tree at a part's root, and says what has
@@ -433,7 +433,7 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	var inside []diff.Change
 	for _, c := range changes {
 		if hostfs.Within("/"+c.Path, "/"+prefix) {
-			inside = append(inside, compare.Moved(c, prefix))
+			inside = append(inside, compare.Rebase(c, prefix))
 		}
 	}
 	dir, err := hostfs.OpenBeneath(now, prefix)
@@ -445,7 +445,7 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 
 // A forkTree is a fork open for writing.
 type forkTree struct {
-	e    *Reconciler
+	rc   *Reconciler
 	tree catalog.Tree
 	Dir  *os.File // where a part begins
 }
@@ -467,7 +467,7 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 	if err != nil {
 		return nil, err
 	}
-	return &forkTree{e: rc, tree: t, Dir: dirs[0]}, nil
+	return &forkTree{rc: rc, tree: t, Dir: dirs[0]}, nil
 }
 
 func (f *forkTree) Close() { f.Dir.Close() }
@@ -475,7 +475,7 @@ func (f *forkTree) Close() { f.Dir.Close() }
 // Settle closes the fork, and makes what was written there reachable again.
 func (f *forkTree) Sync(ctx context.Context) error {
 	f.Close()
-	b, err := f.e.host.BackendOf(ctx, f.tree)
+	b, err := f.rc.host.BackendOf(ctx, f.tree)
 	if err != nil {
 		return err
 	}

@@ -45,9 +45,9 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 		for i := range next.Trees {
 			next.Trees[i].Fork = forks[i]
 		}
-		w := &resolving{e: rc, rec: next, changed: changedPlacesOf(changes), a: a, dir: rc.baseline.BaseDir(h.Name, h.Refreshed)}
+		w := &resolving{rc: rc, rec: next, changed: changedPlacesOf(changes), a: a, dir: rc.baseline.BaseDir(h.Name, h.Refreshed)}
 		for i := range list.Conflicts {
-			done, err := w.one(ctx, &list.Conflicts[i])
+			done, err := w.resolveOne(ctx, &list.Conflicts[i])
 			if err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 
 // A resolving answers conflicts on new forks.
 type resolving struct {
-	e       *Reconciler
+	rc      *Reconciler
 	rec     *catalog.Record
 	changed changedPlaces
 	a       answers
@@ -80,8 +80,8 @@ type resolving struct {
 }
 
 // one answers a conflict, where there is an answer.
-func (w *resolving) one(ctx context.Context, c *refreshConflict) (bool, error) {
-	stands, err := c.stands(w.changed)
+func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, error) {
+	stands, err := c.isOpen(w.changed)
 	if err != nil || !stands {
 		return false, err
 	}
@@ -92,21 +92,21 @@ func (w *resolving) one(ctx context.Context, c *refreshConflict) (bool, error) {
 		if !c.Marked {
 			return true, nil // it is there already
 		}
-		return true, w.put(ctx, c, part, filepath.Join(w.dir, c.Mine))
+		return true, w.writeFile(ctx, c, part, filepath.Join(w.dir, c.Mine))
 	case matchAny(w.rec.Workspace, w.a.theirs, c.Path):
 		c.Resolved = "theirs"
-		return true, w.theirs(ctx, c, part)
+		return true, w.takeTheirs(ctx, c, part)
 	case w.a.tool != "" && c.Marked:
 		c.Resolved = "tool"
-		return true, w.tool(ctx, c, part)
+		return true, w.runTool(ctx, c, part)
 	}
 	return false, nil
 }
 
 // on opens the new fork of a part's tree.
-func (w *resolving) on(ctx context.Context, part *compare.Part, do func(fork *forkTree) error) error {
+func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fork *forkTree) error) error {
 	i := slices.IndexFunc(w.rec.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
-	fork, err := w.e.OpenFork(ctx, w.rec.Trees[i], part.Root)
+	fork, err := w.rc.OpenFork(ctx, w.rec.Trees[i], part.Root)
 	if err != nil {
 		return err
 	}
@@ -118,12 +118,12 @@ func (w *resolving) on(ctx context.Context, part *compare.Part, do func(fork *fo
 }
 
 // put makes a text what a file holds.
-func (w *resolving) put(ctx context.Context, c *refreshConflict, part *compare.Part, file string) error {
+func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *compare.Part, file string) error {
 	rel, err := filepath.Rel(part.Root, c.Path)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(w.e.scratchDir(w.rec.Name), "resolved")
+	dir := filepath.Join(w.rc.scratchDir(w.rec.Name), "resolved")
 	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
 	at := filepath.Join(dir, rel)
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(at), 0o700)); err != nil {
@@ -148,7 +148,7 @@ func (w *resolving) put(ctx context.Context, c *refreshConflict, part *compare.P
 		return scratchError(at, err)
 	}
 	n.Mode, n.Size, n.MTime, n.LinkOf, n.NLink = c.Mode, info.Size(), time.Now(), "", 1
-	return w.on(ctx, part, func(fork *forkTree) error {
+	return w.withFork(ctx, part, func(fork *forkTree) error {
 		source := promote.Source{Tree: part.New, Built: built, In: map[string]bool{rel: true}}
 		return promote.Replay(ctx, fork.Dir, source, []diff.Change{{Path: rel, Kind: diff.Added, New: n}})
 	})
@@ -156,7 +156,7 @@ func (w *resolving) put(ctx context.Context, c *refreshConflict, part *compare.P
 
 // theirs makes the places of a conflict what they are in the base, which is what
 // the real tree was.
-func (w *resolving) theirs(ctx context.Context, c *refreshConflict, part *compare.Part) error {
+func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	var touches []snapshot.Candidate
 	for _, abs := range c.places() {
 		rel, err := filepath.Rel(part.Root, abs)
@@ -165,13 +165,13 @@ func (w *resolving) theirs(ctx context.Context, c *refreshConflict, part *compar
 		}
 		touches = append(touches, snapshot.Candidate{Path: rel, Tree: !c.Alone})
 	}
-	return w.on(ctx, part, func(fork *forkTree) error {
-		return takeFrom(ctx, fork.Dir, part.Old, part.Opt.Skip, touches)
+	return w.withFork(ctx, part, func(fork *forkTree) error {
+		return copyFrom(ctx, fork.Dir, part.Old, part.Opt.Skip, touches)
 	})
 }
 
 // tool has the tool merge the versions that the marks were made of.
-func (w *resolving) tool(ctx context.Context, c *refreshConflict, part *compare.Part) error {
+func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	version := func(name string) func() (io.ReadCloser, error) {
 		return func() (io.ReadCloser, error) {
 			if name == "" {
@@ -180,7 +180,7 @@ func (w *resolving) tool(ctx context.Context, c *refreshConflict, part *compare.
 			return os.Open(filepath.Join(w.dir, name))
 		}
 	}
-	scratch := w.e.scratchDir(w.rec.Name)
+	scratch := w.rc.scratchDir(w.rec.Name)
 	if err := os.MkdirAll(scratch, 0o700); err != nil {
 		return scratchError(scratch, err)
 	}
@@ -190,7 +190,7 @@ func (w *resolving) tool(ctx context.Context, c *refreshConflict, part *compare.
 	if err := w.a.run(ctx, files, filepath.Join(scratch, "tool"), c.Path, out); err != nil {
 		return err
 	}
-	return w.put(ctx, c, part, out)
+	return w.writeFile(ctx, c, part, out)
 }
 
 // readText reads a text that is small enough to be merged.

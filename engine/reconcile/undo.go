@@ -80,7 +80,7 @@ func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, no
 	for _, p := range group { // newest first
 		r, err := promote.Undo(ctx, rc.promotionsDir(), p.ID)
 		if rc.recordOf(note) != nil {
-			err = cmp.Or(err, rc.putBack(p.Sandbox, r))
+			err = cmp.Or(err, rc.rememberRestored(p.Sandbox, r))
 		}
 		if err != nil {
 			return err
@@ -229,7 +229,7 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (aga
 	err = rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
 		for path, entry := range note.Before {
 			path = baseline.UnescapePath(path)
-			if n, ok := k.Nodes[path]; ok && n.Carried {
+			if n, ok := k.Nodes[path]; ok && n.Promoted {
 				was[path] = n
 				k.Changed = true
 				delete(k.Nodes, path)
@@ -264,11 +264,11 @@ func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 }
 
 // takeBack undoes the parts that were applied before one that was refused.
-func (rc *Reconciler) takeBack(ctx context.Context, name string, ids []string) error {
+func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) error {
 	var failures []error
 	for i := len(ids) - 1; i >= 0; i-- {
 		r, err := promote.Undo(ctx, rc.promotionsDir(), ids[i])
-		failures = append(failures, err, rc.putBack(name, r))
+		failures = append(failures, err, rc.rememberRestored(name, r))
 	}
 	return errors.Join(failures...)
 }
@@ -277,7 +277,7 @@ func (rc *Reconciler) takeBack(ctx context.Context, name string, ids []string) e
 // put there for its own: there it had displaced nothing that the sandbox did not know. What
 // a merge had found was the real tree's own: whoever compares with the sandbox alone must
 // see it as drifted, or he writes over it.
-func (rc *Reconciler) putBack(name string, r promote.Recovery) error {
+func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	all, err := rc.baseline.Stamps(name)
 	if err != nil {
 		return err
@@ -294,10 +294,10 @@ func (rc *Reconciler) putBack(name string, r promote.Recovery) error {
 
 // putBackKilled is putBack for what was ended after a crash. An apply that had not
 // come to its end had found nothing that the sandbox did not know.
-func (rc *Reconciler) putBackKilled(r promote.Recovery) error {
+func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	switch {
 	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:
-		return rc.putBack(r.Sandbox, r)
+		return rc.rememberRestored(r.Sandbox, r)
 	case r.Left == nil && (IsApply(r.Group) || r.Group == r.ID): // one had no group when it could not be undone
 		return rc.baseline.Remember(r.Sandbox, r.Path, r.Stamps)
 	}

@@ -8,39 +8,42 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Pipeline is a promotion through the stages of a profile: what was decided
-// so far, as it is written down. It is its own history once it has ended.
+// Pipeline is the record of a promotion through the stages of a profile. An ended
+// pipeline stays as history.
 type Pipeline struct {
 	Format int `json:"format"`
-	// ID names it.
+	// ID is the name of the pipeline and of its directory.
 	ID string `json:"id"`
-	// Sandbox is what is promoted. SandboxID tells it from a later one of the
-	// same name.
+	// Sandbox is the name of the promoted sandbox. SandboxID distinguishes it
+	// from a later sandbox of the same name.
 	Sandbox   string `json:"sandbox"`
 	SandboxID string `json:"sandbox_id"`
 	Workspace string `json:"workspace"`
-	// Profile is the file that the stages were read from, once: what it says
-	// later does not count. To is the last stage that was asked for.
+	// Profile is the file from which the stages were read. Later edits of the
+	// file change nothing. To is the last stage that the user requested.
 	Profile string `json:"profile"`
 	To      string `json:"to"`
-	// By is the user who began it.
+	// By is the user who started the pipeline.
 	By    string        `json:"by"`
 	Began time.Time     `json:"began"`
 	Ended time.Time     `json:"ended,omitzero"`
 	State PipelineState `json:"state"`
-	// Options are those of each stage's promotion.
+	// Options apply to the promotion of every stage.
 	Options PipelineOptions `json:"options"`
 	Stages  []StageRun      `json:"stages"`
-	// Running: a process works on it now. It is no part of the file.
+	// Running reports whether a process works on the pipeline now. It is not
+	// written to the file.
 	Running bool `json:"running"`
-	// Content is what the sandbox held when it began, see pipelinecontent.go.
+	// Content is a digest of each change of the sandbox at the start, by path.
+	// See package workflow/pipeline.
 	Content map[string]string
 }
 
-// PipelineState says whether a pipeline has ended, and how.
+// PipelineState is whether a pipeline has ended, and how.
 type PipelineState string
 
-// The states of a pipeline. One that is open and not running was interrupted.
+// The states of a pipeline. An open pipeline without a running process was
+// interrupted.
 const (
 	PipelineOpen      PipelineState = "open"
 	PipelineDone      PipelineState = "done"
@@ -48,7 +51,7 @@ const (
 	PipelineCancelled PipelineState = "cancelled"
 )
 
-// PipelineOptions are the options of a promotion that hold for every stage.
+// PipelineOptions are the promotion options of every stage.
 type PipelineOptions struct {
 	Only   []string       `json:"only,omitempty"`
 	Allow  approval.Allow `json:"allow,omitzero"`
@@ -56,70 +59,74 @@ type PipelineOptions struct {
 	Theirs []string       `json:"theirs,omitempty"`
 }
 
-// A StageRun is a stage of a pipeline.
+// StageRun is one stage of a pipeline and its progress.
 type StageRun struct {
 	policy.Stage
 	State StageState `json:"state"`
-	// Plan is the fingerprint of what it carries, and Changes how many paths
-	// that changes.
+	// Plan is the fingerprint of the stage's plan, and Changes the number of
+	// paths that it changes.
 	Plan    string `json:"plan,omitempty"`
 	Changes int    `json:"changes"`
-	// Held is how many places are held back, and not carried.
-	Held int `json:"held,omitempty"`
-	// Approved says who let it begin, nil before that.
+	// NeedsApproval is the number of paths that were not promoted because they
+	// need approval.
+	NeedsApproval int `json:"held,omitempty"`
+	// Approved records who allowed the stage to start; nil before that.
 	Approved *StageApproval `json:"approved,omitempty"`
-	// Promotion is what [Engine.Undo] takes, "" where nothing was carried.
+	// Promotion is the identifier for undoing the stage, or "" if it promoted
+	// nothing.
 	Promotion string `json:"promotion,omitempty"`
-	// Began and Ended are of the last attempt; Took is how long all attempts
-	// have taken, without waiting for a person.
+	// Began and Ended are those of the last attempt. Took is the duration of all
+	// attempts, without the time spent waiting for approval.
 	Began time.Time       `json:"began,omitzero"`
 	Ended time.Time       `json:"ended,omitzero"`
 	Took  policy.Duration `json:"took,omitzero"`
-	// Why it failed, "" otherwise.
+	// Why is the cause of a failure.
 	Why string `json:"why,omitempty"`
-	// Step is when its state was entered.
+	// Step is the time at which State was entered.
 	Step time.Time `json:"step,omitzero"`
 }
 
-// StageState is what a stage is in the middle of, or has come to. It is written
-// down before anything of it is done.
+// StageState is the current step or the outcome of a stage. It is written before
+// the step starts, so that a restart knows what may have been done.
 type StageState string
 
-// The states of a stage, in the order in which it goes through them.
+// The states of a stage, in order.
 const (
-	StagePending   StageState = "pending"   // nothing of it was done
-	StageWaiting   StageState = "waiting"   // for a person's approval
-	StageChecking  StageState = "checking"  // the checks before run
-	StagePromoting StageState = "promoting" // the plan is carried out
-	StageDeploying StageState = "deploying" // the command to deploy runs
-	StageVerifying StageState = "verifying" // the checks after run
-	StageUndoing   StageState = "undoing"   // it is taken back
+	StagePending   StageState = "pending"   // not started
+	StageWaiting   StageState = "waiting"   // needs a person's approval
+	StageChecking  StageState = "checking"  // running the checks that precede the promotion
+	StagePromoting StageState = "promoting" // executing the plan
+	StageDeploying StageState = "deploying" // running the deploy command
+	StageVerifying StageState = "verifying" // running the checks that follow the promotion
+	StageUndoing   StageState = "undoing"   // undoing the promotion
 	StageDone      StageState = "done"
-	StageFailed    StageState = "failed"     // the target is as it was before
-	StageStuck     StageState = "stuck"      // it could not be taken back
-	StageTakenBack StageState = "taken back" // the target is as it was before, and saw it for a while
+	StageFailed    StageState = "failed"     // the target is as before
+	StageStuck     StageState = "stuck"      // the undo failed
+	StageUndone    StageState = "taken back" // promoted, then undone; the target is as before
 )
 
-// Ended reports that nothing more happens in a stage of this state.
+// Ended reports whether the state is final.
 func (s StageState) Ended() bool {
 	switch s {
-	case StageDone, StageFailed, StageStuck, StageTakenBack:
+	case StageDone, StageFailed, StageStuck, StageUndone:
 		return true
 	}
 	return false
 }
 
-// A StageApproval says who let a stage begin.
+// StageApproval records who allowed a stage to start.
 type StageApproval struct {
 	By   string    `json:"by"`
 	When time.Time `json:"when"`
-	// Asked: a person was asked. Otherwise the profile does not ask for that.
+	// Asked reports whether a person approved; false means that the profile
+	// requires no approval.
 	Asked bool `json:"asked"`
-	// Plan is what was approved.
+	// Plan is the fingerprint of the approved plan.
 	Plan string `json:"plan,omitempty"`
 }
 
-// Current is the stage that is worked on next: the first that is not done.
+// Current returns the index of the first stage that is not done; false if all
+// are.
 func (p *Pipeline) Current() (int, bool) {
 	for i := range p.Stages {
 		if p.Stages[i].State != StageDone {
@@ -129,8 +136,8 @@ func (p *Pipeline) Current() (int, bool) {
 	return 0, false
 }
 
-// Target is the directory that a stage is about: its own, or that of the nearest
-// stage before it that has one, or the workspace.
+// Target returns the directory of stage i. A deploy stage without a target takes
+// that of the nearest earlier stage with one. The default is the workspace.
 func (p *Pipeline) Target(i int) string {
 	if s := p.Stages[i]; s.Target != "" || s.Deploy == nil {
 		if s.Target != "" {
@@ -146,15 +153,18 @@ func (p *Pipeline) Target(i int) string {
 	return p.Workspace
 }
 
-// Carries reports that the stage promotes changes. A stage that deploys does not.
-func (s *StageRun) Carries() bool { return s.Deploy == nil }
+// HasChanges reports whether the stage checks and promotes changes; a deploy
+// stage does not.
+func (s *StageRun) HasChanges() bool { return s.Deploy == nil }
 
-// Error returns an error of promoting the sandbox of p.
+// Error returns an error about the promotion of the pipeline's sandbox, of the
+// given kind.
 func Error(p *Pipeline, kind, err error, hints ...string) error {
 	return &errs.Error{Op: "promoting " + p.Sandbox, Kind: kind, Err: err, Hints: hints}
 }
 
-// Has reports whether a promotion is that of one of the stages.
+// Has reports whether a stage of the pipeline made the promotion with this
+// identifier.
 func (p *Pipeline) Has(promotion string) bool {
 	for _, s := range p.Stages {
 		if s.Promotion == promotion {

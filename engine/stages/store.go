@@ -19,29 +19,30 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Pipelines lie in the state directory:
+// Layout below the state directory:
 //
-//	pipelines/ID/state.json     the Pipeline; replaced, lastingly, before each step
-//	pipelines/ID/content.json   what the sandbox held when it began
-//	pipelines/ID/*.log          what the commands wrote
-//	pipelines/ID/undone.NAME    the promotion of that name, of one of its stages, was undone
+//	pipelines/ID/state.json     the Pipeline; replaced and synced before each step
+//	pipelines/ID/content.json   Pipeline.Content
+//	pipelines/ID/*.log          output of the commands
+//	pipelines/ID/undone.NAME    the stage promotion NAME was undone
 //
-// Whoever works on one holds the lock of its directory, which dies with its
-// process. A directory without a state is one whose making was cut short.
+// The process that works on a pipeline holds a flock on its directory, which the
+// kernel releases when the process ends. A directory without state.json is from
+// an interrupted start.
 const (
-	pipelinesDir    = "pipelines"
-	pipelineFile    = "state.json"
-	contentFile     = "content.json"
-	pipelineFormat  = 1
-	pipelinesToKeep = 100
+	pipelinesDir   = "pipelines"
+	pipelineFile   = "state.json"
+	contentFile    = "content.json"
+	pipelineFormat = 1
+	maxPipelines   = 100
 )
 
-// Dir returns the directory of a pipeline's record.
+// Dir returns the directory of a pipeline. It need not exist.
 func (sg *Store) Dir(id string) string {
 	return filepath.Join(sg.cat.Dir(), pipelinesDir, id)
 }
 
-// Save writes down what was decided.
+// Save writes the pipeline's state atomically and syncs it to disk.
 func (sg *Store) Save(p *Pipeline) error {
 	p.Format = pipelineFormat
 	file := *p
@@ -53,16 +54,19 @@ func (sg *Store) Save(p *Pipeline) error {
 	return sg.cat.Store(filepath.Join(pipelinesDir, p.ID, pipelineFile), append(data, '\n'))
 }
 
+// Read returns the pipeline with this identifier, with Running set.
+//
+// Errors: errs.ErrNotFound, ErrCorrupt, and ErrNotSupported for a newer format.
 func (sg *Store) Read(id string) (*Pipeline, error) {
 	refuse := func(kind, err error, hints ...string) error {
 		return &errs.Error{Op: "reading the promotion", Subject: pathlist.Printable(id), Kind: kind, Err: err, Hints: hints}
 	}
 	if !snapshot.ValidID(id) {
-		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
+		return nil, refuse(errs.ErrNotFound, errors.New("no promotion through stages has this name"), "snapfs log")
 	}
 	data, err := os.ReadFile(filepath.Join(sg.Dir(id), pipelineFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, refuse(errs.ErrNotFound, errors.New("there is none of this name"), "snapfs log")
+		return nil, refuse(errs.ErrNotFound, errors.New("no promotion through stages has this name"), "snapfs log")
 	}
 	if err != nil {
 		return nil, refuse(errs.KindOf(err), err)
@@ -82,8 +86,8 @@ func (sg *Store) Read(id string) (*Pipeline, error) {
 	return p, nil
 }
 
-// Pipelines lists the promotions through stages, newest first: those that have
-// not ended, and the last hundred. What cannot be read is reported beside them.
+// Pipelines lists all pipelines, newest first. It returns the readable ones
+// together with the errors of the others.
 func (sg *Store) Pipelines() ([]Pipeline, error) {
 	list, err := os.ReadDir(filepath.Join(sg.cat.Dir(), pipelinesDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +111,9 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 	return all, errors.Join(failures...)
 }
 
-// Begin makes the directory of a pipeline, with its lock and its first
-// state. One of the same sandbox that has not ended is in the way: ErrBusy.
+// Begin creates the directory of a pipeline, saves its first state and returns
+// its lock. It also prunes old pipelines. After an error the directory is gone.
+// Error: errs.ErrBusy if the sandbox has another open pipeline.
 func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	all, err := sg.Pipelines()
 	if err != nil {
@@ -116,13 +121,13 @@ func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	}
 	for _, other := range all {
 		if other.State == PipelineOpen && other.SandboxID == p.SandboxID {
-			return nil, openAlready(&other)
+			return nil, stillOpen(&other)
 		}
 	}
 	sg.prunePipelines(all)
 	dir := sg.Dir(p.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "creating", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	lock, err := TryLock(dir)
 	if err != nil {
@@ -142,9 +147,11 @@ func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	return lock, nil
 }
 
-func openAlready(p *Pipeline) error {
+// stillOpen is the error for a sandbox that has an open pipeline, with the
+// commands that continue or cancel it.
+func stillOpen(p *Pipeline) error {
 	if p.Running {
-		return Error(p, errs.ErrBusy, errors.New("it is being promoted by another command"), "snapfs log")
+		return Error(p, errs.ErrBusy, errors.New("another command is promoting it"), "snapfs log")
 	}
 	i, _ := p.Current()
 	what := "was interrupted at stage " + p.Stages[i].Name
@@ -155,8 +162,8 @@ func openAlready(p *Pipeline) error {
 		"snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID)
 }
 
-// prunePipelines removes the oldest of those that have ended, and what was never
-// begun: an error of that is nobody's business, and the next one tries again.
+// prunePipelines removes all but the newest maxPipelines ended pipelines, and the
+// directories of interrupted starts. It ignores errors: the next call retries.
 func (sg *Store) prunePipelines(all []Pipeline) {
 	known, ended := map[string]bool{}, 0
 	for _, p := range all { // newest first
@@ -164,7 +171,7 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 		if p.State == PipelineOpen {
 			continue
 		}
-		if ended++; ended >= pipelinesToKeep {
+		if ended++; ended >= maxPipelines {
 			_ = os.RemoveAll(sg.Dir(p.ID))
 		}
 	}
@@ -175,10 +182,10 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 		}
 		dir := sg.Dir(entry.Name())
 		if _, err := os.Lstat(filepath.Join(dir, pipelineFile)); !errors.Is(err, fs.ErrNotExist) {
-			continue // it cannot be read: left alone
+			continue // unreadable: keep it for a person to look at
 		}
 		if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < time.Minute {
-			continue // it is being made
+			continue // another process may be creating it
 		}
 		if lock, err := TryLock(dir); err == nil {
 			_ = os.RemoveAll(dir)
@@ -187,7 +194,10 @@ func (sg *Store) prunePipelines(all []Pipeline) {
 	}
 }
 
-// OnlyOpen is the pipeline that is meant where none is named, or a sandbox is.
+// OnlyOpen returns the identifier of the single open pipeline, of all or of one
+// sandbox.
+//
+// Errors: errs.ErrNotFound if there is none, ErrBusy if there are several.
 func (sg *Store) OnlyOpen(sandbox string) (string, error) {
 	all, err := sg.Pipelines()
 	if err != nil {
@@ -203,16 +213,16 @@ func (sg *Store) OnlyOpen(sandbox string) (string, error) {
 	case 1:
 		return open[0], nil
 	case 0:
-		return "", &errs.Error{Op: strings.TrimSpace("going on with a promotion " + pathlist.Printable(sandbox)), Kind: errs.ErrNotFound, Err: errors.New("there is none that has not ended"), Hints: []string{"snapfs log"}}
+		return "", &errs.Error{Op: strings.TrimSpace("continuing the promotion of " + pathlist.Printable(sandbox)), Kind: errs.ErrNotFound, Err: errors.New("no promotion is open"), Hints: []string{"snapfs log"}}
 	}
 	var hints []string
 	for _, id := range open {
 		hints = append(hints, "snapfs promote --continue "+id)
 	}
-	return "", &errs.Error{Op: "going on with a promotion", Kind: errs.ErrBusy, Err: errors.New("there are several: " + strings.Join(open, ", ")), Hints: hints}
+	return "", &errs.Error{Op: "continuing a promotion", Kind: errs.ErrBusy, Err: errors.New("several promotions are open: " + strings.Join(open, ", ")), Hints: hints}
 }
 
-// NewPipeline is one that nothing is written of yet.
+// NewPipeline returns an open pipeline of a sandbox, not saved yet.
 func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 	return &Pipeline{
 		ID: catalog.NewID(), Sandbox: rec.Name, SandboxID: rec.ID, Workspace: rec.Workspace,
@@ -220,7 +230,7 @@ func NewPipeline(rec *catalog.Record, by string) *Pipeline {
 	}
 }
 
-// ReadContent reads what a sandbox held when its pipeline began.
+// ReadContent returns the Content of a pipeline. Error: errs.ErrCorrupt.
 func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	path := filepath.Join(sg.Dir(id), contentFile)
 	data, err := os.ReadFile(path)
@@ -234,7 +244,8 @@ func (sg *Store) ReadContent(id string) (map[string]string, error) {
 	return content, nil
 }
 
-// TryLock locks a directory, or answers ErrBusy.
+// TryLock takes an exclusive flock on a directory without waiting. Closing the
+// file releases it. Error: errs.ErrBusy if another process holds the lock.
 func TryLock(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err == nil {

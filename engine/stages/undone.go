@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// NoteUndone notes that a promotion was undone, where it was that of a stage. It is a
-// file of its own: whoever works on the pipeline need not know of it.
+// NoteUndone records that a promotion was undone, if a stage made it. The record
+// is a file of its own, so that no lock of the pipeline is needed.
 func (sg *Store) NoteUndone(promotion string) error {
 	pipelines, err := sg.Pipelines()
 	for i := range pipelines {
@@ -18,7 +18,8 @@ func (sg *Store) NoteUndone(promotion string) error {
 	return err
 }
 
-// WasUndone reports whether the promotion of stage s was undone since.
+// WasUndone reports whether the promotion of a stage was undone after the
+// pipeline made it.
 func (sg *Store) WasUndone(p *Pipeline, s *StageRun) bool {
 	if s.Promotion == "" {
 		return false

@@ -65,7 +65,7 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 		}
 		// After an error, as of a file that vanished meanwhile, the next comparison tries again.
 		pause(ctx, restFactor*time.Since(began))
-		sv.awaitDrift(ctx, rec, moved, r.Noticed)
+		sv.awaitDrift(ctx, rec, moved, r.ReadSince)
 		if ctx.Err() != nil {
 			return &errs.Error{Op: "watching", Path: rec.Workspace, Kind: errs.ErrInterrupted, Err: ctx.Err()}
 		}
@@ -79,7 +79,7 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 // detector has noticed more than noticed changes.
 func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
 	var poll <-chan time.Time // nil without drift detectors
-	if len(sv.compare.DriftDetectorsOf(ctx, rec)) > 0 {
+	if len(sv.compare.MonitorsOf(ctx, rec)) > 0 {
 		t := time.NewTicker(noticeEvery)
 		defer t.Stop()
 		poll = t.C
@@ -96,7 +96,7 @@ func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-
 			}
 			return
 		case <-poll:
-			if len(sv.compare.Noticed(ctx, rec)) > noticed {
+			if len(sv.compare.ReadSince(ctx, rec)) > noticed {
 				return
 			}
 		}
@@ -116,7 +116,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-chan struct{}, watching *sync.WaitGroup) {
 	changed, watching := make(chan struct{}, 1), new(sync.WaitGroup)
 	skip := func(path string) bool { return hostfs.Within(path, sv.cat.Dir()) }
-	if t, ok := compare.HolderOf(rec); ok {
+	if t, ok := compare.WorkspaceTree(rec); ok {
 		if b, err := sv.host.BackendOf(ctx, t); err == nil {
 			if h, ok := b.(snapshot.Hider); ok {
 				ours := append(h.Hidden(), sv.cat.Dir())

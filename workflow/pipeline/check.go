@@ -60,7 +60,7 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 // directory, so its sandbox is a fork of the directory that it deploys from.
 func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (*engine.Session, error) {
 	o := promoteOptions(p, i)
-	if !p.Stages[i].Carries() {
+	if !p.Stages[i].HasChanges() {
 		rec, err := pl.cat.Get(p.Sandbox)
 		if err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 		return nil, err
 	}
 	defer done()
-	if err := c.Print(ctx); err != nil {
+	if err := c.AddSteps(ctx); err != nil {
 		return nil, err
 	}
 	if err := pl.engine.Reconcile.CheckPlan(c.Plan, p.Stages[i].Plan); err != nil {
@@ -103,7 +103,7 @@ func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy,
 
 // applyTo applies a plan to the workspace of a sandbox that no process uses yet.
 func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile.Promotion) error {
-	tree, ok := compare.HolderOf(rec)
+	tree, ok := compare.WorkspaceTree(rec)
 	for _, part := range c.Parts {
 		if !ok || !part.Part.Workspace || len(part.Changes) == 0 {
 			continue

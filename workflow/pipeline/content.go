@@ -79,7 +79,7 @@ func digestOf(n *diff.Node) string {
 
 // openWorkspace opens the workspace as the sandbox shows it, for reading.
 func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
-	t, ok := compare.HolderOf(rec)
+	t, ok := compare.WorkspaceTree(rec)
 	if !ok {
 		return nil, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
 	}

@@ -35,7 +35,7 @@ func (e *StageError) Error() string {
 	}
 	text += e.Err.Error()
 	switch e.State {
-	case stages.StageTakenBack:
+	case stages.StageUndone:
 		text += "; the stage was taken back"
 	case stages.StageFailed:
 		text += "; nothing was carried to it"

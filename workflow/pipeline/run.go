@@ -49,7 +49,7 @@ func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages
 	if next.Ended() {
 		s.Ended = now
 	}
-	if next == stages.StageFailed || next == stages.StageStuck || next == stages.StageTakenBack {
+	if next == stages.StageFailed || next == stages.StageStuck || next == stages.StageUndone {
 		r.p.State, r.p.Ended = stages.PipelineFailed, now
 	}
 	if err := r.e.engine.Stages.Save(r.p); err != nil {
@@ -114,12 +114,12 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 		return err
 	}
 	var plan *reconcile.Plan
-	if s.Carries() {
+	if s.HasChanges() {
 		var err error
 		if plan, err = r.e.planStage(ctx, r.p, i); err != nil {
 			return r.fail(ctx, s, err)
 		}
-		s.Changes, s.Held = plan.Count(), len(plan.Held)
+		s.Changes, s.NeedsApproval = plan.Count(), len(plan.NeedsApproval)
 	}
 	fingerprint := ""
 	if plan != nil {
@@ -160,7 +160,7 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	if len(c.Plan.Conflicts) > 0 {
 		return nil, reconcile.ConflictsError("promoting", p.Sandbox, c.Plan.Conflicts)
 	}
-	if err := c.Print(ctx); err != nil {
+	if err := c.AddSteps(ctx); err != nil {
 		return nil, err
 	}
 	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
@@ -234,7 +234,7 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 		s.Why = describe(why) + "; and it could not be taken back: " + describe(err)
 		return errors.Join(why, stuck{err}, r.enter(ctx, s, stages.StageStuck))
 	}
-	return errors.Join(why, r.enter(ctx, s, stages.StageTakenBack))
+	return errors.Join(why, r.enter(ctx, s, stages.StageUndone))
 }
 
 // stuck is the error that kept a stage from being undone.
@@ -272,7 +272,7 @@ func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 		return err
 	}
 	err := r.takeBack(ctx, i, given)
-	if s.State == stages.StageTakenBack {
+	if s.State == stages.StageUndone {
 		return nil
 	}
 	return err

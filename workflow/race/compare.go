@@ -105,7 +105,7 @@ func (r *Race) compare(ctx context.Context) error {
 func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDrift {
 	rec := r.sessions[0].Record
 	unknown := func(*compare.Changes) *ResultDrift { return nil }
-	t, ok := compare.HolderOf(rec)
+	t, ok := compare.WorkspaceTree(rec)
 	if !ok {
 		return unknown
 	}
@@ -118,7 +118,7 @@ func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDri
 	paths := compare.DriftPaths(t, changes, nil)
 	return func(mine *compare.Changes) *ResultDrift {
 		d := compare.DriftReport{Paths: slices.Clone(paths)}
-		d.Compare(mine)
+		d.MarkChanged(mine)
 		return &ResultDrift{Paths: d.Files, Both: d.Both}
 	}
 }

@@ -207,7 +207,7 @@ func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 	}
 	r := &Race{Workspace: req.Workspace, e: rr, sessions: sessions, changes: make([]*compare.Changes, len(sessions))}
 	defer r.closeChanges()
-	if t, ok := compare.HolderOf(sessions[0].Record); ok {
+	if t, ok := compare.WorkspaceTree(sessions[0].Record); ok {
 		r.Taken, r.Frozen = t.Taken, t.Frozen
 	}
 	o, err := rr.outputsOf(req, sessions)
