@@ -18,33 +18,33 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Changes are what differs between two states of a sandbox, in parts: the
-// workspace first, then each tree without it. Parts without changes are left
-// out.
+// Changes are the differences between two states of a sandbox: first those of the
+// workspace, then those of each tree outside the workspace. Parts without changes
+// are left out.
 type Changes struct {
 	Parts []Part
 }
 
-// A Part is the changes beneath one directory.
+// Part is the list of changes in one directory.
 type Part struct {
-	// Root is the directory that the paths of Changes are relative to.
+	// Root is the directory, absolute. The paths of Changes are relative to it.
 	Root string
-	// Workspace: Root is the sandbox's workspace.
+	// Workspace reports whether Root is the sandbox's workspace.
 	Workspace bool
 	Changes   []diff.Change
-	// Renames are those that FindRenames has found among Changes.
+	// Renames is filled in by FindRenames.
 	Renames []diff.Rename
 	// Old and New are Root in both states, open for reading.
 	Old, New *os.File
-	// Tree is the tree that Root lies in, Taken the instant of its base, and
-	// Frozen whether the base has kept still since.
+	// Tree is the tree that contains Root, Taken the time of its base, and Frozen
+	// whether that base is a snapshot.
 	Tree   string
 	Taken  time.Time
 	Frozen bool
-	Opt    diff.Options // that Changes were found with
+	Opt    diff.Options // those of the comparison that found Changes
 }
 
-// Len is the number of changes in all parts.
+// Len returns the number of changes in all parts.
 func (c *Changes) Len() int {
 	n := 0
 	for _, p := range c.Parts {
@@ -53,7 +53,7 @@ func (c *Changes) Len() int {
 	return n
 }
 
-// Elsewhere is how many of them lie outside the workspace.
+// Elsewhere returns the number of changes outside the workspace.
 func (c *Changes) Elsewhere() (n int) {
 	for _, p := range c.Parts {
 		if !p.Workspace {
@@ -63,7 +63,7 @@ func (c *Changes) Elsewhere() (n int) {
 	return n
 }
 
-// Close gives back the descriptors.
+// Close closes the directories of all parts.
 func (c *Changes) Close() {
 	for _, p := range c.Parts {
 		p.Old.Close()
@@ -71,9 +71,10 @@ func (c *Changes) Close() {
 	}
 }
 
-// Diff compares two states of a sandbox: named ones, or "" which is its base on
-// the left and its files as they are now on the right. Where the filesystem can
-// tell, the cost grows with what changed, not with the trees.
+// Diff compares two named states of a sandbox. "" is the base for from, and the
+// present state for to. Where the backend lists changes, the cost grows with the
+// number of changes and not with the size of the trees.
+//
 // Errors: errs.ErrNotFound, and those of diff.Trees.
 func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, error) {
 	rec, err := cm.cat.Get(name)
@@ -88,6 +89,7 @@ func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, 
 	return c, err
 }
 
+// Changes compares a sandbox's present state with its base.
 func (cm *Comparer) Changes(ctx context.Context, rec *catalog.Record) (*Changes, error) {
 	return cm.changesBetween(ctx, rec, "", "")
 }
@@ -96,9 +98,10 @@ func (cm *Comparer) changesBetween(ctx context.Context, rec *catalog.Record, fro
 	return cm.ChangesAt(ctx, rec, from, to, nil)
 }
 
-// ChangesAt is changesBetween where what was touched is known of some trees.
-func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, looked map[string][]snapshot.Candidate) (*Changes, error) {
-	left, err := sandbox.SnapshotIDs(rec, from)
+// ChangesAt is Diff for a record. listed holds, by tree, the candidates that a
+// caller has already listed.
+func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
+	left, err := sandbox.IdsAt(rec, from)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +117,7 @@ func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to
 			continue
 		}
 		p := Pair{Tree: t, Left: left[i]}
-		p.candidates, p.listed = looked[t.Path]
+		p.candidates, p.listed = listed[t.Path]
 		if right != nil {
 			p.Right = right[i]
 		}
@@ -129,6 +132,7 @@ func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to
 	return c, nil
 }
 
+// workspaceFirst moves the part of the workspace to the front.
 func workspaceFirst(parts []Part) {
 	for i, p := range parts {
 		if p.Workspace {
@@ -139,34 +143,35 @@ func workspaceFirst(parts []Part) {
 	}
 }
 
-// A Pair is two states of one tree; right is "" for the fork as it is.
+// Pair is two states of one tree. An empty Right is the fork in its present
+// state.
 type Pair struct {
 	Tree        catalog.Tree
 	Left, Right snapshot.ID
-	// touches are where they may differ, if looked.
+	// candidates are the paths that may differ, if listed is set.
 	candidates []snapshot.Candidate
 	listed     bool
 }
 
-// comparePair finds the changes of one tree. A tree in which nothing was touched
-// costs no mount.
+// comparePair returns the changes of one tree. A tree without candidates costs no
+// mount.
 func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair) ([]Part, error) {
 	b, err := cm.host.BackendOf(ctx, p.Tree)
 	if err != nil {
 		return nil, err
 	}
-	touches, walk := p.candidates, false
+	candidates, walk := p.candidates, false
 	if !p.listed {
-		touches, walk, err = ListChanges(ctx, b, p)
+		candidates, walk, err = ListChanges(ctx, b, p)
 	}
-	if err != nil || len(touches) == 0 && !walk {
+	if err != nil || len(candidates) == 0 && !walk {
 		return nil, err
 	}
 	left, right, err := views(ctx, b, p)
 	if err != nil {
 		return nil, err
 	}
-	parts, err := cm.compareIn(rec.Workspace, p.Tree.Path, touches, walk, func(at place, touches []snapshot.Candidate, walk bool) (Part, error) {
+	parts, err := cm.compareIn(rec.Workspace, p.Tree.Path, candidates, walk, func(at place, candidates []snapshot.Candidate, walk bool) (Part, error) {
 		dirs, err := at.open(ctx, state{b: b, view: left}, state{b: b, view: right})
 		if err != nil {
 			return Part{}, err
@@ -176,7 +181,7 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 			Skip: cm.host.Skip(b, at.dir), OneFilesystem: b.Facts().Unit == snapshot.ByFile,
 			SameInodes: b.Facts().KeepsInodes, Taken: p.Tree.Taken, OverlayViews: true,
 		}
-		whole.Changes, err = whole.find(ctx, touches, walk)
+		whole.Changes, err = whole.find(ctx, candidates, walk)
 		if !hostfs.Privileged() {
 			whole.Changes = withoutRootOwner(whole.Changes)
 		}
@@ -191,15 +196,17 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	return splitAll(parts, rec.Workspace)
 }
 
-// find compares the two states of a part.
-func (p *Part) find(ctx context.Context, touches []snapshot.Candidate, walk bool) ([]diff.Change, error) {
+// find compares the two states of a part: at the candidates, or everywhere if
+// walk is set.
+func (p *Part) find(ctx context.Context, candidates []snapshot.Candidate, walk bool) ([]diff.Change, error) {
 	if walk {
 		return diff.Trees(ctx, p.Old, p.New, p.Opt)
 	}
-	return diff.At(ctx, p.Old, p.New, Sequence(touches), p.Opt)
+	return diff.At(ctx, p.Old, p.New, Sequence(candidates), p.Opt)
 }
 
-// orNothing closes a part without changes, or after an error.
+// closeIfEmpty closes the part and returns an empty one if it has no changes, or
+// after an error.
 func (p Part) closeIfEmpty(err error) (Part, error) {
 	if err != nil || len(p.Changes) == 0 {
 		return Part{}, errors.Join(err, p.Old.Close(), p.New.Close())
@@ -207,9 +214,9 @@ func (p Part) closeIfEmpty(err error) (Part, error) {
 	return p, nil
 }
 
-// withoutRootOwner takes the owner of a tree's root back that an ordinary user
-// could not give to the sandbox's: a directory of root's, or one whose group he is
-// not in. Nothing in his sandbox can change it.
+// withoutRootOwner drops the owner change of a tree's root that an ordinary user
+// sees because he could not give the root's owner or group to the fork. Nothing
+// in his sandbox can change that owner.
 func withoutRootOwner(changes []diff.Change) []diff.Change {
 	if len(changes) == 0 || changes[0].Path != "." || changes[0].What&diff.Owner == 0 {
 		return changes
@@ -226,15 +233,15 @@ func withoutRootOwner(changes []diff.Change) []diff.Change {
 	return changes
 }
 
-// realOnly: a directory of a live base differs in nothing but its time, and it is
-// the real one that has moved on since the fork.
+// isRealDirTime reports whether a change on a live base is only a time of a
+// directory that the real tree set after the fork.
 func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
 
-// ListChanges asks the backend where the two states may differ; walk means that it
-// cannot tell.
-func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (touches []snapshot.Candidate, walk bool, err error) {
+// ListChanges returns the paths at which two states may differ. walk is true if
+// the backend cannot list them; the caller must then compare the whole trees.
+func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (candidates []snapshot.Candidate, walk bool, err error) {
 	var seq iter.Seq2[snapshot.Candidate, error]
 	if p.Right == "" {
 		if t, ok := b.(snapshot.ChangeLister); ok {
@@ -249,8 +256,9 @@ func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (touches []sna
 	return collect(seq)
 }
 
-// collect lists touched places; walk means that the backend could not tell.
-func collect(seq iter.Seq2[snapshot.Candidate, error]) (touches []snapshot.Candidate, walk bool, err error) {
+// collect reads a list of candidates. walk is true if the backend cannot list
+// them.
+func collect(seq iter.Seq2[snapshot.Candidate, error]) (candidates []snapshot.Candidate, walk bool, err error) {
 	for t, err := range seq {
 		if errors.Is(err, errs.ErrNotSupported) {
 			return nil, true, nil
@@ -258,14 +266,15 @@ func collect(seq iter.Seq2[snapshot.Candidate, error]) (touches []snapshot.Candi
 		if err != nil {
 			return nil, false, err
 		}
-		touches = append(touches, t)
+		candidates = append(candidates, t)
 	}
-	return touches, false, nil
+	return candidates, false, nil
 }
 
-func Sequence(touches []snapshot.Candidate) func(func(snapshot.Candidate, error) bool) {
+// Sequence returns an iterator over candidates, without errors.
+func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, error) bool) {
 	return func(yield func(snapshot.Candidate, error) bool) {
-		for _, t := range touches {
+		for _, t := range candidates {
 			if !yield(t, nil) {
 				return
 			}
@@ -273,7 +282,7 @@ func Sequence(touches []snapshot.Candidate) func(func(snapshot.Candidate, error)
 	}
 }
 
-// views are how both states are reached.
+// views returns the views of both states of a pair.
 func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapshot.View, err error) {
 	if left, err = ViewOf(ctx, b, p.Tree, p.Left); err == nil {
 		right, err = ViewOf(ctx, b, p.Tree, p.Right)
@@ -281,7 +290,8 @@ func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapsho
 	return left, right, err
 }
 
-// ViewOf is how a snapshot of a tree is reached, or, with no id, its fork.
+// ViewOf returns the view of a snapshot of a tree or, with an empty id, of its
+// fork.
 func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot.ID) (snapshot.View, error) {
 	if id == "" {
 		f, err := b.LookupFork(ctx, t.Fork)
@@ -291,7 +301,7 @@ func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot
 	return s.View, err
 }
 
-// OpenPair opens both states for reading.
+// OpenPair opens both states of a pair for reading.
 func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.File, err error) {
 	left, right, err := views(ctx, b, p)
 	if err != nil {
@@ -304,7 +314,8 @@ func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.Fil
 	return dirs[0], dirs[1], nil
 }
 
-// splitAll splits each of the parts of a tree. After an error none is open.
+// splitAll splits each part of a tree with split. After an error all parts are
+// closed.
 func splitAll(parts []Part, workspace string) (all []Part, err error) {
 	for _, p := range parts {
 		some, serr := split(p, workspace)
@@ -317,7 +328,8 @@ func splitAll(parts []Part, workspace string) (all []Part, err error) {
 	return all, nil
 }
 
-// split takes the workspace's changes out of those of the tree that holds it.
+// split divides the part of a tree into one for the workspace and one for the
+// rest of the tree.
 func split(whole Part, workspace string) ([]Part, error) {
 	if whole.Root == workspace {
 		whole.Workspace = true
@@ -342,7 +354,7 @@ func split(whole Part, workspace string) ([]Part, error) {
 	}
 	var gone error
 	if inside.Old, gone = hostfs.OpenBeneath(whole.Old, prefix); gone != nil {
-		return []Part{whole}, nil //nolint:nilerr // the workspace itself came or went
+		return []Part{whole}, nil //nolint:nilerr // the workspace itself was created or deleted
 	}
 	if inside.New, gone = hostfs.OpenBeneath(whole.New, prefix); gone != nil {
 		return []Part{whole}, inside.Old.Close()
@@ -354,7 +366,8 @@ func split(whole Part, workspace string) ([]Part, error) {
 	return []Part{inside, whole}, nil
 }
 
-// Moved makes a change's paths relative to a directory beneath the tree.
+// Rebase returns a change with paths relative to the subdirectory prefix of the
+// tree.
 func Rebase(c diff.Change, prefix string) diff.Change {
 	c.Path = hostfs.Relative(c.Path, prefix)
 	for _, n := range []**diff.Node{&c.Old, &c.New} {
@@ -365,7 +378,7 @@ func Rebase(c diff.Change, prefix string) diff.Change {
 		if hostfs.Within("/"+node.LinkOf, "/"+prefix) {
 			node.LinkOf = hostfs.Relative(node.LinkOf, prefix)
 		} else {
-			node.LinkOf = "" // its other name lies elsewhere
+			node.LinkOf = "" // the other hard link is outside prefix
 		}
 		*n = &node
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 )
 
-// A Comparer compares states of sandboxes with each other and with the real
-// tree. It changes nothing, and is safe for concurrent use.
+// Comparer compares the states of sandboxes with each other and with the real
+// tree. It changes nothing but baselines, and is safe for concurrent use.
 type Comparer struct {
 	cat       *catalog.Catalog
 	notice    func(string)
@@ -17,7 +17,7 @@ type Comparer struct {
 	sandboxes *sandbox.Store
 }
 
-// New returns the comparer of a catalogue's sandboxes.
+// New returns the comparer for the sandboxes of a catalogue.
 func New(cat *catalog.Catalog, host *hostfs.Host, base *baseline.Recorder, sandboxes *sandbox.Store, notice func(string)) *Comparer {
 	return &Comparer{cat: cat, notice: notice, host: host, baseline: base, sandboxes: sandboxes}
 }

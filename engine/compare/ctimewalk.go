@@ -17,8 +17,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// changesSince lists what of a real tree, at and beneath a path relative to it, was
-// changed when its live base was taken, or later.
+// changesSince lists the paths of a real tree, at and below a relative path,
+// whose change time is that of the live base or later.
 func changesSince(ctx context.Context, t catalog.Tree, beneath string, skip func(string) bool) ([]diff.Change, error) {
 	places, err := changedSince(ctx, filepath.Join(t.Path, beneath), t.Taken, func(path string) bool {
 		return skip(filepath.Join(beneath, path))
@@ -33,29 +33,31 @@ func changesSince(ctx context.Context, t catalog.Tree, beneath string, skip func
 	return changes, nil
 }
 
-// A changedPath is a place that was changed at or after an instant.
+// changedPath is a path that changed at or after an instant.
 type changedPath struct {
-	path string // relative to where the walk began, "." for that itself
+	path string // relative to the start of the walk; "." is the start itself
 	st   vfs.Stat
 }
 
-// changedSince walks what lies in a directory on its mount, and lists what has a
-// change time of since or later, in the order of [diff.Less]. What this user may
-// not look at he has not changed, and it is left out. Cost: a statx of each name,
-// by lateThreads threads.
+// changedSince walks a directory, within its mount, and lists all paths with a
+// change time of since or later, in the order of [diff.Less]. It skips paths that
+// this user may not read: he has not changed them. Cost: a statx of each name, in
+// walkThreads threads.
+//
 // Errors: errs.ErrNotFound, ErrInterrupted.
 func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]changedPath, error) {
 	return walkSince(ctx, dir, since, skip, walkThreads)
 }
 
-// lateThreads is how many threads walk. On two processors that others used too,
-// one took 1.02 of the time of find -cnewer for 100,000 warm files, two 0.75, and
-// four 0.66 (BenchmarkWalkBesideFind).
+// walkThreads is the number of threads of a walk. On two processors under other
+// load, one thread took 1.02 of the time of find -cnewer for 100,000 warm files,
+// two took 0.75, and four 0.66 (BenchmarkWalkBesideFind).
 const walkThreads = 4
 
+// walkSince is changedSince with a number of threads.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
-		return nil, &errs.Error{Op: "looking for what has changed in", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, &errs.Error{Op: "walking", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	root, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -100,7 +102,7 @@ func walkSince(ctx context.Context, dir string, since time.Time, skip func(strin
 	return found, nil
 }
 
-// A ctimeWalk is one walk, shared by its workers.
+// ctimeWalk is the state of one walk, shared by its workers.
 type ctimeWalk struct {
 	ctx   context.Context
 	root  int
@@ -110,17 +112,20 @@ type ctimeWalk struct {
 
 	mu   sync.Mutex
 	wake *sync.Cond
-	dirs []string // directories that nobody has begun with
-	busy int      // workers that may still add some
-	// idle is how many workers wait for a directory: only then is one shared.
+	dirs []string // queued directories
+	busy int      // workers that may still queue some
+	// idle is the number of workers that wait for a directory. A worker queues
+	// directories only if one is idle.
 	idle atomic.Int32
 }
 
+// ctimeWorker is one thread of a walk, with the paths that it found.
 type ctimeWorker struct {
 	*ctimeWalk
 	found []changedPath
 }
 
+// run walks queued directories until none is left.
 func (w *ctimeWorker) run() {
 	for {
 		path, ok := w.next()
@@ -129,14 +134,15 @@ func (w *ctimeWorker) run() {
 		}
 		dir, err := vfs.OpenBeneath(w.root, path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 		if err != nil {
-			continue // gone meanwhile, or not this user's to look at
+			continue // deleted meanwhile, or not readable for this user
 		}
 		w.walk(dir, path, 0)
 		dir.Close()
 	}
 }
 
-// next waits for a directory. There is none any more when every worker waits.
+// next returns a queued directory, and waits for one. It returns false when all
+// workers wait.
 func (w *ctimeWalk) next() (string, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +163,7 @@ func (w *ctimeWalk) next() (string, bool) {
 	return path, true
 }
 
-// share leaves a directory to whoever waits for one.
+// share queues a directory for an idle worker.
 func (w *ctimeWalk) share(path string) {
 	w.mu.Lock()
 	w.dirs = append(w.dirs, path)
@@ -165,13 +171,14 @@ func (w *ctimeWalk) share(path string) {
 	w.wake.Signal()
 }
 
-// deepest bounds how many directories a worker holds open.
+// maxOpenDirs bounds the directories that one worker holds open.
 const maxOpenDirs = 100
 
-// walk looks at what lies in a directory, and goes into those in it.
+// walk reads one directory and then its subdirectories, recursively or through
+// the queue.
 func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	var sub []string
-	// A directory that cannot be read to its end is one that goes away.
+	// A read error means that the directory is being deleted.
 	_ = vfs.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
 		st, err := vfs.Lstat(int(dir.Fd()), string(name))
 		if err != nil {
@@ -207,6 +214,7 @@ func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	}
 }
 
+// joined returns the path of name in dir, where dir may be ".".
 func joined(dir, name string) string {
 	if dir == "." {
 		return name

@@ -24,57 +24,60 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A DriftReport says how far the real tree has moved since a sandbox's base was
-// taken: in the workspace, and where the sandbox itself has changed or read something
-// elsewhere.
+// DriftReport lists how the real tree has changed since a sandbox's base was
+// taken: everywhere in the workspace, and outside of it at the paths that the
+// sandbox has changed or read.
 type DriftReport struct {
 	Sandbox string `json:"sandbox"`
-	// Since is the instant of the base, by the clock of the workspace's
-	// filesystem.
+	// Since is the time of the base, by the clock of the workspace's filesystem.
 	Since time.Time `json:"since"`
-	// Known: what was looked for was found in time. Otherwise the rest says
-	// nothing.
+	// Known is false if the search was abandoned for time. The other fields then
+	// mean nothing.
 	Known bool `json:"known"`
-	// Exact: the base is frozen, and Paths is the difference. Otherwise Paths
-	// are what has a later change time; see [DriftPath].
+	// Exact: the base is frozen and Paths are the difference. Otherwise Paths are
+	// found by change time; see [DriftPath].
 	Exact bool `json:"exact"`
-	// Paths are what has moved, parents before what lies in them.
+	// Paths are sorted, a directory before its entries.
 	Paths []DriftPath `json:"paths"`
-	// Files is how many of them there are without the directories of which only
-	// the entries have changed, where one of these is a path of its own.
+	// Files is the number of Paths, without directories of which only the entries
+	// changed and one of those is in Paths.
 	Files int `json:"files"`
-	// Both is how many of Paths the sandbox has changed too.
+	// Both is the number of Paths that the sandbox has changed, too.
 	Both int `json:"both"`
-	// More is how many paths were left out of a report that is told by a
-	// keeper, or in the sandbox.
+	// More is the number of paths left out of a report from a supervisor or
+	// inside the sandbox.
 	More int `json:"more,omitempty"`
 
 	promoted  map[string]promote.Stamp
-	ReadSince int // how many files were read after they had moved
+	ReadSince int // number of files that the sandbox read after they changed
 }
 
-// A DriftPath is a place of the real tree that has moved.
+// DriftPath is one changed path of the real tree.
 type DriftPath struct {
 	// Path is absolute.
 	Path string `json:"path"`
-	// Kind is, on a frozen base, "added", "modified" or "deleted". On a live
-	// one it is "changed", or "entries changed" for a directory in which names
-	// came or went: a change time cannot tell what was there before, nor what
-	// was deleted.
+	// Kind is "added", "modified" or "deleted" on a frozen base. On a live base
+	// it is "changed", or "entries changed" for a directory in which names were
+	// added, removed or renamed: a change time does not show what was there
+	// before, nor what was deleted.
 	Kind string `json:"kind"`
-	// Both: the sandbox has changed it too.
+	// Both: the sandbox has changed the path, too.
 	Both bool `json:"both"`
-	// Read: the sandbox, or who looked into it, has read it as it is now. Where that is told
-	// (see [snapshot.ServerMonitor]) it is while the sandbox is in use.
+	// Read: the sandbox, or somebody who looked into it, has read the path since
+	// it changed. Only a backend that is a [snapshot.ServerMonitor] reports that,
+	// while the sandbox is in use.
 	Read bool `json:"read"`
 }
 
 const entriesChanged = "entries changed"
 
-// DriftOf says how far the real tree has moved since the base of a sandbox was
-// taken, and what of that the sandbox has changed too. Cost: that of
-// [snapshot.DriftDetector] where the backend is one, otherwise a walk of the
-// workspace; and that of [Engine.Diff].
+// DriftOf reports how the real tree has changed since a sandbox's base was taken,
+// and which of these paths the sandbox has changed, too. If the workspace is gone
+// it returns the report and an error.
+//
+// Cost: that of [snapshot.DriftDetector] if the backend is one, otherwise a walk
+// of the workspace; and that of [Comparer.Diff].
+//
 // Errors: errs.ErrNotFound, ErrInterrupted, and those of diff.At.
 func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, error) {
 	rec, err := cm.cat.Get(name)
@@ -82,18 +85,18 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 		return DriftReport{}, err
 	}
 	r, err := cm.DriftOfRecord(ctx, rec)
-	if why := sandbox.WorkspaceMissing("looking for drift", rec); err != nil && why != nil {
+	if why := sandbox.WorkspaceMissing("checking drift", rec); err != nil && why != nil {
 		return r, why
 	}
 	return r, err
 }
 
-// heavy is how much may wait to be written to disks where a backend that has to
-// wait for them is asked in passing. No process ends before such a wait does.
+// maxUnwritten is the amount of unwritten data, in bytes, above which DriftWithin
+// does not start a sync: a process cannot end during one.
 const maxUnwritten = 8 << 20
 
-// DriftWithin is [Engine.DriftOf] for as long as it takes no longer than most:
-// then, and where a wait for a disk may take longer, Known is false.
+// DriftWithin is [Comparer.DriftOf] with a time limit. The report has Known false
+// if the limit is reached, or if a sync of much unwritten data could exceed it.
 func (cm *Comparer) DriftWithin(ctx context.Context, name string, most time.Duration) (DriftReport, error) {
 	rec, err := cm.cat.Get(name)
 	if err != nil {
@@ -111,6 +114,8 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, most time.Dura
 	return r, err
 }
 
+// DriftOfRecord is [Comparer.DriftOf] for a record, without the check for a
+// missing workspace.
 func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (DriftReport, error) {
 	r := DriftReport{Sandbox: rec.Name, Paths: []DriftPath{}}
 	t, ok := WorkspaceTree(rec)
@@ -137,8 +142,9 @@ func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (Dri
 	return r, nil
 }
 
-// Noticed are the files of live trees that were read in a sandbox after they had moved, by absolute
-// paths, each with its tree. Who cannot be asked has shown none: what is drift is found without him.
+// ReadSince returns the files of live trees that processes in the sandbox read
+// after the real file had changed, by absolute path, each with its tree. It skips
+// backends that cannot report that.
 func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[string]catalog.Tree {
 	all := map[string]catalog.Tree{}
 	for _, n := range cm.MonitorsOf(ctx, rec) {
@@ -153,11 +159,13 @@ func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[stri
 	return all
 }
 
+// treeMonitor is a ServerMonitor with the tree that it serves.
 type treeMonitor struct {
 	snapshot.ServerMonitor
 	tree catalog.Tree
 }
 
+// MonitorsOf returns the monitors of a sandbox's trees.
 func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []treeMonitor) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
@@ -169,7 +177,8 @@ func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []
 	return all
 }
 
-// notice adds what was read after it had moved, outside the workspace too.
+// addRead marks the paths that the sandbox read after they changed, and adds
+// those outside the workspace.
 func (r *DriftReport) addRead(all map[string]catalog.Tree) {
 	r.ReadSince = len(all)
 	for i := range r.Paths {
@@ -189,7 +198,8 @@ func (r *DriftReport) addRead(all map[string]catalog.Tree) {
 	r.Files = CountFiles(r.Paths)
 }
 
-// HolderOf is the tree that the workspace is in: the one deepest down.
+// WorkspaceTree returns the innermost tree of the sandbox that contains the
+// workspace; false if none does.
 func WorkspaceTree(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	path := hostfs.Holder(rec)
 	for _, t := range rec.Trees {
@@ -200,9 +210,9 @@ func WorkspaceTree(rec *catalog.Record) (t catalog.Tree, ok bool) {
 	return t, false
 }
 
-// DriftPaths leaves out directories whose time alone differs, because what that
-// tells is told by what is in them, and what is still as a promotion of the
-// sandbox left it.
+// DriftPaths converts changes of a real tree to drift. It leaves out directories
+// of which only the time differs, because their entries show the reason, and
+// paths that are still as a promotion of the sandbox left them.
 func DriftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promote.Stamp) []DriftPath {
 	paths := make([]DriftPath, 0, len(changes))
 	for _, c := range changes {
@@ -223,7 +233,7 @@ func DriftPaths(t catalog.Tree, changes []diff.Change, promoted map[string]promo
 	return paths
 }
 
-// Promoted are the stamps of what a sandbox's promotions left, by absolute path.
+// Promoted returns the stamps of a sandbox's promotions, by absolute path.
 func (cm *Comparer) Promoted(name string) (map[string]promote.Stamp, error) {
 	known, err := cm.baseline.Stamps(name)
 	all := map[string]promote.Stamp{}
@@ -235,8 +245,8 @@ func (cm *Comparer) Promoted(name string) (map[string]promote.Stamp, error) {
 	return all, err
 }
 
-// Compare completes a report by what the sandbox has changed. What both have
-// deleted has not moved away from either.
+// MarkChanged sets Both for the paths that the sandbox has changed, too, and adds
+// those outside the workspace. It drops paths that both sides have deleted.
 func (r *DriftReport) MarkChanged(mine *Changes) {
 	type change struct {
 		diff.Change
@@ -269,8 +279,8 @@ func (r *DriftReport) MarkChanged(mine *Changes) {
 	r.Files = CountFiles(r.Paths)
 }
 
-// elsewhere adds a path outside the workspace that the sandbox has changed, where
-// the real one has moved.
+// addOutside adds a path outside the workspace that the sandbox has changed, if
+// the real one has changed.
 func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	st, err := vfs.Lstat(-1, path)
 	s, ours := r.promoted[path]
@@ -290,8 +300,8 @@ func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	r.Paths = append(r.Paths, DriftPath{Path: path, Kind: kind})
 }
 
-// showsThrough: what counts as added in a sandbox with a live base is the real
-// file itself, which was made while the two were compared.
+// isRealFile reports whether a file that seems added in a sandbox with a live
+// base is the real file itself, created during the comparison.
 func isRealFile(p *Part, c diff.Change, path string) bool {
 	if p.Frozen || c.Kind != diff.Added {
 		return false
@@ -300,25 +310,25 @@ func isRealFile(p *Part, c diff.Change, path string) bool {
 	return err == nil && c.New.CTime.Equal(st.CTime.Time()) && c.New.MTime.Equal(st.MTime.Time())
 }
 
-// FilesIn counts paths, without directories that only repeat what another path
-// says.
+// CountFiles counts paths without directories of which only the entries changed
+// and one of those is in the list.
 func CountFiles(paths []DriftPath) int {
-	told := map[string]bool{} // directories of which a path is there
+	parents := map[string]bool{}
 	for _, p := range paths {
-		told[filepath.Dir(p.Path)] = true
+		parents[filepath.Dir(p.Path)] = true
 	}
 	n := 0
 	for _, p := range paths {
-		if p.Kind != entriesChanged || !told[p.Path] {
+		if p.Kind != entriesChanged || !parents[p.Path] {
 			n++
 		}
 	}
 	return n
 }
 
-// RealChanges is what has happened to a real tree since the base of a sandbox
-// was taken: in the workspace where the tree holds it, else in all of the tree.
-// See [Engine.realChangesIn].
+// RealChanges returns the changes of a real tree since a sandbox's base was
+// taken: in the workspace if the tree contains it, otherwise in the whole tree.
+// See [Comparer.RealChangesIn].
 func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t catalog.Tree) (changes []diff.Change, exact bool, err error) {
 	dir := t.Path
 	if hostfs.Within(rec.Workspace, t.Path) {
@@ -327,25 +337,26 @@ func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t cata
 	return cm.RealChangesIn(ctx, t, dir)
 }
 
-// RealChangesIn is what has happened to the real tree at and beneath the absolute
-// path dir, in the order of [diff.Less], by paths relative to the tree. What
-// snapfs keeps in the tree, and what is mounted in it, is left out.
+// RealChangesIn returns the changes of the real tree at and below the absolute
+// path dir, in the order of [diff.Less], with paths relative to the tree. It
+// skips snapfs's own directories and mount points in the tree.
 //
-// On a frozen base it is exact: the difference of the base and the real tree. Its
-// cost grows with what changed where the backend is a [snapshot.DriftDetector], and
-// otherwise is that of [diff.Trees].
+// On a frozen base the result is exact: the difference between the base and the
+// real tree. The cost grows with the number of changes if the backend is a
+// [snapshot.DriftDetector], and is otherwise that of [diff.Trees].
 //
-// On a live base it is not: the base is the real tree, and all there is to go by
-// are change times. Each place whose change time is that of the base or later is
-// a change of the kind Modified with New alone, without its attributes and its
-// link's target. What is gone shows as a directory, where names came or went:
-// its modification time is as late, which an added or a renamed name does too. A
-// file that was moved here with a time of before is told as well, because a
-// rename stamps it; what lies in a directory that was moved here is not.
-// Cost: a walk, by four threads.
+// On a live base the result is not exact, because only change times are known.
+// Each path with a change time of the base or later is a change of kind Modified
+// with New alone, without extended attributes and link target:
 //
-// Errors: those of the backend's Lookup and of [diff.At]; errs.ErrNotFound
-// where the tree is gone.
+//   - A deletion shows only as its directory, with a later modification time, as does an added or a renamed name.
+//   - A file that was renamed into the tree is found, because a rename sets the change time.
+//   - The entries of a directory that was renamed into the tree are not found.
+//
+// The cost on a live base is a walk in four threads.
+//
+// Errors: those of the backend's Lookup and of [diff.At]; errs.ErrNotFound if the
+// tree is gone.
 func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir string) (changes []diff.Change, exact bool, err error) {
 	b, err := cm.host.BackendOf(ctx, t)
 	if err != nil {
@@ -357,7 +368,7 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 	}
 	beneath, err := filepath.Rel(t.Path, dir)
 	if err != nil || !filepath.IsLocal(beneath) {
-		return nil, false, fmt.Errorf("comparing %s: it does not lie in the tree %s: %w", dir, t.Path, errs.ErrNotFound)
+		return nil, false, fmt.Errorf("comparing %s: the path is outside the tree %s: %w", dir, t.Path, errs.ErrNotFound)
 	}
 	if !t.Frozen {
 		changes, err = changesSince(ctx, t, beneath, skip)
@@ -379,8 +390,8 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 	return changes, err == nil, err
 }
 
-// driftTouches are the places at and beneath a path where a frozen base and the
-// real tree may differ.
+// driftCandidates returns the paths at and below a path where a frozen base and
+// the real tree may differ.
 func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, beneath string) ([]snapshot.Candidate, error) {
 	all := []snapshot.Candidate{{Path: beneath, Tree: true}}
 	d, ok := b.(snapshot.DriftDetector)
@@ -403,7 +414,8 @@ func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, 
 	return touches, nil
 }
 
-// LiesIn is within, for paths relative to a tree.
+// LiesIn reports whether path is dir or lies below it; both are relative to a
+// tree.
 func LiesIn(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
 
 // openReal opens a tree's base and the real tree for reading.
@@ -419,12 +431,12 @@ func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, re
 	return dirs[0], dirs[1], nil
 }
 
-// skipReal leaves out of a real tree what snapfs keeps in it, and what is mounted
-// in it, which is a tree of its own or in no sandbox.
+// skipReal returns a filter for snapfs's own directories and mount points in a
+// real tree: a mounted filesystem is a tree of its own or in no sandbox.
 func (cm *Comparer) skipReal(b snapshot.Backend, tree string) (func(string) bool, error) {
 	mounts, err := mount.List()
 	if err != nil {
-		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
+		return nil, fmt.Errorf("reading the host's mounts: %w", err)
 	}
 	foreign := map[string]bool{}
 	for _, m := range mounts {
@@ -436,7 +448,7 @@ func (cm *Comparer) skipReal(b snapshot.Backend, tree string) (func(string) bool
 	return func(path string) bool { return foreign[path] || ours(path) }, nil
 }
 
-// Equal: two reports say the same.
+// Equal reports whether two reports have the same content.
 func (r *DriftReport) Equal(o *DriftReport) bool {
 	return r.Since.Equal(o.Since) && r.Known == o.Known && r.Exact == o.Exact && slices.Equal(r.Paths, o.Paths)
 }

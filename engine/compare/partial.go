@@ -13,25 +13,26 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A place is what is looked at of a tree at once: a directory alone, or, with
-// layers, the whole tree as far as a sandbox's own layers hold it.
+// place is what one comparison covers: the directory dir or, with layers, the
+// whole tree as far as the sandbox's layers hold it.
 type place struct {
 	tree, dir string
 	layers    bool
 }
 
-// A state is a state of a tree, and how it is reached.
+// state is one state of a tree and its view.
 type state struct {
 	b    snapshot.Backend
 	view snapshot.View
-	real bool // as it is now, with what is mounted in it
+	real bool // the real tree, with its mounts
 }
 
-// errTwoLayered: of two states that both have layers, what one has in a layer the
-// other may have in its base.
+// errTwoLayered means that both states have layers. Layers alone cannot be
+// compared then, because a path in a layer of one state may be in the base of the
+// other.
 var errTwoLayered = errors.New("both states have layers")
 
-// open opens the place in each of states, for reading.
+// open opens the place in each of the states for reading.
 func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err error) {
 	layered := 0
 	mounts := make([]isolate.Mount, len(states))
@@ -53,12 +54,13 @@ func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err 
 	}
 	at := p.dir
 	if p.layers {
-		at = "" // they have no mounts
+		at = "" // layers contain no mount points
 	}
 	return openStates(ctx, at, states, mounts, p.dir)
 }
 
-// openStates opens what is mounted of each, and of the real tree the directory.
+// openStates opens the mounts of all states, and dir itself for the real tree.
+// After an error all are closed.
 func openStates(ctx context.Context, at string, states []state, mounts []isolate.Mount, dir string) ([]*os.File, error) {
 	dirs := make([]*os.File, len(states))
 	var err error
@@ -88,14 +90,14 @@ func openStates(ctx context.Context, at string, states []state, mounts []isolate
 	return dirs, nil
 }
 
-// A compareAtFunc compares two states of a tree at a place. After an error, and without
-// changes, nothing is open.
+// compareAtFunc compares two states of a tree at a place. If it returns an error
+// or no changes, everything is closed.
 type compareAtFunc func(at place, touches []snapshot.Candidate, walk bool) (Part, error)
 
-// compareIn compares two states of a tree: as a whole, or, where something is mounted
-// beneath it that forbids that, each directory alone that has nothing mounted
-// beneath it. Of the workspace all is looked at, as the sandbox has it, or there is
-// an error; what cannot be looked at elsewhere is told.
+// compareIn compares two states of a tree as a whole. If mounts in the tree
+// forbid that, it compares each directory without mounts on its own. It returns
+// an error if part of the workspace cannot be compared, and reports other paths
+// as a notice.
 func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candidate, walk bool, look compareAtFunc) ([]Part, error) {
 	for tries := 1; ; tries++ {
 		p, err := look(place{tree: tree, dir: tree}, touches, walk)
@@ -111,7 +113,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 			return nil, err
 		}
 		if !env.MountedBeneath(tree) {
-			continue // by now
+			continue // unmounted meanwhile
 		}
 		parts, err := cm.comparePartial(env, workspace, tree, touches, look)
 		if err == nil || !errors.As(err, &m) || env.MountedBeneath(workspace) {
@@ -120,6 +122,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 	}
 }
 
+// appendPart appends a part that has changes.
 func appendPart(parts []Part, p Part) []Part {
 	if len(p.Changes) == 0 {
 		return parts
@@ -127,7 +130,7 @@ func appendPart(parts []Part, p Part) []Part {
 	return append(parts, p)
 }
 
-// comparePartial looks at a tree place by place.
+// comparePartial compares a tree directory by directory, around its mounts.
 func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree string, touches []snapshot.Candidate, look compareAtFunc) (parts []Part, err error) {
 	defer func() {
 		if err != nil {
@@ -159,20 +162,21 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 	if slices.ContainsFunc(missed, inWorkspace) {
 		return parts, hostfs.MountedSince("comparing", tree, env.MountsBeneath(tree))
 	}
-	cm.notice("what a sandbox has changed at " + hostfs.Several(missed) + " is not looked at, because of what is mounted there: " + hostfs.Several(env.MountsBeneath(tree)))
+	cm.notice("not comparing the sandbox's changes at " + hostfs.Several(missed) + " because of mounts there: " + hostfs.Several(env.MountsBeneath(tree)))
 	return parts, nil
 }
 
-// placed are touches at a place, relative to it.
+// placeCandidates are the candidates to compare in one place, with paths relative
+// to it.
 type placeCandidates struct {
 	place
 	candidates []snapshot.Candidate
 }
 
-// divide sorts touched places of a tree by the directories to look at them in.
-// Those right in a directory with mounts beneath it, and directories that were
-// replaced or deleted, are looked at in the layers. missed are those on, or
-// beneath, a mount point.
+// divide groups the candidates of a tree by the directory in which to compare
+// them. Candidates directly in a directory that has mounts below it, and replaced
+// or deleted directories, are compared in the layers. missed are the candidates
+// at or below a mount point.
 func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (places []placeCandidates, missed []string) {
 	direct := placeCandidates{place: place{tree: tree, dir: tree, layers: true}}
 	at := map[string]int{}
@@ -183,7 +187,7 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 		case e.Over(tree, abs), dir == "" && t.Tree && e.MountedBeneath(abs):
 			missed = append(missed, abs)
 		case dir == "" && e.MountedBeneath(abs):
-			// Only its attributes can differ, and the kernel shows them to nobody.
+			// Only its attributes can differ, and the mount hides those.
 		case dir == "" || dir == abs && t.Tree:
 			direct.candidates = append(direct.candidates, t)
 		default:
@@ -193,7 +197,7 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 				at[dir] = i
 				places = append(places, placeCandidates{place: place{tree: tree, dir: dir}})
 			}
-			t.Path, _ = filepath.Rel(dir, abs) // beneath it
+			t.Path, _ = filepath.Rel(dir, abs) // lies in dir
 			places[i].candidates = append(places[i].candidates, t)
 		}
 	}
@@ -204,7 +208,7 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 	return places, missed
 }
 
-// has reports whether a directory is among the trees that are looked at whole.
+// covers reports whether a candidate of the place covers the whole directory dir.
 func (p *placeCandidates) covers(dir string) bool {
 	return slices.ContainsFunc(p.candidates, func(t snapshot.Candidate) bool { return t.Tree && hostfs.Within(dir, filepath.Join(p.tree, t.Path)) })
 }

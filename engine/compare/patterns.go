@@ -11,28 +11,31 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Patterns pick paths; none picks the workspace.
+// Patterns select paths. An empty list selects the workspace. They remember which
+// patterns matched.
 type Patterns struct {
 	workspace string
 	list      []string
 	found     []bool
 }
 
+// PatternsOf parses patterns, relative to the workspace or absolute. Error:
+// errs.ErrNotFound for an empty or malformed pattern.
 func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	p := &Patterns{workspace: workspace, found: make([]bool, len(list))}
 	for _, one := range list {
 		if one == "" {
-			return nil, &errs.Error{Op: "looking for", Kind: errs.ErrNotFound, Err: errors.New("an empty path")}
+			return nil, &errs.Error{Op: "matching paths", Kind: errs.ErrNotFound, Err: errors.New("an empty path")}
 		}
 		if _, err := filepath.Match(one, "x"); err != nil {
-			return nil, &errs.Error{Op: "looking for", Path: one, Kind: errs.ErrNotFound, Err: err}
+			return nil, &errs.Error{Op: "matching paths", Path: one, Kind: errs.ErrNotFound, Err: err}
 		}
 		p.list = append(p.list, one)
 	}
 	return p, nil
 }
 
-// Matches reports whether an absolute path is picked.
+// Matches reports whether a pattern selects an absolute path.
 func (p *Patterns) Matches(abs string) bool {
 	if len(p.list) == 0 {
 		return hostfs.Within(abs, p.workspace)
@@ -46,7 +49,9 @@ func (p *Patterns) Matches(abs string) bool {
 	return any
 }
 
-// MatchPath reports whether a pattern names an absolute path, or what it lies in.
+// MatchPath reports whether a pattern matches an absolute path or one of its
+// parents. A pattern with a wildcard and no slash matches any element of a path
+// in the workspace.
 func MatchPath(workspace, pattern, abs string) bool {
 	if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
 		rel, err := filepath.Rel(workspace, abs)
@@ -75,8 +80,9 @@ func MatchPath(workspace, pattern, abs string) bool {
 	}
 }
 
-// Part picks what of a part is looked at: the whole workspace, and elsewhere what
-// is named.
+// Part returns the part with the changes to process: all of the workspace, and
+// outside of it those that a pattern selects. It adds the number of the others to
+// elsewhere, and returns false if none is left.
 func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	if part.Workspace {
 		return part, true
@@ -91,8 +97,7 @@ func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	return part, true
 }
 
-// Pick takes the changes that are matched, and the new directories that these
-// need to lie in.
+// Pick returns the selected changes, and the new directories that contain them.
 func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	if len(p.list) == 0 && root == p.workspace {
 		return changes
@@ -114,11 +119,12 @@ func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	return picked
 }
 
-// Unmatched is the error of what picks nothing.
+// Unmatched returns an error for the first pattern that matched no change, or
+// nil. Error: errs.ErrNotFound.
 func (p *Patterns) Unmatched() error {
 	for i, found := range p.found {
 		if !found {
-			return &errs.Error{Op: "carrying", Path: pathlist.Printable(p.list[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+			return &errs.Error{Op: "promoting", Path: pathlist.Printable(p.list[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed this path")}
 		}
 	}
 	return nil

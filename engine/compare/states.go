@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// FindRenames pairs what was moved, part by part. Cost and errors: those of
+// FindRenames fills in the Renames of each part. Cost and errors: those of
 // diff.Renames.
 func (c *Changes) FindRenames(ctx context.Context) error {
 	for i := range c.Parts {
@@ -28,24 +28,25 @@ func (c *Changes) FindRenames(ctx context.Context) error {
 	return nil
 }
 
-// A Ref names a state of trees.
+// Ref names a state of trees.
 type Ref struct {
-	// Sandbox is a sandbox's name; "" is the real tree, as it is now.
+	// Sandbox is the name of a sandbox; "" is the real tree in its present state.
 	Sandbox string
-	// State is one of the sandbox's named states; "" its files as they are now.
+	// State is a named state of the sandbox; "" is its present state.
 	State string
-	// Base is the sandbox's base, whatever State says.
+	// Base selects the sandbox's base; State is then ignored.
 	Base bool
 }
 
-// Compare finds what makes right of left: any two states of sandboxes, or one
-// and the real tree. What differs is told as with Diff, by the workspace of
-// the first sandbox. Where the backend knows what either side has changed, and
-// how their bases differ, the cost grows with that. Otherwise both are walked,
-// and files of equal size read where no inode number tells that they are one.
+// Compare returns the changes that turn left into right: any two states of
+// sandboxes, or one and the real tree. Parts follow the workspace of the first
+// sandbox. If the backend lists the changes of both sides, and those between
+// their bases, the cost grows with their number. Otherwise Compare walks both,
+// and reads files of equal size unless an inode number shows that they are the
+// same.
 //
-// Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or a tree that
-// only one of them has a copy of was changed); those of diff.Trees.
+// Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or only one
+// of them has a copy of a changed tree); those of diff.Trees.
 func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, error) {
 	sides, err := cm.sides(left, right)
 	if err != nil {
@@ -71,21 +72,23 @@ func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, err
 	return c, nil
 }
 
-// A side is one of the two that are compared.
+// side is one of the two sides of a comparison.
 type side struct {
 	Ref
-	// rec is the sandbox's record; beside the real tree, that of the other side.
+	// rec is the sandbox's record; for the real tree, the record of the other
+	// side.
 	rec *catalog.Record
-	// ids are the snapshots of its trees; nil as they are now.
+	// ids are the snapshots of its trees; nil for the present state.
 	ids   []snapshot.ID
 	bases []catalog.TreeBase
 	right bool
 }
 
-// sides looks both up. The first one is a sandbox's.
+// sides looks up both sides. The first one is a sandbox; right tells which one is
+// on the right.
 func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 	if left.Sandbox == "" && right.Sandbox == "" {
-		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both are the real tree, as it is now")}
+		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both sides are the real tree")}
 	}
 	sides = [2]side{{Ref: left}, {Ref: right, right: true}}
 	if left.Sandbox == "" {
@@ -114,7 +117,8 @@ func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 	return sides, nil
 }
 
-// basesAt gives what a named state, or the present one, is the difference to.
+// basesAt returns the base of each tree for a named state, or for the present
+// one.
 func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
 	if m, ok := rec.Snapshot(state); ok && m.Base != nil {
 		return m.Base.Trees
@@ -125,16 +129,17 @@ func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
 	return bases
 }
 
-// A treeState is one tree of a side.
+// treeState is one tree of a side.
 type treeState struct {
 	b    snapshot.Backend
 	tree catalog.Tree
 	base catalog.TreeBase
-	// id is its snapshot; "" as it is now.
+	// id is a snapshot of the tree; "" is the present state.
 	id   snapshot.ID
 	real bool
 }
 
+// stateOf returns tree i of a side.
 func (cm *Comparer) stateOf(ctx context.Context, s side, i int) (treeState, error) {
 	t := treeState{tree: s.rec.Trees[i], base: s.bases[i], real: s.Sandbox == ""}
 	if s.ids != nil {
@@ -145,7 +150,8 @@ func (cm *Comparer) stateOf(ctx context.Context, s side, i int) (treeState, erro
 	return t, err
 }
 
-// compareAt compares the tree i of the first side with that of the second.
+// compareAt compares tree i of the first side with the tree at the same path of
+// the second.
 func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part, error) {
 	path := sides[0].rec.Trees[i].Path
 	at := slices.IndexFunc(sides[1].rec.Trees, func(t catalog.Tree) bool { return t.Path == path })
@@ -171,7 +177,7 @@ func (cm *Comparer) compareAt(ctx context.Context, sides [2]side, i int) ([]Part
 	return splitAll(parts, sides[0].rec.Workspace)
 }
 
-// checkComparable makes sure that the trees that only s has were not changed.
+// checkComparable returns an error if a tree that only s has was changed.
 func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 	for i, t := range s.rec.Trees {
 		if hostfs.Vanished(t, s.rec.Workspace) || slices.ContainsFunc(other.rec.Trees, func(o catalog.Tree) bool { return o.Path == t.Path }) {
@@ -188,7 +194,8 @@ func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 	return nil
 }
 
-// untouched is an error where a tree that the other side has no copy of changed.
+// mustBeUnchanged returns an error if the tree has changed: the other side has no
+// copy of it.
 func (t *treeState) mustBeUnchanged(ctx context.Context, name, other string) error {
 	touches, walk, err := t.changed(ctx)
 	if err != nil || len(touches) == 0 && !walk {

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// compareStates compares one tree in two states that need have nothing in
-// common but its path. After an error, and without changes, nothing is open.
+// compareStates compares two states of the tree at one path, which need not have
+// a common base. If it returns an error or no changes, everything is closed.
 func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, new treeState) ([]Part, error) {
 	touches, walk, err := candidatesOf(ctx, old, new)
 	if err != nil || len(touches) == 0 && !walk {
@@ -32,15 +32,16 @@ func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, ne
 		p.Opt = cm.optionsFor(old, new, at.dir)
 		p.Taken = p.Opt.Taken
 		p.Changes, err = p.find(ctx, touches, walk)
-		// What was made on both sides may have got the same number by chance: that
-		// tells of no rename.
+		// Two unrelated inodes may have the same number: that must not count as a
+		// rename.
 		p.Opt.SameInodes = false
 		return p.closeIfEmpty(err)
 	})
 }
 
-// touchedByEither names the places where two states may differ: what each has
-// changed since its base, and where the bases differ. walk: nobody can tell.
+// candidatesOf returns the paths at which two states may differ: the changes of
+// each side since its base, and those between the bases. walk is true if a
+// backend cannot list them.
 func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candidate, walk bool, err error) {
 	for _, ask := range []func(context.Context) ([]snapshot.Candidate, bool, error){
 		old.changed, new.changed,
@@ -55,7 +56,7 @@ func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candi
 	return all, false, nil
 }
 
-// touched names the places that have changed since the base.
+// changed returns the paths that may have changed since the base.
 func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case t.real && !t.base.Frozen: // the base is the real tree
@@ -72,8 +73,8 @@ func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, er
 	return ListChanges(ctx, t.b, Pair{Tree: t.tree, Left: t.base.Base, Right: t.id})
 }
 
-// basesTouched names the places where the bases differ. Live ones do not: both
-// are the real tree.
+// basesDiffer returns the paths at which the bases may differ. Two live bases do
+// not differ: both are the real tree.
 func basesDiffer(ctx context.Context, a, b treeState) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case a.real || b.real || !a.base.Frozen && !b.base.Frozen:
@@ -86,9 +87,9 @@ func basesDiffer(ctx context.Context, a, b treeState) ([]snapshot.Candidate, boo
 	return ListChanges(ctx, a.b, Pair{Tree: a.tree, Left: a.base.Base, Right: b.base.Base})
 }
 
-// optionsFor says how two states are compared. Inode numbers are told to mean
-// the same where both sides grew from one tree that gives them: then what has
-// not changed since before either parted from it is one file.
+// optionsFor returns the options for comparing two states. Equal inode numbers
+// mean the same file only if both sides are forks of snapshots that preserve the
+// numbers of the real tree.
 func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 	opt := diff.Options{OverlayViews: true, SameInodes: true, Taken: old.base.Taken}
 	if new.base.Taken.Before(opt.Taken) {
@@ -99,7 +100,7 @@ func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 		opt.OneFilesystem = opt.OneFilesystem || t.real || facts.Unit == snapshot.ByFile
 		opt.SameInodes = opt.SameInodes && t.base.Frozen && facts.KeepsInodes && facts.RealInodes
 	}
-	if opt.Taken.IsZero() { // would trust every time
+	if opt.Taken.IsZero() { // the zero time would trust every timestamp
 		opt.Taken = time.Unix(0, 0)
 	}
 	skipOld, skipNew := cm.host.Skip(old.b, dir), cm.host.Skip(new.b, dir)
@@ -107,7 +108,7 @@ func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 	return opt
 }
 
-// state is how a tree is reached.
+// state returns the view of the tree.
 func (t *treeState) state(ctx context.Context) (state, error) {
 	if t.real {
 		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil
@@ -116,7 +117,8 @@ func (t *treeState) state(ctx context.Context) (state, error) {
 	return state{b: t.b, view: view}, err
 }
 
-// TreeOptions are those of comparing the tree that a part lies in.
+// TreeOptions returns the options for comparing the whole tree that contains the
+// part.
 func (p Part) TreeOptions(e *Comparer, b snapshot.Backend) diff.Options {
 	o := p.Opt
 	o.Skip = e.host.Skip(b, p.Tree)

@@ -13,14 +13,15 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// What a sandbox has promoted to its own workspace counts as the base of what it
-// changes there from then on. Other targets have seen nothing of that: for them
-// the base is what it was, and what was promoted is a change like any other.
+// A promotion to the sandbox's own workspace becomes the base of the sandbox's
+// later changes there. For other targets the base stays the original one, so that
+// the promoted changes still count as changes.
 
-// AddPromoted adds to the changes of a sandbox's workspace what a live base does
-// not show any more, because the real tree has got it from the sandbox: what is
-// noted as carried, and, of the paths in also, what a command was killed before it
-// could note.
+// AddPromoted adds to changes what the sandbox has promoted to its workspace, so
+// that the list is complete for another target. A live base shows those paths as
+// unchanged, because the real tree has them, too. The paths are those with a
+// promoted entry in the baseline, and those of also, which are relative to the
+// workspace: a killed command may not have recorded them.
 func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
 	k, err := cm.baseline.Read(rec)
 	if err != nil {
@@ -69,8 +70,9 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	return nil
 }
 
-// promotedChange says how a path differs from its base, where that is known. What of
-// a file does, and what an unknown base means, is found out by who merges it.
+// promotedChange returns how a promoted path differs from its original; false for
+// no difference. A file that exists on both sides counts as modified in content:
+// the merge compares the bytes, and handles an unknown original.
 func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, bool) {
 	c := diff.Change{Path: path, Kind: diff.Modified, What: diff.Content, Old: was, New: now}
 	switch {
@@ -84,11 +86,12 @@ func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, 
 	return c, true
 }
 
-// workspacePart is the part of a sandbox's workspace, without changes.
+// workspacePart returns the part of the sandbox's workspace, opened, without
+// changes.
 func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
 	t, ok := WorkspaceTree(rec)
 	if !ok {
-		return Part{}, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("it lies in no tree of the sandbox")}
+		return Part{}, &errs.Error{Op: "opening", Path: rec.Workspace, Kind: errs.ErrNotFound, Err: errors.New("no tree of the sandbox contains the workspace")}
 	}
 	b, err := cm.host.BackendOf(ctx, t)
 	if err != nil {
