@@ -1,8 +1,8 @@
-// Package baseline records what the base of a sandbox held at each path that the
-// sandbox changed. On a live base the real file may change afterwards, and the
-// merge needs the original.
+// Package baseline records the original state of each path that a sandbox has
+// changed. On a live base the real file may change afterwards, and a merge needs
+// the original.
 //
-// Read [Recorder] first, then the record of one sandbox and its file format. The
-// package knows no merge and no drift: it answers what was there, or that this is
+// Read [Recorder] first, then [Baseline], the record of one sandbox. The package
+// must not know merges or drift: it returns the original state, or why that is
 // not known.
 package baseline

@@ -14,12 +14,11 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The file of a baseline has one line per path. Every plan, diff and drift report
-// reads the file, and this format is read in a twentieth of the time of JSON:
+// The file of a baseline has one line per path between the lines formatHead and
+// formatEnd. Every plan, diff and drift report reads the file, and this format is
+// read in a twentieth of the time of JSON. A line is:
 //
-//	snapfs kept 2
 //	PATH FLAGS DATA UNKNOWN NODE
-//	end
 //
 // PATH, UNKNOWN and all names are quoted as in Go. FLAGS are c for Promoted and m
 // for Created. A NODE is mode, owner, group, size, modification time and change

@@ -27,12 +27,12 @@ import (
 // Baseline holds the originals of one sandbox: for each path that the sandbox
 // changed, the state in the base. It is needed where the base is live and may
 // change, and where the sandbox has promoted, because the promoted state is the
-// base of later changes. Layout below the sandbox's directory:
+// base of later changes. The directory bases/N below the sandbox's directory has:
 //
-//	bases/N/kept            the entries, by absolute path (see encode)
-//	bases/N/kept.json       the entries in an older format, replaced by kept
-//	bases/N/SHA256          the bytes of a small text
-//	bases/N/conflicts.json  conflicts of a refresh (package reconcile)
+//	baselineFile        the entries, by absolute path (see encode)
+//	baselineJSON        the entries in an older format, replaced by baselineFile
+//	SHA256              the bytes of a small text
+//	conflicts.json      conflicts of a refresh (package reconcile)
 //
 // N is the record's Refreshed. Files of bytes are renamed into place before the
 // list that names them, so that a list is complete after a crash.

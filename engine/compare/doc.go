@@ -1,6 +1,6 @@
-// Package compare finds what differs between two states of a sandbox, and how far
-// the real tree has drifted from its base.
+// Package compare finds the differences between two states of a sandbox, and the
+// drift of the real tree from its base.
 //
-// Read [Changes] and [DriftReport] first, then [Comparer]. The package reads trees
-// and writes none.
+// Read [Changes] and [DriftReport] first, then [Comparer]. The package reads
+// trees and writes none; it must not know merges or promotions.
 package compare

@@ -17,11 +17,11 @@ import (
 // later changes there. For other targets the base stays the original one, so that
 // the promoted changes still count as changes.
 
-// AddPromoted adds to changes what the sandbox has promoted to its workspace, so
-// that the list is complete for another target. A live base shows those paths as
-// unchanged, because the real tree has them, too. The paths are those with a
-// promoted entry in the baseline, and those of also, which are relative to the
-// workspace: a killed command may not have recorded them.
+// AddPromoted adds the paths that the sandbox has promoted to its workspace to
+// changes, so that the list is complete for another target. A live base shows
+// those paths as unchanged, because the real tree has them, too. The paths are
+// those with a promoted entry in the baseline, and those of also, which are
+// relative to the workspace: a killed command may not have recorded them.
 func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
 	k, err := cm.baseline.Read(rec)
 	if err != nil {

@@ -22,42 +22,47 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ApplyOptions say what is carried back. The zero value is the workspace,
-// without what approval.Allow lists.
+// ApplyOptions select the changes to apply. The zero value is the workspace,
+// without the paths that need approval.
 type ApplyOptions struct {
-	// Paths limits it to these absolute paths and what lies beneath them; what
-	// lies outside the workspace is only carried back when it is named here.
+	// Paths limits the changes to these absolute paths and everything below them.
+	// A path outside the workspace is applied only if it is listed here.
 	Paths []string
-	// Allow names what is refused otherwise.
+	// Allow approves paths that need approval.
 	Allow approval.Allow
-	// DryRun only checks.
+	// DryRun checks everything and changes nothing.
 	DryRun bool
-	// Stays is of a [Session] that may be kept afterwards: what it has renamed on a live base is copied into it.
+	// Persists: the sandbox of a Session may remain afterwards, so that files
+	// it has renamed on a live base are copied into it first.
 	Persists bool
 }
 
-// Applied is what was carried back.
+// Applied is the result of an apply.
 type Applied struct {
-	// ID is what [Engine.Undo] takes; "" when there was nothing to do.
+	// ID is the identifier for [Reconciler.Undo]; "" if there was nothing to do.
 	ID string `json:"id,omitempty"`
-	// Changes is how many paths were changed; with DryRun, would be.
+	// Changes is the number of changed paths; with DryRun, of those that would
+	// change.
 	Changes int `json:"changes"`
-	// Already are paths that were there as they should be, and Skipped those
-	// that cannot be carried (sockets), all absolute.
+	// Already are the paths that already had the sandbox's state. Skipped are
+	// sockets, which only their server can create. All are absolute.
 	Already []string `json:"already,omitempty"`
 	Skipped []string `json:"skipped,omitempty"`
-	// Elsewhere is the number of changes outside the workspace that were not
-	// named.
+	// Elsewhere is the number of changes outside the workspace that Paths does
+	// not include.
 	Elsewhere int `json:"elsewhere"`
 }
 
-// Apply brings a sandbox's changes to the real tree, wholly or not at all.
-// Where a real file has moved on since the base: ErrDrifted, naming the paths,
-// and nothing was touched. What it displaces is kept as that of a promotion is, so
-// that [Engine.Undo] brings it back. Processes in the sandbox stand still meanwhile; while there are any, nothing
-// is applied that the sandbox has renamed on a live base and would lose by it (ErrBusy).
-// Cost, beside that of the changes: a copy of what was renamed there, kept in the sandbox (ErrNoSpace).
-// Safe to kill: the next command completes it or takes it back.
+// Apply writes a sandbox's changes to the real tree, all or none. Unlike Promote
+// it never merges: if a real file has changed since the base was taken, it
+// returns errs.ErrDrifted with the paths and changes nothing. [Reconciler.Undo]
+// reverts it. Processes in the sandbox are frozen meanwhile.
+//
+// Cost: that of the changes, and a copy into the sandbox of the files that it has
+// renamed on a live base. If a process runs in the sandbox and such a copy is
+// needed, the error is ErrBusy; without space for it, ErrNoSpace.
+//
+// If snapfs is killed, the next command completes or reverts the apply.
 func (rc *Reconciler) Apply(ctx context.Context, name string, o ApplyOptions) (Applied, error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -78,8 +83,7 @@ func (rc *Reconciler) Apply(ctx context.Context, name string, o ApplyOptions) (A
 	return a, hintPlan(err, name)
 }
 
-// hintPlan gives the error of what has moved on the command that shows what a
-// merge would make of it.
+// hintPlan adds the command that shows the merge to an error of kind ErrDrifted.
 func hintPlan(err error, name string) error {
 	var e *errs.Error
 	if errors.As(err, &e) && errors.Is(e.Kind, errs.ErrDrifted) && len(e.Hints) == 0 {
@@ -88,6 +92,8 @@ func hintPlan(err error, name string) error {
 	return err
 }
 
+// ApplyRecord does the same as Apply for a sandbox whose lock the caller holds
+// and whose processes are frozen.
 func (rc *Reconciler) ApplyRecord(ctx context.Context, rec *catalog.Record, o ApplyOptions) (Applied, error) {
 	var a Applied
 	if err := rc.RefuseUnfinished("applying", rec.Name, ""); err != nil {
@@ -124,7 +130,7 @@ func (rc *Reconciler) ApplyRecord(ctx context.Context, rec *catalog.Record, o Ap
 	return a, err
 }
 
-// applyAll applies every part; where one is refused, those before it are taken back.
+// applyAll applies every part. If one is refused it undoes the parts before it.
 func (rc *Reconciler) applyAll(ctx context.Context, rec *catalog.Record, parts []compare.Part, o ApplyOptions, known baseline.StampsOf, a *Applied) error {
 	note := &promotedNote{Group: applyGroup + catalog.NewID(), Sandbox: rec.Name, ID: rec.ID, Refreshed: rec.Refreshed}
 	var done []string
@@ -147,18 +153,20 @@ func (rc *Reconciler) applyAll(ctx context.Context, rec *catalog.Record, parts [
 		a.ID = note.Group
 	}
 	if err := rc.noteApplied(context.WithoutCancel(ctx), rec, parts, note, len(done) > 0); err != nil {
-		rc.notice("applied, but it is not noted in the sandbox: " + err.Error())
+		rc.notice("applied, but the sandbox's baseline was not updated: " + err.Error())
 	}
 	return nil
 }
 
-// applyGroup begins the names of applies among those of promotions.
+// applyGroup is the prefix of an apply's group, which distinguishes it from a
+// promotion.
 const applyGroup = "apply-"
 
-// IsApply tells an apply from a promotion, by its group.
+// IsApply reports whether a group of promotions is an apply.
 func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
-// toApply opens what a part is applied to, and what it is the difference to.
+// toApply opens the target of a part, and returns the base against which its
+// drift is checked.
 func (rc *Reconciler) toApply(rec *catalog.Record, p compare.Part, known baseline.StampsOf) (promote.Target, promote.Base, error) {
 	if err := rc.RefuseUnfinished("applying", rec.Name, p.Root); err != nil {
 		return promote.Target{}, promote.Base{}, err
@@ -174,8 +182,8 @@ func (rc *Reconciler) toApply(rec *catalog.Record, p compare.Part, known baselin
 	return promote.Target{Root: root, Path: p.Root, StateDir: rc.promotionsDir()}, base, nil
 }
 
-// applyPart applies one part. The answer names the promotion, "" where nothing was
-// done: with an error it is to be taken back.
+// applyPart applies one part and returns the identifier of its promotion, "" if
+// nothing was done. With an error, the caller must undo that promotion.
 func (rc *Reconciler) applyPart(ctx context.Context, rec *catalog.Record, p compare.Part, o ApplyOptions, known baseline.StampsOf, group string, a *Applied) (string, error) {
 	target, base, err := rc.toApply(rec, p, known)
 	if err != nil {
@@ -193,7 +201,8 @@ func (rc *Reconciler) applyPart(ctx context.Context, rec *catalog.Record, p comp
 	return r.ID, nil
 }
 
-// wouldApply says what stands in the way of the parts.
+// wouldApply checks the parts for drift and for paths that need approval, and
+// changes nothing.
 func (rc *Reconciler) wouldApply(ctx context.Context, rec *catalog.Record, parts []compare.Part, o ApplyOptions, known baseline.StampsOf, a *Applied) error {
 	for _, p := range parts {
 		target, base, err := rc.toApply(rec, p, known)
@@ -210,7 +219,8 @@ func (rc *Reconciler) wouldApply(ctx context.Context, rec *catalog.Record, parts
 	return nil
 }
 
-// wouldRefuse is the error of what stands in the way of a part, or nil.
+// wouldRefuse returns the error with which promote.Apply would refuse a part, or
+// nil.
 func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base promote.Base, allow approval.Allow) error {
 	steps, moved, err := promote.Plan(ctx, t, promote.Source{Tree: p.New}, p.Changes, base)
 	if err != nil {
@@ -221,8 +231,8 @@ func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base pro
 		for i, s := range steps {
 			changes[i] = s.Change
 		}
-		if held := allow.Check(p.Root, changes); held != nil {
-			return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDenied, Err: held}
+		if needed := allow.Check(p.Root, changes); needed != nil {
+			return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDenied, Err: needed}
 		}
 		return nil
 	}
@@ -236,34 +246,36 @@ func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base pro
 	return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDrifted, Err: errors.Join(why...)}
 }
 
-// hintAllow gives the error of what was held back the command that lifts it.
+// hintAllow adds the command that approves the paths to an error about paths that
+// need approval.
 func hintAllow(err error, name, root string) error {
-	var held *approval.Needed
+	var needed *approval.Needed
 	var e *errs.Error
-	if !errors.As(err, &held) || !errors.As(err, &e) || len(e.Hints) > 0 {
+	if !errors.As(err, &needed) || !errors.As(err, &e) || len(e.Hints) > 0 {
 		return err
 	}
 	const most = 3
 	command := "snapfs apply " + name
-	for _, path := range held.Allow[:min(len(held.Allow), most)] {
+	for _, path := range needed.Allow[:min(len(needed.Allow), most)] {
 		abs := filepath.Join(root, path)
 		if strings.ContainsFunc(abs, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
 			abs = "PATH"
 		}
 		command += " --allow " + abs
 	}
-	if len(held.Allow) > most {
+	if len(needed.Allow) > most {
 		command += " --allow …"
 	}
 	e.Hints = []string{"snapfs diff " + name, command}
 	return err
 }
 
-// plainInShell needs no quotes there.
+// plainInShell are the characters that need no quotes in a shell.
 const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
-// selectParts picks what is to be applied: the workspace, or what lies at
-// paths. elsewhere counts what was changed outside and not named.
+// selectParts returns the parts to apply: the workspace, or the changes at paths.
+// elsewhere is the number of changes outside the workspace if paths is empty.
+// Error: errs.ErrNotFound for a path without changes.
 func selectParts(c *compare.Changes, paths []string) (parts []compare.Part, elsewhere int, err error) {
 	matched := make([]bool, len(paths))
 	if len(paths) == 0 {
@@ -276,7 +288,7 @@ func selectParts(c *compare.Changes, paths []string) (parts []compare.Part, else
 			}
 			continue
 		}
-		inside, all := beneath(p, paths, matched)
+		inside, all := pathsIn(p, paths, matched)
 		if !all && len(inside) == 0 {
 			continue
 		}
@@ -289,16 +301,16 @@ func selectParts(c *compare.Changes, paths []string) (parts []compare.Part, else
 	}
 	for i, ok := range matched {
 		if !ok {
-			return nil, 0, &errs.Error{Op: "applying", Path: pathlist.Printable(paths[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed it")}
+			return nil, 0, &errs.Error{Op: "applying", Path: pathlist.Printable(paths[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed this path")}
 		}
 	}
 	return parts, elsewhere, nil
 }
 
-// refuseDeleted refuses to bring back what the real tree had, on a live base when
-// snapfs looked, or because it was carried there, and has not any more: the change
-// itself looks like an addition. Where snapfs has not looked, because what it saw
-// could not be kept, it refuses what the user may have deleted.
+// refuseDeleted returns ErrDrifted if a part would bring back a file that the
+// user has deleted from the real tree. The change alone looks like an addition;
+// the baseline shows that the file existed. Where the original is unknown, it
+// refuses a file that the user may have deleted.
 func (rc *Reconciler) refuseDeleted(rec *catalog.Record, parts []compare.Part, known baseline.StampsOf) error {
 	k, err := rc.baseline.Read(rec)
 	if err != nil {
@@ -316,7 +328,7 @@ func (rc *Reconciler) refuseDeleted(rec *catalog.Record, parts []compare.Part, k
 	return &errs.Error{Op: "applying to", Path: rec.Workspace, Kind: errs.ErrDrifted, Err: errors.Join(why...), Hints: []string{"snapfs plan " + rec.Name}}
 }
 
-// refusedOf adds to why what is refused of a part, as long as that is few.
+// refusedOf appends to why the reasons to refuse a part, up to 20 in all.
 func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known baseline.StampsOf, why []error) ([]error, error) {
 	root, err := baseline.OpenRoot(p.Root)
 	if err != nil {
@@ -330,13 +342,13 @@ func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known
 			continue
 		}
 		abs := filepath.Join(p.Root, c.Path)
-		n, looked := k.Nodes[abs]
+		n, recorded := k.Nodes[abs]
 		switch {
 		case n.Node != nil && (!p.Frozen || n.Promoted):
 			if _, err := os.Lstat(abs); errors.Is(err, os.ErrNotExist) {
-				why = append(why, fmt.Errorf("%s: it has been deleted since", pathlist.Printable(c.Path)))
+				why = append(why, fmt.Errorf("%s: deleted from the real tree since the base was taken", pathlist.Printable(c.Path)))
 			}
-		case p.Frozen || rec.Ephemeral || looked && n.Unknown == "" || k.Absent(abs):
+		case p.Frozen || rec.Ephemeral || recorded && n.Unknown == "" || k.Absent(abs):
 		default:
 			now, unknown, err := base.At(c.Path)
 			if err != nil {
@@ -350,8 +362,9 @@ func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known
 	return why, nil
 }
 
-// noteApplied makes what was applied the base of what the sandbox changes next. Where
-// it is undoable, the note says what was the base before.
+// noteApplied records the applied state as the base of the sandbox's later
+// changes. If the apply is undoable it also saves the previous base entries for
+// the undo.
 func (rc *Reconciler) noteApplied(ctx context.Context, rec *catalog.Record, parts []compare.Part, note *promotedNote, undoable bool) error {
 	if rec.Ephemeral {
 		return nil
@@ -376,8 +389,8 @@ func (rc *Reconciler) noteApplied(ctx context.Context, rec *catalog.Record, part
 	})
 }
 
-// pickedBy reports whether one of the parts has a change at an absolute path, or
-// beneath it.
+// pickedBy reports whether one of the parts has a change at an absolute path or
+// below it.
 func pickedBy(parts []compare.Part, abs string) bool {
 	for _, p := range parts {
 		for _, c := range p.Changes {
@@ -389,9 +402,10 @@ func pickedBy(parts []compare.Part, abs string) bool {
 	return false
 }
 
-// beneath finds the paths at which a part has changes, relative to its root;
-// all means that the whole part lies beneath one of them.
-func beneath(p compare.Part, paths []string, matched []bool) (inside []string, all bool) {
+// pathsIn returns those of paths at which a part has changes, relative to its
+// root. all means that the whole part lies below one of them. It sets matched for
+// each path that selects something.
+func pathsIn(p compare.Part, paths []string, matched []bool) (inside []string, all bool) {
 	for i, path := range paths {
 		if hostfs.Within(p.Root, path) {
 			matched[i], all = true, true
@@ -405,6 +419,7 @@ func beneath(p compare.Part, paths []string, matched []bool) (inside []string, a
 	return inside, all
 }
 
+// changedAt reports whether one of the changes is at a path or below it.
 func changedAt(changes []diff.Change, path string) bool {
 	for _, c := range changes {
 		if hostfs.Within("/"+c.Path, "/"+path) {
@@ -414,6 +429,7 @@ func changedAt(changes []diff.Change, path string) bool {
 	return false
 }
 
+// under returns absolute paths for paths relative to root.
 func under(root string, paths []string) []string {
 	abs := make([]string, len(paths))
 	for i, p := range paths {

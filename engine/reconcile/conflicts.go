@@ -18,35 +18,37 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A refreshConflict is a conflict that a refresh has brought into the sandbox:
-// a text has both sides between marks there, anything else is as the sandbox had
-// it.
+// refreshConflict is a conflict that a refresh left in the sandbox. A text file
+// then has conflict markers; any other path is in the sandbox's state.
 type refreshConflict struct {
 	Path   string     `json:"path"` // absolute
 	Kind   merge.Kind `json:"kind"`
 	Why    string     `json:"why"`
 	Marked bool       `json:"marked"`
-	// Alone: it is about a directory itself, and not about what lies in it.
+	// Alone: the conflict is about a directory itself and not about its entries.
 	Alone bool `json:"alone,omitempty"`
-	// MineName and RealName are what the marks call the sides.
+	// MineName and RealName are the names of the sides in the conflict markers.
 	MineName string `json:"mine_name"`
 	RealName string `json:"real_name"`
-	// MinePath and RealPath, where a side has it elsewhere, are absolute.
+	// MinePath and RealPath are the absolute paths of the sides, where they
+	// differ from Path.
 	MinePath string `json:"mine_path,omitempty"`
 	RealPath string `json:"real_path,omitempty"`
-	// Also are the other places, absolute, that wait for the same answer.
+	// Also are further absolute paths that the same answer resolves.
 	Also []string `json:"also,omitempty"`
-	// Mine, Base and Real are the files, beside this one, with the versions of
-	// a marked text; "" where there was none.
+	// Mine, Base and Real are the names of files beside conflicts.json with the
+	// three versions of a text; "" for a version that does not exist.
 	Mine string `json:"mine,omitempty"`
 	Base string `json:"base,omitempty"`
 	Real string `json:"real,omitempty"`
-	// Mode is what the sandbox's version has.
+	// Mode is the mode of the sandbox's version.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Resolved says how, or "".
+	// Resolved is the answer ("mine", "theirs" or "tool"), "" while there is
+	// none.
 	Resolved string `json:"resolved,omitempty"`
 }
 
+// conflictList is the content of conflicts.json.
 type conflictList struct {
 	Format    int               `json:"format"`
 	Conflicts []refreshConflict `json:"conflicts"`
@@ -54,6 +56,8 @@ type conflictList struct {
 
 const conflictsFile = "conflicts.json"
 
+// readConflicts reads the conflicts that the last refresh left; an empty list if
+// it left none. Error: errs.ErrCorrupt.
 func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 	list := conflictList{Format: 1}
 	path := filepath.Join(rc.baseline.BaseDir(rec.Name, rec.Refreshed), conflictsFile)
@@ -74,6 +78,7 @@ func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 	return list, nil
 }
 
+// saveConflicts replaces the list of conflicts atomically.
 func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) error {
 	saved := conflictList{Format: list.Format, Conflicts: []refreshConflict{}}
 	for _, c := range list.Conflicts {
@@ -82,7 +87,7 @@ func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) erro
 	}
 	data, err := json.MarshalIndent(saved, "", "  ")
 	if err != nil {
-		return &errs.Error{Op: "noting the conflicts of", Path: rec.Name, Kind: errs.ErrCorrupt, Err: err}
+		return &errs.Error{Op: "saving the conflicts of", Path: rec.Name, Kind: errs.ErrCorrupt, Err: err}
 	}
 	rel, err := filepath.Rel(rc.cat.Path(rec.Name), rc.baseline.BaseDir(rec.Name, rec.Refreshed))
 	if err != nil {
@@ -91,8 +96,9 @@ func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) erro
 	return rc.cat.WriteFile(rec.Name, filepath.Join(rel, conflictsFile), append(data, '\n'))
 }
 
-// Conflicts lists what a refresh could not merge and nobody has resolved yet. Cost:
-// one system call where there is nothing; otherwise that of [Engine.Diff].
+// Conflicts lists the unresolved conflicts that a refresh left in a sandbox.
+// Cost: one system call if there are none; otherwise that of
+// compare.Comparer.Diff.
 func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]Conflict, error) {
 	rec, err := rc.cat.Get(name)
 	if err != nil {
@@ -110,9 +116,9 @@ func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]Conflict, e
 	return rc.unresolved(ctx, rec, changes)
 }
 
-// unresolved lists the conflicts that are still in the sandbox. One is resolved
-// when its text has lost the marks, when it was answered, and when the sandbox has
-// at its place what the real tree had.
+// unresolved lists the unresolved conflicts. A conflict is resolved when it was
+// answered, when the text has no conflict markers any more, or when the sandbox
+// has the real tree's state at its paths.
 func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, changes *compare.Changes) ([]Conflict, error) {
 	list, err := rc.readConflicts(rec)
 	if err != nil || len(list.Conflicts) == 0 {
@@ -122,7 +128,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 	changed := changedPlacesOf(changes)
 	for _, c := range list.Conflicts {
 		if err := ctx.Err(); err != nil {
-			return nil, &errs.Error{Op: "looking at", Path: rec.Name, Kind: errs.ErrInterrupted, Err: err}
+			return nil, &errs.Error{Op: "checking conflicts", Path: rec.Name, Kind: errs.ErrInterrupted, Err: err}
 		}
 		stands, err := c.isOpen(changed)
 		if err != nil {
@@ -135,6 +141,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 	return open, nil
 }
 
+// isOpen reports whether the conflict is unresolved.
 func (c *refreshConflict) isOpen(changed changedPlaces) (bool, error) {
 	if c.Resolved != "" {
 		return false, nil
@@ -145,12 +152,12 @@ func (c *refreshConflict) isOpen(changed changedPlaces) (bool, error) {
 	}
 	rel, err := filepath.Rel(part.Root, c.Path)
 	if err != nil {
-		return true, nil // it stands until it is answered
+		return true, nil // outside the part: open until answered
 	}
 	l := baseline.RootedReader{Root: part.New}
 	f, err := l.Open(rel)
 	if errors.Is(err, errs.ErrNotFound) {
-		return false, nil // it was taken away, or became something else
+		return false, nil // deleted, or no regular file any more
 	}
 	if err != nil {
 		return true, err
@@ -160,47 +167,50 @@ func (c *refreshConflict) isOpen(changed changedPlaces) (bool, error) {
 	return err != nil || merge.HasMarkers(text, c.MineName, c.RealName), err
 }
 
-// places are all the places that a conflict is about.
+// places returns all paths of the conflict.
 func (c *Conflict) places() []string {
 	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 }
 
-// asConflict is a conflict as callers are told of it.
+// asConflict returns the public form of the conflict.
 func (c *refreshConflict) asConflict() Conflict {
 	return Conflict{
 		Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true, alone: c.Alone,
 	}
 }
 
+// places returns all paths of the conflict.
 func (c *refreshConflict) places() []string {
-	told := c.asConflict()
-	return told.places()
+	conflict := c.asConflict()
+	return conflict.places()
 }
 
-// changedIn is the part that has a change at the conflict's places, or nil.
+// changedIn returns the part with a change at the conflict's paths, or nil.
 func (c *refreshConflict) changedIn(changed changedPlaces) *compare.Part {
 	return changed.at(c.places(), c.Alone)
 }
 
-// changedPlaces are the absolute paths at which something is changed, or beneath
-// which, and the part that says so.
+// changedPlaces maps the absolute path of each change, and of all its parents, to
+// its part. itself is set where the path itself is changed and not only something
+// below it.
 type changedPlaces map[string]struct {
 	part   *compare.Part
 	itself bool
 }
 
-// at is the part that has a change at one of these places, or, unless they are meant
-// alone, beneath it; or nil.
+// at returns the part with a change at one of places, or below it unless alone is
+// set; nil for none.
 func (all changedPlaces) at(places []string, alone bool) *compare.Part {
 	for _, place := range places {
-		if told, ok := all[place]; ok && (told.itself || !alone) {
-			return told.part
+		if found, ok := all[place]; ok && (found.itself || !alone) {
+			return found.part
 		}
 	}
 	return nil
 }
 
+// changedPlacesOf returns the places of all changes.
 func changedPlacesOf(c *compare.Changes) changedPlaces {
 	changed := changedPlaces{}
 	for i := range c.Parts {
@@ -209,6 +219,7 @@ func changedPlacesOf(c *compare.Changes) changedPlaces {
 	return changed
 }
 
+// add adds the changes of a part. It ignores those of only a directory's time.
 func (all changedPlaces) add(p *compare.Part, changes []diff.Change) {
 	for _, c := range changes {
 		if c.TimeOnly() {
@@ -216,12 +227,12 @@ func (all changedPlaces) add(p *compare.Part, changes []diff.Change) {
 		}
 		path := filepath.Join(p.Root, c.Path)
 		for at := path; ; at = filepath.Dir(at) {
-			told, known := all[at]
+			entry, known := all[at]
 			if !known {
-				told.part = p
+				entry.part = p
 			}
-			told.itself = told.itself || at == path
-			all[at] = told
+			entry.itself = entry.itself || at == path
+			all[at] = entry
 			if known || at == "/" {
 				break
 			}
@@ -229,7 +240,8 @@ func (all changedPlaces) add(p *compare.Part, changes []diff.Change) {
 	}
 }
 
-// refuseUnresolved refuses to carry conflicts that are still in the sandbox.
+// refuseUnresolved returns ErrConflict if a selected path has an unresolved
+// conflict of a refresh.
 func (rc *Reconciler) refuseUnresolved(ctx context.Context, rec *catalog.Record, changes *compare.Changes, op string, picked func(abs string) bool) error {
 	open, err := rc.unresolved(ctx, rec, changes)
 	if err != nil {
@@ -247,7 +259,7 @@ func (rc *Reconciler) refuseUnresolved(ctx context.Context, rec *catalog.Record,
 	return ConflictsError(op, rec.Name, refused)
 }
 
-// each is what a function makes of each element.
+// each returns the results of a function for all elements of a list.
 func each[A, B any](list []A, of func(A) B) []B {
 	made := make([]B, len(list))
 	for i, a := range list {
@@ -256,8 +268,9 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback: a sandbox that was rolled back has not carried anything any more that
-// it may change again, and what was answered in it may be open again.
+// NoteRollback updates the state of a sandbox that was rolled back: its
+// promotions no longer count as its base, and all conflicts of the last refresh
+// may be open again.
 func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

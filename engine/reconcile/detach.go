@@ -16,21 +16,22 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// On a live base a sandbox reads some of what it has renamed where the real tree has it, by the name that it has
-// there. Carrying the renaming to the real tree takes that name away. So the sandbox is first given
-// what it would lose.
+// On a live base, a renamed file of the sandbox may still read the real file by
+// its real name. A promotion of the rename removes that name. So the backend
+// first copies such files into the sandbox (snapshot.Detacher).
 
-// A detachSet says what of a sandbox is about to be carried to the real tree.
+// detachSet describes the paths that a promotion will change in the real tree.
 type detachSet struct {
-	// picked says of its changes, by absolute path, which are carried, and at answers with where.
+	// picked reports whether the change at an absolute path is promoted; at
+	// returns its path in the target.
 	picked func(abs string) bool
 	at     func(abs string) string
 }
 
-// itself: what is carried goes to where it is.
+// itself is detachSet.at for a promotion to the sandbox's own workspace.
 func itself(abs string) string { return abs }
 
-// Picks are what apply is asked for.
+// Picks returns the paths that an apply will change.
 func (o ApplyOptions) Picks(rec *catalog.Record) detachSet {
 	return detachSet{at: itself, picked: func(abs string) bool {
 		if len(o.Paths) == 0 {
@@ -40,7 +41,7 @@ func (o ApplyOptions) Picks(rec *catalog.Record) detachSet {
 	}}
 }
 
-// picks are what a promotion is asked for.
+// picks returns the paths that a promotion will change.
 func (o PlanOptions) picks(rec *catalog.Record) (detachSet, error) {
 	only, err := compare.PatternsOf(rec.Workspace, o.Only)
 	if err != nil {
@@ -58,9 +59,10 @@ func (o PlanOptions) picks(rec *catalog.Record) (detachSet, error) {
 	return r, nil
 }
 
-// freezeToPromote is freeze, and has the sandbox hold by itself what it reads from places of the real tree that
-// are about to be changed for it. Where that is anything, nothing may run in it: ErrBusy. After an error the sandbox shows
-// what it did, and the real tree has not been touched.
+// freezeToPromote freezes the sandbox and detaches the files that the promotion
+// would take away from it. If a process runs in it and a file must be detached,
+// the error is ErrBusy. After an error the sandbox has its former content and the
+// real tree is unchanged.
 func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r detachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
@@ -69,8 +71,8 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r 
 	err = rc.Detach(ctx, h.Record, use, r)
 	if use == snapshot.InUse && errors.Is(err, errs.ErrBusy) {
 		thaw()
-		thaw = func() {} // from here on none can start
-		if ierr := rc.supervise.MustBeIdle(ctx, h, "carrying from"); ierr == nil {
+		thaw = func() {} // the lock prevents a new process
+		if ierr := rc.supervise.MustBeIdle(ctx, h, "promoting from"); ierr == nil {
 			err = rc.Detach(ctx, h.Record, snapshot.Idle, r)
 		} else if !errors.Is(ierr, errs.ErrBusy) {
 			err = ierr
@@ -83,7 +85,8 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r 
 	return thaw, nil
 }
 
-// freezeFor freezes a sandbox for a plan, or to carry that out.
+// freezeFor freezes a sandbox for a plan, or for its execution if o.execute is
+// set.
 func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
 	if !o.execute {
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
@@ -96,7 +99,10 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 	return rc.freezeToPromote(ctx, h, r)
 }
 
-// Detach has what is frozen, or idle, hold what it would lose.
+// Detach copies renamed files into the sandbox that it still reads from the real
+// tree, if the promotion will change those real files. The caller has frozen the
+// sandbox, or nothing runs in it. Error: ErrBusy if use is InUse and there is
+// such a file.
 func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what detachSet) error {
 	var places changedPaths
 	for _, t := range rec.Trees {
@@ -134,10 +140,10 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 	return nil
 }
 
-// detachIn brings up what is listed of a tree.
+// detachIn detaches the listed files of one tree and syncs the fork.
 func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Detacher, list []snapshot.Borrowed) error {
-	if err := fault.Point(ctx, "bring up what was renamed"); err != nil {
-		return &errs.Error{Op: "carrying from", Path: t.Path, Kind: errs.KindOf(err), Err: err}
+	if err := fault.Point(ctx, "detach renamed files"); err != nil {
+		return &errs.Error{Op: "promoting from", Path: t.Path, Kind: errs.KindOf(err), Err: err}
 	}
 	err := r.Detach(ctx, t.Fork, list, func(do func(root int) error) error {
 		f, err := rc.OpenFork(ctx, t, t.Path)
@@ -153,14 +159,15 @@ func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.B
 	return err
 }
 
-// detachNoSpace says what lacks room, and, where that is a limit, what lifts it.
+// detachNoSpace explains an ErrNoSpace from detaching, with the command that
+// raises the limit.
 func detachNoSpace(rec *catalog.Record, err error) error {
 	if !errors.Is(err, errs.ErrNoSpace) {
 		return err
 	}
 	e := &errs.Error{
-		Op: "carrying from", Path: rec.Name, Kind: errs.ErrNoSpace,
-		Err: fmt.Errorf("what it has renamed, and reads from the real tree, has to be copied into it first: %w", err),
+		Op: "promoting from", Path: rec.Name, Kind: errs.ErrNoSpace,
+		Err: fmt.Errorf("its renamed files that are still read from the real tree must be copied into it first: %w", err),
 	}
 	for _, limit := range []struct {
 		name string
@@ -176,7 +183,8 @@ func detachNoSpace(rec *catalog.Record, err error) error {
 	return e
 }
 
-// renamedBusy: what is to be brought up cannot be while something runs.
+// renamedBusy is the error for files that cannot be detached because a process
+// runs in the sandbox.
 func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) error {
 	paths := make([]string, len(list))
 	for i, one := range list {
@@ -184,16 +192,16 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 	}
 	slices.Sort(paths)
 	return &errs.Error{
-		Op: "carrying from", Path: rec.Name, Kind: errs.ErrBusy,
-		Err:   errors.New("it has renamed " + hostfs.Several(paths) + ", which it reads from the real tree, and something runs in it"),
+		Op: "promoting from", Path: rec.Name, Kind: errs.ErrBusy,
+		Err:   errors.New("it has renamed " + hostfs.Several(paths) + " and still reads the real files, and a command is running in it"),
 		Hints: []string{"snapfs stop " + rec.Name},
 	}
 }
 
-// changedPaths are absolute and sorted.
+// changedPaths are absolute paths, sorted.
 type changedPaths []string
 
-// aboutToChange answers with where the real tree is to be changed.
+// aboutToChange returns the paths of the real tree that a promotion will change.
 func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what detachSet) (changedPaths, error) {
 	c, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
@@ -212,7 +220,8 @@ func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, wh
 	return places, nil
 }
 
-// meet reports whether one of them is a path, or, with tree, lies beneath it.
+// overlap reports whether the list has a path or, if tree is set, a path below
+// it.
 func (c changedPaths) overlap(path string, tree bool) bool {
 	if _, found := slices.BinarySearch(c, path); found {
 		return true

@@ -22,44 +22,47 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A mergeRequest says onto what the changes of a sandbox are merged.
+// mergeRequest describes a merge of a sandbox's changes.
 type mergeRequest struct {
 	rec *catalog.Record
-	// target is the directory that the workspace is merged onto, "" for the
+	// target is the directory onto which the workspace is merged, "" for the
 	// workspace itself.
 	target string
-	// real, where it is not nil, gives the tree that a part is merged onto, and
-	// what has happened to it since the base: the new base of a refresh.
+	// real, if not nil, returns the tree onto which a part is merged and its
+	// changes since the base. A refresh sets it to the new base.
 	real func(p compare.Part) (*os.File, []diff.Change, error)
-	// choose answers conflicts; it may put what it built into in.Scratch.
+	// choose, if not nil, answers conflicts. It may write a built file to
+	// in.Scratch.
 	choose func(m *partMerge, c merge.Conflict) merge.Choice
-	// failed, where it is not nil, is why choose could not.
+	// failed, if not nil, receives the error of choose.
 	failed *error
 }
 
-// A partMerge is one part of a sandbox's changes, merged onto the real tree.
+// partMerge is one part of a sandbox's changes merged onto the real tree.
 type partMerge struct {
 	mergeRequest
 	Part    compare.Part
 	tree    catalog.Tree
-	path    string // of the tree that it is merged onto
+	path    string
 	real    *os.File
 	base    *baseline.MergeBase
 	in      merge.Input
 	res     *merge.Result
 	scratch string
-	// seen is what the real tree was found to hold at the paths of the sandbox's
-	// changes, before anything of it was read.
+	// seen are the real nodes at the paths of the sandbox's changes, read before
+	// their content.
 	seen map[string]*diff.Node
-	// answered are the conflicts that were answered.
+	// answered are the conflicts that choose answered, by path.
 	answered map[string]merge.Choice
 	exact    bool
-	// known are the stamps of what promotions left in the part.
+	// known are the stamps of the sandbox's promotions in the part.
 	known map[string]promote.Stamp
 }
 
+// isStamp reports whether a node still has the stamp of a promotion.
 func isStamp(s promote.Stamp, n *diff.Node) bool { return s.Ino == n.Ino && s.CTime.Equal(n.CTime) }
 
+// close closes all files and removes the scratch directory.
 func (m *partMerge) close() {
 	if m == nil {
 		return
@@ -77,19 +80,21 @@ func (m *partMerge) close() {
 		}
 	}
 	_ = os.RemoveAll(m.scratch)
-	_ = os.Remove(filepath.Dir(m.scratch)) // where it is empty
+	_ = os.Remove(filepath.Dir(m.scratch)) // fails unless it is empty
 }
 
-// scratchDir is where what neither side has is built. Whoever holds the sandbox's
-// lock uses it; what a killed command left in it goes with the next use.
+// scratchDir returns the directory for merged files. The holder of the sandbox's
+// lock owns it; the next merge removes what a killed command left in it.
 func (rc *Reconciler) scratchDir(name string) string {
 	return filepath.Join(rc.cat.Path(name), "scratch")
 }
 
-// mergePart merges one part. The caller holds the sandbox's lock, and its processes
-// stand still. What was read of the real tree is what it held at one moment, or
-// it is tried again: ErrBusy when that does not help.
-// Errors: those of merge.Trees, ErrNotFound (the target).
+// mergePart merges one part. The caller holds the sandbox's lock and has frozen
+// its processes. The real files are read in one consistent state: if one changes
+// meanwhile, mergePart retries up to five times.
+//
+// Errors: those of merge.Trees; ErrBusy if a real file keeps changing;
+// ErrNotFound if the target is gone.
 func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*partMerge, error) {
 	for tries := 1; ; tries++ {
 		m, err := rc.prepare(ctx, r, p)
@@ -111,11 +116,12 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 			return nil, err
 		}
 		if tries == 5 {
-			return nil, &errs.Error{Op: "merging", Path: moved, Kind: errs.ErrBusy, Err: errors.New("it changes all the time")}
+			return nil, &errs.Error{Op: "merging", Path: moved, Kind: errs.ErrBusy, Err: errors.New("the file keeps changing")}
 		}
 	}
 }
 
+// prepare opens all inputs of a merge. After an error the caller closes m.
 func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *partMerge, err error) {
 	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
 	for _, t := range r.rec.Trees {
@@ -161,14 +167,16 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	return m, nil
 }
 
-// markNames are what both sides are called between conflict marks.
+// markNames returns the names of the two sides for conflict markers.
 func markNames(sandbox string) (mine, real string) { return "sandbox " + sandbox, "real" }
 
+// scratchError is an error about the scratch directory of a merge.
 func scratchError(path string, err error) error {
-	return &errs.Error{Op: "making room to merge in", Path: path, Kind: errs.KindOf(err), Err: err}
+	return &errs.Error{Op: "creating the scratch directory", Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
-// openMergeBase opens what both sides started from.
+// openMergeBase opens the merge base of a part. For another target, promotions to
+// the workspace do not count.
 func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	k, err := rc.baseline.Read(m.rec)
 	if err != nil {
@@ -198,8 +206,8 @@ func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	return nil
 }
 
-// openRealSide opens what the sandbox's changes are merged onto, and finds out
-// what has happened there since the base.
+// openRealSide opens the tree onto which the part is merged, and lists its
+// changes since the base.
 func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	var err error
 	var theirs []diff.Change
@@ -232,10 +240,9 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	return m.compareEach()
 }
 
-// lookAll looks at all that the sandbox has changed, in the real tree. What has
-// just been changed there might be changed again within the same tick of the
-// clock, and look the same: then a moment is waited for and everything looked at
-// again.
+// statAll fills in seen for all changes of the sandbox. Two changes within one
+// tick of the kernel's clock look the same; so if a real file is younger than
+// diff.Racy, statAll waits and reads all again.
 func (m *partMerge) statAll() error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
@@ -260,15 +267,15 @@ func (m *partMerge) statAll() error {
 	}
 }
 
-// moved names a path at which the real tree is not any more what it was when
-// it was first looked at.
+// changedSince returns the path of a real file that has changed since statAll, or
+// "".
 func (m *partMerge) changedSince() (string, error) {
 	if m.mergeRequest.real != nil && m.Part.Frozen {
 		return "", nil
 	}
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
-	for _, path := range slices.Sorted(maps.Keys(m.seen)) { // in one directory after the other
+	for _, path := range slices.Sorted(maps.Keys(m.seen)) { // sorted, for the cache of l
 		now, err := l.Present(path)
 		if err != nil {
 			return "", hostfs.LookError(filepath.Join(m.path, path), err)
@@ -280,8 +287,8 @@ func (m *partMerge) changedSince() (string, error) {
 	return "", nil
 }
 
-// sameNode reports whether two looks at a path saw the same state of one node. A
-// directory in which names came or went is still the same.
+// sameNode reports whether two nodes are the same state of one inode. For a
+// directory, changed entries do not count.
 func sameNode(a, b *diff.Node) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -289,38 +296,38 @@ func sameNode(a, b *diff.Node) bool {
 	if a.Mode.IsDir() && b.Mode.IsDir() {
 		return a.Ino == b.Ino && a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID
 	}
-	sized := a.Size == b.Size || a.Mode.Type() == fs.ModeSymlink // whose size is told by its target, or by the filesystem
+	sized := a.Size == b.Size || a.Mode.Type() == fs.ModeSymlink // filesystems disagree on the size of a symlink
 	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && sized && a.Mode == b.Mode
 }
 
-// overridePromoted puts what was carried since the base in the place of the base, in
-// exact lists of what both sides have changed.
+// overridePromoted corrects exact lists of changes at the paths that were
+// promoted since the base: the promoted state takes the place of the base.
 func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 	m.in.Mine, m.in.Real = m.Part.Changes, theirs
 	m.in.BaseTree = m.Part.Old
-	carried := map[string]bool{}
+	promoted := map[string]bool{}
 	for abs, n := range m.base.Baseline.Nodes {
 		if rel, err := filepath.Rel(m.Part.Root, abs); n.Promoted && err == nil && filepath.IsLocal(rel) {
-			carried[rel] = true
+			promoted[rel] = true
 		}
 	}
-	if len(carried) == 0 {
+	if len(promoted) == 0 {
 		return nil
 	}
-	m.in.BaseTree = nil // it does not hold what was carried
-	without := func(all []diff.Change) (kept []diff.Change) {
+	m.in.BaseTree = nil // it lacks the promoted states
+	without := func(all []diff.Change) (rest []diff.Change) {
 		for _, c := range all {
-			if !carried[c.Path] {
-				kept = append(kept, c)
+			if !promoted[c.Path] {
+				rest = append(rest, c)
 			}
 		}
-		return kept
+		return rest
 	}
 	m.in.Mine, m.in.Real = without(m.in.Mine), without(m.in.Real)
 	mine, real := baseline.RootedReader{Root: m.Part.New}, baseline.RootedReader{Root: m.real}
 	defer mine.Close()
 	defer real.Close()
-	for path := range carried {
+	for path := range promoted {
 		now, err := mine.Node(path)
 		if err != nil {
 			return hostfs.LookError(filepath.Join(m.Part.Root, path), err)
@@ -339,7 +346,7 @@ func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 	return nil
 }
 
-// reportBoth adds how each side differs from the base at a path.
+// reportBoth adds the change of each side at a path to the input of the merge.
 func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	c, err := m.base.Between(path, base, mine, m.Part.New)
 	if err != nil {
@@ -349,7 +356,7 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 		m.in.Mine = append(m.in.Mine, *c)
 	}
 	if real != nil && m.path == m.Part.Root && m.base.Baseline.Nodes[m.base.Abs(path)].Promoted && isStamp(m.known[path], real) {
-		return nil // it is what was put there
+		return nil // unchanged since the promotion
 	}
 	if c, err = m.base.Between(path, base, real, m.real); err != nil {
 		return err
@@ -360,8 +367,8 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	return nil
 }
 
-// compareEach finds out what has happened to the real tree at the paths that the
-// sandbox has changed, and nowhere else.
+// compareEach lists the changes of the real tree at the paths that the sandbox
+// has changed. Other paths do not matter for the merge.
 func (m *partMerge) compareEach() error {
 	m.in.Unknown = map[string]string{}
 	listed := map[string]bool{}
@@ -380,19 +387,21 @@ func (m *partMerge) compareEach() error {
 	return nil
 }
 
+// compareOne adds the changes of both sides at the path of one sandbox change,
+// and records an unknown original in in.Unknown.
 func (m *partMerge) compareOne(c diff.Change) error {
 	real := m.seen[c.Path]
 	own := m.path == m.Part.Root
 	base, fresh, why, err := m.base.At(c.Path)
 	if errors.Is(err, fs.ErrPermission) {
-		why, err = "this user may not look at it", nil
+		why, err = "no permission to read it", nil
 	}
 	switch {
 	case err != nil:
 		return hostfs.LookError(m.base.Abs(c.Path), err)
 	case why != "" && c.Kind == diff.Modified && c.New.Mode.IsDir() && c.Old.Mode.IsDir():
 		if c.What&^diff.Time == 0 {
-			return nil // both have it, and its time tells nothing
+			return nil // a directory on both sides; its time does not matter
 		}
 	case why != "":
 	case own && !m.Part.Frozen && (fresh || sameNode(base, real) && base != nil):
@@ -417,8 +426,8 @@ func (m *partMerge) compareOne(c diff.Change) error {
 	return nil
 }
 
-// newcomers finds what the real tree has in directories that the sandbox has not
-// any more, and that the sandbox never had.
+// addNewInDeleted lists real files that the sandbox has never had, in directories
+// that it has deleted or replaced.
 func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()
@@ -467,8 +476,8 @@ func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
 	return nil
 }
 
-// expected are the stamps of all that a merge's changes expect of the real tree:
-// a promotion carries out nothing where they are not the same.
+// expected returns the stamps that the changes of a merge expect in the real
+// tree. A promotion changes nothing unless all of them match.
 func (m *partMerge) expected(changes []diff.Change) (map[string]promote.Stamp, error) {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()

@@ -21,75 +21,77 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// PlanOptions say what of a sandbox is carried, and where to. The zero value is
-// the workspace, merged onto itself, without what approval.Allow lists.
+// PlanOptions select the changes to promote and the target. The zero value is the
+// workspace, merged onto itself, without the paths that need approval.
 type PlanOptions struct {
-	// Only limits it to what these match: each is a path or a pattern of
-	// path.Match, absolute or relative to the workspace, and means what lies
-	// beneath it, too. One without a slash, with a wildcard in it, matches names
-	// at any depth. What lies outside the workspace is only carried when an
-	// absolute one names it.
+	// Only limits the changes to those at or below these paths. Each is a path or
+	// a pattern of path.Match, absolute or relative to the workspace. A pattern
+	// without a slash matches names at any depth. A path outside the workspace is
+	// promoted only if an absolute pattern names it.
 	Only []string
-	// Target is the directory that gets the workspace's changes, absolute, or ""
-	// for the workspace itself. It is merged by content, with the same base.
+	// Target is the absolute directory that receives the workspace's changes, or
+	// "" for the workspace itself. The merge has the same base.
 	Target string
-	// Allow names what is held back otherwise.
+	// Allow approves paths that need approval.
 	Allow approval.Allow
-	// Also are paths, relative to the workspace, that the sandbox has changed,
-	// though its workspace may have got that from it: see withCarried.
+	// Also are paths relative to the workspace that the sandbox may have promoted
+	// already; see compare.Comparer.AddPromoted.
 	Also []string
-	// out: it is to be carried out, too.
+	// execute: the plan will be executed.
 	execute bool
 }
 
-// A Plan is what a promotion would do: the sandbox's changes merged onto the
-// real tree as it is now, and what each step expects to find there.
+// Plan is what a promotion would do: the sandbox's changes merged onto the real
+// tree in its present state, and the state that each step expects there.
 type Plan struct {
 	Format int `json:"format"`
-	// Fingerprint is the SHA-256 over the target and all steps, with the
-	// content that each expects and makes.
+	// Fingerprint is the SHA-256 over the target and all steps, with the content
+	// that each expects and produces.
 	Fingerprint string    `json:"fingerprint"`
 	Sandbox     string    `json:"sandbox"`
 	Target      string    `json:"target"`
 	Made        time.Time `json:"made"`
-	// Steps are in the order of their paths.
+	// Steps are sorted by path.
 	Steps []Step `json:"steps"`
-	// Conflicts have to be answered first, or resolved in the sandbox.
+	// Conflicts must be answered, or resolved in the sandbox, before a promotion.
 	Conflicts []Conflict `json:"conflicts"`
-	// Held are places that are held back until they are allowed by name; they
-	// are in no step. Allow are the fewest that would lift it.
+	// NeedsApproval are the paths that are in no step because they need approval.
+	// Allow is the shortest list of paths whose approval lets all of them
+	// through.
 	NeedsApproval []ApprovalPath `json:"held"`
 	Allow         []string       `json:"allow,omitempty"`
-	// Skipped are sockets, which nothing but their server can make.
+	// Skipped are sockets, which only their server can create.
 	Skipped []string `json:"skipped,omitempty"`
-	// Elsewhere is the number of changes outside the workspace that were not
-	// named.
+	// Elsewhere is the number of changes outside the workspace that Only does not
+	// select.
 	Elsewhere int `json:"elsewhere"`
 }
 
-// A Step changes one path.
+// Step is the change of one path.
 type Step struct {
 	// Path is absolute.
 	Path string `json:"path"`
-	// Do is "add", "change" or "delete"; What says what of it changes.
+	// Do is "add", "change" or "delete". What lists the changed aspects.
 	Do   string   `json:"do"`
 	What []string `json:"what,omitempty"`
-	// Merged: it holds something of both sides.
+	// Merged: the result combines both sides.
 	Merged bool `json:"merged,omitempty"`
-	// From is what the sandbox calls it, where that is another path.
+	// From is the sandbox's path, where that is another.
 	From string `json:"from,omitempty"`
-	// Expect is what has to be there, and Result what will be; nil for nothing.
+	// Expect is the state before the step, and Result the state after it; nil for
+	// nothing.
 	Expect *State `json:"expect"`
 	Result *State `json:"result"`
 }
 
-// TimeOnly reports whether it only repeats what the names in a directory say, as
+// TimeOnly reports whether the step only sets the time of a directory, as
 // [diff.Change.Echo] does.
 func (s *Step) TimeOnly() bool {
 	return s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory"
 }
 
-// Count is how many steps a person is told of.
+// Count returns the number of steps without those that only set the time of a
+// directory.
 func (p *Plan) Count() int {
 	n := 0
 	for i := range p.Steps {
@@ -100,7 +102,7 @@ func (p *Plan) Count() int {
 	return n
 }
 
-// A State is what a path holds, without its times.
+// State is the content and metadata of a path, without times.
 type State struct {
 	Type   string            `json:"type"`
 	Mode   string            `json:"mode"`
@@ -110,41 +112,45 @@ type State struct {
 	Target string            `json:"target,omitempty"`
 	Device uint64            `json:"device,omitempty"`
 	Xattrs map[string]string `json:"xattrs,omitempty"`
-	// SHA256 is that of a regular file's content.
+	// SHA256 is the digest of a regular file's content.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// A Conflict is a place with no single answer.
+// Conflict is a path at which the merge has no single result.
 type Conflict struct {
 	// Path is absolute.
 	Path string     `json:"path"`
 	Kind merge.Kind `json:"kind"`
-	// Why completes "PATH: ".
+	// Why is the reason, as text that follows "PATH: ".
 	Why string `json:"why"`
-	// MinePath and RealPath say where each side has it, where that is elsewhere.
+	// MinePath and RealPath are the paths of the sides, where they differ from
+	// Path.
 	MinePath string `json:"mine_path,omitempty"`
 	RealPath string `json:"real_path,omitempty"`
-	// Also are the other places that wait for the same answer.
+	// Also are further paths that the same answer resolves.
 	Also []string `json:"also,omitempty"`
-	// InSandbox: a refresh has brought it there, to be resolved.
+	// InSandbox: a refresh left the conflict in the sandbox, to be resolved
+	// there.
 	InSandbox bool `json:"in_sandbox,omitempty"`
-	// alone: it is about a directory itself, and not about what lies in it.
+	// alone: the conflict is about a directory itself and not about its entries.
 	alone bool
 }
 
-// An ApprovalPath is held back.
+// ApprovalPath is a path that needs approval, and the reason.
 type ApprovalPath struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// PlanOf says what a promotion of a sandbox would do. It touches nothing, and keeps
-// the plan as a file of the state directory, so that [Engine.Promote] can say what
-// differs. Processes in the sandbox stand still meanwhile.
-// Cost: that of [Engine.Diff]; reading each changed file thrice, once for every
-// version of it.
-// Errors: ErrNotFound (the sandbox, the target, a path of Only at which nothing
-// changed), ErrBusy.
+// PlanOf returns what a promotion of a sandbox would do. It changes nothing, and
+// saves the plan in the state directory, so that [Reconciler.Promote] can report
+// what differs from it. Processes in the sandbox are frozen meanwhile.
+//
+// Cost: that of compare.Comparer.Diff, and reading each changed file three times,
+// once in each version.
+//
+// Errors: ErrNotFound (the sandbox, the target, a path of Only without changes),
+// ErrBusy.
 func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
 	c, done, err := rc.Begin(ctx, name, o, answers{})
 	if err != nil {
@@ -158,21 +164,22 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 	return c.Plan, rc.SavePlan(c.Plan)
 }
 
-// A Promotion is a plan with all that is needed to carry it out.
+// Promotion is a plan with all open files that its execution needs.
 type Promotion struct {
 	Rec   *catalog.Record
 	Plan  *Plan
 	Parts []*promotionPart
 }
 
+// promotionPart is one part of a promotion.
 type promotionPart struct {
 	*partMerge
-	// Changes are those of the merge that are carried.
+	// Changes are those of the merge that will be promoted.
 	Changes []diff.Change
 }
 
-// Begin merges what is to be carried. Until done is called, the sandbox's
-// lock is held and its processes stand still.
+// Begin merges the selected changes of a sandbox. Until the caller calls done,
+// Begin holds the sandbox's lock and its processes are frozen.
 func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -183,12 +190,12 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a a
 		h.Release()
 		return nil, nil, err
 	}
-	looked := rc.baseline.Record(ctx, h.Record)
+	listed := rc.baseline.Record(ctx, h.Record)
 	c = &Promotion{Rec: h.Record, Plan: &Plan{
 		Format: 1, Sandbox: name, Target: h.Workspace, Made: time.Now(),
 		Steps: []Step{}, Conflicts: []Conflict{}, NeedsApproval: []ApprovalPath{},
 	}}
-	changes, err := rc.compare.ChangesAt(ctx, h.Record, "", "", looked)
+	changes, err := rc.compare.ChangesAt(ctx, h.Record, "", "", listed)
 	done = func() {
 		for _, p := range c.Parts {
 			p.close()
@@ -209,11 +216,12 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a a
 	return c, done, nil
 }
 
+// merge merges all selected parts and adds the conflicts to the plan.
 func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.Changes, o PlanOptions, a answers) error {
 	if o.Target != "" {
 		target, err := filepath.EvalSymlinks(o.Target)
 		if err != nil || !filepath.IsAbs(o.Target) {
-			return &errs.Error{Op: "looking for", Path: o.Target, Kind: errs.ErrNotFound, Err: errors.New("there is no such directory")}
+			return &errs.Error{Op: "opening the target", Path: o.Target, Kind: errs.ErrNotFound, Err: errors.New("no such directory")}
 		}
 		c.Plan.Target, o.Target = target, target
 	}
@@ -242,19 +250,19 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 			}
 		}
 	}
-	carried := changedPlaces{}
+	promoted := changedPlaces{}
 	for _, p := range c.Parts {
-		carried.add(&p.Part, p.Changes)
+		promoted.add(&p.Part, p.Changes)
 	}
 	for _, u := range unresolved {
-		if slices.ContainsFunc(u.places(), only.Matches) || carried.at(u.places(), u.alone) != nil {
+		if slices.ContainsFunc(u.places(), only.Matches) || promoted.at(u.places(), u.alone) != nil {
 			c.Plan.Conflicts = append(c.Plan.Conflicts, u)
 		}
 	}
 	return only.Unmatched()
 }
 
-// mergeOne merges one part, and picks what of the result is carried.
+// mergeOne merges one part, and selects the changes of the result to promote.
 func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest, p compare.Part, only *compare.Patterns, allow approval.Allow) error {
 	m, err := rc.mergePart(ctx, r, p)
 	if err != nil {
@@ -269,26 +277,27 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 	}
 	part.Changes = withoutTimeOnly(only.Pick(p.Root, m.res.Changes))
 	part.Changes = c.dropSockets(m.path, part.Changes)
-	if held := allow.Check(m.path, part.Changes); held != nil {
-		part.Changes = c.requireApproval(m.path, part.Changes, held)
+	if needed := allow.Check(m.path, part.Changes); needed != nil {
+		part.Changes = c.requireApproval(m.path, part.Changes, needed)
 	}
 	return nil
 }
 
-// withoutTimeOnly leaves out the times of directories in which nothing else is
-// changed.
+// withoutTimeOnly drops changes of a directory's time if nothing in the directory
+// changes.
 func withoutTimeOnly(changes []diff.Change) []diff.Change {
-	told := map[string]bool{}
+	changed := map[string]bool{}
 	for _, c := range changes {
-		if !c.TimeOnly() {
-			for dir := filepath.Dir(c.Path); !told[dir]; dir = filepath.Dir(dir) {
-				told[dir] = true
+		if !c.Echo() {
+			for dir := filepath.Dir(c.Path); !changed[dir]; dir = filepath.Dir(dir) {
+				changed[dir] = true
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !told[c.Path] })
+	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.Echo() && !changed[c.Path] })
 }
 
+// conflict returns the public form of a conflict, with absolute paths.
 func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	c := Conflict{Path: filepath.Join(m.path, k.Path), Kind: k.Kind, Why: k.Why}
 	if k.MinePath != "" {
@@ -301,65 +310,66 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	return c
 }
 
-// leaveSockets takes sockets out: nothing but their server can make one.
-func (c *Promotion) dropSockets(root string, changes []diff.Change) (kept []diff.Change) {
+// dropSockets removes sockets from the changes: only their server can create one.
+// A file that a socket has replaced is still deleted.
+func (c *Promotion) dropSockets(root string, changes []diff.Change) (rest []diff.Change) {
 	for _, ch := range changes {
 		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {
 			c.Plan.Skipped = append(c.Plan.Skipped, filepath.Join(root, ch.Path))
 			if ch.Old == nil || ch.Old.Mode&fs.ModeSocket != 0 {
 				continue
 			}
-			ch.Kind, ch.New, ch.What = diff.Deleted, nil, 0 // what it replaced is gone all the same
+			ch.Kind, ch.New, ch.What = diff.Deleted, nil, 0 // the replaced file is still deleted
 		}
-		kept = append(kept, ch)
+		rest = append(rest, ch)
 	}
-	return kept
+	return rest
 }
 
-// requireApproval takes out what is held back, and the deletion of directories that it
-// lies in.
-func (c *Promotion) requireApproval(root string, changes []diff.Change, held *approval.Needed) []diff.Change {
-	for _, path := range held.Paths {
-		c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, path), held.Why[path]})
+// requireApproval removes the paths that need approval from the changes, and with
+// them the deletion or replacement of directories that contain such a path.
+func (c *Promotion) requireApproval(root string, changes []diff.Change, needed *approval.Needed) []diff.Change {
+	for _, path := range needed.Paths {
+		c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, path), needed.Why[path]})
 	}
-	for _, path := range held.Allow {
+	for _, path := range needed.Allow {
 		c.Plan.Allow = append(c.Plan.Allow, filepath.Join(root, path))
 	}
 	above := map[string]bool{}
-	for _, path := range held.Paths {
+	for _, path := range needed.Paths {
 		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
 			above[dir] = true
 		}
 	}
-	isHeld := func(path string) bool {
-		for _, h := range held.Paths {
+	needsApproval := func(path string) bool {
+		for _, h := range needed.Paths {
 			if compare.LiesIn(path, h) {
 				return true
 			}
 		}
 		return false
 	}
-	var kept []diff.Change
+	var rest []diff.Change
 	var stays string
 	for _, ch := range changes {
 		goes := ch.Old != nil && ch.Old.Mode.IsDir() && (ch.New == nil || !ch.New.Mode.IsDir())
 		switch {
-		case isHeld(ch.Path):
-		case stays != "" && compare.LiesIn(ch.Path, stays) && ch.New != nil: // it cannot take the place of what stays
+		case needsApproval(ch.Path):
+		case stays != "" && compare.LiesIn(ch.Path, stays) && ch.New != nil: // its parent directory is not replaced
 		case goes && above[ch.Path]:
-			c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, ch.Path), "something that is held back lies in it"})
+			c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, ch.Path), "a path in it needs approval"})
 			if ch.New != nil {
 				stays = ch.Path
 			}
 		default:
-			kept = append(kept, ch)
+			rest = append(rest, ch)
 		}
 	}
-	return kept
+	return rest
 }
 
-// Print fills in the steps, and the fingerprint of them. Cost: reading what each
-// expects and makes.
+// AddSteps fills in the plan's steps and fingerprint. Cost: reading the content
+// that each step expects and produces.
 func (c *Promotion) AddSteps(ctx context.Context) error {
 	for _, p := range c.Parts {
 		steps, err := p.steps(ctx)
@@ -372,8 +382,8 @@ func (c *Promotion) AddSteps(ctx context.Context) error {
 	return nil
 }
 
-// steps are those of a part, made by two threads: that is mostly waiting for the
-// kernel to open what each expects and makes.
+// steps returns the steps of a part. It uses two threads, because most of the
+// time goes into opening files.
 func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	both := map[string]bool{}
 	for _, c := range p.in.Real {
@@ -392,6 +402,8 @@ func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	return steps, failures[0]
 }
 
+// someSteps fills in steps[from:to]. both are the paths that the real tree has
+// changed, too.
 func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to int, both map[string]bool) error {
 	var h hasher
 	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.in.Scratch}
@@ -426,6 +438,7 @@ func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to in
 	return nil
 }
 
+// verb returns the Do of a step.
 func verb(c diff.Change) string {
 	switch c.Kind {
 	case diff.Added:
@@ -436,6 +449,8 @@ func verb(c diff.Change) string {
 	return "change"
 }
 
+// stateOf returns the State of a node, with the digest of a regular file's
+// content; nil for a nil node.
 func stateOf(h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
 	if n == nil {
 		return nil, nil
@@ -463,6 +478,7 @@ func stateOf(h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*S
 	return s, err
 }
 
+// typeName returns the Type of a State.
 func typeName(m fs.FileMode) string {
 	switch m.Type() {
 	case 0:
@@ -481,7 +497,7 @@ func typeName(m fs.FileMode) string {
 	return "character device"
 }
 
-// modeString is the permissions with the set-id and sticky bits, in octal.
+// modeString returns the permissions with the set-id and sticky bits, in octal.
 func modeString(m fs.FileMode) string {
 	bits := uint32(m.Perm())
 	for _, b := range []struct {

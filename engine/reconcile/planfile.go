@@ -19,9 +19,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// fingerprintOf is the SHA-256 over a plan's target and steps, as JSON with sorted
-// keys. Times are not in it, nor who the sandbox is: two plans that do the same
-// have the same one.
+// fingerprintOf returns the SHA-256 over a plan's target and steps, as JSON with
+// sorted keys. It excludes times and the sandbox: two plans with the same effect
+// have the same fingerprint.
 func fingerprintOf(p *Plan) string {
 	data, err := json.Marshal(struct {
 		Format int    `json:"format"`
@@ -35,7 +35,8 @@ func fingerprintOf(p *Plan) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// safeSteps keeps the bytes of names that are not UTF-8 apart.
+// safeSteps returns steps with paths escaped, so that JSON preserves names that
+// are not UTF-8.
 func safeSteps(steps []Step) []Step {
 	safe := slices.Clone(steps)
 	for i := range safe {
@@ -44,13 +45,13 @@ func safeSteps(steps []Step) []Step {
 	return safe
 }
 
-// A hasher hashes one file after another, in one buffer.
+// hasher computes digests of files and reuses one buffer.
 type hasher struct {
 	h   hash.Hash
 	buf []byte
 }
 
-// of hashes what a descriptor has from its beginning on.
+// of returns the SHA-256 of a whole file.
 func (s *hasher) of(fd int) (string, error) {
 	if s.h == nil {
 		s.h, s.buf = sha256.New(), make([]byte, 128<<10)
@@ -71,16 +72,18 @@ func (s *hasher) of(fd int) (string, error) {
 	}
 }
 
-// plansKept is how many plans the state directory keeps.
+// maxPlans is the number of plans in the state directory; saving one more removes
+// the oldest.
 const maxPlans = 50
 
 func (rc *Reconciler) plansDir() string { return filepath.Join(rc.cat.Dir(), "plans") }
 
-// SavePlan keeps a plan under its fingerprint. The oldest go.
+// SavePlan writes a plan to a file named by its fingerprint, and removes the
+// oldest beyond maxPlans.
 func (rc *Reconciler) SavePlan(p *Plan) error {
 	dir := rc.plansDir()
 	fail := func(err error) error {
-		return &errs.Error{Op: "keeping the plan", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return &errs.Error{Op: "saving the plan", Path: dir, Kind: errs.KindOf(err), Err: err}
 	}
 	saved := *p
 	saved.Steps = safeSteps(p.Steps)
@@ -106,6 +109,7 @@ func (rc *Reconciler) SavePlan(p *Plan) error {
 	return rc.prunePlans()
 }
 
+// prunePlans removes all but the newest maxPlans plans.
 func (rc *Reconciler) prunePlans() error {
 	list, err := os.ReadDir(rc.plansDir())
 	if err != nil || len(list) <= maxPlans {
@@ -130,19 +134,20 @@ func (rc *Reconciler) prunePlans() error {
 	return nil
 }
 
-// checkFingerprint refuses what no plan's can be.
+// checkFingerprint returns an error for a string that cannot be a fingerprint or
+// 12 or more of its first characters. "" is valid.
 func checkFingerprint(name, reviewed string) error {
 	if reviewed == "" || len(reviewed) >= 12 && strings.Trim(reviewed, "0123456789abcdef") == "" {
 		return nil
 	}
 	return &errs.Error{
 		Op: "promoting", Path: name, Kind: errs.ErrNotFound,
-		Err: fmt.Errorf("%q is no fingerprint of a plan", reviewed), Hints: []string{"snapfs plan " + name},
+		Err: fmt.Errorf("%q is not a plan fingerprint", reviewed), Hints: []string{"snapfs plan " + name},
 	}
 }
 
-// CheckPlan refuses a plan that is not the reviewed one, and says what differs. The
-// first twelve characters of a fingerprint will do.
+// CheckPlan returns ErrDrifted if a plan is not the reviewed one, with the
+// differing steps. reviewed is a fingerprint or at least its first 12 characters.
 func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	if strings.HasPrefix(p.Fingerprint, reviewed) {
 		return nil
@@ -152,7 +157,7 @@ func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	}
 	found, err := filepath.Glob(filepath.Join(rc.plansDir(), reviewed+"*.json"))
 	if err != nil || len(found) != 1 {
-		return refuse(errs.ErrDrifted, errors.New("it would do something else than the plan that was reviewed, which is not kept any more"))
+		return refuse(errs.ErrDrifted, errors.New("the promotion differs from the reviewed plan, which is no longer on disk"))
 	}
 	var old Plan
 	data, err := os.ReadFile(found[0])
@@ -162,7 +167,7 @@ func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	if err != nil {
 		return refuse(errs.ErrCorrupt, err)
 	}
-	why := []error{errors.New("it would do something else than the plan that was reviewed")}
+	why := []error{errors.New("the promotion differs from the reviewed plan")}
 	lines := planDifference(&old, p)
 	for _, line := range lines[:min(len(lines), 20)] {
 		why = append(why, errors.New(line))
@@ -173,7 +178,8 @@ func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	return refuse(errs.ErrDrifted, errors.Join(why...))
 }
 
-// planDifference says how the steps of a plan differ from those of an older one.
+// planDifference lists how the steps of a plan differ from those of an older one,
+// one line per path.
 func planDifference(old, now *Plan) (lines []string) {
 	if old.Target != now.Target {
 		lines = append(lines, "the target was "+pathlist.Printable(old.Target)+", and is "+pathlist.Printable(now.Target))
@@ -187,30 +193,32 @@ func planDifference(old, now *Plan) (lines []string) {
 		delete(was, s.Path)
 		switch {
 		case !there:
-			lines = append(lines, pathlist.Printable(baseline.UnescapePath(s.Path))+": it was not changed")
+			lines = append(lines, pathlist.Printable(baseline.UnescapePath(s.Path))+": not in the reviewed plan")
 		case before != mustText(s):
 			lines = append(lines, pathlist.Printable(baseline.UnescapePath(s.Path))+": "+stepDifference(before, s))
 		}
 	}
 	for path := range was {
-		lines = append(lines, pathlist.Printable(baseline.UnescapePath(path))+": it is not changed any more")
+		lines = append(lines, pathlist.Printable(baseline.UnescapePath(path))+": no longer changed")
 	}
 	slices.Sort(lines)
 	return lines
 }
 
+// stepDifference returns which side changed between two steps for one path.
 func stepDifference(before string, now Step) string {
 	var old Step
 	if json.Unmarshal([]byte(before), &old) != nil {
-		return "it differs"
+		return "differs"
 	}
 	if mustText(old.Expect) != mustText(now.Expect) {
-		return "the real tree holds something else there now"
+		return "the real tree has changed there"
 	}
-	return "the sandbox would make something else of it now"
+	return "the sandbox has changed it again"
 }
 
+// mustText returns a value as JSON text, for comparison.
 func mustText(v any) string {
-	data, _ := json.Marshal(v) // what came from JSON, or goes there
+	data, _ := json.Marshal(v) // such a value always encodes
 	return string(data)
 }

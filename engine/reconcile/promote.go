@@ -17,61 +17,62 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// PromoteOptions say what is carried, and how conflicts are answered.
+// PromoteOptions select the changes to promote and answer conflicts.
 type PromoteOptions struct {
 	PlanOptions
-	// Plan is the fingerprint of the plan that was reviewed, or at least its
-	// first twelve characters. "" takes what the plan is now.
+	// Plan is the fingerprint of the reviewed plan, or at least its first 12
+	// characters. "" accepts any plan.
 	Plan string
-	// Mine and Theirs are patterns, as in Only, of conflicts that are answered
-	// by what the sandbox, or the real tree, has.
+	// Mine and Theirs are patterns, as in Only, of conflicts to answer with the
+	// sandbox's or the real tree's version.
 	Mine, Theirs []string
-	// Tool is a command of the shell that merges other conflicts of files, one
-	// at a time: $BASE, $MINE and $REAL are what it reads, $OUT is what it makes.
-	// Where it names none of them, they are its arguments, in this order.
+	// Tool is a shell command that merges the remaining conflicts of files, one
+	// at a time. It reads $BASE, $MINE and $REAL and writes $OUT. If it contains
+	// no $, the four names are its arguments in this order.
 	Tool string
-	// Terminal is what the tool talks to a person through, or nil.
+	// Terminal connects the tool to a person; nil for none.
 	Terminal *Terminal
-	// DryRun only says whether it could be done.
+	// DryRun checks everything and changes nothing.
 	DryRun bool
-	// Passing: it is no part of the history, and kept until it is undone or
-	// forgotten, by a caller that has more to do before it is certain.
+	// Temporary: the promotion is not listed in the history. The caller must undo
+	// or forget it.
 	Temporary bool
 }
 
+// Answers returns the options that answer conflicts.
 func (o PromoteOptions) Answers() answers {
 	return answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
 }
 
-// Promoted is what a promotion did; with DryRun, would do.
+// Promoted is the result of a promotion.
 type Promoted struct {
-	// ID is what [Engine.Undo] takes; "" when there was nothing to do.
+	// ID is the identifier for [Reconciler.Undo]; "" if there was nothing to do.
 	ID      string `json:"id,omitempty"`
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
-	// Changes is how many paths were changed.
+	// Changes is the number of changed paths; with DryRun, of those that would
+	// change.
 	Changes int `json:"changes"`
-	// Already are paths that were there as they should be.
+	// Already are the paths that already had the planned state.
 	Already []string `json:"already,omitempty"`
-	// Held, Allow, Skipped and Elsewhere are those of the plan: what was not
-	// carried.
+	// NeedsApproval, Allow, Skipped and Elsewhere are those of the plan: changes
+	// that were not promoted.
 	NeedsApproval []ApprovalPath `json:"held,omitempty"`
 	Allow         []string       `json:"allow,omitempty"`
 	Skipped       []string       `json:"skipped,omitempty"`
 	Elsewhere     int            `json:"elsewhere"`
 }
 
-// Promote carries a sandbox's changes to the real tree, merged with what has
-// happened there since: wholly, or not at all. The plan is made again, and is the
-// one that was reviewed, or it refuses (ErrDrifted, which says what differs).
-// Conflicts that are not answered are ErrConflict, and so are those that a refresh
-// has left in the sandbox. Where the real tree changes between the plan and its
-// last step: ErrDrifted. After any error the real tree is as it was.
+// Promote merges a sandbox's changes with those of the real tree and writes the
+// result there, all or none. It makes the plan again; if that differs from
+// o.Plan, or the real tree changes before the last step, the error is ErrDrifted.
+// Unanswered conflicts, also those that a refresh left in the sandbox, are
+// ErrConflict. After any error the real tree is unchanged.
 //
-// What it displaces is kept beside the target, on its own filesystem: that is the
-// safety copy, whatever the filesystem, and [Engine.Undo] brings it back. Processes
-// in the sandbox stand still meanwhile. Safe to kill: the next command completes
-// it or takes it back.
+// The replaced files move to a directory beside the target, on the same
+// filesystem, and [Reconciler.Undo] restores them. Processes in the sandbox are
+// frozen meanwhile. If snapfs is killed, the next command completes or reverts
+// the promotion.
 func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
 	if err := checkFingerprint(name, o.Plan); err != nil {
 		return Promoted{}, err
@@ -109,13 +110,15 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 	return r, rc.promoteAll(ctx, c, o, &r)
 }
 
+// ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints
+// at the commands that resolve them.
 func ConflictsError(op, name string, conflicts []Conflict) error {
 	var why []error
 	inside := false
 	for _, c := range conflicts[:min(len(conflicts), 20)] {
 		text := pathlist.Printable(c.Path) + ": " + c.Why
 		if c.InSandbox {
-			inside, text = true, text+" (in the sandbox, since its refresh: it is answered there)"
+			inside, text = true, text+" (left in the sandbox by a refresh; resolve it there)"
 		}
 		why = append(why, errors.New(text))
 	}
@@ -129,14 +132,18 @@ func ConflictsError(op, name string, conflicts []Conflict) error {
 	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints}
 }
 
+// target returns the target for package promote.
 func (p *promotionPart) target(e *Reconciler) promote.Target {
 	return promote.Target{Root: p.real, Path: p.path, StateDir: e.promotionsDir()}
 }
 
+// Source returns where package promote finds the content of the changes.
 func (p *promotionPart) Source() promote.Source {
 	return promote.Source{Tree: p.Part.New, Built: p.in.Scratch, In: p.res.Built, From: p.res.From}
 }
 
+// wouldPromote checks all parts for drift, counts the changes and changes
+// nothing.
 func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteOptions, r *Promoted) error {
 	for _, p := range c.Parts {
 		known, err := p.expected(p.Changes)
@@ -155,12 +162,12 @@ func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteO
 	return nil
 }
 
-// promoteAll carries out every part; where one is refused, those before it are
-// taken back.
+// promoteAll promotes every part. If one is refused it undoes the parts before
+// it.
 func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOptions, r *Promoted) error {
 	group := catalog.NewID()
 	var done []string
-	carried := &promotedNote{Group: group, Sandbox: c.Rec.Name, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
+	note := &promotedNote{Group: group, Sandbox: c.Rec.Name, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
 	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
 			id, stamps, err := rc.promotePart(ctx, c, p, o, group, r)
@@ -180,13 +187,16 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	if len(done) > 0 {
 		r.ID = group
 	}
-	// From here on it is done. What is not noted any more costs a conflict at most.
-	if err := rc.recordPromoted(context.WithoutCancel(ctx), c, carried); err != nil {
-		rc.notice("promoted, but it is not noted in the sandbox: " + err.Error())
+	// The promotion is complete. If the baseline cannot be updated, the cost is
+	// at most a conflict later.
+	if err := rc.recordPromoted(context.WithoutCancel(ctx), c, note); err != nil {
+		rc.notice("promoted, but the sandbox's baseline was not updated: " + err.Error())
 	}
 	return nil
 }
 
+// promotePart promotes one part. It returns the identifier of the promotion and
+// the stamps of its paths.
 func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotionPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
@@ -207,9 +217,9 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	return done.ID, done.Stamps, nil
 }
 
-// own leaves, of the stamps of a promotion, those of paths at which the real tree
-// had nothing of its own: what both changed, or may have, must look drifted to who
-// compares with the sandbox alone, above all where it was put back.
+// ownStamps returns the stamps of paths at which the real tree had no change of
+// its own. At other paths, the result must look drifted to a later apply, which
+// compares with the sandbox alone and would overwrite the user's change.
 func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root || len(stamps) == 0 {
 		return nil
@@ -229,14 +239,15 @@ func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]pr
 	return own
 }
 
-// recordPromoted makes what the sandbox has the base of what it changes from here on,
-// at the paths that were carried, or answered by what the real tree has.
+// recordPromoted records the sandbox's state as the base of its later changes, at
+// the paths that were promoted or answered with the real tree's version. It saves
+// the previous entries for the undo.
 func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *promotedNote) error {
 	note.Before = map[string]*baseline.JSONEntry{}
 	return rc.baseline.Update(ctx, c.Rec, func(k *baseline.Baseline) error {
 		for _, p := range c.Parts {
 			if p.path != p.Part.Root {
-				continue // another target says nothing of the workspace
+				continue // another target does not change the workspace's base
 			}
 			if err := p.recordPromoted(k, note); err != nil {
 				return err
@@ -249,6 +260,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
+// recordPromoted records one part.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}
@@ -272,8 +284,8 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 	return nil
 }
 
-// theirs: a conflict at a path, or above it, was answered by what the real tree
-// has.
+// answeredTheirs reports whether a conflict at a path or above it was answered
+// with the real tree's version.
 func (p *promotionPart) answeredTheirs(path string) bool {
 	for at, choice := range p.answered {
 		if choice == merge.Theirs && compare.LiesIn(path, at) {
@@ -283,4 +295,6 @@ func (p *promotionPart) answeredTheirs(path string) bool {
 	return false
 }
 
+// promotionsDir returns the directory of the journals and undo data of
+// promotions.
 func (rc *Reconciler) promotionsDir() string { return filepath.Join(rc.cat.Dir(), "promotions") }

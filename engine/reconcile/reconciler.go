@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 )
 
-// A Reconciler carries the changes of a sandbox to the real tree, and those of
-// the real tree into a sandbox. It is safe for concurrent use, by any number of
-// processes.
+// Reconciler promotes the changes of a sandbox to the real tree, and refreshes a
+// sandbox with the changes of the real tree. It is safe for concurrent use, by
+// any number of processes.
 type Reconciler struct {
 	cat       *catalog.Catalog
 	notice    func(string)
@@ -26,11 +26,12 @@ type Reconciler struct {
 	stages    *stages.Store
 
 	mu sync.Mutex
-	// unfinished are the promotions that wait for their targets.
+	// unfinished are the killed promotions whose targets could not be opened at
+	// the last recovery.
 	unfinished []Unfinished
 }
 
-// Parts are the packages that a Reconciler works with.
+// Parts are the packages that a Reconciler uses.
 type Parts struct {
 	Catalog   *catalog.Catalog
 	Host      *hostfs.Host

@@ -13,39 +13,41 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// An Unfinished is a promotion that was killed, and that no command can complete or
-// take back before its target can be opened again. Nothing of it is lost: what it
-// displaced lies beside the target, and how to end it in the state directory.
+// Unfinished is a killed promotion that cannot be completed or reverted until its
+// target can be opened again. No data is lost: the replaced files are beside the
+// target, and the journal is in the state directory.
 type Unfinished struct {
-	// ID is the promotion's, Sandbox whose changes it carries, and Target where to.
+	// ID is the promotion's identifier, Sandbox the source, and Target the target
+	// directory.
 	ID      string `json:"id"`
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
-	// Why the target cannot be opened.
+	// Why is the reason why the target cannot be opened.
 	Why string `json:"why"`
-	// Journal is the file that says how to end it: who removes it gives that up.
+	// Journal is the file from which recovery completes the promotion. Removing
+	// it abandons the promotion.
 	Journal string `json:"journal"`
 }
 
-// String says what is unfinished, why, and what mends it.
+// String returns the promotion, the cause and the remedy in one line.
 func (u Unfinished) String() string {
-	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed, and is neither completed nor taken back: " + u.Why + "; " + u.Mend()
+	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed and is neither completed nor reverted: " + u.Why + "; " + u.Mend()
 }
 
-// Mend says what has it ended.
+// Mend returns the remedy.
 func (u Unfinished) Mend() string {
-	return "mount what " + pathlist.Printable(u.Target) + " lies on, and the next command ends it"
+	return "mount the filesystem of " + pathlist.Printable(u.Target) + ", and the next command completes or reverts it"
 }
 
-// Unfinished lists the promotions that wait for their targets, as this engine found them
-// when it was opened, or last collected.
+// Unfinished lists the promotions that wait for their targets, as of the last
+// RecoverPromotions.
 func (rc *Reconciler) Unfinished() []Unfinished {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
 	return slices.Clone(rc.unfinished)
 }
 
-// UnfinishedOf is the promotion of a sandbox that waits, or nil.
+// UnfinishedOf returns the waiting promotion of a sandbox, or nil.
 func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	for _, u := range rc.Unfinished() {
 		if u.Sandbox == name {
@@ -55,8 +57,9 @@ func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	return nil
 }
 
-// RefuseUnfinished refuses what would be done to a sandbox of which a promotion waits, or
-// to a target, where there is one, that such a promotion is about: that is ErrBusy.
+// RefuseUnfinished returns ErrBusy if a promotion of the sandbox waits for its
+// target, or if target overlaps with the target of a waiting promotion. target
+// may be "".
 func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	for _, u := range rc.Unfinished() {
 		if u.Sandbox == name || target != "" && (hostfs.Within(target, u.Target) || hostfs.Within(u.Target, target)) {
@@ -66,8 +69,9 @@ func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	return nil
 }
 
-// RecoverPromotions completes, or takes back, what a killed Apply left. What cannot be
-// ended now is told once, and holds up its own sandbox and its own target alone.
+// RecoverPromotions completes or reverts all promotions that were killed. One
+// whose target cannot be opened is reported once, and blocks only its own sandbox
+// and target.
 func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	found, err := promote.Recover(ctx, rc.promotionsDir())
 	var waiting []Unfinished
@@ -80,14 +84,14 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 			}
 			continue
 		}
-		_ = os.Remove(rc.reportedFile(r.ID)) // mostly there is none
-		what := "taken back"
+		_ = os.Remove(rc.reportedFile(r.ID)) // usually absent
+		outcome := "reverted"
 		if r.Done {
-			what = "completed"
+			outcome = "completed"
 		}
-		rc.notice("an apply of " + r.Sandbox + " to " + pathlist.Printable(r.Path) + " was killed: it is " + what)
+		rc.notice("an apply of " + r.Sandbox + " to " + pathlist.Printable(r.Path) + " was killed and is now " + outcome)
 		for _, p := range r.Changed {
-			rc.notice("left as it is now, because it was changed since: " + pathlist.Printable(p) + "; the old one lies in " + pathlist.Printable(r.Saved))
+			rc.notice("not restored, because it has changed since: " + pathlist.Printable(p) + "; the original is in " + pathlist.Printable(r.Saved))
 		}
 		err = errors.Join(err, rc.rememberRecovered(r))
 		if r.Left != nil && !r.Done {
@@ -100,12 +104,13 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	return err
 }
 
+// reportedFile is the marker that a waiting promotion was reported.
 func (rc *Reconciler) reportedFile(id string) string {
 	return filepath.Join(rc.promotionsDir(), id+".told")
 }
 
-// firstTime notes that a promotion that waits was told, and reports whether it was not
-// before. Where it cannot be noted it is told again.
+// firstTime marks a waiting promotion as reported, and returns false if it
+// already was. If the marker cannot be created, the promotion is reported again.
 func (rc *Reconciler) firstTime(u Unfinished) bool {
 	f, err := os.OpenFile(rc.reportedFile(u.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {

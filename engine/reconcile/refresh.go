@@ -21,36 +21,38 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// RefreshOptions say how conflicts are answered, as in [PromoteOptions].
+// RefreshOptions answer conflicts, as in [PromoteOptions].
 type RefreshOptions struct {
 	Mine, Theirs []string
 	Tool         string
 	Terminal     *Terminal
 }
 
-// Refreshed is what a refresh did.
+// Refreshed is the result of a refresh.
 type Refreshed struct {
 	Sandbox string `json:"sandbox"`
-	// Brought is how many paths of the real tree that the sandbox had changed too
-	// were merged, and Resolved how many conflicts were answered that an earlier
-	// refresh had left.
+	// Merged is the number of paths changed by both sides that were merged, and
+	// Resolved the number of answered conflicts of an earlier refresh.
 	Merged   int `json:"brought"`
 	Resolved int `json:"resolved,omitempty"`
-	// Conflicts are now in the sandbox, to be resolved there.
+	// Conflicts are the unresolved conflicts in the sandbox.
 	Conflicts []Conflict `json:"conflicts"`
 }
 
-// Refresh makes the real tree as it is now the base of a sandbox, and lays what
-// the sandbox has changed over it. What has no single answer stays in the sandbox:
-// a text with both sides between marks, anything else as the sandbox has it; and
-// nothing of it is promoted until it is resolved, by an edit that removes the marks
-// or by an answer.
+// Refresh gives a sandbox a new base, the present real tree, and merges the
+// sandbox's changes onto it. A conflict stays in the sandbox: a text file gets
+// conflict markers, any other path keeps the sandbox's version. It blocks a
+// promotion until an edit removes the markers or an answer resolves it.
 //
-// Where an earlier refresh has left conflicts, the answers are for them, and there
-// is no new base: ErrConflict names those that are open where nothing is answered.
-// Atomic: after an error the sandbox is as it was. Its named states keep the base
-// that they have. Nothing may run in it (ErrBusy), and its workspace must be there (ErrNotFound).
-// Cost: a capture and a fork of each tree; the changes are merged, and written
+// If an earlier refresh has left conflicts, Refresh only applies the answers to
+// those and takes no new base; without answers it returns ErrConflict with the
+// open conflicts. After an error the sandbox is unchanged. Named states keep
+// their old base.
+//
+// Errors: ErrBusy if a process runs in the sandbox; ErrNotFound if its workspace
+// is gone.
+//
+// Cost: a snapshot and a fork of each tree; merging and writing all changes
 // again.
 func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
 	if err := rc.RefuseUnfinished("refreshing", name, ""); err != nil {
@@ -98,6 +100,7 @@ func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions
 	return r, errors.Join(err, rc.sandboxes.SweepLater(ctx))
 }
 
+// conflictsOf lists the unresolved conflicts of a record.
 func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]Conflict, error) {
 	changes, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
@@ -107,7 +110,7 @@ func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]C
 	return rc.unresolved(ctx, rec, changes)
 }
 
-// A refreshing is a refresh being made.
+// refreshing is the state of one refresh.
 type refreshing struct {
 	rc       *Reconciler
 	h        *catalog.Locked
@@ -117,15 +120,15 @@ type refreshing struct {
 	r        *Refreshed
 }
 
-// rebase gives a sandbox a new base and forks of it, and writes what is merged
-// there. Only when all of it is complete the record says so.
+// rebase gives a sandbox a new base with forks of it, and writes the merged
+// changes there. The saved record refers to them only when all is complete.
 func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a answers, r *Refreshed) error {
-	ids, forks := sandbox.NewSnapshotIDs(h.Record), make([]snapshot.ForkID, len(h.Trees))
+	ids, forks := sandbox.Number(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
 		forks[i] = h.NewFork()
 	}
 	return rc.sandboxes.Changing(ctx, h, func() error {
-		release, err := rc.cat.Share() // a base that was found to serve is not collected meanwhile
+		release, err := rc.cat.Share() // keeps the garbage collector from removing a shared base meanwhile
 		if err != nil {
 			return err
 		}
@@ -143,8 +146,8 @@ func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *co
 				return err
 			}
 		}
-		// Once the record says so, nothing could tell any more what a live base held
-		// at the places that are changed already, should this process end here.
+		// Record the originals before the commit: if this process ends after it,
+		// the real tree may change before another command records them.
 		if _, err := rc.baseline.TryRecord(ctx, x.next); err != nil {
 			return err
 		}
@@ -152,16 +155,18 @@ func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *co
 	})
 }
 
+// cloneRecord returns a copy of a record with its own slices.
 func cloneRecord(r *catalog.Record) *catalog.Record {
 	c := *r
 	c.Trees, c.Snapshots, c.Past = slices.Clone(r.Trees), slices.Clone(r.Snapshots), slices.Clone(r.Past)
 	return &c
 }
 
-// grow captures and forks each tree. What is not there any more stays as it is.
+// forkTrees takes a snapshot of each tree and forks it. A vanished tree keeps its
+// base and fork.
 func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
 	base := &catalog.Base{Refreshed: 1 + slices.Max(x.next.Generations())}
-	free := *x.next // what is merged counts when the old forks go
+	free := *x.next // limits apply again when the old forks are removed
 	free.Policy.Limits.Disk, free.Policy.Limits.Inodes = 0, 0
 	for i, t := range x.next.Trees {
 		if err := fault.Point(ctx, "capture a new base"); err != nil {
@@ -184,6 +189,7 @@ func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []s
 	return nil
 }
 
+// rebaseError wraps an error that is not an *errs.Error yet.
 func rebaseError(path string, err error) error {
 	var done *errs.Error
 	if errors.As(err, &done) {
@@ -192,10 +198,10 @@ func rebaseError(path string, err error) error {
 	return &errs.Error{Op: "refreshing", Path: path, Kind: errs.KindOf(err), Err: err}
 }
 
-// checkSpace makes the directory for what is kept of the new base. One of that number
-// can only be what a killed refresh left.
+// makeBaselineDir creates the directory of the new baseline. It removes an
+// existing one, which a killed refresh has left.
 func (x *refreshing) makeBaselineDir(ctx context.Context) error {
-	if err := fault.Point(ctx, "make room for the new base"); err != nil {
+	if err := fault.Point(ctx, "create the new baseline"); err != nil {
 		return rebaseError(x.baseline.Dir, err)
 	}
 	err := os.RemoveAll(x.baseline.Dir)
@@ -208,7 +214,8 @@ func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 	return nil
 }
 
-// mergePart merges a part onto the new base, and writes the result on the new fork.
+// mergePart merges a part onto the new base and writes the result to the new
+// fork.
 func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) error {
 	request := mergeRequest{rec: x.h.Record, choose: a.choose(ctx, x.h.Record), failed: a.failed}
 	i := slices.IndexFunc(x.h.Trees, func(t catalog.Tree) bool { return t.Path == p.Tree })
@@ -219,7 +226,7 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) e
 	}
 	m, err := x.rc.mergePart(ctx, request, p)
 	if err != nil && !p.Workspace && hostfs.Vanished(x.h.Trees[i], x.h.Workspace) {
-		x.next.Trees[i] = x.h.Trees[i] // a disk that has just gone: it stays as it is
+		x.next.Trees[i] = x.h.Trees[i] // the disk has just vanished: keep its old state
 		return nil
 	}
 	if err != nil {
@@ -248,12 +255,12 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) e
 	return fork.Sync(ctx)
 }
 
-// leave brings a conflict into the sandbox.
+// addConflict writes a conflict to the new fork and adds it to the list.
 func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
-	told := m.conflict(c)
+	conflict := m.conflict(c)
 	entry := refreshConflict{
-		Path: told.Path, Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone, MineName: m.in.MineName, RealName: m.in.RealName,
-		MinePath: told.MinePath, RealPath: told.RealPath, Also: told.Also,
+		Path: conflict.Path, Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone, MineName: m.in.MineName, RealName: m.in.RealName,
+		MinePath: conflict.MinePath, RealPath: conflict.RealPath, Also: conflict.Also,
 	}
 	var err error
 	if c.Marked {
@@ -265,9 +272,9 @@ func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conf
 	return err
 }
 
-// asMine makes the places of a conflict what the sandbox has there.
+// restoreMine writes the sandbox's version to the paths of a conflict.
 func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
-	if c.Alone { // the sandbox may have the directory elsewhere
+	if c.Alone { // the sandbox may have moved the directory
 		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
 		return promote.Replay(ctx, fork, promote.Source{Tree: m.Part.New}, []diff.Change{change})
 	}
@@ -275,8 +282,8 @@ func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.F
 	return copyFrom(ctx, fork, m.Part.New, m.Part.Opt.Skip, each(c.Paths(), touch))
 }
 
-// takeFrom makes places of a tree what they are in another. Where that has not the
-// directory that one lies in, what lies beside it in the tree stays.
+// copyFrom makes the candidate paths of a tree equal to those of source. Other
+// entries of their directories stay, even if source has no such directory.
 func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
 	changes, err := diff.At(ctx, tree, source, compare.Sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
@@ -297,8 +304,8 @@ func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool
 	return promote.Replay(ctx, tree, promote.Source{Tree: source}, changes)
 }
 
-// mark writes a text with both sides between marks, and keeps the versions that it
-// was made of.
+// writeMarked writes a text with conflict markers to the fork, and stores its
+// three versions for a later answer.
 func (x *refreshing) writeMarked(ctx context.Context, m *partMerge, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
 	dir := m.scratch + ".marked"
 	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
@@ -327,7 +334,7 @@ func (x *refreshing) writeMarked(ctx context.Context, m *partMerge, c merge.Conf
 	n.Size, n.MTime, n.CTime, n.LinkOf, n.NLink = info.Size(), info.ModTime(), info.ModTime(), "", 1
 	source := promote.Source{Tree: m.Part.New, Built: built, In: map[string]bool{c.Path: true}}
 	changes := []diff.Change{{Path: c.Path, Kind: diff.Added, New: &n}}
-	if c.RealPath != "" { // the sandbox has moved it from there
+	if c.RealPath != "" { // the sandbox's version has another path
 		changes = slices.Insert(changes, 0, diff.Change{Path: c.RealPath, Kind: diff.Deleted, Old: c.Real})
 	}
 	if err := promote.Replay(ctx, fork, source, changes); err != nil {
@@ -353,12 +360,14 @@ func (x *refreshing) writeMarked(ctx context.Context, m *partMerge, c merge.Conf
 	return nil
 }
 
+// openAt opens a regular file of a tree.
 func openAt(tree *os.File, path string) (*os.File, error) {
 	l := baseline.RootedReader{Root: tree}
 	return l.Open(path)
 }
 
-// version keeps one version of a text.
+// storeVersion stores one version of a text beside the new baseline and returns
+// its name, "" if there is none.
 func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error) {
 	f, err := open()
 	if errors.Is(err, errs.ErrNotFound) {
@@ -375,7 +384,8 @@ func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error)
 	return x.baseline.Store(data, nil)
 }
 
-// commit makes it so.
+// commit saves the conflicts and then the record, which makes the new forks the
+// sandbox's, and removes the old forks.
 func (x *refreshing) commit(ctx context.Context) error {
 	if len(x.list.Conflicts) > 0 {
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
@@ -394,11 +404,11 @@ func (x *refreshing) commit(ctx context.Context) error {
 	if err := x.h.Save(); err != nil {
 		return err
 	}
-	return x.rc.sandboxes.Tidy(ctx, x.h.Record) // the old forks go
+	return x.rc.sandboxes.Tidy(ctx, x.h.Record) // removes the old forks
 }
 
-// sinceBase opens a new base of a tree at a part's root, and says what has
-// happened there since the old one.
+// sinceBase opens the new base of a tree at a part's root, and returns its
+// changes since the old base.
 func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapshot.ID, part compare.Part) (*os.File, []diff.Change, error) {
 	b, err := rc.host.BackendOf(ctx, t)
 	if err != nil {
@@ -443,14 +453,14 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	return dir, inside, nil
 }
 
-// A forkTree is a fork open for writing.
+// forkTree is a fork open for writing.
 type forkTree struct {
 	rc   *Reconciler
 	tree catalog.Tree
-	Dir  *os.File // where a part begins
+	Dir  *os.File // the root of a part
 }
 
-// OpenFork opens a fork that nobody uses, at a directory in it.
+// OpenFork opens a directory of an unused fork for writing.
 func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) (*forkTree, error) {
 	if err := fault.Point(ctx, "open the new fork"); err != nil {
 		return nil, rebaseError(dir, err)
@@ -470,9 +480,11 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 	return &forkTree{rc: rc, tree: t, Dir: dirs[0]}, nil
 }
 
+// Close closes the directory.
 func (f *forkTree) Close() { f.Dir.Close() }
 
-// Settle closes the fork, and makes what was written there reachable again.
+// Sync closes the directory and syncs the fork, so that other processes see the
+// writes.
 func (f *forkTree) Sync(ctx context.Context) error {
 	f.Close()
 	b, err := f.rc.host.BackendOf(ctx, f.tree)

@@ -17,9 +17,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// answers are how conflicts are resolved: what Mine matches as the sandbox has it,
-// what Theirs matches as the real tree has it, all others by a tool, where there is
-// one. Patterns are those of PlanOptions.Only.
+// answers resolve conflicts: those that match mine with the sandbox's version,
+// those that match theirs with the real tree's, and all others by the tool, if
+// any. Patterns are those of PlanOptions.Only.
 type answers struct {
 	mine, theirs []string
 	tool         string
@@ -27,15 +27,17 @@ type answers struct {
 	failed       *error
 }
 
-// A Terminal is what a merge tool talks to a person through. Nil fields are none.
+// Terminal connects a merge tool to a person. A nil field is closed.
 type Terminal struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
+// none reports whether there is no answer at all.
 func (a answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
 
-// choose answers conflicts of a sandbox.
+// choose returns the function that answers the conflicts of a merge, or nil if
+// there are no answers.
 func (a answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMerge, c merge.Conflict) merge.Choice {
 	if a.none() {
 		return nil
@@ -66,6 +68,7 @@ func (a answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMe
 	}
 }
 
+// matchAny reports whether one of the patterns matches an absolute path.
 func matchAny(workspace string, patterns []string, abs string) bool {
 	for _, p := range patterns {
 		if compare.MatchPath(workspace, p, abs) {
@@ -75,6 +78,7 @@ func matchAny(workspace string, patterns []string, abs string) bool {
 	return false
 }
 
+// other returns path, or same if path is empty.
 func other(path, same string) string {
 	if path == "" {
 		return same
@@ -82,12 +86,15 @@ func other(path, same string) string {
 	return path
 }
 
-// hasFiles: a tool can say all about it.
+// hasFiles reports whether a merge tool can resolve a conflict: both sides are
+// regular files.
 func hasFiles(c merge.Conflict) bool {
 	regular := func(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
 	return regular(c.Mine) && regular(c.Real) && !c.Several
 }
 
+// openOr opens a file with open. It returns nil if the node is not a regular
+// file, or the file is gone.
 func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return nil, nil
@@ -99,27 +106,28 @@ func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.
 	return f, err
 }
 
+// openIn opens a regular file of a tree; nil if there is none.
 func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
 	l := baseline.RootedReader{Root: tree}
 	return openOr(l.Open, n, path)
 }
 
-// toolFiles open the three versions of a file; nil where there is none.
+// toolFiles open the three versions of a file; each may return nil for none.
 type toolFiles struct {
 	base, mine, real func() (io.ReadCloser, error)
 }
 
-// run has the tool merge one file in a private directory, and puts the result at
-// out. The tool is a command of the shell, with the names of four files in $BASE,
-// $MINE, $REAL and $OUT; where it names none of these, they are its arguments. OUT
-// is not there yet. The tool says with status 0 that it is resolved.
+// run runs the merge tool on one file in the private directory dir, and moves the
+// result to out. The tool is a shell command that finds the names of four files
+// in $BASE, $MINE, $REAL and $OUT; if it contains no $, they are its arguments.
+// It must create $OUT and exit with status 0.
 func (a answers) run(ctx context.Context, files toolFiles, dir, path, out string) error {
 	fail := func(err error) error {
 		kind := errs.KindOf(err)
 		if kind == nil {
 			kind = errs.ErrConflict
 		}
-		return &errs.Error{Op: "merging by a tool", Path: path, Kind: kind, Err: err}
+		return &errs.Error{Op: "running the merge tool", Path: path, Kind: kind, Err: err}
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fail(err)
@@ -155,7 +163,7 @@ func (a answers) run(ctx context.Context, files toolFiles, dir, path, out string
 	}
 	made := args[len(args)-1]
 	if info, err := os.Lstat(made); err != nil || !info.Mode().IsRegular() {
-		return fail(errors.New("it has made no file of the name $OUT"))
+		return fail(errors.New("the tool has not created $OUT"))
 	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o700); err != nil {
 		return fail(err)
@@ -166,6 +174,8 @@ func (a answers) run(ctx context.Context, files toolFiles, dir, path, out string
 	return nil
 }
 
+// copyTo writes a version to a new file. A nil version becomes an empty file,
+// which tools expect.
 func copyTo(path string, open func() (io.ReadCloser, error)) error {
 	src, err := open()
 	if err != nil {
@@ -175,12 +185,13 @@ func copyTo(path string, open func() (io.ReadCloser, error)) error {
 	if err != nil {
 		return errors.Join(err, closeIf(src))
 	}
-	if src != nil { // else an empty file, which tools expect
+	if src != nil {
 		_, err = io.Copy(dst, src)
 	}
 	return errors.Join(err, dst.Close(), closeIf(src))
 }
 
+// closeIf closes c unless it is nil.
 func closeIf(c io.Closer) error {
 	if c == nil {
 		return nil

@@ -22,8 +22,8 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// resolve answers conflicts that a refresh has left in a sandbox. It is written on
-// forks of what the sandbox has, which take the place of its own when all is
+// resolve answers conflicts that a refresh left in a sandbox. It writes to new
+// forks of the sandbox's present state, which replace the old forks when all is
 // written.
 func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a answers, r *Refreshed) error {
 	list, err := rc.readConflicts(h.Record)
@@ -56,13 +56,13 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 			}
 		}
 		if r.Resolved == 0 {
-			return &errs.Error{Op: "resolving", Path: h.Name, Kind: errs.ErrNotFound, Err: errors.New("no open conflict is at any of these paths"), Hints: []string{"snapfs show " + h.Name}}
+			return &errs.Error{Op: "resolving", Path: h.Name, Kind: errs.ErrNotFound, Err: errors.New("no open conflict at any of these paths"), Hints: []string{"snapfs show " + h.Name}}
 		}
 		*h.Record = *next
 		if err := h.Save(); err != nil {
 			return err
 		}
-		// A text without marks is resolved whether or not this says so.
+		// If this fails, a text without markers still counts as resolved.
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
 			return rebaseError(h.Name, err)
 		}
@@ -70,16 +70,17 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 	})
 }
 
-// A resolving answers conflicts on new forks.
+// resolving is the state of one resolve.
 type resolving struct {
 	rc      *Reconciler
 	rec     *catalog.Record
 	changed changedPlaces
 	a       answers
-	dir     string // with the versions
+	dir     string // holds the versions of marked texts
 }
 
-// one answers a conflict, where there is an answer.
+// resolveOne resolves a conflict if it is open and there is an answer for it; it
+// reports whether it did.
 func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, error) {
 	stands, err := c.isOpen(w.changed)
 	if err != nil || !stands {
@@ -90,7 +91,7 @@ func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, e
 	case matchAny(w.rec.Workspace, w.a.mine, c.Path):
 		c.Resolved = "mine"
 		if !c.Marked {
-			return true, nil // it is there already
+			return true, nil // the sandbox has its own version
 		}
 		return true, w.writeFile(ctx, c, part, filepath.Join(w.dir, c.Mine))
 	case matchAny(w.rec.Workspace, w.a.theirs, c.Path):
@@ -103,7 +104,7 @@ func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, e
 	return false, nil
 }
 
-// on opens the new fork of a part's tree.
+// withFork opens the new fork of a part's tree, runs do and syncs the fork.
 func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fork *forkTree) error) error {
 	i := slices.IndexFunc(w.rec.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
 	fork, err := w.rc.OpenFork(ctx, w.rec.Trees[i], part.Root)
@@ -117,7 +118,8 @@ func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fo
 	return fork.Sync(ctx)
 }
 
-// put makes a text what a file holds.
+// writeFile writes the content of a file to the path of a conflict in the new
+// fork.
 func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *compare.Part, file string) error {
 	rel, err := filepath.Rel(part.Root, c.Path)
 	if err != nil {
@@ -154,8 +156,8 @@ func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *com
 	})
 }
 
-// theirs makes the places of a conflict what they are in the base, which is what
-// the real tree was.
+// takeTheirs writes the base's version, which is that of the real tree at the
+// refresh, to the paths of a conflict.
 func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	var touches []snapshot.Candidate
 	for _, abs := range c.places() {
@@ -170,7 +172,8 @@ func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *co
 	})
 }
 
-// tool has the tool merge the versions that the marks were made of.
+// runTool merges the stored versions of a text with the tool and writes the
+// result to the new fork.
 func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	version := func(name string) func() (io.ReadCloser, error) {
 		return func() (io.ReadCloser, error) {
@@ -193,11 +196,12 @@ func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compa
 	return w.writeFile(ctx, c, part, out)
 }
 
-// readText reads a text that is small enough to be merged.
+// readText reads a text of at most merge.TextMax bytes. Error: ErrBusy if it is
+// larger: it must have grown since it was compared.
 func readText(f *os.File) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, merge.TextMax+1))
 	if err == nil && len(data) > merge.TextMax {
-		err = &errs.Error{Op: "reading", Path: f.Name(), Kind: errs.ErrBusy, Err: errors.New("it grows")}
+		err = &errs.Error{Op: "reading", Path: f.Name(), Kind: errs.ErrBusy, Err: errors.New("the file is growing")}
 	}
 	return data, err
 }

@@ -19,28 +19,30 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Undone is a promotion, or an apply, that was taken back.
+// Undone is the result of an undo.
 type Undone struct {
-	// ID is what the request is called that made it.
+	// ID is the identifier of the undone promotion or apply.
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`
 	When    time.Time `json:"when"`
-	// Paths are the targets, and Changes how many paths are as they were.
+	// Paths are the targets, and Changes is the number of restored paths.
 	Paths   []string `json:"paths"`
 	Changes int      `json:"changes"`
 }
 
-// Promotions lists what can be undone, applies too, newest first. Those of one request
-// follow one another, and share what [Engine.Undo] takes.
+// Promotions lists the promotions and applies that can be undone, newest first.
+// Those of one command are adjacent and have the same Group, which is the
+// identifier for [Reconciler.Undo].
 func (rc *Reconciler) Promotions() ([]promote.Promotion, error) {
 	return promote.Promotions(rc.promotionsDir())
 }
 
-// Undo takes a promotion or an apply back: the one of that ID, or the last one for "". Where
-// somebody has changed its result since: ErrDrifted, naming the paths, and nothing
-// was touched. The sandbox, where it is still there, has its changes still, and
-// may promote them again. Safe to kill: the next command completes it.
-// Errors: ErrNotFound, ErrBusy (another promotion runs).
+// Undo reverts the promotion or apply with the given identifier, or the last one
+// for "". If its result has changed since, it returns ErrDrifted with the paths
+// and changes nothing. The sandbox keeps its changes and may promote them again.
+// If snapfs is killed, the next command completes the undo.
+//
+// Errors: ErrNotFound, ErrBusy (another promotion is running).
 func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 	group, err := rc.groupOf(id)
 	if err != nil {
@@ -53,29 +55,29 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 	}
 	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
 	note := rc.readPromoted(u.ID)
-	// What the sandbox holds of it is the base no more, first of all: a crash in
-	// between costs a conflict at most, the other way round a change would look
-	// carried that is not.
+	// Restore the baseline before the files: a crash in between costs at most a
+	// conflict. In the other order, a change of the sandbox would look promoted
+	// although it is not.
 	again, err := rc.undoBaseline(ctx, note)
 	if err != nil {
 		return u, err
 	}
-	rec, _ := rc.cat.Get(u.Sandbox) // which may be gone
+	rec, _ := rc.cat.Get(u.Sandbox) // nil if the sandbox is gone
 	err = rc.baseline.WithLock(rec, func() error { return rc.undoAll(ctx, group, note, &u) })
 	switch {
 	case err != nil && len(u.Paths) == 0:
 		return u, errors.Join(err, again())
 	case err != nil:
-		return u, fmt.Errorf("taken back in %v, but not all: %w", u.Paths, err)
+		return u, fmt.Errorf("undone in %v, but not everywhere: %w", u.Paths, err)
 	}
 	rc.dropPromoted()
 	if err := rc.stages.NoteUndone(u.ID); err != nil {
-		rc.notice("undone, but it is not noted in the log: " + err.Error())
+		rc.notice("undone, but the log of stages was not updated: " + err.Error())
 	}
 	return u, nil
 }
 
-// undoAll takes back the promotions of a group, until one is refused.
+// undoAll reverts the promotions of a group, newest first, until one is refused.
 func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, u *Undone) error {
 	for _, p := range group { // newest first
 		r, err := promote.Undo(ctx, rc.promotionsDir(), p.ID)
@@ -91,9 +93,11 @@ func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, no
 	return nil
 }
 
-// ForgetUndo drops what was kept to take a promotion or an apply back, and its room with it: it cannot be
-// undone then. Its result stays. Safe to kill: the next command completes it.
-// Errors: ErrNotFound, ErrBusy (another promotion runs).
+// ForgetUndo deletes the undo data of a promotion or apply and frees its space.
+// The result stays, and can no longer be undone. If snapfs is killed, the next
+// command completes the deletion.
+//
+// Errors: ErrNotFound, ErrBusy (another promotion is running).
 func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 	group, err := rc.groupOf(id)
 	if err != nil {
@@ -108,7 +112,8 @@ func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 	return nil
 }
 
-// groupOf finds the promotions that are taken back together.
+// groupOf returns all promotions of the command with an identifier, newest first;
+// of the last command for "".
 func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 	all, err := rc.Promotions()
 	if err != nil && len(all) == 0 {
@@ -127,28 +132,27 @@ func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 	if len(group) > 0 {
 		return group, nil
 	}
-	refused := &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound, Err: errors.New("there is no apply or promotion that could be undone")}
+	refused := &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound, Err: errors.New("no apply or promotion can be undone")}
 	if id != "" {
-		refused.Err = errors.New("it is none of those that can be undone")
+		refused.Err = errors.New("no such apply or promotion can be undone")
 		refused.Hints = []string{"snapfs undo --list"}
 	}
 	return nil, refused
 }
 
-// A carried says what a promotion, or an apply, has changed in what is kept of its sandbox's
-// base. It lies in the state directory, beside what the promotion itself needs to
-// be undone.
+// promotedNote records how a promotion or an apply changed the sandbox's
+// baseline, for the undo. It is a file in the state directory.
 type promotedNote struct {
 	Group   string `json:"group"`
 	Sandbox string `json:"sandbox"`
-	// ID and Refreshed are those of the sandbox's record then.
+	// ID and Refreshed identify the sandbox's record at the promotion.
 	ID        string `json:"sandbox_id"`
 	Refreshed int    `json:"refreshed"`
-	// Before is what was kept, by absolute path; nil for nothing.
+	// Before are the replaced baseline entries by absolute path; nil for none.
 	Before map[string]*baseline.JSONEntry `json:"before"`
 }
 
-// before notes what was kept at an absolute path.
+// before notes the entry at an absolute path.
 func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	c.Before[baseline.EscapePath(abs)] = nil
 	if before, had := k.Nodes[abs]; had {
@@ -157,10 +161,12 @@ func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	}
 }
 
+// promotedFile returns the path of a group's note.
 func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
+// savePromoted writes a note atomically.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted()
 	path := rc.promotedFile(c.Group)
@@ -175,12 +181,13 @@ func (rc *Reconciler) savePromoted(c *promotedNote) error {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return &errs.Error{Op: "noting what was promoted", Path: path, Kind: errs.KindOf(err), Err: err}
+		return &errs.Error{Op: "saving the note of a promotion", Path: path, Kind: errs.KindOf(err), Err: err}
 	}
 	return nil
 }
 
-// readPromoted is nil where nothing is noted: then there is nothing to go back to.
+// readPromoted returns the note of a group; nil if there is none, or it cannot be
+// read. The undo then leaves the baseline as it is.
 func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	if !snapshot.ValidID(group) {
 		return nil
@@ -193,7 +200,7 @@ func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	return c
 }
 
-// dropPromoted removes the notes of promotions that cannot be undone any more.
+// dropPromoted removes the notes of promotions that can no longer be undone.
 func (rc *Reconciler) dropPromoted() {
 	list, err := os.ReadDir(filepath.Join(rc.cat.Dir(), "carried"))
 	if err != nil {
@@ -209,13 +216,13 @@ func (rc *Reconciler) dropPromoted() {
 	}
 	for _, entry := range list {
 		if !used[entry.Name()] {
-			_ = os.Remove(filepath.Join(rc.cat.Dir(), "carried", entry.Name())) // or the next one does
+			_ = os.Remove(filepath.Join(rc.cat.Dir(), "carried", entry.Name())) // the next call retries
 		}
 	}
 }
 
-// undoBaseline makes what was the base before a promotion the base again, as long as
-// the sandbox is still on it. again puts it back.
+// undoBaseline restores the baseline entries from before a promotion, if the
+// sandbox still has the same base. again reverses that.
 func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {
@@ -250,8 +257,8 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (aga
 	}, err
 }
 
-// recordOf is the record of a sandbox that is still on the base that a note is about;
-// nil where it is gone, or another one.
+// recordOf returns the record of the note's sandbox; nil if the sandbox is gone
+// or has another base by now.
 func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	if note == nil {
 		return nil
@@ -263,7 +270,8 @@ func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	return rec
 }
 
-// takeBack undoes the parts that were applied before one that was refused.
+// undoParts undoes the parts of a promotion that were complete when another part
+// was refused.
 func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) error {
 	var failures []error
 	for i := len(ids) - 1; i >= 0; i-- {
@@ -273,10 +281,10 @@ func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) 
 	return errors.Join(failures...)
 }
 
-// putBack remembers the stamps of what was put back where the sandbox knew what had been
-// put there for its own: there it had displaced nothing that the sandbox did not know. What
-// a merge had found was the real tree's own: whoever compares with the sandbox alone must
-// see it as drifted, or he writes over it.
+// rememberRestored saves the stamps of the files that an undo restored, but only
+// where the promotion had replaced the sandbox's own earlier state. At other
+// paths the undo restored a change of the user, which a later apply must see as
+// drift.
 func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	all, err := rc.baseline.Stamps(name)
 	if err != nil {
@@ -292,19 +300,21 @@ func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	return rc.baseline.Remember(name, r.Path, own)
 }
 
-// putBackKilled is putBack for what was ended after a crash. An apply that had not
-// come to its end had found nothing that the sandbox did not know.
+// rememberRecovered is rememberRestored after the recovery of a killed promotion.
+// An apply that was killed before its end had found no drift, so all restored
+// files get stamps.
 func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	switch {
 	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:
 		return rc.rememberRestored(r.Sandbox, r)
-	case r.Left == nil && (IsApply(r.Group) || r.Group == r.ID): // one had no group when it could not be undone
+	case r.Left == nil && (IsApply(r.Group) || r.Group == r.ID): // an apply without undo data had no group in older versions
 		return rc.baseline.Remember(r.Sandbox, r.Path, r.Stamps)
 	}
 	return nil
 }
 
-// PromotionsIn names what can be undone in a state directory, without opening it.
+// PromotionsIn returns the identifiers of the promotions that can be undone in a
+// state directory, without opening a catalogue.
 func PromotionsIn(state string) (ids []string) {
 	all, err := promote.Promotions(filepath.Join(state, "promotions"))
 	if err != nil {

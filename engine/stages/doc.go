@@ -1,6 +1,6 @@
-// Package stages records promotions through stages: which stage each has reached,
-// who approved it, and which promotions were undone since. Package
-// workflow/pipeline runs them.
+// Package stages records promotions through stages: the progress of each, who
+// approved it, and which of its promotions were undone later. Package
+// workflow/pipeline executes them.
 //
 // Read [Pipeline] first, then [Store].
 package stages
