@@ -335,8 +335,8 @@ func split(whole Part, workspace string) ([]Part, error) {
 		whole.Workspace = true
 		return []Part{whole}, nil
 	}
-	prefix, beneath := strings.CutPrefix(workspace, strings.TrimSuffix(whole.Root, "/")+"/")
-	if !beneath {
+	prefix, contained := strings.CutPrefix(workspace, strings.TrimSuffix(whole.Root, "/")+"/")
+	if !contained {
 		return []Part{whole}, nil
 	}
 	inside := whole

@@ -19,16 +19,16 @@ import (
 
 // changesSince lists the paths of a real tree, at and below a relative path,
 // whose change time is that of the live base or later.
-func changesSince(ctx context.Context, t catalog.Tree, beneath string, skip func(string) bool) ([]diff.Change, error) {
-	places, err := changedSince(ctx, filepath.Join(t.Path, beneath), t.Taken, func(path string) bool {
-		return skip(filepath.Join(beneath, path))
+func changesSince(ctx context.Context, t catalog.Tree, below string, skip func(string) bool) ([]diff.Change, error) {
+	places, err := changedSince(ctx, filepath.Join(t.Path, below), t.Taken, func(path string) bool {
+		return skip(filepath.Join(below, path))
 	})
 	if err != nil {
 		return nil, err
 	}
 	changes := make([]diff.Change, 0, len(places))
 	for _, p := range places {
-		changes = append(changes, diff.Change{Path: filepath.Join(beneath, p.path), Kind: diff.Modified, New: baseline.NodeOf(&p.st)})
+		changes = append(changes, diff.Change{Path: filepath.Join(below, p.path), Kind: diff.Modified, New: baseline.NodeOf(&p.st)})
 	}
 	return changes, nil
 }

@@ -159,18 +159,18 @@ func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[stri
 	return all
 }
 
-// treeMonitor is a ServerMonitor with the tree that it serves.
-type treeMonitor struct {
+// TreeMonitor is a ServerMonitor with the tree that it serves.
+type TreeMonitor struct {
 	snapshot.ServerMonitor
 	tree catalog.Tree
 }
 
 // MonitorsOf returns the monitors of a sandbox's trees.
-func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []treeMonitor) {
+func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []TreeMonitor) {
 	for _, t := range rec.Trees {
 		if b, err := cm.host.BackendOf(ctx, t); err == nil {
 			if n, ok := b.(snapshot.ServerMonitor); ok {
-				all = append(all, treeMonitor{n, t})
+				all = append(all, TreeMonitor{n, t})
 			}
 		}
 	}
@@ -366,15 +366,15 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 	if err != nil {
 		return nil, false, err
 	}
-	beneath, err := filepath.Rel(t.Path, dir)
-	if err != nil || !filepath.IsLocal(beneath) {
+	below, err := filepath.Rel(t.Path, dir)
+	if err != nil || !filepath.IsLocal(below) {
 		return nil, false, fmt.Errorf("comparing %s: the path is outside the tree %s: %w", dir, t.Path, errs.ErrNotFound)
 	}
 	if !t.Frozen {
-		changes, err = changesSince(ctx, t, beneath, skip)
+		changes, err = changesSince(ctx, t, below, skip)
 		return changes, false, err
 	}
-	touches, err := driftCandidates(ctx, b, t.Base, beneath)
+	touches, err := driftCandidates(ctx, b, t.Base, below)
 	if err != nil || len(touches) == 0 {
 		return nil, err == nil, err
 	}
@@ -392,8 +392,8 @@ func (cm *Comparer) RealChangesIn(ctx context.Context, t catalog.Tree, dir strin
 
 // driftCandidates returns the paths at and below a path where a frozen base and
 // the real tree may differ.
-func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, beneath string) ([]snapshot.Candidate, error) {
-	all := []snapshot.Candidate{{Path: beneath, Tree: true}}
+func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, below string) ([]snapshot.Candidate, error) {
+	all := []snapshot.Candidate{{Path: below, Tree: true}}
 	d, ok := b.(snapshot.DriftDetector)
 	if !ok {
 		return all, nil
@@ -405,9 +405,9 @@ func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, 
 			return all, nil
 		case err != nil:
 			return nil, err
-		case t.Tree && LiesIn(beneath, t.Path):
+		case t.Tree && LiesIn(below, t.Path):
 			return all, nil
-		case LiesIn(t.Path, beneath):
+		case LiesIn(t.Path, below):
 			touches = append(touches, t)
 		}
 	}

@@ -20,20 +20,20 @@ import (
 // its real name. A promotion of the rename removes that name. So the backend
 // first copies such files into the sandbox (snapshot.Detacher).
 
-// detachSet describes the paths that a promotion will change in the real tree.
-type detachSet struct {
+// DetachSet describes the paths that a promotion will change in the real tree.
+type DetachSet struct {
 	// picked reports whether the change at an absolute path is promoted; at
 	// returns its path in the target.
 	picked func(abs string) bool
 	at     func(abs string) string
 }
 
-// itself is detachSet.at for a promotion to the sandbox's own workspace.
+// itself is DetachSet.at for a promotion to the sandbox's own workspace.
 func itself(abs string) string { return abs }
 
 // Picks returns the paths that an apply will change.
-func (o ApplyOptions) Picks(rec *catalog.Record) detachSet {
-	return detachSet{at: itself, picked: func(abs string) bool {
+func (o ApplyOptions) Picks(rec *catalog.Record) DetachSet {
+	return DetachSet{at: itself, picked: func(abs string) bool {
 		if len(o.Paths) == 0 {
 			return hostfs.Within(abs, rec.Workspace)
 		}
@@ -42,12 +42,12 @@ func (o ApplyOptions) Picks(rec *catalog.Record) detachSet {
 }
 
 // picks returns the paths that a promotion will change.
-func (o PlanOptions) picks(rec *catalog.Record) (detachSet, error) {
+func (o PlanOptions) picks(rec *catalog.Record) (DetachSet, error) {
 	only, err := compare.PatternsOf(rec.Workspace, o.Only)
 	if err != nil {
-		return detachSet{}, err
+		return DetachSet{}, err
 	}
-	r := detachSet{only.Matches, itself}
+	r := DetachSet{only.Matches, itself}
 	if o.Target != "" {
 		r.at = func(abs string) string {
 			if rel, err := filepath.Rel(rec.Workspace, abs); err == nil && filepath.IsLocal(rel) {
@@ -63,7 +63,7 @@ func (o PlanOptions) picks(rec *catalog.Record) (detachSet, error) {
 // would take away from it. If a process runs in it and a file must be detached,
 // the error is ErrBusy. After an error the sandbox has its former content and the
 // real tree is unchanged.
-func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r detachSet) (thaw func(), err error) {
+func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r DetachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 // tree, if the promotion will change those real files. The caller has frozen the
 // sandbox, or nothing runs in it. Error: ErrBusy if use is InUse and there is
 // such a file.
-func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what detachSet) error {
+func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what DetachSet) error {
 	var places changedPaths
 	for _, t := range rec.Trees {
 		if t.Frozen || hostfs.Vanished(t, rec.Workspace) {
@@ -202,7 +202,7 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 type changedPaths []string
 
 // aboutToChange returns the paths of the real tree that a promotion will change.
-func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what detachSet) (changedPaths, error) {
+func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what DetachSet) (changedPaths, error) {
 	c, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
 		return nil, err

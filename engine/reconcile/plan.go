@@ -3,20 +3,15 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/approval"
-	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -152,7 +147,7 @@ type ApprovalPath struct {
 // Errors: ErrNotFound (the sandbox, the target, a path of Only without changes),
 // ErrBusy.
 func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
-	c, done, err := rc.Begin(ctx, name, o, answers{})
+	c, done, err := rc.Begin(ctx, name, o, Answers{})
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +175,7 @@ type promotionPart struct {
 
 // Begin merges the selected changes of a sandbox. Until the caller calls done,
 // Begin holds the sandbox's lock and its processes are frozen.
-func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a answers) (c *Promotion, done func(), err error) {
+func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -217,7 +212,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a a
 }
 
 // merge merges all selected parts and adds the conflicts to the plan.
-func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.Changes, o PlanOptions, a answers) error {
+func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.Changes, o PlanOptions, a Answers) error {
 	if o.Target != "" {
 		target, err := filepath.EvalSymlinks(o.Target)
 		if err != nil || !filepath.IsAbs(o.Target) {
@@ -366,147 +361,4 @@ func (c *Promotion) requireApproval(root string, changes []diff.Change, needed *
 		}
 	}
 	return rest
-}
-
-// AddSteps fills in the plan's steps and fingerprint. Cost: reading the content
-// that each step expects and produces.
-func (c *Promotion) AddSteps(ctx context.Context) error {
-	for _, p := range c.Parts {
-		steps, err := p.steps(ctx)
-		if err != nil {
-			return err
-		}
-		c.Plan.Steps = append(c.Plan.Steps, steps...)
-	}
-	c.Plan.Fingerprint = fingerprintOf(c.Plan)
-	return nil
-}
-
-// steps returns the steps of a part. It uses two threads, because most of the
-// time goes into opening files.
-func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
-	both := map[string]bool{}
-	for _, c := range p.in.Real {
-		both[c.Path] = true
-	}
-	steps := make([]Step, len(p.Changes))
-	half := len(steps) / 2
-	var failures [2]error
-	var other sync.WaitGroup
-	other.Go(func() { failures[1] = p.someSteps(ctx, steps, half, len(steps), both) })
-	failures[0] = p.someSteps(ctx, steps, 0, half, both)
-	other.Wait()
-	if failures[0] == nil {
-		failures[0] = failures[1]
-	}
-	return steps, failures[0]
-}
-
-// someSteps fills in steps[from:to]. both are the paths that the real tree has
-// changed, too.
-func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to int, both map[string]bool) error {
-	var h hasher
-	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.in.Scratch}
-	defer real.Close()
-	defer mine.Close()
-	defer built.Close()
-	for i, c := range p.Changes[from:to] {
-		if err := ctx.Err(); err != nil {
-			return &errs.Error{Op: "planning", Path: p.path, Kind: errs.ErrInterrupted, Err: err}
-		}
-		s := &steps[from+i]
-		s.Path, s.Do = filepath.Join(p.path, c.Path), verb(c)
-		s.Merged = p.res.Built[c.Path] || both[c.Path] && c.Kind == diff.Modified
-		if c.Kind == diff.Modified {
-			s.What = c.What.Names()
-		}
-		path, source := c.Path, &mine
-		if other, ok := p.res.From[c.Path]; ok {
-			s.From, path = filepath.Join(p.Part.Root, other), other
-		}
-		if p.res.Built[c.Path] {
-			path, source = c.Path, &built
-		}
-		var err error
-		if s.Expect, err = stateOf(&h, &real, c.Path, c.Old); err == nil {
-			s.Result, err = stateOf(&h, source, path, c.New)
-		}
-		if err != nil {
-			return hostfs.LookError(s.Path, err)
-		}
-	}
-	return nil
-}
-
-// verb returns the Do of a step.
-func verb(c diff.Change) string {
-	switch c.Kind {
-	case diff.Added:
-		return "add"
-	case diff.Deleted:
-		return "delete"
-	}
-	return "change"
-}
-
-// stateOf returns the State of a node, with the digest of a regular file's
-// content; nil for a nil node.
-func stateOf(h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
-	if n == nil {
-		return nil, nil
-	}
-	s := &State{
-		Type: typeName(n.Mode), Mode: modeString(n.Mode), UID: n.UID, GID: n.GID,
-		Target: baseline.EscapePath(n.Target), Device: n.Rdev,
-	}
-	for name, value := range n.Xattrs {
-		if s.Xattrs == nil {
-			s.Xattrs = map[string]string{}
-		}
-		s.Xattrs[baseline.EscapePath(name)] = baseline.EscapePath(value)
-	}
-	if !n.Mode.IsRegular() {
-		return s, nil
-	}
-	s.Size = n.Size
-	fd, err := l.OpenFD(path)
-	if err != nil {
-		return nil, err
-	}
-	defer syscall.Close(fd)
-	s.SHA256, err = h.of(fd)
-	return s, err
-}
-
-// typeName returns the Type of a State.
-func typeName(m fs.FileMode) string {
-	switch m.Type() {
-	case 0:
-		return "file"
-	case fs.ModeDir:
-		return "directory"
-	case fs.ModeSymlink:
-		return "symlink"
-	case fs.ModeNamedPipe:
-		return "fifo"
-	case fs.ModeSocket:
-		return "socket"
-	case fs.ModeDevice:
-		return "block device"
-	}
-	return "character device"
-}
-
-// modeString returns the permissions with the set-id and sticky bits, in octal.
-func modeString(m fs.FileMode) string {
-	bits := uint32(m.Perm())
-	for _, b := range []struct {
-		mode fs.FileMode
-		bit  uint32
-	}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}} {
-		if m&b.mode != 0 {
-			bits |= b.bit
-		}
-	}
-	return fmt.Sprintf("%04o", bits)
 }

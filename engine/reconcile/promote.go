@@ -40,8 +40,8 @@ type PromoteOptions struct {
 }
 
 // Answers returns the options that answer conflicts.
-func (o PromoteOptions) Answers() answers {
-	return answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
+func (o PromoteOptions) Answers() Answers {
+	return Answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
 }
 
 // Promoted is the result of a promotion.

@@ -76,7 +76,7 @@ func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions
 	if err != nil {
 		return Refreshed{}, err
 	}
-	a := answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal, failed: new(error)}
+	a := Answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal, failed: new(error)}
 	r := Refreshed{Sandbox: name, Conflicts: []Conflict{}}
 	switch {
 	case len(open) == 0:
@@ -122,7 +122,7 @@ type refreshing struct {
 
 // rebase gives a sandbox a new base with forks of it, and writes the merged
 // changes there. The saved record refers to them only when all is complete.
-func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a answers, r *Refreshed) error {
+func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a Answers, r *Refreshed) error {
 	ids, forks := sandbox.Number(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
 		forks[i] = h.NewFork()
@@ -216,7 +216,7 @@ func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 
 // mergePart merges a part onto the new base and writes the result to the new
 // fork.
-func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a answers) error {
+func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a Answers) error {
 	request := mergeRequest{rec: x.h.Record, choose: a.choose(ctx, x.h.Record), failed: a.failed}
 	i := slices.IndexFunc(x.h.Trees, func(t catalog.Tree) bool { return t.Path == p.Tree })
 	if p.Frozen {
@@ -453,15 +453,15 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	return dir, inside, nil
 }
 
-// forkTree is a fork open for writing.
-type forkTree struct {
+// ForkTree is a fork open for writing.
+type ForkTree struct {
 	rc   *Reconciler
 	tree catalog.Tree
 	Dir  *os.File // the root of a part
 }
 
 // OpenFork opens a directory of an unused fork for writing.
-func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) (*forkTree, error) {
+func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) (*ForkTree, error) {
 	if err := fault.Point(ctx, "open the new fork"); err != nil {
 		return nil, rebaseError(dir, err)
 	}
@@ -477,15 +477,15 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 	if err != nil {
 		return nil, err
 	}
-	return &forkTree{rc: rc, tree: t, Dir: dirs[0]}, nil
+	return &ForkTree{rc: rc, tree: t, Dir: dirs[0]}, nil
 }
 
 // Close closes the directory.
-func (f *forkTree) Close() { f.Dir.Close() }
+func (f *ForkTree) Close() { f.Dir.Close() }
 
 // Sync closes the directory and syncs the fork, so that other processes see the
 // writes.
-func (f *forkTree) Sync(ctx context.Context) error {
+func (f *ForkTree) Sync(ctx context.Context) error {
 	f.Close()
 	b, err := f.rc.host.BackendOf(ctx, f.tree)
 	if err != nil {

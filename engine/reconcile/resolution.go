@@ -17,10 +17,10 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// answers resolve conflicts: those that match mine with the sandbox's version,
+// Answers resolve conflicts: those that match mine with the sandbox's version,
 // those that match theirs with the real tree's, and all others by the tool, if
 // any. Patterns are those of PlanOptions.Only.
-type answers struct {
+type Answers struct {
 	mine, theirs []string
 	tool         string
 	terminal     *Terminal
@@ -34,11 +34,11 @@ type Terminal struct {
 }
 
 // none reports whether there is no answer at all.
-func (a answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
+func (a Answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
 
 // choose returns the function that answers the conflicts of a merge, or nil if
 // there are no answers.
-func (a answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMerge, c merge.Conflict) merge.Choice {
+func (a Answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMerge, c merge.Conflict) merge.Choice {
 	if a.none() {
 		return nil
 	}
@@ -121,7 +121,7 @@ type toolFiles struct {
 // result to out. The tool is a shell command that finds the names of four files
 // in $BASE, $MINE, $REAL and $OUT; if it contains no $, they are its arguments.
 // It must create $OUT and exit with status 0.
-func (a answers) run(ctx context.Context, files toolFiles, dir, path, out string) error {
+func (a Answers) run(ctx context.Context, files toolFiles, dir, path, out string) error {
 	fail := func(err error) error {
 		kind := errs.KindOf(err)
 		if kind == nil {

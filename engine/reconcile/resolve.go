@@ -25,7 +25,7 @@ import (
 // resolve answers conflicts that a refresh left in a sandbox. It writes to new
 // forks of the sandbox's present state, which replace the old forks when all is
 // written.
-func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a answers, r *Refreshed) error {
+func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a Answers, r *Refreshed) error {
 	list, err := rc.readConflicts(h.Record)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ type resolving struct {
 	rc      *Reconciler
 	rec     *catalog.Record
 	changed changedPlaces
-	a       answers
+	a       Answers
 	dir     string // holds the versions of marked texts
 }
 
@@ -105,7 +105,7 @@ func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, e
 }
 
 // withFork opens the new fork of a part's tree, runs do and syncs the fork.
-func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fork *forkTree) error) error {
+func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fork *ForkTree) error) error {
 	i := slices.IndexFunc(w.rec.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
 	fork, err := w.rc.OpenFork(ctx, w.rec.Trees[i], part.Root)
 	if err != nil {
@@ -150,7 +150,7 @@ func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *com
 		return scratchError(at, err)
 	}
 	n.Mode, n.Size, n.MTime, n.LinkOf, n.NLink = c.Mode, info.Size(), time.Now(), "", 1
-	return w.withFork(ctx, part, func(fork *forkTree) error {
+	return w.withFork(ctx, part, func(fork *ForkTree) error {
 		source := promote.Source{Tree: part.New, Built: built, In: map[string]bool{rel: true}}
 		return promote.Replay(ctx, fork.Dir, source, []diff.Change{{Path: rel, Kind: diff.Added, New: n}})
 	})
@@ -167,7 +167,7 @@ func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *co
 		}
 		touches = append(touches, snapshot.Candidate{Path: rel, Tree: !c.Alone})
 	}
-	return w.withFork(ctx, part, func(fork *forkTree) error {
+	return w.withFork(ctx, part, func(fork *ForkTree) error {
 		return copyFrom(ctx, fork.Dir, part.Old, part.Opt.Skip, touches)
 	})
 }
