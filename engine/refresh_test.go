@@ -168,7 +168,7 @@ func TestConflictsAreAnswered(t *testing.T) {
 			t.Errorf("undone: %q, %q", b.read("text"), b.read("binary"))
 		}
 		o.Tool = "exit 1"
-		if err := promoteError(b, o); err == nil || !strings.Contains(err.Error(), "merging by a tool") {
+		if err := promoteError(b, o); err == nil || !strings.Contains(err.Error(), "running the merge tool") {
 			t.Errorf("a tool that fails: %v", err)
 		}
 	})
