@@ -101,7 +101,7 @@ func (cm *Comparer) changesBetween(ctx context.Context, rec *catalog.Record, fro
 // ChangesAt is Diff for a record. listed holds, by tree, the candidates that a
 // caller has already listed.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
-	left, err := sandbox.IdsAt(rec, from)
+	left, err := sandbox.SnapshotIDs(rec, from)
 	if err != nil {
 		return nil, err
 	}

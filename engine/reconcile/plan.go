@@ -80,7 +80,7 @@ type Step struct {
 }
 
 // TimeOnly reports whether the step only sets the time of a directory, as
-// [diff.Change.Echo] does.
+// [diff.Change.TimeOnly] does.
 func (s *Step) TimeOnly() bool {
 	return s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory"
 }
@@ -283,13 +283,13 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	changed := map[string]bool{}
 	for _, c := range changes {
-		if !c.Echo() {
+		if !c.TimeOnly() {
 			for dir := filepath.Dir(c.Path); !changed[dir]; dir = filepath.Dir(dir) {
 				changed[dir] = true
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.Echo() && !changed[c.Path] })
+	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !changed[c.Path] })
 }
 
 // conflict returns the public form of a conflict, with absolute paths.

@@ -123,7 +123,7 @@ type refreshing struct {
 // rebase gives a sandbox a new base with forks of it, and writes the merged
 // changes there. The saved record refers to them only when all is complete.
 func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a Answers, r *Refreshed) error {
-	ids, forks := sandbox.Number(h.Record), make([]snapshot.ForkID, len(h.Trees))
+	ids, forks := sandbox.NewSnapshotIDs(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
 		forks[i] = h.NewFork()
 	}
