@@ -36,7 +36,7 @@ func (hf *Host) CheckWorkspace(dir string) error {
 			Hints: []string{"snapfs run -C " + filepath.Dir(dir) + " -- COMMAND"},
 		}
 	case Within(dir, hf.cat.Dir()):
-		return refuse(errs.ErrNotSupported, "the workspace lies in snapfs's own state directory")
+		return refuse(errs.ErrNotSupported, "the workspace lies in snapfs's own state, inside another sandbox")
 	}
 	for _, d := range []string{"/proc", "/sys", "/dev"} {
 		if Within(dir, d) {
