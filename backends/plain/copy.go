@@ -113,6 +113,8 @@ func (c *copier) copyStable(here *level, name string) error {
 	for try := range patience {
 		err := c.entry(here, name)
 		switch {
+		case errors.Is(err, errWritten):
+			return err
 		case errors.Is(err, unix.ENOENT):
 			return nil
 		case !errors.Is(err, errAgain):
@@ -205,9 +207,9 @@ func (c *copier) at(name string, err error) error {
 	if name != "" {
 		b.WriteString("/" + name)
 	}
-	var w *writeError
-	if errors.As(err, &w) {
-		err = w.err
+	var e *errs.Error
+	if errors.As(err, &e) && e.Kind == errWritten { //nolint:errorlint // written sets it itself
+		err = e.Err
 	}
 	var call *fs.PathError
 	if errors.As(err, &call) {
@@ -216,17 +218,16 @@ func (c *copier) at(name string, err error) error {
 	return &fs.PathError{Op: "copy", Path: b.String(), Err: err}
 }
 
-// A writeError is an error of the copy's side. ENOENT there does not mean that the source was
+// errWritten marks an error of the copy's side. ENOENT there does not mean that the source was
 // deleted.
-type writeError struct{ err error }
+var errWritten = errors.New("error of the copy")
 
-func (w *writeError) Error() string { return w.err.Error() }
-
+// written marks err with errWritten. A nil err stays nil.
 func written(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &writeError{err}
+	return &errs.Error{Kind: errWritten, Err: err}
 }
 
 // changed returns errAgain for errors that mean that an entry has changed its type.
