@@ -6,11 +6,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run/handover"
 	"github.com/snapfs/snapfs/internal/wsl"
 )
@@ -24,10 +24,10 @@ const (
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-func execute(args []string, out, errs io.Writer) int {
+func execute(args []string, out, stderr io.Writer) int {
 	dir, err := os.Getwd()
 	if err != nil {
-		return fail(errs, exitFailed, "looking for this directory: "+err.Error())
+		return fail(stderr, exitFailed, "looking for this directory: "+err.Error())
 	}
 	if stand := os.Getenv("SNAPFS_WINDOWS_DIR"); stand != "" { // of a test, where there is no such directory
 		dir = stand
@@ -37,30 +37,29 @@ func execute(args []string, out, errs io.Writer) int {
 		place.Distribution = wsl.DistributionOf(dir)
 	}
 	if len(args) == 2 && args[0] == "--to-windows" {
-		return toWindows(place, args[1], out, errs)
+		return toWindows(place, args[1], out, stderr)
 	}
 	program, err := handover.Find("wsl.exe")
 	if err != nil {
-		return fail(errs, exitMissing, "wsl.exe: there is no Windows Subsystem for Linux here", "wsl --install", "https://learn.microsoft.com/windows/wsl/install")
+		return fail(stderr, exitMissing, "wsl.exe: there is no Windows Subsystem for Linux here", "wsl --install", "https://learn.microsoft.com/windows/wsl/install")
 	}
 	line, err := place.Command(dir, args)
-	var bad *wsl.PathError
-	if errors.As(err, &bad) {
-		return fail(errs, exitFailed, err.Error(), bad.Hint)
+	if err != nil {
+		return fail(stderr, exitFailed, err.Error(), errs.HintsOf(err)...)
 	}
 	env := []string{"WSL_UTF8=1"} // what wsl.exe itself says can be read
 	status, err := handover.Run(program, line, env)
 	if err != nil {
-		return fail(errs, exitFailed, "starting "+program+": "+err.Error())
+		return fail(stderr, exitFailed, "starting "+program+": "+err.Error())
 	}
 	if status != 0 {
-		return explain(place, program, env, status, errs)
+		return explain(place, program, env, status, stderr)
 	}
 	return 0
 }
 
 // explain finds out whether a status is that of snapfs, or of there being none.
-func explain(place wsl.Place, program string, env []string, status int, errs io.Writer) int {
+func explain(place wsl.Place, program string, env []string, status int, stderr io.Writer) int {
 	there := func(name string) bool {
 		status, err := handover.Quietly(program, place.Probe(name), env)
 		return err == nil && status == 0
@@ -73,26 +72,26 @@ func explain(place wsl.Place, program string, env []string, status int, errs io.
 	case there("snapfs"):
 		return status
 	case there("sh"):
-		return fail(errs, exitMissing, "snapfs: it is not installed in "+name,
+		return fail(stderr, exitMissing, "snapfs: it is not installed in "+name,
 			"in the distribution: sudo env GOBIN=/usr/local/bin go install github.com/snapfs/snapfs/cmd/...@latest")
 	}
-	return fail(errs, exitMissing, "wsl.exe: "+name+" cannot be started", "wsl --list --verbose", "wsl --install")
+	return fail(stderr, exitMissing, "wsl.exe: "+name+" cannot be started", "wsl --list --verbose", "wsl --install")
 }
 
-func toWindows(place wsl.Place, name string, out, errs io.Writer) int {
+func toWindows(place wsl.Place, name string, out, stderr io.Writer) int {
 	path, ok := place.Windows(name)
 	if !ok {
-		return fail(errs, exitFailed, name+": which distribution it is in is not said", "set SNAPFS_WSL to one of: wsl --list --quiet")
+		return fail(stderr, exitFailed, name+": which distribution it is in is not said", "set SNAPFS_WSL to one of: wsl --list --quiet")
 	}
 	fmt.Fprintln(out, path)
 	return 0
 }
 
-func fail(errs io.Writer, status int, why string, hints ...string) int {
-	fmt.Fprintln(errs, "snapfs.exe: "+why)
+func fail(stderr io.Writer, status int, why string, hints ...string) int {
+	fmt.Fprintln(stderr, "snapfs.exe: "+why)
 	for _, h := range hints {
 		if h != "" {
-			fmt.Fprintln(errs, "hint: "+h)
+			fmt.Fprintln(stderr, "hint: "+h)
 		}
 	}
 	return status

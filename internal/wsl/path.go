@@ -6,10 +6,11 @@
 package wsl
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // A Place is where Windows and a distribution see each other's files.
@@ -21,23 +22,11 @@ type Place struct {
 	Mount string
 }
 
-// A PathError is a name that the distribution cannot reach.
-type PathError struct {
-	Path string
-	Err  error
-	// Hint is a command that mends it, or "".
-	Hint string
-}
-
-func (e *PathError) Error() string { return e.Path + ": " + e.Err.Error() }
-
-func (e *PathError) Unwrap() error { return e.Err }
-
 // shares are the names under which Windows shows the files of distributions.
 var shares = [...]string{`wsl.localhost`, `wsl$`}
 
 // Linux is the name that the distribution has for a file of Windows. What is not
-// absolute stays so, with the strokes turned. Errors: *PathError, for a file on another
+// absolute stays so, with the strokes turned. Errors: ErrNotSupported with a hint, for a file on another
 // machine, of another distribution, or relative to a drive's own directory.
 func (p Place) Linux(name string) (string, error) {
 	turned := strings.ReplaceAll(name, `\`, "/")
@@ -47,7 +36,7 @@ func (p Place) Linux(name string) (string, error) {
 	}
 	if drive, rest, ok := cutDrive(turned); ok {
 		if !strings.HasPrefix(rest, "/") {
-			return "", &PathError{Path: name, Err: errors.New("what it means depends on the drive's own current directory"), Hint: `cd, and name it as C:\directory\file`}
+			return "", errs.New("", name, errs.ErrNotSupported, "what it means depends on the drive's own current directory", `cd, and name it as C:\directory\file`)
 		}
 		return path.Join(p.mount(), strings.ToLower(drive), rest), nil
 	}
@@ -61,16 +50,13 @@ func (p Place) Linux(name string) (string, error) {
 func (p Place) shared(name, share string) (string, error) {
 	distribution, rest, ok := cutShare(share)
 	if !ok {
-		return "", &PathError{
-			Path: name, Err: errors.New("it is on another machine, and the distribution does not see it"),
-			Hint: fmt.Sprintf(`wsl sudo mount -t drvfs '%s' /mnt/share`, `\\`+strings.Join(first(strings.Split(share, "/"), 2), `\`)),
-		}
+		return "", errs.New("", name, errs.ErrNotSupported, "it is on another machine, and the distribution does not see it",
+			fmt.Sprintf(`wsl sudo mount -t drvfs '%s' /mnt/share`, `\\`+strings.Join(first(strings.Split(share, "/"), 2), `\`)))
 	}
 	if p.Distribution != "" && !strings.EqualFold(distribution, p.Distribution) {
-		return "", &PathError{
-			Path: name, Err: fmt.Errorf("it belongs to the distribution %s, and %s is asked", distribution, p.Distribution),
-			Hint: "set SNAPFS_WSL=" + distribution,
-		}
+		return "", errs.New("", name, errs.ErrNotSupported,
+			fmt.Sprintf("it belongs to the distribution %s, and %s is asked", distribution, p.Distribution),
+			"set SNAPFS_WSL="+distribution)
 	}
 	return path.Join("/", rest), nil
 }
