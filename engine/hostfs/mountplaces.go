@@ -16,16 +16,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A mountStub is a file or directory in a fork's workspace that is a mount point in the
+// A MountStub is a file or directory in a fork's workspace that is a mount point in the
 // sandbox, or a parent of one. Without it the mount fails and no command starts.
-type mountStub struct {
+type MountStub struct {
 	Path  string // relative to the workspace
 	st    vfs.Stat
 	attrs map[string]string
 }
 
 // error returns an error about the stub.
-func (p mountStub) error(kind, err error) error {
+func (p MountStub) error(kind, err error) error {
 	return &errs.Error{Op: "restoring a mount point", Path: p.Path, Kind: kind, Err: err}
 }
 
@@ -71,14 +71,14 @@ func PlacesAt(rec *catalog.Record) []string {
 
 // MountStubs reads the mount stubs of a fork that is open at the workspace. It leaves out
 // those that do not exist.
-func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]mountStub, error) {
+func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]MountStub, error) {
 	paths, err := hf.stubPaths(rec)
 	if err != nil {
 		return nil, err
 	}
-	var there []mountStub
+	var there []MountStub
 	for _, path := range paths {
-		p := mountStub{Path: path}
+		p := MountStub{Path: path}
 		f, err := vfs.OpenBeneath(int(dir.Fd()), path, vfs.OPath|syscall.O_NOFOLLOW, 0)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
@@ -100,7 +100,7 @@ func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]mountStub, erro
 // RestoreStubs creates the stubs that no longer exist, with their metadata, and restores the
 // times of their parents. It returns the paths it created. Errors: errs.ErrNotSupported if a
 // stub's path is now of another type.
-func RestoreStubs(ctx context.Context, dir *os.File, places []mountStub) (made []string, err error) {
+func RestoreStubs(ctx context.Context, dir *os.File, places []MountStub) (made []string, err error) {
 	for _, p := range places {
 		was, err := p.restore(dir)
 		if err != nil {
@@ -114,7 +114,7 @@ func RestoreStubs(ctx context.Context, dir *os.File, places []mountStub) (made [
 }
 
 // restore creates a stub and returns false, or returns true if it exists.
-func (p mountStub) restore(dir *os.File) (was bool, err error) {
+func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, p.error(errs.KindOfFile(err), err)
@@ -137,7 +137,7 @@ func (p mountStub) restore(dir *os.File) (was bool, err error) {
 }
 
 // make creates a stub with its metadata.
-func (p mountStub) make(in *os.File, name string) error {
+func (p MountStub) make(in *os.File, name string) error {
 	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (p mountStub) make(in *os.File, name string) error {
 
 // ClearOut removes everything but the stubs from a directory that no other process uses. It
 // changes modes that forbid their owner to do so.
-func ClearOut(dir *os.File, places []mountStub) error {
+func ClearOut(dir *os.File, places []MountStub) error {
 	top := vfs.FDPath(dir) + "/."
 	root, err := os.OpenRoot(top)
 	if errors.Is(err, fs.ErrPermission) {
@@ -184,7 +184,7 @@ func ClearOut(dir *os.File, places []mountStub) error {
 		return err
 	}
 	defer root.Close() //nolint:errcheck // nothing was written to it
-	kept := map[string]mountStub{}
+	kept := map[string]MountStub{}
 	for _, p := range places {
 		kept[p.Path] = p
 	}
@@ -201,7 +201,7 @@ func ClearOut(dir *os.File, places []mountStub) error {
 }
 
 // clearIn clears a directory under root, except the stubs in kept, whose times and modes stay.
-func clearIn(root *os.Root, dir string, kept map[string]mountStub) error {
+func clearIn(root *os.Root, dir string, kept map[string]MountStub) error {
 	undo, err := makeWritable(root, dir)
 	if err != nil {
 		return err

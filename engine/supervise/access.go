@@ -107,8 +107,8 @@ func (h *Supervisor) reconnect(client *fdsock.Conn, text string) {
 		err = h.Proxy.Allow(text)
 	}
 	if err != nil {
-		send(client, reply{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})
+		send(client, Reply{Refused: refusalOf(&errs.Error{Op: "allowing", Kind: errs.ErrNotSupported, Err: err})})
 		return
 	}
-	send(client, reply{})
+	send(client, Reply{})
 }

@@ -16,7 +16,7 @@ const GracePeriod = 2 * time.Second
 // startCountdown sends a command SIGTERM when it has run for the time limit, and SIGKILL a
 // grace period later. Time in which the container is paused does not count. The caller calls
 // ended when the command has ended.
-func (a *resources) startCountdown(p *isolate.Process) (ended func()) {
+func (a *Resources) startCountdown(p *isolate.Process) (ended func()) {
 	a.mu.Lock()
 	limit := a.limits.Time
 	a.mu.Unlock()

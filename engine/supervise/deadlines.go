@@ -283,7 +283,7 @@ func (w *deadlines) addListener(client *fdsock.Conn) (deaf func()) {
 func (w *deadlines) notify(note string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	msg, err := json.Marshal(reply{Note: note})
+	msg, err := json.Marshal(Reply{Note: note})
 	if err != nil {
 		return
 	}

@@ -80,16 +80,16 @@ func awaitReply(ctx context.Context, conn *fdsock.Conn, name string) error {
 
 // receiveWithin waits for a reply as awaitReply does and returns it. Errors: errEnded,
 // ErrSilent.
-func receiveWithin(ctx context.Context, conn *fdsock.Conn, name string) (reply, []*os.File, error) {
+func receiveWithin(ctx context.Context, conn *fdsock.Conn, name string) (Reply, []*os.File, error) {
 	if err := awaitReply(ctx, conn, name); err != nil {
-		return reply{}, nil, err
+		return Reply{}, nil, err
 	}
 	return receive(conn)
 }
 
 // receive waits for a supervisor's next reply without a deadline. Error: errEnded.
-func receive(conn *fdsock.Conn) (reply, []*os.File, error) {
-	var t reply
+func receive(conn *fdsock.Conn) (Reply, []*os.File, error) {
+	var t Reply
 	msg, files, err := conn.Receive()
 	if errors.Is(err, io.EOF) || fdsock.HungUp(err) {
 		return t, nil, &errs.Error{Op: "waiting for the supervisor's reply", Kind: errs.ErrInterrupted, Err: errEnded}
@@ -103,7 +103,7 @@ func receive(conn *fdsock.Conn) (reply, []*os.File, error) {
 // request sends one request to a sandbox's supervisor and returns the reply, or nil if no
 // supervisor runs. Errors: also ErrSilent, after which the supervisor may still carry out the
 // request.
-func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) (*reply, error) {
+func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) (*Reply, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Reques
 			return true, conn.Close()
 		}
 	}
-	var t reply
+	var t Reply
 	if err == nil {
 		t, _, err = receiveWithin(ctx, conn, rec.Name)
 	}

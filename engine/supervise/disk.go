@@ -13,7 +13,7 @@ import (
 const diskFullMargin = 256 << 10
 
 // full returns the disk limit that is used up, or nil.
-func (a *resources) full() *catalog.LimitHit {
+func (a *Resources) full() *catalog.LimitHit {
 	if a.disk == nil || !hostfs.LimitsDisk(a.limits) {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (a *resources) full() *catalog.LimitHit {
 }
 
 // diskUsage adds the disk usage and its limits to u.
-func (a *resources) diskUsage(u *Usage) {
+func (a *Resources) diskUsage(u *Usage) {
 	a.mu.Lock()
 	l := a.limits
 	a.mu.Unlock()

@@ -40,7 +40,7 @@ func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.
 }
 
 // FreezeWithReply is [Manager.Freeze] and also returns the supervisor's reply.
-func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t reply, use snapshot.Use, thaw func(), err error) {
+func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t Reply, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err
 	}
@@ -82,13 +82,13 @@ func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 
 // requestFreeze asks the supervisor to freeze the sandbox until conn closes, and returns the
 // reply.
-func requestFreeze(ctx context.Context, conn *fdsock.Conn, name string) (reply, error) {
+func requestFreeze(ctx context.Context, conn *fdsock.Conn, name string) (Reply, error) {
 	msg, err := json.Marshal(Request{Freeze: true})
 	if err == nil {
 		err = conn.Send(msg)
 	}
 	if err != nil && !fdsock.HungUp(err) {
-		return reply{}, err
+		return Reply{}, err
 	}
 	t, _, err := receiveWithin(ctx, conn, name)
 	return t, err

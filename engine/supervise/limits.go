@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// resources enforces a sandbox's limits on one container and knows which limit was hit.
-type resources struct {
+// Resources enforces a sandbox's limits on one container and knows which limit was hit.
+type Resources struct {
 	Group *limits.Group
 	// slot is the sandbox's admission slot.
 	slot *admission.Slot
@@ -44,14 +44,14 @@ type resources struct {
 // count, usage is counted even without a limit, and limits can be set later. It takes over the
 // slot, or admits the sandbox at once if slot is nil; after an error the slot is closed.
 // Errors: those of limits.Start and [Manager.Admit].
-func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*resources, error) {
+func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*Resources, error) {
 	if slot == nil {
 		var err error
 		if slot, err = sv.Admit(ctx, p.Limits, Admission{}); err != nil {
 			return nil, err
 		}
 	}
-	a := &resources{limits: p.Limits, slot: slot}
+	a := &Resources{limits: p.Limits, slot: slot}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
 	l := hostfs.ForProcesses(p.Limits)
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
@@ -69,7 +69,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 }
 
 // attach puts a started container into the control groups.
-func (a *resources) attach(container *isolate.Container) error {
+func (a *Resources) attach(container *isolate.Container) error {
 	a.container = container
 	if err := a.Group.Attach(container.PID()); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (a *resources) attach(container *isolate.Container) error {
 
 // pause freezes the container for a moment, to enforce a CPU limit on a host without control
 // groups. No command can start until resume.
-func (a *resources) pause(ctx context.Context) error {
+func (a *Resources) pause(ctx context.Context) error {
 	a.startLock.Lock()
 	if a.paused.Load() != nil {
 		return nil // already paused, and stays so after resume
@@ -92,7 +92,7 @@ func (a *resources) pause(ctx context.Context) error {
 }
 
 // resume thaws the container after pause, unless a limit has paused it.
-func (a *resources) resume(ctx context.Context) error {
+func (a *Resources) resume(ctx context.Context) error {
 	if a.paused.Load() == nil {
 		if err := a.container.Thaw(ctx); err != nil {
 			return err
@@ -104,7 +104,7 @@ func (a *resources) resume(ctx context.Context) error {
 
 // lockFrozen locks startLock for writing. It gives up when ctx ends, because another holder
 // may keep the container frozen for long.
-func (a *resources) lockFrozen(ctx context.Context) error {
+func (a *Resources) lockFrozen(ctx context.Context) error {
 	for !a.startLock.TryLock() {
 		select {
 		case <-ctx.Done():
@@ -118,7 +118,7 @@ func (a *resources) lockFrozen(ctx context.Context) error {
 // pauseFor pauses the container until resumeFrom: no command can start, and countdowns stop.
 // It does nothing and returns false if unless returns true. An error leaves the container as
 // it was.
-func (a *resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
+func (a *Resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
@@ -139,7 +139,7 @@ func (a *resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless f
 
 // resumeFrom resumes the container if it is paused for the named limit, and reports whether it
 // did.
-func (a *resources) resumeFrom(ctx context.Context, limit string) (bool, error) {
+func (a *Resources) resumeFrom(ctx context.Context, limit string) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
 	}
@@ -167,7 +167,7 @@ func (sv *Manager) disks(workspace string) (found []uint64) {
 }
 
 // bind adds the control groups and rlimits to a container's spec.
-func (a *resources) bind(s *isolate.Spec) {
+func (a *Resources) bind(s *isolate.Spec) {
 	s.Cgroups = a.Group.Cgroups()
 	for _, r := range a.Group.Rlimits() {
 		s.Rlimits = append(s.Rlimits, isolate.Rlimit{Resource: r.Resource, Cur: r.Cur, Max: r.Max})
@@ -175,7 +175,7 @@ func (a *resources) bind(s *isolate.Spec) {
 }
 
 // note records the first limit that ended a process.
-func (a *resources) note(h catalog.LimitHit) {
+func (a *Resources) note(h catalog.LimitHit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil {
@@ -186,7 +186,7 @@ func (a *resources) note(h catalog.LimitHit) {
 
 // limitHit returns the limit that ended a process, else the last limit that was hit, else the
 // limit that the container is paused for, or nil.
-func (a *resources) limitHit() *catalog.LimitHit {
+func (a *Resources) limitHit() *catalog.LimitHit {
 	c, ok := a.Group.LimitHit()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,13 +207,13 @@ func (a *resources) limitHit() *catalog.LimitHit {
 }
 
 // killed reports whether a limit was hit that kills the whole container.
-func (a *resources) killed() bool {
+func (a *Resources) killed() bool {
 	c, hit := a.Group.LimitHit()
 	return hit && c.Killed
 }
 
 // unenforced returns a notice for each limit that this host cannot enforce.
-func (a *resources) unenforced() (notes []string) {
+func (a *Resources) unenforced() (notes []string) {
 	for _, h := range a.Group.Level() {
 		if h.Moot {
 			notes = append(notes, string(h.Part)+" "+h.Value+": "+h.Note)
@@ -223,7 +223,7 @@ func (a *resources) unenforced() (notes []string) {
 }
 
 // startError prefers the limit that killed the container to the error it caused.
-func (a *resources) startError(ctx context.Context, err error) error {
+func (a *Resources) startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (a *resources) startError(ctx context.Context, err error) error {
 
 // set changes the limits of a running container and returns the previous ones. After an error
 // the previous limits apply.
-func (a *resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
+func (a *Resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
 	a.mu.Lock()
 	was = a.limits
 	a.mu.Unlock()
@@ -256,6 +256,6 @@ func (a *resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 }
 
 // Close removes the control groups and frees the slot. The container must have ended.
-func (a *resources) Close(ctx context.Context) error {
+func (a *Resources) Close(ctx context.Context) error {
 	return errors.Join(a.Group.Close(ctx), a.slot.Close())
 }

@@ -148,11 +148,11 @@ func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 		err = h.forwards.remove(a.Close)
 	}
 	if err != nil {
-		send(client, reply{Refused: refusalOf(err)})
+		send(client, Reply{Refused: refusalOf(err)})
 		return
 	}
 	list := h.forwards.list()
-	send(client, reply{Ports: &list})
+	send(client, Reply{Ports: &list})
 }
 
 // add opens a forward. See [Manager.OpenPort].

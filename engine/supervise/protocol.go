@@ -29,8 +29,8 @@ type Request struct {
 	Port  *portRequest `json:"port,omitempty"`
 }
 
-// reply is a supervisor's answer to a Request.
-type reply struct {
+// Reply is a supervisor's answer to a Request.
+type Reply struct {
 	Started bool `json:"started,omitempty"`
 	Frozen  bool `json:"frozen,omitempty"`
 	// Shifted are the frozen trees that an id mapper serves, see [isolate.Level].
@@ -60,7 +60,7 @@ type reply struct {
 
 // refusal returns the error of the reply. A reply without an error comes from a supervisor of
 // another version, which does not know the request.
-func (t *reply) refusal() error {
+func (t *Reply) refusal() error {
 	if t.Refused == nil {
 		return &errs.Error{Op: "sending a request", Component: "supervisor", Kind: errs.ErrNotSupported, Err: errors.New("unknown request (running an older snapfs?)")}
 	}

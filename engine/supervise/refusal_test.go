@@ -20,8 +20,8 @@ func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
 		fmt.Errorf("c: %w", syscall.EROFS),
 		errors.New("of no kind"),
 	} {
-		sent, jerr := json.Marshal(reply{Refused: refusalOf(err)})
-		var heard reply
+		sent, jerr := json.Marshal(Reply{Refused: refusalOf(err)})
+		var heard Reply
 		if jerr = errors.Join(jerr, json.Unmarshal(sent, &heard)); jerr != nil {
 			t.Fatal(jerr)
 		}
@@ -30,7 +30,7 @@ func TestARefusalKeepsItsKindAndHintsOnTheWay(t *testing.T) {
 			t.Errorf("%v arrives as %v of kind %v with %q", err, got, errs.KindOf(got), errs.HintsOf(got))
 		}
 	}
-	if err := new(reply).refusal(); errs.KindOf(err) == nil {
+	if err := new(Reply).refusal(); errs.KindOf(err) == nil {
 		t.Errorf("an answer that says nothing is %v", err)
 	}
 }

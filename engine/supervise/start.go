@@ -20,7 +20,7 @@ import (
 // Prepare starts the limits of a policy and prepares a container under them, before the
 // sandbox's trees are known. It takes over the slot, also after an error; if slot is nil, the
 // sandbox is admitted at once.
-func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *resources, error) {
+func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
 	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, slot)
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ type containerStart struct {
 	manager   *Manager
 	rec       *catalog.Record
 	prepared  *isolate.Prepared         // nil: the next attempt prepares one
-	resources *resources                // nil: the next attempt starts them
+	resources *Resources                // nil: the next attempt starts them
 	secrets   func() hostfs.SecretPaths // of the real trees
 	command   *isolate.Command          // or nil
 	retry     hostfs.MountRetry
@@ -53,7 +53,7 @@ type containerStart struct {
 // and allowed are a prepared container and its limits; whichever is nil is created here. secrets
 // returns the secret paths of the real trees. An attempt that fails is repeated if filesystems
 // were mounted or unmounted on the host meanwhile. After an error the limits are closed.
-func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) startContainer(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	s := &containerStart{manager: sv, rec: rec, prepared: prepared, resources: allowed, secrets: secrets, command: command}
 	defer s.retry.Close()
 	for {
@@ -151,7 +151,7 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // Start starts a sandbox's container, then the self-test if the policy requires one, then
 // command if it is not nil. The other parameters are those of startContainer. Errors: also
 // ErrWall; rec then has the proof.
-func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	if !rec.Policy.Prove {
 		return sv.startContainer(ctx, rec, prepared, allowed, secrets, command)
 	}

@@ -32,7 +32,7 @@ type Supervisor struct {
 	Mounts     []isolate.Mount
 	prove      func(context.Context) (*catalog.Proof, error)
 	onLimitHit func(catalog.LimitHit) // saves it in the record
-	Resources  *resources
+	Resources  *Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
 	forwards   *portForwards          // of the host's ports
@@ -188,7 +188,7 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	}
 	var a Request
 	if err := json.Unmarshal(msg, &a); err != nil {
-		send(client, reply{Refused: refusalOf(err)})
+		send(client, Reply{Refused: refusalOf(err)})
 		return
 	}
 	switch {
@@ -209,9 +209,9 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	case a.Stop, a.Leave && h.idleSoon():
 		// The goroutine that waits for the container's end does the rest.
 		err := h.Container.Close(context.Background())
-		send(client, reply{Ended: err == nil})
+		send(client, Reply{Ended: err == nil})
 	case a.Leave:
-		send(client, reply{})
+		send(client, Reply{})
 	}
 }
 
@@ -231,7 +231,7 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 // connection first, the command gets SIGHUP, as from a closed terminal.
 func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) {
 	if h.stoppedSince(w) {
-		send(client, reply{Stopped: true})
+		send(client, Reply{Stopped: true})
 		return
 	}
 	h.calls.Add(1)
@@ -256,7 +256,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	}
 	fdsock.CloseAll(files)
 	if err != nil {
-		t := reply{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
+		t := Reply{Proof: proof, Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)}
 		var ce *isolate.CommandError
 		if errors.As(err, &ce) {
 			t.Errno = ce.Errno
@@ -269,7 +269,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	if p.PTY() != nil {
 		pty = append(pty, p.PTY())
 	}
-	if !send(client, reply{Started: true, Proof: proof}, pty...) {
+	if !send(client, Reply{Started: true, Proof: proof}, pty...) {
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
 	ended := h.Resources.startCountdown(p)
@@ -280,7 +280,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	deaf()
 	h.deadlines.countActivity()()
 	if err != nil {
-		send(client, reply{Refused: refusalOf(err)})
+		send(client, Reply{Refused: refusalOf(err)})
 		return
 	}
 	if st.ExitCode() != 0 {
@@ -292,9 +292,9 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	}
 	if h.Monitor.Killed() {
 		_ = h.Container.Close(context.Background()) // as the monitor does
-		send(client, reply{Note: h.Monitor.Note})
+		send(client, Reply{Note: h.Monitor.Note})
 	}
-	send(client, reply{Status: &st, Hit: hit})
+	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
@@ -323,20 +323,20 @@ func (h *Supervisor) freeze(client *fdsock.Conn) {
 	defer h.Resources.startLock.Unlock()
 	paused := h.Resources.paused.Load() != nil
 	if err := h.Container.Freeze(ctx); err != nil {
-		send(client, reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
+		send(client, Reply{Refused: refusalOf(err), Gone: errors.Is(err, errs.ErrClosed)})
 		return
 	}
-	send(client, reply{Frozen: true, Shifted: h.Container.Level().FUSEMapped})
+	send(client, Reply{Frozen: true, Shifted: h.Container.Level().FUSEMapped})
 	_, files, _ := client.Receive() // until the client sends a message or closes
 	fdsock.CloseAll(files)
 	if !paused {
 		h.Container.Thaw(context.Background()) //nolint:errcheck // it may have ended
 	}
-	send(client, reply{})
+	send(client, Reply{})
 }
 
 // send sends a reply to a client and reports whether that succeeded.
-func send(client *fdsock.Conn, t reply, files ...*os.File) bool {
+func send(client *fdsock.Conn, t Reply, files ...*os.File) bool {
 	msg, err := json.Marshal(t)
 	return err == nil && client.Send(msg, files...) == nil
 }

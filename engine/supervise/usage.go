@@ -125,11 +125,11 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 	was, err := h.Resources.set(context.Background(), l)
 	if err != nil {
-		send(client, reply{Refused: refusalOf(err)})
+		send(client, Reply{Refused: refusalOf(err)})
 		return
 	}
 	h.deadlines.set(l)
-	if !send(client, reply{Paused: h.Resources.paused.Load()}) {
+	if !send(client, Reply{Paused: h.Resources.paused.Load()}) {
 		if _, err := h.Resources.set(context.Background(), was); err == nil {
 			h.deadlines.set(was)
 		}
@@ -140,7 +140,7 @@ func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 	u, err := h.Resources.Group.Usage()
 	if err != nil {
-		send(client, reply{Refused: refusalOf(err)})
+		send(client, Reply{Refused: refusalOf(err)})
 		return
 	}
 	usage := usageFrom(&u)
@@ -148,7 +148,7 @@ func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 	for _, l := range h.Resources.Group.Level() {
 		usage.Held = append(usage.Held, HeldLimit{string(l.Part), l.Value, string(l.By), l.Note})
 	}
-	send(client, reply{Usage: usage, Hit: h.Resources.limitHit()})
+	send(client, Reply{Usage: usage, Hit: h.Resources.limitHit()})
 }
 
 // usageFrom converts the usage of the control groups.

@@ -266,7 +266,7 @@ func (h *Supervisor) followDrift(client *fdsock.Conn) {
 	for sent := 0; ; {
 		r, issue, changed := h.drift.latest()
 		if issue > sent {
-			if sent = issue; !send(client, reply{Drift: &r}) {
+			if sent = issue; !send(client, Reply{Drift: &r}) {
 				return
 			}
 		}
