@@ -21,7 +21,7 @@ func (a *admissionFlags) add(f *pflag.FlagSet) {
 	f.Var((*patienceValue)(&a.queue), "queue",
 		"wait in line until this host has room, at most so long (--queue alone: 10m); see snapfs help room")
 	f.Lookup("queue").NoOptDefVal = "10m"
-	f.BoolVar(&a.ifRoom, "if-room", false, "refuse where it would have to wait for room")
+	f.BoolVar(&a.ifRoom, "if-room", false, "fail at once if this host has no capacity")
 }
 
 // A patienceValue is a duration as limits are written.

@@ -13,21 +13,20 @@ func newApply(a *app) *cobra.Command {
 	var allow []string
 	cmd := &cobra.Command{
 		Use:   "apply [flags] sandbox [path...]",
-		Short: "bring a sandbox's changes to the real tree",
-		Long: `Brings what a sandbox changed in its workspace to the real tree, wholly or not at
-all; or only what it changed at the paths named, which may lie elsewhere. Where
-something of the real tree has moved on since the sandbox was made, nothing is
-touched, and every such path is named. The sandbox stays, and applying again is
-harmless. "snapfs undo" takes it back, as long as nobody has changed the result: what
-was there is kept beside the target, on its own filesystem.
+		Short: "apply a sandbox's changes to the real tree",
+		Long: `Applies a sandbox's changes of its workspace to the real tree: all of them or none.
+With paths it applies only the changes there; a path may lie outside the workspace.
+If the real tree has changed at one of these places since the sandbox was made, apply
+changes nothing and lists every such path. The sandbox stays, and applying it again is
+harmless. "snapfs undo" restores the target as long as nobody has changed the result.
 
-What runs by itself later is held back, and named, until it is allowed by name:
-what lies in a repository's own directory, hooks, shell profiles, what runs at a
-time or as a service, who may log in, configuration of editors and of build
-servers; set-id bits, devices and file capabilities. docs/held.md is the list.
+Changes that can run code later, or widen rights, need approval by name: git hooks and
+configuration, shell profiles, scheduled jobs and services, login and sudo files,
+settings of editors and build servers, set-id bits, devices and file capabilities.
+docs/held.md lists them.
 
-Relative paths are beneath the workspace, or beneath this directory where it
-lies in the workspace.`,
+Relative paths start at the workspace, or at the current directory if it lies in the
+workspace.`,
 		Example: `  snapfs apply fix
   snapfs apply fix --dry-run
   snapfs apply fix src /etc/hosts
@@ -60,11 +59,11 @@ lies in the workspace.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.DryRun, "dry-run", "n", false, "only say whether it could be done")
-	f.StringArrayVar(&allow, "allow", nil, "carry what is held back at this `path`, or at those of a pattern, and beneath")
-	f.BoolVar(&o.Allow.SetID, "allow-setid", false, "carry set-user-id and set-group-id bits")
-	f.BoolVar(&o.Allow.Devices, "allow-devices", false, "carry device nodes")
-	f.BoolVar(&o.Allow.Capabilities, "allow-capabilities", false, "carry file capabilities")
+	f.BoolVarP(&o.DryRun, "dry-run", "n", false, "check only, change nothing")
+	f.StringArrayVar(&allow, "allow", nil, "approve changes at or below this `path` or pattern")
+	f.BoolVar(&o.Allow.SetID, "allow-setid", false, "approve set-user-id and set-group-id bits")
+	f.BoolVar(&o.Allow.Devices, "allow-devices", false, "approve device nodes")
+	f.BoolVar(&o.Allow.Capabilities, "allow-capabilities", false, "approve file capabilities")
 	return cmd
 }
 

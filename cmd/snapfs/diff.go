@@ -32,20 +32,20 @@ func newDiff(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [flags] sandbox[@from..to] [from..to|other] [path...]",
 		Short: "show what changed in a sandbox, or what differs between two",
-		Long: `Compares a sandbox with its base, or two of its states. In from..to either may be
-left out: the base on the left, the files as they are now on the right.
+		Long: `Compares a sandbox with its base, or two of its named snapshots. In from..to an empty
+left side is the base, and an empty right side the present files.
 
-With two names it compares any two of: a sandbox as it is now, one of its
-states (sandbox@state), its base (sandbox@), and the real tree ("real"). What is
-shown makes the second of the first. Where a sandbox is called real, @real is the real
-tree and sandbox:real the sandbox.
+With two names it compares any two of: a sandbox's present files (sandbox), one of its
+snapshots (sandbox@state), its base (sandbox@), and the real tree ("real"). The result
+lists the changes that lead from the first to the second. If a sandbox is named real,
+@real is the real tree and sandbox:real the sandbox.
 
-Paths limit what is shown; relative ones are beneath the workspace, or beneath
-this directory where it lies in the workspace. One that reads like a name is
-written with a slash: ./fix
+Paths limit the result. Relative paths start at the workspace, or at the current
+directory if it lies in the workspace. Write a path that reads like a name with a
+slash: ./fix
 
-A page (--html) is one file that fetches nothing and runs nothing of what it
-shows. Only its owner can read it, and it replaces an earlier page and no other file.`,
+--html writes one file that loads nothing and runs no code from the changes. Only its
+owner can read it. It replaces an earlier review page and no other file.`,
 		Example: `  snapfs diff fix
   snapfs diff fix --patch
   snapfs diff fix --html fix.html   a page to review in a browser
@@ -65,9 +65,9 @@ shows. Only its owner can read it, and it replaces an earlier page and no other 
 		},
 		ValidArgsFunction: a.completeRefs,
 	}
-	cmd.Flags().BoolVarP(&d.patch, "patch", "p", false, "print a patch, which git can apply")
-	cmd.Flags().BoolVar(&d.stat, "stat", false, "print how many lines each file gained and lost")
-	cmd.Flags().StringVar(&d.html, "html", "", "write a page to review in a browser to this `file`; - is the output")
+	cmd.Flags().BoolVarP(&d.patch, "patch", "p", false, "print a patch for git apply")
+	cmd.Flags().BoolVar(&d.stat, "stat", false, "print added and deleted lines per file")
+	cmd.Flags().StringVar(&d.html, "html", "", "write a review page to this `file` (- for standard output)")
 	cmd.Flags().BoolVar(&d.exitCode, "exit-code", false, "exit with status 1 if anything changed")
 	return cmd
 }

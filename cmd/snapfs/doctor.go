@@ -23,25 +23,24 @@ func newDoctor(a *app) *cobra.Command {
 	var only []string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [sandbox | profile]",
-		Short: "say what this host can do, why not, and what mends it",
-		Long: `Tries each power that snapfs can use, in miniature, as this user; says which
-backend would hold the workspace, and why; and starts a sandbox of it. Where that
-works the exit status is 0, else 7.
+		Short: "check this host and suggest fixes",
+		Long: `Tests each feature of this host that snapfs can use, as the current user; names the
+backend for the workspace and the reasons; and starts a sandbox of the workspace. The
+exit status is 0 if the sandbox started, else 7.
 
-With --prove it tries instead to cross each wall of such a sandbox from inside:
-each limit, at the value given or a small one; the network, unless it is the
-host's; what is hidden; the host's processes and its kernel. A line each says what
-was tried, what happened, and whether the wall held; --only tries those that it
-names. With a profile, as an argument or by --profile, its walls are those that are
-tried: its network, and its limits and no others, one that takes too long to reach
-at a smaller value, which is said. The exit status is 0 where all held, else 7.
+--prove tests the isolation of such a sandbox from inside instead: each limit, at its
+value or a smaller one; the network, unless it is the host's; hidden paths; the host's
+processes and kernel. Each line shows the attempt, its outcome and whether the
+isolation held. --only selects self-tests by name. With a profile, as an argument or
+by --profile, snapfs tests the network and the limits of that profile; a limit that
+would take too long to reach is tested at a smaller value, and the line says so. The
+exit status is 0 if all held, else 7.
 
-With the name of a sandbox, in which nothing may run, it looks at what is kept of
-it on disk, and says what is damaged or missing: in the records of its trees and
-states, and where the backend can (fusecow), in all that they are made of. With
---repair what can be is mended. What has to be put aside for that stays beside the
-rest until the sandbox is removed. The exit status is 0 where nothing is wrong, or
-all was mended, else 8.`,
+With a sandbox's name, doctor checks its records on disk and reports damaged or missing
+parts; where the backend supports it (fusecow), it also checks the stored data. Nothing
+may run in the sandbox. --repair fixes what it can, and puts damaged files aside until
+the sandbox is removed. The exit status is 0 if nothing is damaged or all is repaired,
+else 8.`,
 		Example: "  snapfs doctor\n  snapfs doctor -C ~/project --json\n  snapfs doctor --prove --net allow:git.example.org --memory 1G\n  snapfs doctor fix --repair",
 		Args:    atMost("sandbox or profile"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -79,9 +78,9 @@ all was mended, else 8.`,
 		},
 	}
 	req.add(cmd)
-	cmd.Flags().BoolVar(&proof, "prove", false, "try each wall and each limit from inside")
-	cmd.Flags().BoolVar(&repair, "repair", false, "mend what can be of what is kept of the sandbox")
-	cmd.Flags().StringSliceVar(&only, "only", nil, "of the walls, try these `name`s, as --prove prints them")
+	cmd.Flags().BoolVar(&proof, "prove", false, "test isolation and limits from inside a sandbox")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair the sandbox's records")
+	cmd.Flags().StringSliceVar(&only, "only", nil, "with --prove, run only the self-tests with these `name`s")
 	return cmd
 }
 

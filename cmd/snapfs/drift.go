@@ -20,23 +20,22 @@ func newDrift(a *app) *cobra.Command {
 	var exitCode, follow bool
 	cmd := &cobra.Command{
 		Use:   "drift [flags] sandbox",
-		Short: "show how far the real tree has moved on since a sandbox was made",
-		Long: `Shows what has changed in the real workspace since the sandbox's base was taken,
-and which of that the sandbox has changed too; and of what it has changed
-elsewhere, what has changed there.
+		Short: "show what changed in the real tree since a sandbox was made",
+		Long: `Shows what changed in the real workspace since the sandbox's base was taken, and which
+of these paths the sandbox changed too. Outside the workspace it shows the real tree's
+changes at paths that the sandbox changed.
 
-Where the base is frozen this is exact. Where it is live all there is to go by
-are change times: a directory in which names came or went is told as such, and
-what was deleted is not told by name. What is still as "snapfs apply" left it
-for this sandbox is no drift.
+On a frozen base the report is exact. On a live base snapfs compares change times: it
+reports a directory whose entries changed, and cannot name deleted files. The result
+of "snapfs apply" from this sandbox is not drift until it changes again.
 
-Backends that serve a live base by a process, fusecow and fusecow-overlay, know
-while the sandbox is in use which files had changed when they were first read in
-it. These are told as read here, wherever they are.
+Backends that serve a live base from a process, fusecow and fusecow-overlay, record
+while the sandbox runs which files had already changed at their first read. The report
+marks these as read here, wherever they are.
 
-With --follow it goes on, and tells again whenever the real tree moves, until it
-is interrupted or the sandbox is removed; with --json a line each time. What runs
-in a sandbox for more than a second can read the same in /run/snapfs/drift.`,
+--follow prints a report at each change of the real tree until it is interrupted or the
+sandbox is removed; with --json, one line each. A process that runs in the sandbox for
+more than a second can read the same report in /run/snapfs/drift.`,
 		Example: `  snapfs drift fix
   snapfs drift fix --follow
   snapfs drift fix --exit-code || echo "the real tree has moved on"`,
@@ -70,8 +69,8 @@ in a sandbox for more than a second can read the same in /run/snapfs/drift.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, and tell whenever more has moved")
-	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if anything moved")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep watching and print each new report")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if anything changed")
 	return cmd
 }
 

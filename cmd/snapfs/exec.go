@@ -19,10 +19,10 @@ func newExec(a *app) *cobra.Command {
 	var prove bool
 	cmd := &cobra.Command{
 		Use:   "exec [flags] sandbox -- command [argument...]",
-		Short: "run a command in a sandbox that is there",
-		Long: `Runs a command in a sandbox. Commands in one sandbox see each other's processes
-and files. Its keeper starts with the first and ends with the last of them. The
-command's status is passed through.`,
+		Short: "run a command in an existing sandbox",
+		Long: `Runs a command in a sandbox. Commands in one sandbox see each other's processes and
+files. Its supervisor starts with the first command and ends with the last. snapfs
+exits with the command's status.`,
 		Example:           "  snapfs exec fix -- go test ./...",
 		Annotations:       map[string]string{passesStatus: ""},
 		ValidArgsFunction: a.completeThenFiles,
@@ -39,8 +39,8 @@ command's status is passed through.`,
 			return a.exec(cmd.Context(), args[0], dir, pass, args[1:], prove, room)
 		},
 	}
-	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default this one, or the workspace)")
-	cmd.Flags().StringArrayVar(&pass, "env", nil, "pass this `variable` although it looks like a secret")
+	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default the current one if inside the workspace, else the workspace)")
+	cmd.Flags().StringArrayVar(&pass, "env", nil, "pass this `variable` even if it looks like a secret")
 	room.add(cmd.Flags())
 	addProveFirst(cmd, &prove)
 	cmd.Flags().SetInterspersed(false)
@@ -49,7 +49,7 @@ command's status is passed through.`,
 
 // addProveFirst is for the commands that enter a sandbox.
 func addProveFirst(cmd *cobra.Command, prove *bool) {
-	cmd.Flags().BoolVar(prove, "prove", false, "try its walls from inside first")
+	cmd.Flags().BoolVar(prove, "prove", false, "test isolation from inside first")
 }
 
 func newShell(a *app) *cobra.Command {
@@ -58,7 +58,7 @@ func newShell(a *app) *cobra.Command {
 	var prove bool
 	cmd := &cobra.Command{
 		Use:               "shell sandbox",
-		Short:             "open a shell in a sandbox that is there",
+		Short:             "open a shell in an existing sandbox",
 		Example:           "  snapfs shell fix",
 		Annotations:       map[string]string{passesStatus: ""},
 		ValidArgsFunction: a.completeSandbox,
@@ -71,7 +71,7 @@ func newShell(a *app) *cobra.Command {
 			return a.exec(cmd.Context(), args[0], dir, nil, []string{shell}, prove, room)
 		},
 	}
-	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default this one, or the workspace)")
+	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default the current one if inside the workspace, else the workspace)")
 	room.add(cmd.Flags())
 	addProveFirst(cmd, &prove)
 	return cmd

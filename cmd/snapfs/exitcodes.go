@@ -16,7 +16,7 @@ func newExitCodes(*app) *cobra.Command {
 		fmt.Fprintf(&b, "  %4d  %s\n", c.Code, c.Meaning)
 	}
 	b.WriteString("\n" + passedThrough)
-	return &cobra.Command{Use: "exit-codes", Short: "what snapfs exits with", Long: b.String()}
+	return &cobra.Command{Use: "exit-codes", Short: "list the exit codes", Long: b.String()}
 }
 
 const passedThrough = `run, exec and shell exit with the status of their command, and with 128 and the

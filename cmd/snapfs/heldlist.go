@@ -25,7 +25,7 @@ func newHeld(*app) *cobra.Command {
 		}
 		b.WriteString(line + "\n")
 	}
-	return &cobra.Command{Use: "held", Short: "which changes need approval by name", Long: b.String()}
+	return &cobra.Command{Use: "held", Short: "list the changes that need approval", Long: b.String()}
 }
 
 const heldIntro = `Changes to these files need approval by name, with --allow PATH: files that run

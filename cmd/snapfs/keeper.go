@@ -11,7 +11,7 @@ import (
 func newKeeper(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "keeper state-directory sandbox",
-		Short:  "hold a sandbox's namespaces while something runs in it",
+		Short:  "supervise a sandbox's processes",
 		Hidden: true,
 		Args:   exactly("state directory", "sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,7 +28,7 @@ func newKeeper(a *app) *cobra.Command {
 func newSweeper(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "sweeper state-directory",
-		Short:  "give back the space of what was removed",
+		Short:  "free the space of removed sandboxes",
 		Hidden: true,
 		Args:   exactly("state directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {

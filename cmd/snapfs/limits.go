@@ -19,10 +19,10 @@ func newLimits(a *app) *cobra.Command {
 	var set []string
 	cmd := &cobra.Command{
 		Use:   "limits sandbox",
-		Short: "show and change how much a sandbox may use",
-		Long: `Shows a sandbox's limits, what holds each of them, and how much is used. With
---set they are changed, all that are named or none, for what runs in it too.
-The limits are those that snapfs run and snapfs new have as flags, and profiles as lines.
+		Short: "show or change a sandbox's limits",
+		Long: `Shows a sandbox's limits, what enforces each, and the present use. --set changes all
+limits named, or none, also for running processes. The limits are those that snapfs run
+and snapfs new have as flags, and profiles as lines.
 
 ` + limitValues + "\n\n" + limitsText(),
 		Example:           "  snapfs limits fix\n  snapfs limits fix --set memory=4G --set pids=none",
@@ -45,7 +45,7 @@ The limits are those that snapfs run and snapfs new have as flags, and profiles 
 			return a.ui.result(doc, func(w io.Writer) error { return printLimits(w, doc) })
 		},
 	}
-	cmd.Flags().StringArrayVar(&set, "set", nil, "change a limit: `name=value`, as memory=4G, or memory=none")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "change a limit (`name=value`, for example memory=4G or memory=none)")
 	return cmd
 }
 
@@ -85,9 +85,9 @@ func newStats(a *app) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "stats [flags] [sandbox]",
-		Short: "show what running sandboxes use",
-		Long: `Shows how much memory, processor time, processes and disk the sandboxes use in
-which something runs, or one of them. What this host does not count is "?".`,
+		Short: "show resource use of running sandboxes",
+		Long: `Shows memory, processor time, processes and disk of one running sandbox, or of all.
+"?" is a value that this host does not measure.`,
 		Example:           "  snapfs stats\n  snapfs stats fix --follow",
 		Args:              atMost("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
@@ -99,7 +99,7 @@ which something runs, or one of them. What this host does not count is "?".`,
 			return a.stats(cmd.Context(), e, args, follow)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, every second")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print again every second")
 	return cmd
 }
 

@@ -14,11 +14,11 @@ import (
 func newLog(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log",
-		Short: "list what was applied and promoted, when, and who approved it",
-		Long: `Lists promotions and applies, newest first: of promotions through stages each stage
-with its target, its result, how long it took without waiting for a person, and who
-let it begin; and all without stages that can still be undone. The last hundred
-promotions through stages are kept, and all that have not ended.`,
+		Short: "list promotions, their results and approvers",
+		Long: `Lists promotions and applies, newest first. A promotion through stages shows for each
+stage its target, result, duration without waiting for a person, and approver. Others
+are listed as long as they can be undone. snapfs keeps the last hundred promotions
+through stages, and all unfinished ones.`,
 		Example: "  snapfs log\n  snapfs log --json",
 		Args:    atMost(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -17,11 +17,11 @@ func newLs(a *app) *cobra.Command {
 	var names bool
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "list the sandboxes",
-		Long: `Lists the sandboxes: whether something runs in them, how old they are, how much
-they hold beyond their base and their named states, whether their base keeps
-still (frozen) or shows later edits of files they have not changed (live), and
-how many files of the real workspace have changed since.`,
+		Short: "list sandboxes",
+		Long: `Lists the sandboxes with their state, age, size beyond the base and named snapshots,
+whether the base is frozen or live (a live base shows later edits of files that the
+sandbox has not changed), and the number of files that have changed in the real
+workspace since.`,
 		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

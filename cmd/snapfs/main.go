@@ -102,9 +102,8 @@ func newRoot(a *app, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "snapfs",
 		Short: "run anything in an instant clone of this machine",
-		Long: `snapfs clones this machine's environment in milliseconds, runs anything in the
-clone, isolated, shows exactly what changed, and carries it back or throws it
-away.`,
+		Long: `snapfs clones this machine's environment in milliseconds, runs anything in the clone,
+isolated, shows exactly what changed, and promotes or discards the result.`,
 		Example: `  snapfs run -- make test            clone, run, see what changed
   snapfs run --keep --name fix -- ./try-it
   snapfs diff fix --patch
@@ -112,7 +111,7 @@ away.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.PersistentFlags().BoolVar(&a.ui.json, "json", false, "print results, and errors, as JSON")
+	root.PersistentFlags().BoolVar(&a.ui.json, "json", false, "print results and errors as JSON")
 	root.PersistentFlags().StringVar(&a.state, "state", "", "the state `directory` (default $SNAPFS_HOME, /var/lib/snapfs, or ~/.local/state/snapfs)")
 	for _, g := range []string{working, looking, caring} {
 		root.AddGroup(&cobra.Group{ID: g, Title: g + ":"})

@@ -39,7 +39,7 @@ func newMan(a *app) *cobra.Command {
 			return writeManual(a.ui.out, page)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "write", "", "write all pages beneath this `directory`, and the tables of exit codes and of what is held back")
+	cmd.Flags().StringVar(&dir, "write", "", "write all pages and the tables of exit codes and approvals to this `directory`")
 	return cmd
 }
 

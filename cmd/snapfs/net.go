@@ -23,11 +23,11 @@ func newNet(a *app) *cobra.Command {
 	var refused bool
 	cmd := &cobra.Command{
 		Use:   "net [flags] sandbox",
-		Short: "show what a sandbox asked of its network, and allow more",
-		Long: `Shows each decision at the edge of a sandbox's network: what was asked for, and
-whether it was allowed, by which rule, or why not; and what was opened and carried
-in the sandbox's life, by each rule. Of very many decisions the last are kept. With
---allow the sandbox may reach more from then on, what runs in it too.
+		Short: "show a sandbox's network decisions and allow more",
+		Long: `Shows the decisions of a sandbox's network proxy: each request, whether it was allowed,
+and by which rule or for which reason it was refused; and, per rule, connections and
+bytes over the sandbox's life. Of very many decisions snapfs keeps the last. --allow
+adds a destination, also for running processes.
 
 ` + network.Grammar,
 		Example:           "  snapfs net fix\n  snapfs net fix --allow git.example.org:443",
@@ -50,8 +50,8 @@ in the sandbox's life, by each rule. Of very many decisions the last are kept. W
 			return a.showNet(e, args[0], refused)
 		},
 	}
-	cmd.Flags().StringArrayVar(&allow, "allow", nil, "let it reach what this `rule` names, too")
-	cmd.Flags().BoolVar(&refused, "refused", false, "show only what was refused")
+	cmd.Flags().StringArrayVar(&allow, "allow", nil, "add this `rule` to the allowed destinations")
+	cmd.Flags().BoolVar(&refused, "refused", false, "show refused requests only")
 	return cmd
 }
 

@@ -11,9 +11,9 @@ func newNew(a *app) *cobra.Command {
 	var req requestFlags
 	cmd := &cobra.Command{
 		Use:   "new [flags] [name]",
-		Short: "make a sandbox to keep",
-		Long: `Clones this machine's environment as a sandbox with a name, in which commands are
-run with snapfs exec and snapfs shell.`,
+		Short: "create a named sandbox",
+		Long: `Clones this machine's environment as a named sandbox. Run commands in it with snapfs
+exec and snapfs shell.`,
 		Example: "  snapfs new fix\n  snapfs exec fix -- make test",
 		Args:    atMost("name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,10 +48,10 @@ func newFork(a *app) *cobra.Command {
 	var room admissionFlags
 	cmd := &cobra.Command{
 		Use:   "fork sandbox[@state] [name]",
-		Short: "make a sandbox from another one's files",
-		Long: `Makes a new sandbox whose files are those of another one, as they are now or at
-one of its named states. Where processes run in the other one, they stand still
-for that instant; the new one has none.`,
+		Short: "create a sandbox from another one's files",
+		Long: `Creates a sandbox from the files of another one, as they are now or at a named
+snapshot. Running processes of the other sandbox pause for that instant; the new
+sandbox has none.`,
 		Example:           "  snapfs fork fix fix-2\n  snapfs fork fix@before",
 		ValidArgsFunction: a.completeStates,
 		Args:              between("sandbox[@state]", "name"),

@@ -21,12 +21,12 @@ type carryFlags struct {
 
 func (c *carryFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&c.only, "only", nil, "only what is at this `path`, or at those of a pattern, and beneath")
-	f.StringVar(&c.o.Target, "target", "", "the `directory` that gets it (default the workspace itself)")
-	f.StringArrayVar(&c.allow, "allow", nil, "carry what is held back at this `path`, or at those of a pattern, and beneath")
-	f.BoolVar(&c.o.Allow.SetID, "allow-setid", false, "carry set-user-id and set-group-id bits")
-	f.BoolVar(&c.o.Allow.Devices, "allow-devices", false, "carry device nodes")
-	f.BoolVar(&c.o.Allow.Capabilities, "allow-capabilities", false, "carry file capabilities")
+	f.StringArrayVar(&c.only, "only", nil, "limit to changes at or below this `path` or pattern")
+	f.StringVar(&c.o.Target, "target", "", "promote into this `directory` (default the workspace)")
+	f.StringArrayVar(&c.allow, "allow", nil, "approve changes at or below this `path` or pattern")
+	f.BoolVar(&c.o.Allow.SetID, "allow-setid", false, "approve set-user-id and set-group-id bits")
+	f.BoolVar(&c.o.Allow.Devices, "allow-devices", false, "approve device nodes")
+	f.BoolVar(&c.o.Allow.Capabilities, "allow-capabilities", false, "approve file capabilities")
 }
 
 // options are those that the flags say about a sandbox.
@@ -60,13 +60,13 @@ func newPlan(a *app) *cobra.Command {
 	var flags carryFlags
 	cmd := &cobra.Command{
 		Use:   "plan [flags] sandbox",
-		Short: "show what promoting a sandbox would do, step by step",
-		Long: `Merges what a sandbox changed with what has happened to the real tree since, and
-shows what a promotion would do, the conflicts that stand in its way, and what is
-held back until it is allowed by name. Nothing is touched.
+		Short: "show the steps of a promotion",
+		Long: `Merges a sandbox's changes with the real tree's changes since, and shows the steps of
+the promotion, its conflicts, and the changes that need approval by name. Nothing is
+changed.
 
-The fingerprint in the last line stands for every step, what it expects to find
-and what it makes: "snapfs promote --plan" with it promotes exactly this.`,
+The fingerprint in the last line identifies every step with its precondition and
+result: "snapfs promote --plan" with it promotes exactly this plan.`,
 		Example: `  snapfs plan fix
   snapfs plan fix --only src --only '*.md'
   snapfs promote fix --plan 5c0ffee15a11`,

@@ -29,12 +29,11 @@ func newPool(a *app) *cobra.Command {
 	p := &pools{a: a}
 	cmd := &cobra.Command{
 		Use:   "pool",
-		Short: "give any host a frozen base: a btrfs in a sparse file",
-		Long: `A pool is a btrfs in a sparse file. A workspace is imported into it once, and
-then brought up to date by what changed; sandboxes of it have a frozen base, and
-are as quick to make as on btrfs. A workspace can also be adopted: moved onto the
-pool and mounted back where it was, so that no import is needed any more. Making
-and using a pool takes root.`,
+		Short: "manage pools: frozen bases on any host, as btrfs in a sparse file",
+		Long: `A pool is a btrfs filesystem in a sparse file. Importing copies a workspace into the
+pool once, and later only its changes; its sandboxes have a frozen base and start as
+fast as on btrfs. Adopting moves a workspace onto the pool and mounts it in place, so
+that it needs no import. Creating and using a pool requires root.`,
 		Example: `  snapfs pool create --size 20G
   snapfs pool import ~/project
   snapfs pool status`,
@@ -84,7 +83,7 @@ func (p *pools) create() *cobra.Command {
 	size := size(20 << 30)
 	cmd := &cobra.Command{
 		Use:     "create",
-		Short:   "make a pool",
+		Short:   "create a pool",
 		Example: "  snapfs pool create --size 20G",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,14 +98,14 @@ func (p *pools) create() *cobra.Command {
 			return p.print(made)
 		},
 	}
-	cmd.Flags().Var(&size, "size", "the most it may hold; it takes up what it holds")
+	cmd.Flags().Var(&size, "size", "maximum size; disk space is used as data is added")
 	return cmd
 }
 
 func (p *pools) grow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "grow size",
-		Short:   "let a pool hold more",
+		Short:   "enlarge a pool",
 		Example: "  snapfs pool grow 40G",
 		Args:    exactly("size"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -198,7 +197,7 @@ func (p *pools) tellAside(tree, before, after string) {
 func (p *pools) imports() *cobra.Command {
 	return p.carry(&cobra.Command{
 		Use:     "import [directory]",
-		Short:   "copy a workspace into a pool, or bring its copy up to date",
+		Short:   "copy a workspace into a pool or update its copy",
 		Example: "  snapfs pool import ~/project",
 	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
 		return p.Import
@@ -208,9 +207,9 @@ func (p *pools) imports() *cobra.Command {
 func (p *pools) adopt() *cobra.Command {
 	return p.carry(&cobra.Command{
 		Use:   "adopt [directory]",
-		Short: "move a workspace onto a pool, and mount it where it was",
-		Long: `Moves a workspace onto a pool and mounts it where it was. The directory that was
-there is put aside beside it, until snapfs pool drop-original deletes it.`,
+		Short: "move a workspace onto a pool and mount it in place",
+		Long: `Moves a workspace onto a pool and mounts it in place. The original directory stays
+beside it until snapfs pool drop-original deletes it.`,
 		Example: "  snapfs pool adopt ~/project",
 	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
 		return p.Adopt
@@ -221,8 +220,8 @@ func (p *pools) unadopt() *cobra.Command {
 	return p.carry(&cobra.Command{
 		Use:   "unadopt [directory]",
 		Short: "move an adopted workspace back to its own filesystem",
-		Long: `Moves an adopted workspace back to its own filesystem. What adoption put aside
-stays where it is, unless snapfs pool drop-original deleted it before.`,
+		Long: `Moves an adopted workspace back to its own filesystem. The original directory of the
+adoption stays, unless snapfs pool drop-original deleted it before.`,
 		Example: "  snapfs pool unadopt ~/project",
 	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
 		return func(ctx context.Context, tree string, progress func(pool.Progress)) (pool.Report, error) {
@@ -235,7 +234,7 @@ stays where it is, unless snapfs pool drop-original deleted it before.`,
 func (p *pools) drop() *cobra.Command {
 	return &cobra.Command{
 		Use:     "drop-original directory",
-		Short:   "delete the directory that adoption put aside",
+		Short:   "delete the original directory of an adopted workspace",
 		Example: "  snapfs pool drop-original ~/project",
 		Args:    exactly("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -255,7 +254,7 @@ func (p *pools) drop() *cobra.Command {
 func (p *pools) rm() *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm",
-		Short:   "remove a pool, with all imports in it",
+		Short:   "remove a pool and its imports",
 		Example: "  snapfs pool rm --pool old",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -297,7 +296,7 @@ func (p *pools) remove(ctx context.Context) error {
 func (p *pools) status() *cobra.Command {
 	return &cobra.Command{
 		Use:     "status",
-		Short:   "show a pool and what is on it",
+		Short:   "show a pool and its contents",
 		Example: "  snapfs pool status",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -18,16 +18,16 @@ func newPort(a *app) *cobra.Command {
 	var end []string
 	cmd := &cobra.Command{
 		Use:   "port [flags] sandbox [port[:hostport]]...",
-		Short: "reach a port inside a sandbox from this host",
-		Long: `Makes TCP ports inside a sandbox reachable at this host's loopback, 127.0.0.1 and
-::1, and prints where: at hostport, or at a port that is free. Without ports it
-lists those that are open. The sandbox needs no network for it, and two of them
-can listen at the same port. A server inside has to listen at the sandbox's
-127.0.0.1, at its ::1, or at every address.
+		Short: "forward host ports into a sandbox",
+		Long: `Forwards TCP ports of this host's loopback, 127.0.0.1 and ::1, to ports inside a
+sandbox, and prints them: hostport, or a free port. Without ports it lists the open
+forwards. The sandbox needs no network for it, and two sandboxes can listen on the same
+port. The server inside must listen on the sandbox's 127.0.0.1, its ::1, or all
+addresses.
 
-A connection that nobody takes inside is reset. Ports end with the last process
-of the sandbox. Every user of this host can reach them; what the sandbox may
-reach itself is not changed. snapfs net shows the connections.`,
+A connection that no server inside accepts is reset. Forwards close with the sandbox's
+last process. Every user of this host can connect to them; the sandbox's own network
+does not change. snapfs net shows the connections.`,
 		Example:           "  snapfs port fix 5432\n  snapfs port fix 8080:80 9000\n  snapfs port fix --close 5432",
 		Args:              atLeast("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
@@ -39,7 +39,7 @@ reach itself is not changed. snapfs net shows the connections.`,
 			return a.ports(cmd.Context(), e, args[0], args[1:], end)
 		},
 	}
-	cmd.Flags().StringArrayVar(&end, "close", nil, "end this `port`, and reset its connections")
+	cmd.Flags().StringArrayVar(&end, "close", nil, "close this `port` and reset its connections")
 	return cmd
 }
 

@@ -75,7 +75,7 @@ func newProfile(*app) *cobra.Command {
 	for line := range strings.Lines(profileExample) {
 		b.WriteString("  " + line)
 	}
-	return &cobra.Command{Use: "profile", Short: "what belongs in a profile, snapfs.toml", Long: strings.TrimRight(b.String(), "\n")}
+	return &cobra.Command{Use: "profile", Short: "describe the profile file, snapfs.toml", Long: strings.TrimRight(b.String(), "\n")}
 }
 
 func byDefault(k policy.Key, code string) string {

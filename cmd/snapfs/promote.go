@@ -16,9 +16,9 @@ type answerFlags struct {
 }
 
 func (f *answerFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&f.mine, "mine", nil, "in a conflict at this `path`, or at those of a pattern, take what the sandbox has")
-	cmd.Flags().StringArrayVar(&f.theirs, "theirs", nil, "in a conflict at this `path`, or at those of a pattern, take what the real tree has")
-	cmd.Flags().StringVar(&f.tool, "tool", "", "merge files in conflict by this `command`, with their names in $BASE, $MINE, $REAL and $OUT")
+	cmd.Flags().StringArrayVar(&f.mine, "mine", nil, "resolve conflicts at this `path` or pattern with the sandbox's version")
+	cmd.Flags().StringArrayVar(&f.theirs, "theirs", nil, "resolve conflicts at this `path` or pattern with the real tree's version")
+	cmd.Flags().StringVar(&f.tool, "tool", "", "merge conflicting files with this `command`; it gets $BASE, $MINE, $REAL and $OUT")
 }
 
 // in makes the patterns those of a sandbox.
@@ -43,28 +43,26 @@ func newPromote(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "promote [flags] sandbox",
 		Short: "merge a sandbox's changes into the real tree",
-		Long: `Carries what a sandbox changed in its workspace to the real tree, merged with what
-has happened there since: wholly, or not at all. "snapfs plan" shows beforehand
-what that is, and --plan insists on it.
+		Long: `Merges a sandbox's changes of its workspace into the real tree: all of them or none.
+"snapfs plan" shows the steps beforehand, and --plan promotes exactly that plan.
 
-Where both changed the same there is a conflict, and nothing is touched until it
-is answered: here, by --mine, --theirs or a merge tool, or in the sandbox, where
-"snapfs refresh" brings it to be resolved and tested.
+If both sides changed the same place, promote reports a conflict and changes nothing.
+Resolve it here, with --mine, --theirs or a merge tool, or in the sandbox after "snapfs
+refresh".
 
-What lies outside the workspace is only carried when --only names it. What runs by
-itself later is held back, and named, until --allow names it: see "snapfs help
-held". "snapfs undo" takes it back, as long as nobody has changed the result: what
-was there is kept beside the target, on its own filesystem.
+Changes outside the workspace need --only. Changes that can run code later, or widen
+rights, need --allow: see "snapfs help held". "snapfs undo" restores the target as long
+as nobody has changed the result.
 
-A merge tool is a command of the shell. It reads the files $BASE, $MINE and $REAL,
-makes $OUT, and says with status 0 that it is done; where it names none of these,
-they are its arguments.
+A merge tool is a shell command. It reads the files $BASE, $MINE and $REAL, writes
+$OUT, and exits with status 0 when the file is merged; a command that names none of
+these gets them as arguments.
 
---to goes through the stages of a profile, see "snapfs help profile": for each, its
-checks before, in a sandbox of its target with the changes carried out, then the
-target, then its checks after, on the real machine. A stage that fails is taken
-back alone. What was decided is written down: --continue goes on after a crash, an
-interruption or an approval, and takes the promotion's name, or the sandbox's.`,
+--to promotes through the stages of a profile, see "snapfs help profile". Each stage
+runs its checks before in a sandbox of its target with the changes applied, then
+promotes to the target, then runs its checks after on the real machine. A stage that
+fails is undone alone. snapfs records each decision: --continue resumes after a crash,
+an interruption or an approval, and takes the promotion's name or the sandbox's.`,
 		Example: `  snapfs promote fix
   snapfs promote fix --to staging
   snapfs promote --continue --approve
@@ -108,8 +106,8 @@ interruption or an approval, and takes the promotion's name, or the sandbox's.`,
 	flags.add(cmd)
 	answers.add(cmd)
 	stages.add(a, cmd)
-	cmd.Flags().StringVar(&o.Plan, "plan", "", "promote only what the plan with this `fingerprint` says")
-	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "only say whether it could be done")
+	cmd.Flags().StringVar(&o.Plan, "plan", "", "promote only if the plan has this `fingerprint`")
+	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "check only, change nothing")
 	return cmd
 }
 

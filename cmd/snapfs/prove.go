@@ -55,7 +55,7 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 func newProbe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe name [argument...]",
-		Short:  "try one wall of a sandbox from inside",
+		Short:  "run one isolation self-test inside a sandbox",
 		Hidden: true,
 		Args:   atLeast("the probe"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -38,28 +38,28 @@ func newRace(a *app) *cobra.Command {
 	r := racer{a: a}
 	cmd := &cobra.Command{
 		Use:   "race [flags] [-- command [argument...]]",
-		Short: "try several commands at once, each in a clone of its own, and take the best",
-		Long: `Makes several sandboxes of one base, all of them before the first command starts,
-and runs a command in each: the same one several times (-n), or different ones
-(--try, --file). Then it shows what came of each attempt, and which paths their
-results share.
+		Short: "run several attempts in parallel clones and take the best",
+		Long: `Creates several sandboxes of one base before the first command starts, and runs an
+attempt in each: one command several times (-n), or different ones (--try, --file). It
+then shows each attempt's result, and the paths that several results share.
 
-An attempt passes if its command ends with status 0, and --check does too, which
-is run in the same sandbox when nothing of the command runs any more. What a check
-or a score writes is taken back: a result is what its command left.
+An attempt passes if its command exits with status 0, and so does --check, which runs
+in the same sandbox after the command's last process. snapfs undoes the changes that a
+check or score command makes.
 
---first promotes the attempt that passes first, and stops the others; --score the
-one with the highest number that a command prints, or, with --lower, the lowest. On
-a terminal one is asked otherwise; elsewhere nothing is promoted. Promoting merges, as "snapfs promote" does; where
-that is refused, the winner is kept, and so it is with --promote=false. All other
-sandboxes are removed, unless --keep keeps those of the attempts that passed or failed.
+--first promotes the first attempt that passes and stops the others. --score promotes
+the attempt for which a command prints the highest number, or, with --lower, the
+lowest. Without either, snapfs asks on a terminal and promotes nothing elsewhere.
+Promoting merges, as "snapfs promote" does. If promoting is refused, or with
+--promote=false, snapfs keeps the winner's sandbox. It removes all others, unless
+--keep keeps those of finished attempts.
 
-Each attempt reads nothing, and finds its number, from 1, in $SNAPFS_ATTEMPT and
-how many there are in $SNAPFS_ATTEMPTS. What it writes is in a file; those of the
-last ten races stay.
+An attempt has no standard input. $SNAPFS_ATTEMPT is its number, from 1, and
+$SNAPFS_ATTEMPTS the number of attempts. A file holds its output; snapfs keeps those of
+the last ten races.
 
-Exits with 0 if an attempt has passed and was promoted if it was to be, and with 1
-if none has passed.`,
+The exit status is 0 if an attempt passed, and was promoted where that was requested,
+and 1 if none passed.`,
 		Example: `  snapfs race -n 8 --first --check 'make test' -- ./fix-it
   snapfs race --try 'sed -i s/-O2/-O3/ Makefile' --try 'sed -i s/gcc/clang/ Makefile' \
       --check make --score ./throughput
@@ -77,51 +77,29 @@ if none has passed.`,
 	}
 	r.flags.add(cmd)
 	f := cmd.Flags()
-	f.IntVarP(&r.times, "attempts", "n", 2, "how `many` times the command is tried")
-	f.StringArrayVar(&r.try, "try", nil, "a `command` of the shell to try; may be repeated")
-	f.StringVar(&r.file, "file", "", "a `file` with a command of the shell to try on each line; # begins a comment")
-	f.StringVar(&r.check, "check", "", "the `command` of the shell that an attempt has to pass")
-	f.StringVar(&r.score, "score", "", "the `command` of the shell that prints an attempt's score; the best one wins")
-	f.BoolVar(&r.lower, "lower", false, "the lowest score is the best")
-	f.BoolVar(&r.first, "first", false, "the first attempt that passes wins, and the others are stopped")
-	f.BoolVar(&r.promote, "promote", true, "promote the winner; otherwise it is kept")
-	f.BoolVar(&r.keep, "keep", false, "keep the sandboxes of all attempts that came to an end")
-	f.StringVar(&r.flags.name, "name", "", "the `name` of the sandboxes, before their numbers")
-	f.IntVarP(&r.jobs, "jobs", "j", 0, "how `many` attempts run at once (default all)")
-	f.DurationVar(&r.timeout, "timeout", 0, "how `long` an attempt may take, with its check and its score")
-	f.StringVar(&r.output, "output", "", "put what the attempts write in this `directory`")
-	f.IntVar(&r.tail, "tail", 5, "show the last `lines` of what a failed attempt wrote")
-	f.BoolVarP(&r.quiet, "quiet", "q", false, "do not tell how the attempts get on")
+	f.IntVarP(&r.times, "attempts", "n", 2, "run the command in this `many` attempts")
+	f.StringArrayVar(&r.try, "try", nil, "add an attempt with this shell `command`; may be repeated")
+	f.StringVar(&r.file, "file", "", "read one shell command per attempt from this `file`; # starts a comment")
+	f.StringVar(&r.check, "check", "", "require this shell `command` to succeed after an attempt")
+	f.StringVar(&r.score, "score", "", "rank attempts by the number this shell `command` prints")
+	f.BoolVar(&r.lower, "lower", false, "with --score, prefer the lowest")
+	f.BoolVar(&r.first, "first", false, "promote the first attempt that passes and stop the others")
+	f.BoolVar(&r.promote, "promote", true, "promote the winner; --promote=false keeps its sandbox")
+	f.BoolVar(&r.keep, "keep", false, "keep the sandboxes of all finished attempts")
+	f.StringVar(&r.flags.name, "name", "", "use this `name` and a number for each sandbox")
+	f.IntVarP(&r.jobs, "jobs", "j", 0, "run at most this `many` attempts at once (default all)")
+	f.DurationVar(&r.timeout, "timeout", 0, "stop an attempt, its check and score after this `long`")
+	f.StringVar(&r.output, "output", "", "write the attempts' output to this `directory`")
+	f.IntVar(&r.tail, "tail", 5, "show this many last `lines` of a failed attempt's output")
+	f.BoolVarP(&r.quiet, "quiet", "q", false, "print no progress")
 	f.SetInterspersed(false)
 	return cmd
 }
 
 // request makes the engine's request of the command line.
 func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error) {
-	given := cmd.Flags().Changed
-	var wrong string
-	switch {
-	case r.first && given("score"):
-		wrong = "--first and --score exclude one another"
-	case r.lower && !given("score"):
-		wrong = "--lower is about a --score"
-	case given("promote") && r.promote && !r.first && !given("score") && !r.asks():
-		wrong = "--promote needs --first or --score, or a person who picks"
-	case given("attempts") && r.times < 1:
-		wrong = "--attempts: one at least"
-	case r.times > race.MostAttempts:
-		wrong = fmt.Sprintf("--attempts: %d at most", race.MostAttempts)
-	case r.jobs < 0, r.tail < 0, r.timeout < 0:
-		wrong = "--jobs, --tail and --timeout take nothing below zero"
-	case given("try") && given("file"):
-		wrong = "--try and --file exclude one another"
-	case (given("try") || given("file")) && (len(args) > 0 || given("attempts")):
-		wrong = "the commands to try are those of --try or --file, or one after the flags with -n"
-	case !given("try") && !given("file") && len(args) == 0:
-		wrong = "which command?"
-	}
-	if wrong != "" {
-		return race.Request{}, usageError{errors.New(wrong)}
+	if err := r.checkFlags(cmd, args); err != nil {
+		return race.Request{}, err
 	}
 	base, dir, err := r.flags.request(r.a)
 	if err != nil {
@@ -145,6 +123,32 @@ func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error)
 	return req, err
 }
 
+// checkFlags returns a usage error for flags and arguments that do not go together.
+func (r *racer) checkFlags(cmd *cobra.Command, args []string) error {
+	given := cmd.Flags().Changed
+	listed := given("try") || given("file")
+	for _, rule := range []struct {
+		broken bool
+		text   string
+	}{
+		{r.first && given("score"), "--first and --score exclude one another"},
+		{r.lower && !given("score"), "--lower requires --score"},
+		{given("promote") && r.promote && !r.first && !given("score") && !r.asks(), "--promote requires --first, --score or a terminal to ask on"},
+		{given("attempts") && r.times < 1, "--attempts must be at least 1"},
+		{r.times > race.MostAttempts, fmt.Sprintf("--attempts must be at most %d", race.MostAttempts)},
+		{min(int64(r.jobs), int64(r.tail), int64(r.timeout)) < 0, "--jobs, --tail and --timeout must not be negative"},
+		{given("try") && given("file"), "--try and --file exclude one another"},
+		{listed && (len(args) > 0 || given("attempts")), "--try and --file exclude a command after the flags and -n"},
+		{!listed && len(args) == 0, "no command: add one after --, or --try or --file"},
+	} {
+		if rule.broken {
+			return usageError{errors.New(rule.text)}
+		}
+	}
+	return nil
+}
+
+// outputDir returns the absolute directory of --output, or "" without the flag.
 func (r *racer) outputDir() (string, error) {
 	if r.output == "" {
 		return "", nil

@@ -16,24 +16,24 @@ func newReceive(a *app) *cobra.Command {
 	var have, forget bool
 	cmd := &cobra.Command{
 		Use:   "receive [flags] [sandbox[@state]]",
-		Short: "make a sandbox, or a state of one, of what snapfs send has sent",
-		Long: `Reads from standard input what snapfs send has written on another machine.
+		Short: "create a sandbox or named snapshot from a stream of snapfs send",
+		Long: `Reads a stream of snapfs send from standard input.
 
-What is whole becomes a new sandbox of this machine, whose workspace is what was
-sent: so snapfs diff tells how it differs from the real directory here, and
-snapfs promote merges that into it. The directory is the one that it had there,
-or -C; it must exist. What the sandbox may do is said here, as with snapfs new.
+A full stream creates a sandbox whose workspace holds the files sent: snapfs diff
+compares them with the real directory here, and snapfs promote merges them into it. The
+directory is the sender's, or -C; it must exist. The flags set the sandbox's policy, as
+for snapfs new.
 
-What is the difference to a base becomes a further state of the sandbox that has
-the base. Its files stay as they are: snapfs rollback SANDBOX STATE takes them
-there. So an attempt can go to another machine, and its result come back.
+A difference to a base adds a named snapshot to the sandbox that has the base. The
+sandbox's files do not change until snapfs rollback SANDBOX STATE. So an attempt can
+run on another machine, and its result come back.
 
-Nothing of it is there before all of it has come and is what was sent, checked
-by its SHA-256. What breaks off on the way is kept for a week where there is room
-for it, and --have tells snapfs send, whose --have then sends the rest. --forget
-removes what is kept so. It is not signed: receive from machines that you trust, over ssh.
-As an ordinary user everything that comes becomes yours, and attributes that
-only root can set (security.*, trusted.*) are left out: the first one is named.`,
+Nothing appears before the whole stream has arrived and its SHA-256 matches. snapfs
+keeps a partial stream for a week if there is space; --have lists it for snapfs send
+--have, which sends the rest, and --forget deletes it. A stream is not signed: receive
+from machines that you trust, over ssh. An ordinary user owns all received files, and
+attributes that only root can set (security.*, trusted.*) are left out; snapfs names
+the first of them.`,
 		Example: `  snapfs send fix | ssh big snapfs receive -C /srv/project
   ssh big snapfs send fix@done --base s1 | snapfs receive
   snapfs rollback fix done && snapfs apply fix
@@ -68,8 +68,8 @@ only root can set (security.*, trusted.*) are left out: the first one is named.`
 	}
 	req.add(cmd)
 	cmd.Flags().Lookup("workspace").Usage = "the `directory` here that it is about (default the one that it had there)"
-	cmd.Flags().BoolVar(&have, "have", false, "print what is here already, for snapfs send --have")
-	cmd.Flags().BoolVar(&forget, "forget", false, "remove what is kept of what broke off on the way")
+	cmd.Flags().BoolVar(&have, "have", false, "print the snapshots and partial streams of this host, for snapfs send --have")
+	cmd.Flags().BoolVar(&forget, "forget", false, "delete partial streams")
 	return cmd
 }
 

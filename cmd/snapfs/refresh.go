@@ -12,16 +12,15 @@ func newRefresh(a *app) *cobra.Command {
 	var stop bool
 	cmd := &cobra.Command{
 		Use:   "refresh [flags] sandbox",
-		Short: "bring what has happened to the real tree into a sandbox",
-		Long: `Makes the real tree as it is now the base of a sandbox, and lays what the sandbox
-changed over it. Where both changed the same, the conflict is in the sandbox
-afterwards, to be resolved and tested there: a text has both sides between marks,
-anything else is as the sandbox had it. Until it is resolved nothing of it is
-promoted.
+		Short: "merge the real tree's changes into a sandbox",
+		Long: `Makes the present real tree the base of a sandbox, and merges the sandbox's changes on
+top. If both sides changed the same place, the conflict is in the sandbox afterwards:
+a text file has both versions between conflict markers, anything else is the sandbox's
+version. snapfs promotes no path with an unresolved conflict.
 
-A conflict is resolved by an edit that removes the marks, or by an answer:
-refresh again with --mine, --theirs or a merge tool for its path. Named states
-keep the base that they have; rolling back to one brings it back.`,
+Resolve a conflict by editing the markers away, or refresh again with --mine, --theirs
+or a merge tool for its path. A named snapshot has the base of its time; rolling back
+restores both.`,
 		Example: `  snapfs refresh fix
   snapfs refresh fix --mine '*.lock' --theirs docs
   snapfs refresh fix --tool 'meld --output "$OUT" "$MINE" "$BASE" "$REAL"'`,
@@ -53,7 +52,7 @@ keep the base that they have; rolling back to one brings it back.`,
 		},
 	}
 	answers.add(cmd)
-	cmd.Flags().BoolVar(&stop, "stop", false, "end the processes that run in it first")
+	cmd.Flags().BoolVar(&stop, "stop", false, "end the sandbox's processes first")
 	return cmd
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// requestFlags are the flags of the commands that make a sandbox.
+// requestFlags are the flags of the commands that create a sandbox.
 type requestFlags struct {
 	name, workspace, backend, profile string
 	frozen                            bool
@@ -28,27 +28,28 @@ type requestFlags struct {
 func (r *requestFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	r.given = f
-	f.StringVarP(&r.workspace, "workspace", "C", "", "the `directory` it is about (default the git work tree around this one, or this one)")
-	f.StringVar(&r.backend, "backend", "", "the `backend` that holds the workspace (default $SNAPFS_BACKEND, or the best that works)")
-	f.BoolVar(&r.frozen, "frozen", false, "insist on a base that later edits of the real files cannot change")
-	f.StringVar(&r.policy.Network, "net", "none", "the `network`: none, host, or allow: with what may be reached (see snapfs help net)")
-	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this `path` although it is a secret")
-	f.StringArrayVar(&r.policy.Hide, "hide", nil, "hide this `path` too")
-	f.StringArrayVar(&r.policy.Env, "env", nil, "pass this `variable` although it looks like a secret")
+	f.StringVarP(&r.workspace, "workspace", "C", "", "clone this `directory` as the workspace (default the git work tree around the current directory, or the current directory)")
+	f.StringVar(&r.backend, "backend", "", "use this `backend` (default $SNAPFS_BACKEND, or the best that works)")
+	f.BoolVar(&r.frozen, "frozen", false, "require a base that later edits of the real files cannot change")
+	f.StringVar(&r.policy.Network, "net", "none", "set the `network`: none, host, or allow:RULES (see snapfs help net)")
+	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this secret `path`")
+	f.StringArrayVar(&r.policy.Hide, "hide", nil, "also hide this `path`")
+	f.StringArrayVar(&r.policy.Env, "env", nil, "pass this `variable` even if it looks like a secret")
 	addLimits(f, &r.policy.Limits)
-	f.StringVar(&r.profile, "profile", "", "the `file` that says what the flags do not, or none (default what tightens of the snapfs.toml in the workspace)")
+	f.StringVar(&r.profile, "profile", "", "read defaults from this `file`, or none (default the restrictions in the workspace's snapfs.toml)")
 	r.admissionFlags.add(f)
-	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host cannot give all, and say so")
+	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host lacks some, with a warning")
 	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                                 //nolint:errcheck // the flag is there
 	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host", "allow:"}, noFiles)) //nolint:errcheck // the flag is there
 }
 
-// addProve is for the commands whose sandbox is to be used.
+// addProve adds --prove, for the commands that create a sandbox and enter it.
 func (r *requestFlags) addProve(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&r.policy.Prove, "prove", false, "try its walls from inside, each time that it starts, before anything else runs in it")
+	cmd.Flags().BoolVar(&r.policy.Prove, "prove", false, "test isolation from inside at each start, before the first command")
 }
 
-// request makes the engine's request, and the directory to start in.
+// request returns the engine's request for the flags, and the directory that the command
+// starts in.
 func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	if err := r.noneEmpty(); err != nil {
 		return hostfs.Request{}, "", err
@@ -74,23 +75,11 @@ func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	if allowed {
 		r.policy.Network = "allow:" + rules.String()
 	}
-	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
-		for i, p := range paths {
-			if p == "" {
-				return hostfs.Request{}, "", usageError{errors.New("an empty path")}
-			}
-			if paths[i], err = absolute(p); err != nil {
-				return hostfs.Request{}, "", err
-			}
-		}
-	}
-	for _, name := range r.policy.Env {
-		if name == "" || strings.ContainsAny(name, "= \n\x00") {
-			return hostfs.Request{}, "", usageError{fmt.Errorf("--env: %q is no name of a variable: name it, without a value", name)}
-		}
+	if err := r.resolveLists(); err != nil {
+		return hostfs.Request{}, "", err
 	}
 	if start, err = filepath.EvalSymlinks(start); err != nil {
-		start = workspace // the engine says what is wrong with it
+		start = workspace // the engine reports the error
 	}
 	if !r.given.Changed("backend") {
 		r.backend = os.Getenv("SNAPFS_BACKEND")
@@ -101,14 +90,35 @@ func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	}
 	for _, p := range req.Policy.Hide {
 		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
-			return hostfs.Request{}, "", usageError{fmt.Errorf("%s cannot be hidden: the sandbox is about what it holds", pathlist.Printable(p))}
+			return hostfs.Request{}, "", usageError{fmt.Errorf("%s contains the workspace and cannot be hidden", pathlist.Printable(p))}
 		}
 	}
 	return req, start, nil
 }
 
-// underProfile puts the request under its profile, and says what came of one that
-// nobody has named.
+// resolveLists makes the paths of --expose and --hide absolute, and checks the names of
+// --env.
+func (r *requestFlags) resolveLists() (err error) {
+	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
+		for i, p := range paths {
+			if p == "" {
+				return usageError{errors.New("--expose and --hide require a path that is not empty")}
+			}
+			if paths[i], err = absolute(p); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range r.policy.Env {
+		if name == "" || strings.ContainsAny(name, "= \n\x00") {
+			return usageError{fmt.Errorf("--env takes a variable's name without a value, not %q", name)}
+		}
+	}
+	return nil
+}
+
+// underProfile applies the profile to the request, and prints a notice about a profile that
+// snapfs found by itself.
 func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	path := r.profile
 	if path != "" && path != engine.NoProfile {
@@ -129,26 +139,26 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	return nil
 }
 
-// usedOf is what came of a profile.
+// usedOf lists the settings taken from a profile and those ignored, with the reason.
 func usedOf(use *engine.ProfileUse) string {
 	var parts []string
 	if len(use.Taken) > 0 {
-		parts = append(parts, "taken "+printable(use.Taken, ", "))
+		parts = append(parts, "used "+printable(use.Taken, ", "))
 	}
 	if len(use.Left) > 0 {
-		why := "flags say otherwise"
+		why := "flags override it"
 		if use.Found {
 			why = "it may only tighten"
 		}
-		parts = append(parts, "not taken, since "+why+": "+printable(use.Left, ", "))
+		parts = append(parts, "ignored, since "+why+": "+printable(use.Left, ", "))
 	}
 	if parts == nil {
-		return "it says nothing of a sandbox"
+		return "no sandbox settings"
 	}
 	return strings.Join(parts, "; ")
 }
 
-// printable joins what anybody may have named, each as it may be shown.
+// printable joins untrusted names, with their control characters made visible.
 func printable(list []string, between string) string {
 	shown := make([]string, len(list))
 	for i, one := range list {
@@ -157,9 +167,8 @@ func printable(list []string, between string) string {
 	return strings.Join(shown, between)
 }
 
-// noneEmpty refuses flags with an empty value: in a script that is a variable
-// that was never set, and what is meant without the flag is not what was meant
-// with it.
+// noneEmpty refuses flags with an empty value: in a script that is usually an unset
+// variable, and the flag's default is not the intention.
 func (r *requestFlags) noneEmpty() (err error) {
 	r.given.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {

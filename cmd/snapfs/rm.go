@@ -14,9 +14,9 @@ func newRm(a *app) *cobra.Command {
 	var every bool
 	cmd := &cobra.Command{
 		Use:   "rm sandbox...",
-		Short: "remove sandboxes, with everything that runs in them",
-		Long: `Ends all that runs in a sandbox and removes it. The name is free at once; the
-space comes back in the background.`,
+		Short: "remove sandboxes and end their processes",
+		Long: `Ends a sandbox's processes and removes it. The name is free at once; snapfs frees the
+disk space in the background.`,
 		Example:           "  snapfs rm fix fix-2\n  snapfs rm --all",
 		ValidArgsFunction: a.completeSandboxes,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -53,7 +53,7 @@ func removeEach(ctx context.Context, e *engine.Engine, names []string) error {
 func newStop(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "stop sandbox",
-		Short:             "end everything that runs in a sandbox; its files stay",
+		Short:             "end a sandbox's processes; its files stay",
 		Example:           "  snapfs stop fix",
 		ValidArgsFunction: a.completeSandbox,
 		Args:              exactly("sandbox"),
@@ -70,10 +70,10 @@ func newStop(a *app) *cobra.Command {
 func newGc(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "gc",
-		Short: "mend what killed commands left, and give space back now",
-		Long: `Mends what killed commands left behind, removes what no sandbox refers to, and
-gives its space back. All of that happens by itself, in the background; gc waits
-for it.`,
+		Short: "clean up after killed commands and free space now",
+		Long: `Cleans up after killed commands, removes data that no sandbox refers to, and frees its
+space. snapfs does this in the background after other commands; gc waits until it is
+done.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			e, err := a.engine(cmd.Context())

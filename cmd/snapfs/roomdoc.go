@@ -30,5 +30,5 @@ they count with the memory and the disk that they have taken, and the pressure.`
 
 // newRoom is a topic of help: snapfs help room.
 func newRoom(*app) *cobra.Command {
-	return &cobra.Command{Use: "room", Short: "when there is room for a sandbox, and how to wait for it", Long: roomText}
+	return &cobra.Command{Use: "room", Short: "explain capacity and the queue for new sandboxes", Long: roomText}
 }

@@ -28,14 +28,14 @@ func newRun(a *app) *cobra.Command {
 	r := runner{a: a}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- command [argument...]",
-		Short: "run a command in a fresh clone, show what it changed, keep it or throw it away",
-		Long: `Clones this machine's environment, runs a command in the clone, and shows what
-it changed. On a terminal it then asks what to do with the changes; in a pipe it
-throws them away unless --keep or --apply says otherwise.
+		Short: "run a command in a fresh clone, show its changes, keep or discard them",
+		Long: `Clones this machine's environment, runs a command in the clone, and shows its changes.
+On a terminal it then asks what to do with them; otherwise it discards them, unless
+--keep or --apply is given.
 
-The command's status is passed through, and standard output is the command's
-own, byte for byte: what changed is told on standard error, after all that the
-command wrote there, and with --report in a file.`,
+snapfs exits with the command's status, and standard output is the command's own, byte
+for byte. The list of changes goes to standard error when the command has ended, and
+with --report to a file.`,
 		Example: `  snapfs run -- make test
   snapfs run --net host -- npm install
   snapfs run --keep --name fix -- sh -c 'sed -i s/8080/9090/ *.conf'
@@ -54,11 +54,11 @@ command wrote there, and with --report in a file.`,
 	}
 	r.flags.add(cmd)
 	r.flags.addProve(cmd)
-	cmd.Flags().StringVar(&r.flags.name, "name", "", "the `name` of the sandbox, if it is kept")
+	cmd.Flags().StringVar(&r.flags.name, "name", "", "keep the sandbox under this `name`, if it is kept")
 	cmd.Flags().BoolVar(&r.keep, "keep", false, "keep the sandbox")
-	cmd.Flags().BoolVar(&r.apply, "apply", false, "bring the changes of the workspace to the real tree, if the command succeeds")
-	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "do not print what changed")
-	cmd.Flags().StringVar(&r.report, "report", "", "write what --json prints to this `file`")
+	cmd.Flags().BoolVar(&r.apply, "apply", false, "apply the workspace's changes to the real tree if the command succeeds")
+	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "print no changes")
+	cmd.Flags().StringVar(&r.report, "report", "", "write the --json document to this `file`")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }

@@ -20,18 +20,17 @@ func newSend(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send [flags] sandbox[@state]",
 		Short: "send a sandbox's workspace to another machine",
-		Long: `Writes the workspace of a sandbox, at a named state or as it is now, which is
-given a name, to standard output, for snapfs receive on another machine. What
-the sandbox has changed outside its workspace stays here.
+		Long: `Writes a sandbox's workspace to standard output as a stream for snapfs receive: at a
+named snapshot, or as it is now, which snapfs then records as a named snapshot. Changes
+outside the workspace are not sent.
 
-With --base only what the state is beyond another one is sent, which the other
-side must have: it was sent there before, or came from there. With --have the
-newest such state is found, where there is any. Of a sandbox on a live base
-(see snapfs ls) all is sent each time.
+--base sends only the difference to another snapshot, which the receiver must have sent
+or received before. --have finds the newest such snapshot. From a sandbox on a live
+base (see snapfs ls) the whole workspace is sent each time.
 
-What breaks off on the way makes nothing on the other side. With --have the rest
-is sent: what the other side has of the stream is made again here and compared,
-and where it is not the same all is sent. "-" has standard input name it.`,
+An interrupted stream creates nothing at the receiver. With --have snapfs resumes it:
+it makes the stream again, compares the part that the receiver has, and sends the rest,
+or everything if that part differs. --have - reads from standard input.`,
 		Example: `  snapfs send fix | ssh big snapfs receive -C /srv/project
   ssh big snapfs send fix@done --base s1 | snapfs receive
   ssh big snapfs receive --have | snapfs send fix --have - | ssh big snapfs receive`,
@@ -56,8 +55,8 @@ and where it is not the same all is sent. "-" has standard input name it.`,
 			return a.send(cmd.Context(), req)
 		},
 	}
-	cmd.Flags().StringVar(&base, "base", "", "send what the state is beyond this `state`, which the other side has")
-	cmd.Flags().StringVar(&have, "have", "", "the `file` with what snapfs receive --have has printed on the other side")
+	cmd.Flags().StringVar(&base, "base", "", "send only the difference to this `snapshot`, which the receiver must have")
+	cmd.Flags().StringVar(&have, "have", "", "read the receiver's snapfs receive --have output from this `file`")
 	return cmd
 }
 

@@ -15,7 +15,7 @@ import (
 func newShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "show sandbox",
-		Short:             "show all that is known of a sandbox",
+		Short:             "show a sandbox in detail",
 		Example:           "  snapfs show fix\n  snapfs show fix --json",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,

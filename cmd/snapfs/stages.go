@@ -20,10 +20,10 @@ func newStages(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "stages",
-		Short: "check a profile, and explain its stages",
-		Long: `Reads the profile of the workspace around this directory, snapfs.toml, says every
-mistake in it with its line, column and mend, and explains what "snapfs promote
---to" does at each stage, and where. Nothing is run.`,
+		Short: "check a profile and explain its stages",
+		Long: `Reads the profile of the workspace around the current directory, snapfs.toml, reports
+every mistake with its line, column and fix, and explains each stage of "snapfs promote
+--to". It runs nothing.`,
 		Example: "  snapfs stages\n  snapfs stages --profile examples/pipeline/snapfs.toml",
 		Args:    atMost(),
 		RunE: func(*cobra.Command, []string) error {
@@ -48,7 +48,7 @@ mistake in it with its line, column and mend, and explains what "snapfs promote
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().StringVar(&path, "profile", "", "read this `file` instead")
+	cmd.Flags().StringVar(&path, "profile", "", "read this profile `file`")
 	return cmd
 }
 
@@ -102,11 +102,11 @@ type stageFlags struct {
 }
 
 func (f *stageFlags) add(a *app, cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.to, "to", "", "promote through the stages of the profile, up to this `stage`")
-	cmd.Flags().StringVar(&f.profile, "profile", "", "with --to: read the stages from this `file` (default snapfs.toml in the real workspace)")
-	cmd.Flags().BoolVar(&f.goOn, "continue", false, "go on with a promotion through stages that was interrupted, or that waits")
-	cmd.Flags().BoolVar(&f.approve, "approve", false, "with --continue: let the stage begin that waits for approval")
-	cmd.Flags().BoolVar(&f.cancel, "cancel", false, "give a promotion through stages up, and take back what its present stage has done")
+	cmd.Flags().StringVar(&f.to, "to", "", "promote through the profile's stages, up to this `stage`")
+	cmd.Flags().StringVar(&f.profile, "profile", "", "with --to, read the stages from this `file` (default the real workspace's snapfs.toml)")
+	cmd.Flags().BoolVar(&f.goOn, "continue", false, "resume an interrupted or waiting promotion through stages")
+	cmd.Flags().BoolVar(&f.approve, "approve", false, "with --continue, approve the waiting stage")
+	cmd.Flags().BoolVar(&f.cancel, "cancel", false, "cancel a promotion through stages and undo its current stage")
 	cmd.RegisterFlagCompletionFunc("to", a.completeStage) //nolint:errcheck // the flag is there
 }
 

@@ -11,9 +11,9 @@ import (
 func newSnapshot(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "snapshot sandbox [state]",
-		Short: "give a sandbox's files as they are now a name",
-		Long: `Keeps the present state of a sandbox under a name, to come back to, compare with
-and fork from. Processes that run in it stand still for that instant.`,
+		Short: "record a named snapshot of a sandbox's files",
+		Long: `Records the present files of a sandbox under a name, to return to, compare with and
+fork from. Running processes pause for that instant.`,
 		Example:           "  snapfs snapshot fix before\n  snapfs rollback fix before",
 		ValidArgsFunction: a.completeSandbox,
 		Args:              between("sandbox", "state"),
@@ -44,16 +44,16 @@ func newRollback(a *app) *cobra.Command {
 	var stop, live bool
 	cmd := &cobra.Command{
 		Use:   "rollback sandbox [state]",
-		Short: "make a sandbox's files what they were at a state, or at its base",
-		Long: `Makes a sandbox's files what they were at a named state, or, without one, at its
-base. All named states stay, so one can go back and forth. Changes since the
-last named state are lost.
+		Short: "restore a sandbox's files to a named snapshot or its base",
+		Long: `Restores a sandbox's files to a named snapshot, or without one to its base. All named
+snapshots stay, so that you can go back and forth. Changes since the last snapshot are
+lost.
 
-Where processes run in it, it is refused. With --stop they are ended. With --live
-they stand still for that instant, and go on with the files of the state: what they
-have open or mapped holds what it held then, what is not in the state lives on for
-who has it open, as an unlinked file does. What they have in memory stays. The
-backend fusecow can do that.`,
+Rollback is refused while processes run in the sandbox. --stop ends them. --live pauses
+them for that instant, and they continue on the restored files: files that they have
+open or mapped keep their content, also those that the snapshot does not have, as
+unlinked files do. The processes' memory does not change. Only the backend fusecow
+supports --live.`,
 		Example:           "  snapfs rollback fix before\n  snapfs rollback fix --live",
 		ValidArgsFunction: a.completeState,
 		Args:              between("sandbox", "state"),
@@ -85,7 +85,7 @@ backend fusecow can do that.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&stop, "stop", false, "end the processes that run in it first")
-	cmd.Flags().BoolVar(&live, "live", false, "have the processes that run in it go on with the files of the state")
+	cmd.Flags().BoolVar(&stop, "stop", false, "end the sandbox's processes first")
+	cmd.Flags().BoolVar(&live, "live", false, "keep the sandbox's processes running on the restored files")
 	return cmd
 }

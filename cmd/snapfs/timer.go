@@ -18,10 +18,10 @@ import (
 func newTimer(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "timer",
-		Short: "have systemd end what is due where no next command comes",
-		Long: `What has come to its end is ended by the next snapfs command. For machines on which
-none comes, a timer of systemd runs snapfs gc: root's for the machine's sandboxes
-in /etc/systemd/system, a user's for his own in ~/.config/systemd/user.`,
+		Short: "manage the systemd timer that runs snapfs gc",
+		Long: `Each snapfs command ends sandboxes whose time is over. On machines where no command
+runs for long, a systemd timer runs snapfs gc: root's for the machine's sandboxes in
+/etc/systemd/system, a user's for that user's own in ~/.config/systemd/user.`,
 		Example: "  snapfs timer install --every 30m\n  snapfs timer status\n  snapfs timer remove",
 		Args:    exactly(),
 	}
@@ -34,10 +34,10 @@ func timerInstall(a *app) *cobra.Command {
 	every := "1h"
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "write the timer's units, enable it and start it",
-		Long: `Writes a timer and a service of systemd, enables the timer and starts it, and says
-so. A user's runs while the user is logged in, unless lingering is enabled
-(loginctl enable-linger), which snapfs does not do.`,
+		Short: "install, enable and start the timer",
+		Long: `Writes a systemd timer and its service, enables the timer and starts it. A user's timer
+runs while the user is logged in, unless lingering is enabled (loginctl enable-linger),
+which snapfs does not do.`,
 		Example: "  snapfs timer install --every 30m",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,7 +62,7 @@ so. A user's runs while the user is logged in, unless lingering is enabled
 			return a.tellTimer(cmd.Context(), m)
 		},
 	}
-	cmd.Flags().StringVar(&every, "every", every, "how often it runs: a `duration`")
+	cmd.Flags().StringVar(&every, "every", every, "run at this interval, a `duration`")
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func (a *app) collecting() ([]string, error) {
 
 func timerStatus(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "show whether the timer is there, and runs", Args: exactly(),
+		Use: "status", Short: "show whether the timer is installed and running", Args: exactly(),
 		Example: "  snapfs timer status --json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := timer.For(os.Geteuid() == 0)
@@ -113,7 +113,7 @@ func (a *app) tellTimer(ctx context.Context, m timer.Manager) error {
 
 func timerRemove(*app) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove", Short: "stop the timer and remove its units", Args: exactly(),
+		Use: "remove", Short: "stop and remove the timer", Args: exactly(),
 		Long:    "Stops the timer and removes the units that bear the mark of snapfs timer install, and no other.",
 		Example: "  snapfs timer remove",
 		RunE: func(cmd *cobra.Command, _ []string) error {

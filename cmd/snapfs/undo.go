@@ -18,12 +18,11 @@ func newUndo(a *app) *cobra.Command {
 	var list, forget bool
 	cmd := &cobra.Command{
 		Use:   "undo [promotion]",
-		Short: "take the last apply or promotion back",
-		Long: `Takes the last apply or promotion back, or the one of that name, as long as nobody
-has changed its result: otherwise nothing is touched, and every path that was
-changed is named. The sandbox, where it is still there, keeps its changes. The last
-ten can be undone, the newest first where they changed the same. What they replaced
-takes its room until then, beside what replaced it; --forget gives that back.`,
+		Short: "undo an apply or a promotion",
+		Long: `Undoes the last apply or promotion, or the named one, as long as nobody has changed its
+result; otherwise it changes nothing and lists the changed paths. The sandbox, if it
+still exists, keeps its changes. The last ten can be undone; of those that changed the
+same place, the newest first. Their undo data takes disk space; --forget deletes it.`,
 		Example:           "  snapfs undo\n  snapfs undo --list\n  snapfs undo --forget apply-4x1k0z",
 		Args:              atMost("promotion"),
 		ValidArgsFunction: a.completePromotion,
@@ -55,8 +54,8 @@ takes its room until then, beside what replaced it; --forget gives that back.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&list, "list", "l", false, "only list what can be undone")
-	cmd.Flags().BoolVar(&forget, "forget", false, "drop what is kept to take this one back, and leave its result")
+	cmd.Flags().BoolVarP(&list, "list", "l", false, "list what can be undone")
+	cmd.Flags().BoolVar(&forget, "forget", false, "delete this promotion's undo data; its result stays")
 	return cmd
 }
 

@@ -66,24 +66,43 @@ func (w *Writer) stepNew(op Op) (Step, bool) {
 const redirectMax = 200
 
 func (w *Writer) stepNames(op Op) (Step, bool) {
-	s := Step{Op: op}
-	var n, other *node
-	if s.Path, n = w.pick(nil); n == nil || n.kept || n.op == Mkdir && op == Link || op == Exchange && w.powers.NoExchange {
-		return s, false
+	path, n := w.pick(nil)
+	if n == nil || n.kept || n.op == Mkdir && op == Link || op == Exchange && w.powers.NoExchange {
+		return Step{Op: op}, false
 	}
-	s.To = w.newPath()
+	s := Step{Op: op, Path: path, To: w.newPath()}
+	dirs := n.op == Mkdir
 	if op == Exchange || op == Rename && w.rand.IntN(3) == 0 {
+		var other *node
 		s.To, other = w.pick(nil)
-		if other == n || other.kept || op == Rename && (n.op == Mkdir || other.op == Mkdir) {
+		dirs = dirs || other.op == Mkdir
+		if other == n || other.kept || op == Rename && dirs {
 			return s, false
 		}
 	}
-	dirs := n.op == Mkdir || other != nil && other.op == Mkdir
-	if within(s.To, s.Path) || within(s.Path, s.To) || dirs && w.powers.NoDirRename ||
-		w.powers.ShortRenames && max(len(s.Path), len(s.To)) > redirectMax {
+	if !w.canRename(s, dirs) {
 		return s, false
 	}
-	switch op {
+	w.rename(s, n)
+	return s, true
+}
+
+// canRename reports whether the filesystem under test supports the step's rename or link;
+// dirs: one of the two is a directory.
+func (w *Writer) canRename(s Step, dirs bool) bool {
+	switch {
+	case within(s.To, s.Path), within(s.Path, s.To):
+		return false
+	case dirs && w.powers.NoDirRename:
+		return false
+	}
+	return !w.powers.ShortRenames || max(len(s.Path), len(s.To)) <= redirectMax
+}
+
+// rename makes the step's change in the writer's own list of the tree; n is the node at
+// its path.
+func (w *Writer) rename(s Step, n *node) {
+	switch s.Op {
 	case Link:
 		w.add(s.To, n)
 	case Rename:
@@ -95,7 +114,6 @@ func (w *Writer) stepNames(op Op) (Step, bool) {
 		w.move(s.To, s.Path)
 		w.move(aside, s.To)
 	}
-	return s, true
 }
 
 func (w *Writer) stepRemove(op Op) (Step, bool) {
