@@ -19,7 +19,7 @@ type admissionFlags struct {
 
 func (a *admissionFlags) add(f *pflag.FlagSet) {
 	f.Var((*patienceValue)(&a.queue), "queue",
-		"wait in line until this host has room, at most so long (--queue alone: 10m); see snapfs help room")
+		"queue until this host has capacity, at most this long (--queue alone: 10m); see snapfs help room")
 	f.Lookup("queue").NoOptDefVal = "10m"
 	f.BoolVar(&a.ifRoom, "if-room", false, "fail at once if this host has no capacity")
 }
@@ -62,17 +62,17 @@ func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 // changes, otherwise once.
 func (u *ui) waits() func(before int, why string) {
 	if isTerminal(u.err) {
-		return func(before int, why string) { u.notice("waiting for room, " + standing(before, why)) }
+		return func(before int, why string) { u.notice("waiting for capacity, " + standing(before, why)) }
 	}
 	var once sync.Once
 	return func(before int, why string) {
-		once.Do(func() { u.notice("waiting for room, " + standing(before, why)) })
+		once.Do(func() { u.notice("waiting for capacity, " + standing(before, why)) })
 	}
 }
 
 func standing(before int, why string) string {
 	if before == 0 {
-		return "first in line: " + why
+		return "first in the queue: " + why
 	}
-	return fmt.Sprintf("%d before it", before)
+	return fmt.Sprintf("%d ahead in the queue", before)
 }

@@ -65,7 +65,7 @@ func workdir() (string, error) {
 	if errors.Is(kind, errs.ErrNotFound) {
 		err = errors.New("it was deleted")
 	}
-	return "", &errs.Error{Op: "looking for this directory", Kind: kind, Err: err, Hints: []string{"cd"}}
+	return "", &errs.Error{Op: "finding the current directory", Kind: kind, Err: err, Hints: []string{"cd"}}
 }
 
 // absolute is a path as seen from the directory that the person is in.
@@ -89,7 +89,7 @@ func edgeProgram() ([]string, error) { return beside("opening the network", "sna
 
 // shiftProgram finds the one that shows a tree with a sandbox's users.
 func shiftProgram() ([]string, error) {
-	program, err := beside("giving the sandbox users of its own", "snapfs-fuse")
+	program, err := beside("mapping the sandbox's users", "snapfs-fuse")
 	return append(program, "shift"), err
 }
 
@@ -98,7 +98,7 @@ func beside(doing, name string) ([]string, error) {
 	var missing *run.MissingError
 	if errors.As(err, &missing) {
 		err = &errs.Error{
-			Op: doing, Path: missing.Name, Kind: errs.ErrNotFound, Err: errors.New("this program is not installed"),
+			Op: doing, Path: missing.Name, Kind: errs.ErrNotFound, Err: errors.New("program is not installed"),
 			Hints: []string{missing.Fix},
 		}
 	}

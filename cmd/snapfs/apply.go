@@ -53,7 +53,7 @@ workspace.`,
 					_, err := fmt.Fprintf(w, "%s would be applied\n", count(applied.Changes, "change"))
 					return err
 				}
-				a.ui.applied(applied, "not applied; name the path to have it")
+				a.ui.applied(applied, "not applied; name the path to apply it")
 				return nil
 			})
 		},
@@ -76,10 +76,10 @@ func (u *ui) applied(a reconcile.Applied, elsewhere string) {
 	}
 	u.notice(done)
 	if n := len(a.Already); n > 0 {
-		u.notice(count(n, "path") + " were as they should be already")
+		u.notice(count(n, "path") + " already had the result")
 	}
 	for _, path := range a.Skipped {
-		u.notice("not carried, as only its server can make it: " + path)
+		u.notice("not applied, as only its server can create it: " + path)
 	}
 	if a.Elsewhere > 0 {
 		u.notice(count(a.Elsewhere, "change") + " elsewhere " + elsewhere)

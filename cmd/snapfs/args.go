@@ -63,7 +63,7 @@ func atLeast(first string) cobra.PositionalArgs {
 
 func tooMany(args []string, most int) error {
 	if len(args) > most {
-		return usageError{fmt.Errorf("one argument too many: %q", args[most])}
+		return usageError{fmt.Errorf("too many arguments:  %q", args[most])}
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (s *size) Set(text string) error {
 	}
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || n <= 0 || n*factor > 1<<60 {
-		return errors.New("not a size, such as 20G or 512M")
+		return errors.New("not a size (write 20G or 512M)")
 	}
 	*s = size(n * factor)
 	return nil

@@ -36,7 +36,7 @@ type problemFound struct {
 // check looks at what is kept of a sandbox: snapfs doctor with its name.
 func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 	if len(args) == 0 {
-		return usageError{errors.New("--repair: name the sandbox that is to be mended")}
+		return usageError{errors.New("--repair requires the name of a sandbox")}
 	}
 	var other string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
@@ -45,7 +45,7 @@ func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 		}
 	})
 	if other != "" {
-		return usageError{fmt.Errorf("--%s is not about a sandbox that is there", other)}
+		return usageError{fmt.Errorf("--%s does not apply to an existing sandbox", other)}
 	}
 	e, err := a.engine(cmd.Context())
 	if err != nil {
@@ -79,11 +79,11 @@ func checkDocumentOf(name string, trees []engine.CheckedTree) *checkDocument {
 
 func printChecked(w io.Writer, d *checkDocument, repair bool) error {
 	for _, t := range d.Trees {
-		what := "its records, and can check no more"
+		what := "records only"
 		if t.Checked == "all" {
-			what = "its records, and all that they name"
+			what = "records and data"
 		}
-		found := "nothing is wrong"
+		found := "no damage"
 		if n := len(t.Problems); n > 0 {
 			found = fmt.Sprintf("problems: %d", n)
 		}

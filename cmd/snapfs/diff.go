@@ -112,7 +112,7 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 func (d *differ) unknown(paths []string) {
 	for _, path := range paths {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			d.a.ui.notice(path + " is not there, and has not been; nor is it a sandbox")
+			d.a.ui.notice(path + " does not exist, was not deleted, and is no sandbox's name")
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err err
 // lonely refuses the real tree beside nothing that it is compared with.
 func (d *differ) lonely(arg string) error {
 	if arg == surelyReal || arg == realTree && !slices.Contains(d.a.sandboxes(nil), realTree) {
-		return usageError{errors.New("the real tree is compared with a sandbox: name one after it")}
+		return usageError{errors.New("real requires a sandbox to compare with")}
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error)
 func sandboxRef(arg string) (compare.Ref, error) {
 	name, state, at := strings.Cut(arg, "@")
 	if name == "" || strings.Contains(state, "..") {
-		return compare.Ref{}, usageError{fmt.Errorf("%q is no single state: write sandbox, sandbox@state, or sandbox@ for its base", arg)}
+		return compare.Ref{}, usageError{fmt.Errorf("%q is not one snapshot: write sandbox, sandbox@state, or sandbox@ for its base", arg)}
 	}
 	return compare.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
 }
@@ -245,7 +245,7 @@ func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) 
 	abs := make([]string, 0, len(paths))
 	for _, p := range paths {
 		if p == "" {
-			return nil, usageError{errors.New("an empty path")}
+			return nil, usageError{errors.New("a path is empty")}
 		}
 		if !filepath.IsAbs(p) {
 			p = filepath.Join(from, p)

@@ -56,7 +56,7 @@ else 8.`,
 			}
 			if len(args) > 0 {
 				if req.profile != "" || args[0] == "" {
-					return usageError{errors.New("a profile is named once")}
+					return usageError{errors.New("name the profile once, as an argument or by --profile")}
 				}
 				req.profile = args[0]
 			}
@@ -158,7 +158,7 @@ func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Requ
 	err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	d.Took = time.Since(start)
 	if err == nil && st.ExitCode() != 0 {
-		err = fmt.Errorf("/bin/true in a sandbox: ended with status %d", st.ExitCode())
+		err = fmt.Errorf("/bin/true in a sandbox exited with status %d", st.ExitCode())
 	}
 	d.Works = err == nil
 	return err
@@ -182,12 +182,12 @@ func printExamination(w io.Writer, d *examination) error {
 		}
 	}
 	for _, u := range d.Unfinished {
-		fmt.Fprintf(w, "\n%s\nhint: findmnt -T %s\nhint: rm %s (gives it up: what it displaced stays where it is)\n", tame(u.String()), tame(u.Target), tame(u.Journal))
+		fmt.Fprintf(w, "\n%s\nhint: findmnt -T %s\nhint: rm %s (abandons the promotion; displaced files stay)\n", tame(u.String()), tame(u.Target), tame(u.Journal))
 	}
 	for _, path := range d.Strange {
-		fmt.Fprintf(w, "\n%s is nothing that snapfs has put there: it is left alone\n", tame(path))
+		fmt.Fprintf(w, "\n%s was not created by snapfs, which leaves it alone\n", tame(path))
 	}
-	fmt.Fprintf(w, "\n%s would be held by:\n", tame(d.Workspace))
+	fmt.Fprintf(w, "\n%s can use these backends:\n", tame(d.Workspace))
 	t = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, f := range d.Trees {
 		fmt.Fprintf(t, "%s\t%s\tbase %s\t%s\n", tame(f.Path), f.Backend, f.Base, tame(f.Reason))
@@ -201,10 +201,10 @@ func printExamination(w io.Writer, d *examination) error {
 		}
 	}
 	if d.Works {
-		fmt.Fprintf(w, "\na sandbox of it started, ran and went in %v\n%s\n", d.Took.Round(10*time.Microsecond), d.Level)
+		fmt.Fprintf(w, "\na sandbox of it started, ran and was removed in %v\n%s\n", d.Took.Round(10*time.Microsecond), d.Level)
 		return nil
 	}
-	fmt.Fprintf(w, "\nno sandbox of it: %s\n", tame(d.Why))
+	fmt.Fprintf(w, "\nno sandbox of it started: %s\n", tame(d.Why))
 	for _, h := range d.Hints {
 		fmt.Fprintln(w, "hint: "+h)
 	}

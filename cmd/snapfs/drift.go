@@ -129,14 +129,14 @@ func visible(path string) string {
 // driftSentence sums a report up in a line.
 func driftSentence(r compare.DriftReport) string {
 	if len(r.Paths) == 0 {
-		return "nothing has moved since " + r.Since.Format(time.RFC3339)
+		return "nothing has changed since " + r.Since.Format(time.RFC3339)
 	}
 	s := span(time.Since(r.Since)) + " and " + count(r.Files, "file") + " behind"
 	switch {
 	case r.Both == 1 && r.Files == 1:
-		s += "; you changed it too"
+		s += "; changed in the sandbox too"
 	case r.Both > 0:
-		s += fmt.Sprintf("; %d of them you changed too", r.Both)
+		s += fmt.Sprintf("; %d of them changed in the sandbox too", r.Both)
 	}
 	return s
 }

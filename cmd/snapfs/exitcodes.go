@@ -11,7 +11,7 @@ import (
 // newExitCodes is a topic of help: snapfs help exit-codes.
 func newExitCodes(*app) *cobra.Command {
 	var b strings.Builder
-	b.WriteString("What snapfs exits with:\n\n")
+	b.WriteString("Exit codes of snapfs:\n\n")
 	for _, c := range exitCodes() {
 		fmt.Fprintf(&b, "  %4d  %s\n", c.Code, c.Meaning)
 	}
@@ -19,10 +19,9 @@ func newExitCodes(*app) *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "list the exit codes", Long: b.String()}
 }
 
-const passedThrough = `run, exec and shell exit with the status of their command, and with 128 and the
-signal's number for one that was killed.
-diff --exit-code exits with 1 where anything changed, drift --exit-code where
-anything of the real tree has, and race where no attempt has passed.`
+const passedThrough = `run, exec and shell exit with the status of their command, or with 128 plus the
+signal's number if a signal killed it. diff --exit-code and drift --exit-code exit with
+1 if anything changed, and race exits with 1 if no attempt passed.`
 
 // writeExitCodes writes the table as a page of the documents.
 func writeExitCodes(w io.Writer) error {

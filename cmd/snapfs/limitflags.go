@@ -26,7 +26,7 @@ func setLimits(l *catalog.Limits, texts []string) error {
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
-			return usageError{fmt.Errorf("%q: it is NAME=VALUE, as memory=4G, or memory=none", text)}
+			return usageError{fmt.Errorf("%q is not NAME=VALUE, for example memory=4G or memory=none", text)}
 		}
 		known, err := l.SetField(name, value)
 		if err != nil {
@@ -37,7 +37,7 @@ func setLimits(l *catalog.Limits, texts []string) error {
 			for _, one := range l.Fields() {
 				names = append(names, one.Name)
 			}
-			return usageError{errors.New("there is no limit " + pathlist.Printable(name) + ": there are " + strings.Join(names, ", "))}
+			return usageError{errors.New("no limit named " + pathlist.Printable(name) + "; the limits are " + strings.Join(names, ", "))}
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ through stages, and all unfinished ones.`,
 			}
 			entries, err := pipeline.New(e).History()
 			if len(entries) == 0 && err == nil {
-				a.ui.notice("nothing has been applied or promoted that could still be undone")
+				a.ui.notice("no apply or promotion can be undone")
 			}
 			return errors.Join(a.ui.result(entries, func(w io.Writer) error { return printHistory(w, entries) }), err)
 		},

@@ -113,10 +113,10 @@ func printCounters(w io.Writer, c network.Counters) error {
 	if c.Queries+c.Opened+c.Refused == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "%d opened, %d open, %d refused, %d names asked for, %s in, %s out\n",
+	fmt.Fprintf(w, "%d opened, %d open, %d refused, %d name lookups, %s in, %s out\n",
 		c.Opened, c.Open, c.Refused, c.Queries, units.SizeText(c.BytesIn), units.SizeText(c.BytesOut))
 	if c.EventsLost > 0 {
-		fmt.Fprintf(w, "%d events came too fast to be kept\n", c.EventsLost)
+		fmt.Fprintf(w, "%d events were dropped: too many at once\n", c.EventsLost)
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, rule := range slices.Sorted(maps.Keys(c.Rules)) {
@@ -145,12 +145,12 @@ func (a *app) tellRefused(list []egress.RefusedAccess) {
 	const most = 5
 	for i, r := range list {
 		if i == most {
-			a.ui.notice(fmt.Sprintf("and %d more were refused", len(list)-most))
+			a.ui.notice(fmt.Sprintf("and %d more refused", len(list)-most))
 			return
 		}
 		what := "refused: "
 		if r.Failed {
-			what = "allowed, and not reached: "
+			what = "allowed but not reached: "
 		}
 		a.ui.notice(what + place(r.Name, r.Addr, r.Port) + ": " + r.Why)
 	}

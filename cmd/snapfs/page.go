@@ -101,7 +101,7 @@ func replaceable(file string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	other := &errs.Error{Kind: errs.ErrExists, Err: errors.New("something else is there, and is kept")}
+	other := &errs.Error{Kind: errs.ErrExists, Err: errors.New("the file exists and is not a review page")}
 	if err != nil {
 		return errors.Unwrap(err)
 	}

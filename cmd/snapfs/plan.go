@@ -109,7 +109,7 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 		note := ""
 		switch {
 		case s.Merged:
-			note = "merged with what is there"
+			note = "merged with the real tree's version"
 		case s.From != "":
 			note = "from " + report.Printable(relativeTo(p.Target, s.From))
 		case s.Do == "change" && s.What[0] != "content":
@@ -131,7 +131,7 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 		sum += ", " + count(n, "conflict")
 	}
 	if n := len(p.NeedsApproval); n > 0 {
-		sum += fmt.Sprintf(", %d held back", n)
+		sum += fmt.Sprintf(", %d need approval", n)
 	}
 	_, err := fmt.Fprintf(w, "%s on %s, plan %s\n", sum, report.Printable(p.Target), p.Fingerprint)
 	return err
@@ -180,9 +180,9 @@ const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 // notCarried tells what is in no step.
 func (u *ui) notCarried(skipped []string, elsewhere int) {
 	for _, path := range skipped {
-		u.notice("not carried, as only its server can make it: " + path)
+		u.notice("not applied, as only its server can create it: " + path)
 	}
 	if elsewhere > 0 {
-		u.notice(count(elsewhere, "change") + " elsewhere not carried; name the path with --only to have it")
+		u.notice(count(elsewhere, "change") + " elsewhere not promoted; add --only PATH to promote it")
 	}
 }

@@ -67,7 +67,7 @@ func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
 		return nil, err
 	}
 	opened, err := pool.Open(ctx, dir, p.name)
-	return opened, because(err, errs.ErrNotFound, "there is none of this name", "snapfs pool create --pool "+p.name)
+	return opened, because(err, errs.ErrNotFound, "no pool of this name", "snapfs pool create --pool "+p.name)
 }
 
 // because says why in words, where an error of this kind has but the system's.
@@ -186,10 +186,10 @@ func (p *pools) tellAside(tree, before, after string) {
 	switch {
 	case after == before:
 	case after != "":
-		p.a.ui.notice("what was there is put aside: " + after)
+		p.a.ui.notice("the original directory stays at " + after)
 		p.a.ui.hint("snapfs pool drop-original " + tree)
 	default:
-		p.a.ui.notice("what was there before the adoption is still put aside: " + before)
+		p.a.ui.notice("the original directory from the adoption stays at " + before)
 		p.a.ui.hint("rm -r " + before)
 	}
 }
@@ -226,7 +226,7 @@ adoption stays, unless snapfs pool drop-original deleted it before.`,
 	}, func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error) {
 		return func(ctx context.Context, tree string, progress func(pool.Progress)) (pool.Report, error) {
 			report, err := p.Unadopt(ctx, tree, progress)
-			return report, because(err, errs.ErrNotFound, "it is not adopted")
+			return report, because(err, errs.ErrNotFound, "the workspace is not adopted")
 		}
 	})
 }
@@ -246,7 +246,7 @@ func (p *pools) drop() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return because(opened.DropOriginal(cmd.Context(), tree), errs.ErrNotFound, "no directory of it was put aside")
+			return because(opened.DropOriginal(cmd.Context(), tree), errs.ErrNotFound, "it has no original directory")
 		},
 	}
 }
@@ -319,7 +319,7 @@ func (p *pools) print(opened *pool.Pool) error {
 
 func printPool(w io.Writer, s pool.Status) error {
 	fmt.Fprintf(w, "%s: %v on disk of %v, %v free, at %s\n", s.Name, s.OnDisk, s.Size, s.Free, s.Mount)
-	fmt.Fprintf(w, "its host has %v free, of which it leaves %v\n", s.HostFree, s.Reserve)
+	fmt.Fprintf(w, "filesystem below: %v free, %v of it reserved\n", s.HostFree, s.Reserve)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, tree := range s.Trees {
 		how := "imported"

@@ -119,10 +119,10 @@ func (u *ui) promoted(p reconcile.Promoted) {
 		u.notice("promoted " + count(p.Changes, "change") + " to " + p.Target + " (snapfs undo " + p.ID + ")")
 	}
 	if n := len(p.Already); n > 0 {
-		u.notice(count(n, "path") + " were as they should be already")
+		u.notice(count(n, "path") + " already had the result")
 	}
 	for _, h := range p.NeedsApproval {
-		u.notice("held back: " + h.Path + ": " + h.Why)
+		u.notice("needs approval: " + h.Path + ": " + h.Why)
 	}
 	u.notCarried(p.Skipped, p.Elsewhere)
 	u.allowHint("promote", p.Sandbox, p.Allow)

@@ -21,7 +21,7 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("looking for this program: %w", err)
+		return fmt.Errorf("finding this program: %w", err)
 	}
 	all, held := 0, 0
 	err = selftest.New(e).Prove(ctx, req, []string{self, "probe"}, only, func(r prove.Report) {
@@ -46,7 +46,7 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 		return nil
 	}
 	return a.ui.result(nil, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%d of %d walls held\n", held, all)
+		_, err := fmt.Fprintf(w, "%d of %d self-tests held\n", held, all)
 		return err
 	})
 }

@@ -171,7 +171,7 @@ func (r *racer) commands(args []string) (list [][]string, err error) {
 			}
 		}
 		if list == nil {
-			return nil, usageError{fmt.Errorf("there is no command in %s", r.file)}
+			return nil, usageError{fmt.Errorf("no command in %s", r.file)}
 		}
 		return list, nil
 	}
@@ -253,7 +253,7 @@ func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocumen
 	}
 	if winner == 0 {
 		if len(contest.Passed()) > 0 && !r.keep && !r.asks() && !r.quiet {
-			r.a.ui.notice("nothing is promoted, as no rule says which attempt is the best, and nothing is kept")
+			r.a.ui.notice("nothing is promoted or kept: neither --first nor --score picks a winner")
 			r.a.ui.hint("snapfs race --first …", "snapfs race --score COMMAND …", "snapfs race --keep …")
 		}
 		return nil
@@ -273,9 +273,9 @@ func (r *racer) pick(ctx context.Context, race *race.Race, doc *raceDocument) (i
 	for _, n := range race.Passed() {
 		number := strconv.Itoa(n)
 		words, looks = append(words, number), append(looks, "l"+number)
-		answers = append(answers, answer{number, "promote attempt " + number}, answer{"l" + number, "show what attempt " + number + " changed, and ask again"})
+		answers = append(answers, answer{number, "promote attempt " + number}, answer{"l" + number, "show what attempt " + number + " changed, then ask again"})
 	}
-	answers = append(answers, answer{"none", "promote none, and keep none"}, answer{"keep", "promote none, and keep all that passed"})
+	answers = append(answers, answer{"none", "promote and keep none"}, answer{"keep", "promote none, keep all that passed"})
 	question := "promote " + strings.Join(words, ", ") + ", look closer at one (" + looks[0] + "), keep all that passed, or none? [" + words[0] + "/" + looks[0] + "/k/n]"
 	for {
 		answer := r.a.ui.ask(question, answers...)

@@ -171,7 +171,7 @@ func printComparison(w io.Writer, r *race.Race) error {
 		fmt.Fprintf(w, "… and %s (--json has all)\n", count(more, "more path"))
 	}
 	for _, g := range r.Compared.Identical {
-		fmt.Fprintln(w, "the same result: "+numbers(g))
+		fmt.Fprintln(w, "same result: "+numbers(g))
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (r *racer) tails(contest *race.Race) {
 			if len(lines) == 0 {
 				continue
 			}
-			r.a.ui.notice("the end of " + file + ":")
+			r.a.ui.notice("last lines of " + file + ":")
 			for _, l := range lines {
 				fmt.Fprintln(r.a.ui.err, "  "+tame(l))
 			}
@@ -232,9 +232,9 @@ func whyNot(a race.Attempt) string {
 	case a.State != race.Failed:
 		return string(a.State)
 	case a.Checked != nil && a.Checked.Status != 0:
-		return fmt.Sprintf("the check ended with status %d", a.Checked.Status)
+		return fmt.Sprintf("the check exited with status %d", a.Checked.Status)
 	default:
-		return fmt.Sprintf("the command ended with status %d", a.Ended.Status)
+		return fmt.Sprintf("the command exited with status %d", a.Ended.Status)
 	}
 }
 

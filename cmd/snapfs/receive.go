@@ -50,24 +50,24 @@ the first of them.`,
 			}
 			switch {
 			case have && forget:
-				return usageError{errors.New("--have prints what is here, --forget removes what broke off: give one of them")}
+				return usageError{errors.New("--have and --forget exclude one another")}
 			case forget && arg != "":
-				return usageError{errors.New("--forget removes what is kept of all of them: name none")}
+				return usageError{errors.New("--forget takes no sandbox: it deletes all partial streams")}
 			case have && strings.Contains(arg, "@"):
-				return usageError{errors.New("--have prints all states of a sandbox: name it alone")}
+				return usageError{errors.New("--have takes a sandbox without a snapshot")}
 			case have:
 				return a.have(cmd, arg)
 			case forget:
 				return a.forget(cmd)
 			}
 			if isTerminal(a.ui.in) {
-				return usageError{errors.New("standard input is a terminal: ssh HOST snapfs send SANDBOX | snapfs receive")}
+				return usageError{errors.New("standard input is a terminal; use ssh HOST snapfs send SANDBOX | snapfs receive")}
 			}
 			return a.receive(cmd, &req, arg)
 		},
 	}
 	req.add(cmd)
-	cmd.Flags().Lookup("workspace").Usage = "the `directory` here that it is about (default the one that it had there)"
+	cmd.Flags().Lookup("workspace").Usage = "use this `directory` as the workspace (default the sender's)"
 	cmd.Flags().BoolVar(&have, "have", false, "print the snapshots and partial streams of this host, for snapfs send --have")
 	cmd.Flags().BoolVar(&forget, "forget", false, "delete partial streams")
 	return cmd
@@ -117,7 +117,7 @@ func (a *app) forget(cmd *cobra.Command) error {
 	return a.ui.result(struct {
 		Removed int `json:"removed"`
 	}{n}, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "removed what had come of %s\n", count(n, "state"))
+		_, err := fmt.Fprintf(w, "removed the partial streams of %s\n", count(n, "state"))
 		return err
 	})
 }

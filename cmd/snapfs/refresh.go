@@ -62,7 +62,7 @@ func (u *ui) refreshed(r reconcile.Refreshed) {
 	case r.Resolved > 0:
 		u.notice("resolved " + count(r.Resolved, "conflict") + " in " + r.Sandbox)
 	case r.Merged > 0:
-		u.notice(r.Sandbox + " is up to date; " + count(r.Merged, "path") + " that both have changed")
+		u.notice(r.Sandbox + " is up to date; " + count(r.Merged, "path") + " changed on both sides")
 	default:
 		u.notice(r.Sandbox + " is up to date")
 	}

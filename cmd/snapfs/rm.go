@@ -21,7 +21,7 @@ disk space in the background.`,
 		ValidArgsFunction: a.completeSandboxes,
 		Args: func(_ *cobra.Command, args []string) error {
 			if every == (len(args) > 0) {
-				return usageError{errors.New("name the sandboxes, or say --all")}
+				return usageError{errors.New("rm requires sandbox names or --all")}
 			}
 			return nil
 		},
@@ -88,7 +88,7 @@ done.`,
 				return err
 			}
 			return a.ui.result(c, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "mended %s, removed %s that nothing refers to\n",
+				_, err := fmt.Fprintf(w, "repaired %s, removed %s that nothing refers to\n",
 					count(c.Mended, "command"), count(c.Snapshots, "base"))
 				return err
 			})

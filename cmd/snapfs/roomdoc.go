@@ -2,31 +2,31 @@ package main
 
 import "github.com/spf13/cobra"
 
-const roomText = `Before a sandbox starts, snapfs looks whether this host has room for it. Without a
-flag it is started unless next to nothing is left: less than 32 MiB of memory, or a
-full disk.
+const roomText = `Before a sandbox starts, snapfs checks the capacity of this host. Without a flag it
+starts the sandbox unless less than 32 MiB of memory is free or a disk is full.
 
---queue[=10m] waits in line until there is room, first come first served, and says
-how many wait before it. Who has waited that long is told for what, with status 123.
---if-room ends at once with status 123 where it would have to wait. To wait for no
-time (--queue=0s) is an error: it is --if-room that is meant, or neither.
+--queue[=10m] waits for capacity in a queue, first come first served, and prints how
+many requests are ahead. After that time snapfs names the resource that is short and
+exits with status 123. --if-room exits with status 123 at once if it would have to
+wait. --queue=0s is an error: use --if-room, or neither.
 
-Room is what this host has now, less what may come to be used by all sandboxes that
-run: their --memory, --disk and --cpus, as "snapfs limits --set" has changed them.
-Without a limit a sandbox counts with 512 MiB of memory (an eighth of all, where that
-is less), 256 MiB of disk (a sixteenth) and one processor. A twentieth of the memory
-and of the disk, 1 GiB at most, is not promised to anybody. The control groups in which
-snapfs runs bound the memory and the processors that it counts with. What asks for more
-than there is at all is refused at once; more processors than there are, are all.
+Capacity is this host's free resources, less the unused part of the limits of all
+running sandboxes: --memory, --disk and --cpus, as changed by "snapfs limits --set".
+Without a limit a sandbox counts as 512 MiB of memory (at most an eighth of all), 256
+MiB of disk (at most a sixteenth) and one processor. A twentieth of the memory and of
+the disk, at most 1 GiB, stays reserved. Memory and processors are also bounded by the
+control groups in which snapfs runs. A request for more memory or disk than this host
+has fails at once; one for more processors counts as all of them.
 
-Where something waited for processors in 80 % of the last ten seconds, for memory in
-10 %, or everything for disks in 50 % (/proc/pressure), sandboxes are started one at a
-time. One alone never waits for processors or for pressure, so that the line goes on.
+While tasks waited for processors in 80 % of the last ten seconds, for memory in 10 %,
+or all tasks for disks in 50 % (/proc/pressure), snapfs starts one sandbox at a time.
+If no other sandbox runs, processors and pressure do not matter, so that the queue
+always advances.
 
-A command in a sandbox in which something runs already needs no room of its own. new
-and fork hold theirs until the sandbox is made, and race one for each attempt that runs.
-Sandboxes of another state directory, so of another user, have no part in the line:
-they count with the memory and the disk that they have taken, and the pressure.`
+A command in a running sandbox needs no further capacity. new and fork reserve theirs
+until the sandbox is created; race reserves one share per running attempt. Sandboxes of
+another state directory, and so of another user, are not in the queue: snapfs counts
+only the memory, disk and pressure that they cause now.`
 
 // newRoom is a topic of help: snapfs help room.
 func newRoom(*app) *cobra.Command {

@@ -163,7 +163,7 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 		return nil
 	}
 	if doc.Status != 0 && doc.Status < 128 && doc.Hit == nil && s.Record.Policy.Network == "none" { // a signal needs no network
-		u.notice(fmt.Sprintf("status %d, without a network (--net host gives the command this machine's)", doc.Status))
+		u.notice(fmt.Sprintf("status %d, without a network (--net host uses this machine's)", doc.Status))
 	}
 	most := 0
 	if isTerminal(u.err) {
@@ -176,10 +176,10 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Changes, doc *runDocument) error {
 	for {
 		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]",
-			answer{"apply", "bring the changes of the workspace to the real tree, and remove the sandbox (snapfs undo takes it back)"},
-			answer{"discard", "throw the changes away, with the sandbox"},
-			answer{"look", "show them line by line, and ask again"},
-			answer{"keep", "touch nothing, and keep the sandbox to decide later: so does the end of input"}) {
+			answer{"apply", "apply the workspace's changes to the real tree and remove the sandbox (snapfs undo restores it)"},
+			answer{"discard", "discard the changes and the sandbox"},
+			answer{"look", "show the changes line by line, then ask again"},
+			answer{"keep", "change nothing and keep the sandbox (also at the end of input)"}) {
 		case "apply":
 			return r.applyIt(ctx, s, doc, changes.Elsewhere() > 0)
 		case "discard":
@@ -242,14 +242,14 @@ func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocumen
 	if err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
-	elsewhere := "thrown away; --keep, then snapfs apply with its path, brings it"
+	elsewhere := "discarded; --keep, then snapfs apply with its path, applies it"
 	if asks {
 		elsewhere = "not applied"
 	}
 	r.a.ui.applied(applied, elsewhere)
-	if asks && r.a.ui.ask("keep the sandbox for what it changed elsewhere, or discard it? [k/d]",
-		answer{"discard", "throw away what it changed elsewhere, with the sandbox"},
-		answer{"keep", "keep the sandbox: snapfs apply with a path brings it"}) == "keep" {
+	if asks && r.a.ui.ask("keep the sandbox for its changes elsewhere, or discard it? [k/d]",
+		answer{"discard", "discard the changes elsewhere and the sandbox"},
+		answer{"keep", "keep the sandbox; snapfs apply with a path applies them"}) == "keep" {
 		return r.keepIt(ctx, s, doc)
 	}
 	err = s.Discard(ctx)

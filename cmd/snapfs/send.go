@@ -43,10 +43,10 @@ or everything if that part differs. --have - reads from standard input.`,
 				return usageError{errEmptyName}
 			}
 			if isTerminal(a.ui.out) {
-				return usageError{fmt.Errorf("standard output is a terminal: snapfs send %s | ssh HOST snapfs receive", args[0])}
+				return usageError{fmt.Errorf("standard output is a terminal; use snapfs send %s | ssh HOST snapfs receive", args[0])}
 			}
 			if base != "" && have != "" {
-				return usageError{errors.New("--base names the base, and --have finds it: give one of them")}
+				return usageError{errors.New("--base and --have exclude one another")}
 			}
 			var err error
 			if req.Have, err = a.thereIs(have); err != nil {
@@ -86,7 +86,7 @@ func (a *app) thereIs(file string) ([]string, error) {
 	if len(text) > mostHave {
 		return nil, &errs.Error{
 			Op: "reading", Path: file, Kind: errs.ErrCorrupt,
-			Err: errors.New("it is longer than anything that snapfs receive --have prints"),
+			Err: errors.New("too long for output of snapfs receive --have"),
 		}
 	}
 	return strings.Fields(string(text)), nil
@@ -109,10 +109,10 @@ func (a *app) send(ctx context.Context, req transfer.SendRequest) error {
 	}
 	said := "sent " + sent.Sandbox + "@" + sent.State
 	if sent.Base != "" {
-		said += " as what it is beyond " + sent.Base
+		said += " as a difference to " + sent.Base
 	}
 	if sent.From > 0 {
-		said += ", without the first " + sent.From.String() + ", which were there"
+		said += ", without the first " + sent.From.String() + ", which the receiver had"
 	}
 	a.ui.notice(said)
 	return nil

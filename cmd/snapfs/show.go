@@ -76,7 +76,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	}
 	line("walls", wallsOf(i))
 	line("exposed", printable(i.Policy.Expose, " "))
-	line("hidden too", printable(i.Policy.Hide, " "))
+	line("also hidden", printable(i.Policy.Hide, " "))
 	line("variables", strings.Join(i.Policy.Env, " "))
 	for _, tree := range i.Trees {
 		line("tree", fmt.Sprintf("%s by %s, %s (%s)", tree.Path, tree.Driver, frozenOrLive(tree.Frozen), tree.Reason))
@@ -105,11 +105,11 @@ func wallsOf(i engine.Info) string {
 	p := i.Proof
 	switch {
 	case p == nil && i.Policy.Prove:
-		return "tried when it starts"
+		return "tested at each start"
 	case p == nil:
 		return ""
 	}
-	when := ", tried " + age(time.Since(p.When)) + " ago in " + p.Took.Round(time.Millisecond).String()
+	when := ", tested " + age(time.Since(p.When)) + " ago in " + p.Took.Round(time.Millisecond).String()
 	if len(p.Crossed) == 0 {
 		return fmt.Sprintf("all %d held%s", len(p.Held), when)
 	}

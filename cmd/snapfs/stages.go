@@ -57,17 +57,17 @@ func explainProfile(w io.Writer, p *policy.Profile, workspace string) error {
 	var b strings.Builder
 	source := workspace
 	for i, s := range p.Stages {
-		does, where := "checks only", workspace+" with the changes carried out"
+		does, where := "checks only", workspace+" with the changes applied"
 		switch {
 		case s.Target != "":
-			does, source = "carries the changes to "+s.Target, s.Target
-			where = s.Target + " with the changes carried out"
+			does, source = "applies the changes to "+s.Target, s.Target
+			where = s.Target + " with the changes applied"
 		case s.Deploy != nil:
 			does, where = "deploys from "+source, source
 		}
 		fmt.Fprintf(&b, "%d. %s: %s, within %s\n", i+1, s.Name, does, s.Timeout)
 		if s.Approval == policy.Ask {
-			b.WriteString("   a person approves its plan first\n")
+			b.WriteString("   requires approval of its plan\n")
 		}
 		for _, c := range s.Before {
 			fmt.Fprintf(&b, "   before, in a sandbox of %s: %s\n", where, explainCommand(c))
@@ -139,9 +139,9 @@ func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 	case ways > 1:
 		return usageError{errors.New("--to, --continue and --cancel exclude one another")}
 	case f.approve && !f.goOn:
-		return usageError{errors.New("--approve belongs to --continue")}
+		return usageError{errors.New("--approve requires --continue")}
 	case cmd.Flags().Changed("profile") && (f.to == "" || f.profile == ""):
-		return usageError{errors.New("--profile names a file, and belongs to --to")}
+		return usageError{errors.New("--profile requires a file, and --to")}
 	case cmd.Flags().Changed("to") && f.to == "":
 		return usageError{errors.New("--to is empty")}
 	case f.goOn || f.cancel:
@@ -168,7 +168,7 @@ func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string
 		p, err = pipeline.New(e).CancelStages(ctx, name, w)
 	default:
 		if o.DryRun || o.Plan != "" || o.Tool != "" || o.Target != "" {
-			return usageError{errors.New("--dry-run, --plan, --tool and --target do not go with --to: each stage has a plan and a target of its own")}
+			return usageError{errors.New("--dry-run, --plan, --tool and --target exclude --to: each stage has its own plan and target")}
 		}
 		profile, perr := a.profileOf(e, name, f.profile)
 		if perr != nil {
@@ -184,7 +184,7 @@ func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string
 		for line := range strings.Lines(stopped.Tail) {
 			a.ui.notice("| " + strings.TrimRight(line, "\n"))
 		}
-		a.ui.notice("all that it wrote: " + stopped.Log)
+		a.ui.notice("full output: " + stopped.Log)
 	}
 	if err != nil {
 		return err
@@ -215,14 +215,14 @@ func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.P
 		a.ui.notice(s.Name + " would run: " + s.Deploy.Name)
 	}
 	return a.ui.ask("approve stage "+s.Name+"? [y/n]",
-		answer{"yes", "let it begin"},
-		answer{"no", "let it wait: snapfs promote --continue --approve goes on"}) == "yes"
+		answer{"yes", "start the stage"},
+		answer{"no", "let it wait; snapfs promote --continue --approve resumes"}) == "yes"
 }
 
 // wentThrough tells how a promotion through stages ended.
 func (u *ui) wentThrough(p *stages.Pipeline) {
 	if p.State == stages.PipelineCancelled {
-		u.notice("gave up the promotion of " + p.Sandbox + " to " + p.To)
+		u.notice("cancelled the promotion of " + p.Sandbox + " to " + p.To)
 		return
 	}
 	for _, s := range p.Stages {
@@ -231,7 +231,7 @@ func (u *ui) wentThrough(p *stages.Pipeline) {
 			text += ", " + count(s.Changes, "change") + " (snapfs undo " + s.Promotion + ")"
 		}
 		if s.NeedsApproval > 0 {
-			text += ", " + count(s.NeedsApproval, "place") + " held back"
+			text += ", " + count(s.NeedsApproval, "place") + " need approval"
 		}
 		u.notice(text)
 	}

@@ -21,7 +21,7 @@ func self() string {
 }
 
 func newPool(*app) *cobra.Command {
-	return linuxOnly("pool", "keep copies of workspaces where snapshots are cheap")
+	return linuxOnly("pool", "manage pools: frozen bases on any host")
 }
 
 // linuxOnly is a command that says why it does nothing here.

@@ -43,7 +43,7 @@ which snapfs does not do.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := units.ParseDuration(every)
 			if err == nil && d < time.Minute {
-				err = errors.New("it is a minute at least")
+				err = errors.New("the least is 1m")
 			}
 			if err != nil {
 				return usageError{fmt.Errorf("--every: %w", err)}
@@ -114,7 +114,7 @@ func (a *app) tellTimer(ctx context.Context, m timer.Manager) error {
 func timerRemove(*app) *cobra.Command {
 	return &cobra.Command{
 		Use: "remove", Short: "stop and remove the timer", Args: exactly(),
-		Long:    "Stops the timer and removes the units that bear the mark of snapfs timer install, and no other.",
+		Long:    "Stops the timer and removes the units that snapfs timer install wrote, and no others.",
 		Example: "  snapfs timer remove",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := timer.For(os.Geteuid() == 0)

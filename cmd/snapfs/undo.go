@@ -40,7 +40,7 @@ same place, the newest first. Their undo data takes disk space; --forget deletes
 			}
 			if forget {
 				if id == "" {
-					return usageError{errors.New("name what is never to be undone: snapfs undo --list")}
+					return usageError{errors.New("--forget requires a promotion's name; see snapfs undo --list")}
 				}
 				return e.Reconcile.ForgetUndo(cmd.Context(), id)
 			}
@@ -49,7 +49,7 @@ same place, the newest first. Their undo data takes disk space; --forget deletes
 				return err
 			}
 			return a.ui.result(u, func(io.Writer) error {
-				a.ui.notice("took back " + count(u.Changes, "change") + " of " + u.Sandbox + " in " + strings.Join(u.Paths, ", "))
+				a.ui.notice("undid " + count(u.Changes, "change") + " of " + u.Sandbox + " in " + strings.Join(u.Paths, ", "))
 				return nil
 			})
 		},
