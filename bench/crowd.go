@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// together calls f n times, at most so many at once, and answers with how long
-// each took, in the order of their number, and all of them.
+// together calls f n times, at most atOnce at once. It returns the time of each call, by its
+// number, and the time of all.
 func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) (each []time.Duration, total time.Duration, err error) {
 	each = make([]time.Duration, n)
 	errs := make([]error, n)
@@ -35,7 +35,7 @@ func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i 
 	return each, time.Since(began), errors.Join(errs...)
 }
 
-// crowd is how many are asked for at once.
+// crowd is the number of simultaneous operations.
 const crowd = 100
 
 // crowdFiles is the size of the tree of a crowd.

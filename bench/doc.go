@@ -8,13 +8,13 @@
 // inside a sandbox costs against the same work on the bare tree; the same work
 // done with what a person would use instead; and what work costs on a layer
 // above a tree, ours, the kernel's and that of fuse-overlayfs, side by side.
-// [Gate] measures only what a promise was made about, and judges it.
+// [Gate] measures only the values that have a promise, and judges them.
 //
-// What is compared is measured in turn, A B A B, on the same machine in the
+// Values to compare are measured in turn, A B A B, on the same machine in the
 // same minute, by the monotonic clock, after a warm-up that is thrown away, on
 // trees that are the same every time. A program is timed from before its fork
 // until it was waited for. What cannot work on a machine has its error for a
-// result. All files are beneath one directory of /var/tmp, and gone afterwards,
+// result. All files are in one directory of /var/tmp, and gone afterwards,
 // also after an interrupt; mounts are in a mount namespace of their own, and
 // cannot outlive the measuring.
 package bench
@@ -42,7 +42,7 @@ type Options struct {
 	// InMemory puts everything on an ext4 in memory, so that no disk has a part in what is
 	// measured. It takes root, and up to three quarters of the memory.
 	InMemory bool
-	// Say is told, in a sentence, what is being done. May be nil.
+	// Say gets a sentence about each step. It may be nil.
 	Say func(string) `json:"-"`
 	// Lab is the directory for everything; "" makes one in /var/tmp.
 	Lab string

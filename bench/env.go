@@ -86,7 +86,7 @@ func mountOf(path string) string {
 	return fmt.Sprintf("%s (%s)", best.Type, best.Options+","+best.SuperOptions)
 }
 
-// commit is what the program was built from.
+// commit returns the commit that the program was built from.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -104,7 +104,7 @@ func commit() string {
 	return rev + dirty
 }
 
-// summaryOf says with what a report was made.
+// summaryOf describes the options of a report.
 func summaryOf(o Options) string {
 	s := fmt.Sprintf("sizes %v, at most %d rounds", o.Sizes, o.Rounds)
 	if o.Quick {

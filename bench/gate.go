@@ -12,30 +12,28 @@ import (
 	"github.com/snapfs/snapfs/engine"
 )
 
-// tries is how often a promise may be measured before it is called broken: the
-// smallest counts. Other work on the machine makes things slower, not faster.
+// tries bounds the measurements of a promise before it counts as broken; the smallest value
+// counts. Other work on the machine makes a program slower, not faster.
 const tries = 3
 
-// A check measures what a promise is about.
+// check is the measurement behind one promise.
 type check struct {
 	name  string
 	limit float64
-	// held, where it is more than limit, is what an open promise is held to: it
-	// is missed, and said to be, but it is measured again, and the gate fails, only where
-	// it gets worse.
+	// held is the bound of an open promise if it is more than limit: missing the promise is
+	// reported, and the gate fails only above held.
 	held float64
 	unit string
-	// noise says what is allowed on top of the promise; it is in limit.
+	// noise describes the tolerance that limit includes.
 	noise string
-	// told: no promise was made; it is measured once, and not judged.
+	// told: there is no promise; the value is measured once and only reported.
 	told bool
-	// exact: noise cannot change it; it is measured once.
+	// exact: noise cannot change the value; it is measured once.
 	exact   bool
 	measure func(ctx context.Context) (value float64, detail string, err error)
 }
 
-// judge measures until the promise holds, or is missed by no more than it was, and gives
-// up after three times.
+// judge measures until the promise holds or is within held, at most three times.
 func judge(ctx context.Context, c check) Promise {
 	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.told}
 	began, found := time.Now(), false
@@ -91,7 +89,7 @@ func (p Promise) String() string {
 	return s
 }
 
-// A referee has what the checks need: trees, an engine, and settings.
+// referee holds the trees, engines and settings that the checks share.
 type referee struct {
 	*lab
 	overlay, btrfsRoot setting

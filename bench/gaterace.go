@@ -66,8 +66,8 @@ func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string,
 	}
 }
 
-// makingToOne times races until something is told of an attempt: all sandboxes
-// are made by then, and none has run anything.
+// makingToOne times a race up to its first progress report: by then all sandboxes exist, and
+// no command has started.
 func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)

@@ -20,14 +20,14 @@ import (
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// A worker is a process that does jobs, and how to talk to it.
+// worker is a process that does jobs, with the pipes to it.
 type worker struct {
 	ask    *os.File
 	answer *bufio.Reader
 	close  func() error
 }
 
-// do has a job done and answers with how long it took, by the worker's clock.
+// do runs a job and returns its time by the worker's clock.
 func (w *worker) do(name string) (time.Duration, error) {
 	if _, err := fmt.Fprintln(w.ask, name); err != nil {
 		return 0, err

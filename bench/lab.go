@@ -42,13 +42,13 @@ type lab struct {
 	noBtrfs error
 }
 
-// A setting is a backend with the user and the place it is measured with.
+// setting is a backend with the user and the directory of its measurements.
 type setting struct {
 	// Name says backend, user and filesystem.
 	Name string
-	// Driver is asked for by name; "" takes the best that works.
+	// Driver is the backend's name; "" takes the best that works.
 	Driver string
-	// Dir holds the trees and is the user's own, State is the state directory.
+	// Dir holds the trees and belongs to the user; State is the state directory.
 	Dir, State string
 	// User is the id to measure as.
 	User int
@@ -56,7 +56,7 @@ type setting struct {
 	Largest int
 	// Alone measures the backend without an engine above it.
 	Alone bool
-	// Error says why it cannot be measured here.
+	// Error is the reason why the setting cannot be measured here.
 	Error string
 }
 

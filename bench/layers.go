@@ -21,8 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A contest is the same work on a tree as it is and above it, with one layer or
-// another.
+// contest is the same work on a bare tree and on layers above it.
 type contest struct {
 	*lab
 	dir        string // of everything
@@ -30,10 +29,10 @@ type contest struct {
 	back       undo.Stack
 }
 
-// A contender is the tree as it is, or a layer above it, and a worker there.
+// contender is the bare tree, or a layer above it, with a worker there.
 type contender struct {
 	name string
-	// put mounts the layer at top/merged, and keeps what it holds beside that; nil: the tree as it is.
+	// put mounts the layer at top/merged, and stores its data beside that; nil for the bare tree.
 	put func(ctx context.Context, lower, top string) error
 	// puts counts them, and top is the last.
 	puts int
@@ -42,7 +41,7 @@ type contender struct {
 	err error
 }
 
-// bareTree is what the others are compared with.
+// bareTree names the tree that the layers are compared with.
 const bareTree = "the bare tree"
 
 // layers measures what a layer above a tree costs: ours, the kernel's, and

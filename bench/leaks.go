@@ -24,10 +24,10 @@ const patience = 15 * time.Second
 // spares is how many files a backend may put by to use them again.
 const spares = 500
 
-// A census counts what sandboxes are made of.
+// census counts the objects that sandboxes consist of.
 type census struct{ mounts, loops, subvolumes, files int }
 
-// more is what c has beyond d, without spares.
+// more lists the counts in which c exceeds d, without spares.
 func (c census) more(d census) int {
 	return max(c.mounts-d.mounts, 0) + max(c.loops-d.loops, 0) + max(c.subvolumes-d.subvolumes, 0) + max(c.files-d.files-spares, 0)
 }

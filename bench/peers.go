@@ -14,7 +14,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// bwrap is what run is compared with.
+// bwrap is the program that `snapfs run` is compared with.
 func bwrap() []string {
 	return []string{"bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"}
 }

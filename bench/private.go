@@ -14,10 +14,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Roles are what the program is started as by a benchmark, with `snapfs-bench
-// --role`: a process that measures as another user, one that removes that user's
-// sandboxes, one that fills its directory with work, and one that does the work,
-// inside a sandbox or beside it.
+// The roles of helper processes, started with `snapfs-bench --role`: one measures as
+// another user, one removes that user's sandboxes, one fills its directory, and one does
+// the work, inside a sandbox or beside it.
 const (
 	RoleMeasure = "measure"
 	RoleClear   = "clear"
@@ -105,7 +104,7 @@ func (l *lab) measureSetting(ctx context.Context, s setting) ([]Result, error) {
 	return results, errors.Join(rerr, <-done)
 }
 
-// A told line is what such a process says: a result, or what it is doing.
+// told is a line from such a process: a result, or its present step.
 type told struct {
 	Result *Result `json:"result,omitempty"`
 	Say    string  `json:"say,omitempty"`

@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// A Report is everything that was measured, with what it was measured on.
+// Report holds all measurements, with the machine and the options.
 type Report struct {
 	Environment Environment `json:"environment"`
 	Options     string      `json:"options"`
@@ -31,12 +31,12 @@ type Result struct {
 	// Dirty: a hundred files were changed right before, in the real tree or in
 	// the sandbox, as Meanings says.
 	Dirty bool `json:"dirty,omitempty"`
-	// AtOnce is how many were asked for at the same time.
+	// AtOnce is the number of simultaneous operations.
 	AtOnce int `json:"at_once,omitempty"`
 	timing.Summary
-	// Ratio is, for work, its median cost against the bare tree.
+	// Ratio is the median cost of work relative to the bare tree.
 	Ratio float64 `json:"ratio,omitempty"`
-	// Error is the result where it does not work.
+	// Error is the reason why there is no measurement.
 	Error string `json:"error,omitempty"`
 }
 
@@ -46,26 +46,26 @@ type Promise struct {
 	// Measured is the smallest of Tries measurements.
 	Measured float64 `json:"measured"`
 	Limit    float64 `json:"limit,omitempty"`
-	// Held is what a promise that is still open is held to, or 0.
+	// Held is the bound of a promise that is still open, or 0.
 	Held float64 `json:"held,omitempty"`
 	Unit string  `json:"unit"`
-	// Noise says what was allowed for it, where something was.
+	// Noise describes the tolerance, if there is one.
 	Noise string `json:"noise,omitempty"`
-	// Holds, or is only told: no promise was made about it.
+	// Holds: the promise holds.
 	Holds bool `json:"holds"`
+	// Told: there is no promise about the value.
 	Told  bool `json:"told,omitempty"`
 	Tries int  `json:"tries"`
-	// Detail is what was measured to get there.
+	// Detail lists the measurements behind the value.
 	Detail string        `json:"detail,omitempty"`
 	Error  string        `json:"error,omitempty"`
 	Took   time.Duration `json:"took_ns"`
 }
 
-// missed: a promise that is still open, and no worse than it may be.
+// missed reports whether the promise is open and no worse than its bound.
 func (p Promise) missed() bool { return !p.Holds && !p.Told && p.Error == "" && p.Measured <= p.Held }
 
-// Broken are the promises that do not hold, but for the open ones that are no
-// worse than they were.
+// Broken returns the promises that do not hold, except open ones within their bound.
 func (r *Report) Broken() (broken []Promise) {
 	for _, p := range r.Promises {
 		if !p.Holds && !p.Told && !p.missed() {

@@ -17,17 +17,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A job is work that people do in a sandbox.
+// job is a piece of everyday work in a sandbox.
 type job struct {
 	name, what string
 	do         func(ctx context.Context, dir string) error
-	// before, where there is something to be done first, is not timed. What it did is on the disk
-	// when the job begins.
+	// before prepares the job, is not timed, and is written to disk when the job begins; it may be
+	// nil.
 	before func(ctx context.Context, dir string) error
-	// after, where it leaves something large, takes that away, and is not timed either.
+	// after removes large results, is not timed, and may be nil.
 	after func(ctx context.Context, dir string) error
-	// first: it is done in a layer that was put above the tree just now, by who has looked at
-	// nothing of it.
+	// first: the job runs in a fresh layer of which its process has read nothing.
 	first bool
 }
 
@@ -203,7 +202,7 @@ func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// answer does the job, and says how long it took, or why it cannot be done.
+// answer runs the job and returns its time, or the error.
 func (j job) answer(ctx context.Context, dir string) string {
 	if j.before != nil {
 		if err := errors.Join(j.before(ctx, dir), settle(dir)); err != nil {
@@ -222,8 +221,8 @@ func (j job) answer(ctx context.Context, dir string) string {
 	return fmt.Sprint(took.Nanoseconds())
 }
 
-// settle has a filesystem do what it does only later of what was done in dir, and the one
-// beneath it too, where the directory of a contender lies.
+// settle writes pending changes in dir to disk, also those of the lower filesystem that holds
+// a contender's directory.
 func settle(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

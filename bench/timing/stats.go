@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Summary has percentiles of many times of one operation, in nanoseconds.
+// Summary is the distribution of repeated times of one operation, in nanoseconds.
 type Summary struct {
 	N   int           `json:"n"`
 	Min time.Duration `json:"min_ns"`

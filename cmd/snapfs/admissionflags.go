@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// admissionFlags are those of the commands that need room on this host.
+// admissionFlags are the flags of the commands that need capacity on this host.
 type admissionFlags struct {
 	queue  time.Duration
 	ifRoom bool
@@ -24,10 +24,10 @@ func (a *admissionFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&a.ifRoom, "if-room", false, "fail at once if this host has no capacity")
 }
 
-// A patienceValue is a duration as limits are written.
+// patienceValue is a flag that reads a duration in the grammar of limits.
 type patienceValue time.Duration
 
-// Set reads it.
+// Set reads a duration such as 10m; zero is an error.
 func (p *patienceValue) Set(text string) error {
 	d, err := units.ParseDuration(text)
 	if errors.Is(err, units.ErrZero) {
@@ -39,7 +39,7 @@ func (p *patienceValue) Set(text string) error {
 	return err
 }
 
-// String is the duration as it is read, or "".
+// String returns the duration in the grammar that Set reads, or "" for none.
 func (p *patienceValue) String() string {
 	if *p == 0 {
 		return ""
@@ -47,10 +47,10 @@ func (p *patienceValue) String() string {
 	return units.FormatDuration(time.Duration(*p))
 }
 
-// Type is what help calls it.
+// Type returns the flag's type for the help text.
 func (p *patienceValue) Type() string { return "duration" }
 
-// admission is what the engine is asked for.
+// admission returns the engine's admission options for the flags.
 func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	if a.queue > 0 && a.ifRoom {
 		return supervise.Admission{}, usageError{errors.New("--queue and --if-room exclude one another")}
@@ -58,8 +58,8 @@ func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	return supervise.Admission{Queue: a.queue, IfRoom: a.ifRoom, Waiting: u.waits()}, nil
 }
 
-// waits tells a person how many wait before the command: at a terminal whenever that
-// changes, otherwise once.
+// waits returns a callback that prints the number of requests ahead in the queue: on a
+// terminal at each change, otherwise once.
 func (u *ui) waits() func(before int, why string) {
 	if isTerminal(u.err) {
 		return func(before int, why string) { u.notice("waiting for capacity, " + standing(before, why)) }
@@ -70,6 +70,7 @@ func (u *ui) waits() func(before int, why string) {
 	}
 }
 
+// standing describes a request's place in the queue; why is the resource that is short.
 func standing(before int, why string) string {
 	if before == 0 {
 		return "first in the queue: " + why

@@ -15,20 +15,19 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
-// app is what all commands share.
+// app is the state that all commands share.
 type app struct {
 	ui    *ui
 	state string
-	// first is the first argument of the command line that is no flag, or "".
+	// first is the first argument of the command line that is not a flag, or "".
 	first string
-	// looks: the command waits for nothing to be removed.
+	// looks: the command only reads, and does not wait for background removals.
 	looks bool
-	// status is what the program exits with when nothing fails: the status of
-	// a command that ran in a sandbox, passed through.
+	// status is the exit status after success: that of a command in a sandbox, passed through.
 	status int
 }
 
-// engine opens the state directory, and tells what was mended.
+// engine opens the state directory, and prints a notice for each repair that opening made.
 func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
 	state := a.state
 	if state == "" {
@@ -55,7 +54,8 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 	})
 }
 
-// workdir is the directory that the person is in, as the shell names it.
+// workdir returns the current directory by the shell's name for it ($PWD), symbolic links
+// included.
 func workdir() (string, error) {
 	dir, err := os.Getwd()
 	if err == nil {
@@ -68,7 +68,7 @@ func workdir() (string, error) {
 	return "", &errs.Error{Op: "finding the current directory", Kind: kind, Err: err, Hints: []string{"cd"}}
 }
 
-// absolute is a path as seen from the directory that the person is in.
+// absolute resolves a path against the current directory.
 func absolute(path string) (string, error) {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path), nil
@@ -77,22 +77,23 @@ func absolute(path string) (string, error) {
 	return filepath.Join(dir, path), err
 }
 
-// missing tells what of the isolation could not be had, with --best-effort.
+// missing prints the parts of the isolation that --best-effort went without.
 func (a *app) missing(l engine.Level) {
 	if len(l.Missing) > 0 {
 		a.ui.notice("running without " + strings.Join(l.Missing, ", "))
 	}
 }
 
-// edgeProgram finds the program at the edge of an allowed network.
+// edgeProgram finds snapfs-edge, the network proxy of a sandbox, beside this program.
 func edgeProgram() ([]string, error) { return beside("opening the network", "snapfs-edge") }
 
-// shiftProgram finds the one that shows a tree with a sandbox's users.
+// shiftProgram finds snapfs-fuse, which serves a tree with an id mapping.
 func shiftProgram() ([]string, error) {
 	program, err := beside("mapping the sandbox's users", "snapfs-fuse")
 	return append(program, "shift"), err
 }
 
+// beside finds a program of snapfs in this program's directory.
 func beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name)
 	var missing *run.MissingError

@@ -67,8 +67,8 @@ workspace.`,
 	return cmd
 }
 
-// applied tells what was carried back, and what was not: elsewhere says what
-// becomes of changes outside the workspace.
+// applied prints the result of an apply. elsewhere says what happens to the changes outside
+// the workspace.
 func (u *ui) applied(a reconcile.Applied, elsewhere string) {
 	done := "applied " + count(a.Changes, "change")
 	if a.ID != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// flagError is what is wrong with a flag, in one line: what was typed may hold several.
+// flagError shortens a flag's parse error to one line: the rejected value may have several.
 func flagError(err error) error {
 	text := err.Error()
 	for of, right := range map[string]string{"Bool": "write true or false", "Int": "write a whole number"} {
@@ -26,7 +26,7 @@ func flagError(err error) error {
 
 var errEmptyName = errors.New("the name is empty")
 
-// exactly makes sure that there is one argument for each name.
+// exactly requires one argument for each name.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -41,7 +41,7 @@ func atMost(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error { return tooMany(args, len(names)) }
 }
 
-// between asks for the first name and allows the others.
+// between requires the first argument and allows one for each of more.
 func between(first string, more ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -51,7 +51,7 @@ func between(first string, more ...string) cobra.PositionalArgs {
 	}
 }
 
-// atLeast asks for the first name and allows any number of further arguments.
+// atLeast requires the first argument and allows any number of further ones.
 func atLeast(first string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -68,8 +68,8 @@ func tooMany(args []string, most int) error {
 	return nil
 }
 
-// optionalName is the argument at i, a name which may be left out but not be
-// empty: in a script that is a variable that was never set.
+// optionalName returns the name at args[i], or "" if it is missing. An empty argument is an
+// error: in a script it usually is an unset variable.
 func optionalName(args []string, i int) (string, error) {
 	if len(args) <= i {
 		return "", nil
@@ -80,13 +80,13 @@ func optionalName(args []string, i int) (string, error) {
 	return args[i], nil
 }
 
-// splitState takes "sandbox@state" apart; the state is "" where none is named.
+// splitState splits "sandbox@state"; state is "" without an @.
 func splitState(s string) (sandbox, state string) {
 	sandbox, state, _ = strings.Cut(s, "@")
 	return sandbox, state
 }
 
-// count is a number with its noun.
+// count formats a number with its noun in the singular or plural.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -94,12 +94,12 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// A size is a flag: a number of bytes, with K, M, G or T for powers of 1024.
+// size is a flag for a number of bytes, with K, M, G or T for powers of 1024.
 type size snapshot.Bytes
 
 func (s *size) String() string { return snapshot.Bytes(*s).String() }
 
-// Type is what help calls it.
+// Type returns the flag's type for the help text.
 func (*size) Type() string { return "size" }
 
 // Set reads a size: 20G, 512M, 1.5T, 1073741824.
@@ -118,7 +118,7 @@ func (s *size) Set(text string) error {
 	return nil
 }
 
-// realDirectory is a directory's absolute path without symbolic links.
+// realDirectory returns the absolute path of a directory without symbolic links.
 func realDirectory(dir string) (string, error) {
 	abs, err := absolute(dir)
 	if err != nil {
@@ -126,7 +126,7 @@ func realDirectory(dir string) (string, error) {
 	}
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
-		return abs, nil //nolint:nilerr // whoever uses it says what is wrong with it
+		return abs, nil //nolint:nilerr // its user reports the error
 	}
 	return real, nil
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
-// screenful is how many changes of the workspace a terminal is shown, and a
-// fifth of it how many elsewhere. A file or a pipe gets all.
+// screenful is the number of workspace changes printed on a terminal; of the changes
+// elsewhere, a fifth of it. A file or a pipe gets all of them.
 const screenful = 50
 
-// printTable prints what changed: in the workspace, by paths relative to it, and
-// then elsewhere. Of a directory whose time alone differs nothing is told: some
-// name in it came and went. most bounds the first list; 0 is no bound. all is what shows
-// the rest. A reader who has gone is no error: he has seen what he wanted.
+// printTable prints the changes of the workspace, by paths relative to it, and then those
+// elsewhere. It leaves out directories of which only the time changed: an entry of theirs is
+// listed. most bounds the first list (0: no bound), and all is the command that prints the
+// rest. A closed pipe is not an error: its reader stopped early.
 func printTable(w io.Writer, changes *compare.Changes, most int, all string) error {
 	if err := printChanges(w, changes, most, all); !errors.Is(err, syscall.EPIPE) {
 		return err
@@ -59,7 +59,7 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 	return err
 }
 
-// wherever gives rows their whole paths.
+// wherever replaces the rows' relative paths by absolute ones.
 func wherever(rows []report.Row, root string) []report.Row {
 	for i := range rows {
 		r := &rows[i]
@@ -87,7 +87,7 @@ func printList(w io.Writer, all []report.Row, most int, how string) error {
 	return nil
 }
 
-// folded leaves out what lies beneath directories that came or went.
+// folded leaves out the rows inside directories that were added or deleted as a whole.
 func folded(all []report.Row) []report.Row {
 	var rows []report.Row
 	whole := ""
@@ -104,8 +104,8 @@ func folded(all []report.Row) []report.Row {
 	return rows
 }
 
-// summary says what happened to how many paths; what was renamed is among the
-// added and the deleted ones of s.
+// summary describes the number of added, changed, deleted and renamed paths. s counts a rename
+// as an added and a deleted path; renamed is their number.
 func summary(s diff.Summary, renamed int) string {
 	var parts []string
 	for _, n := range []struct {
@@ -122,8 +122,8 @@ func summary(s diff.Summary, renamed int) string {
 	return strings.Join(parts, ", ")
 }
 
-// printParts prints each part by itself, those elsewhere under the directory
-// that their paths are relative to.
+// printParts calls print for each part, with a heading that names the root directory of a part
+// outside the workspace.
 func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part) error) error {
 	for _, p := range changes.Parts {
 		if !p.Workspace {
@@ -138,9 +138,9 @@ func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part
 	return nil
 }
 
-// printPatch prints the changes as patches, each relative to its part's root. A
-// terminal is shown what a person reads, in colours unless the user
-// wants none (no-color.org); a file or a pipe gets every byte.
+// printPatch prints the changes as patches, each relative to its part's root. A terminal gets
+// visible control characters and colours, unless NO_COLOR is set (no-color.org); a file or a
+// pipe gets every byte unchanged.
 func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, terminal bool) error {
 	done := func() error { return nil }
 	switch {
@@ -156,20 +156,20 @@ func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, term
 	return errors.Join(err, done())
 }
 
-// printStat prints how many lines each file gained and lost.
+// printStat prints the number of added and deleted lines per file.
 func printStat(ctx context.Context, w io.Writer, changes *compare.Changes, width int) error {
 	return printParts(w, changes, func(p compare.Part) error {
 		return patch.Stat(ctx, w, p.Old, p.New, p.Changes, width, p.Renames...)
 	})
 }
 
-// A changesDocument is what changed, as JSON.
+// changesDocument is the JSON form of a list of changes.
 type changesDocument struct {
 	Parts []partDocument `json:"parts"`
 }
 
 type partDocument struct {
-	// Root is what the paths are relative to.
+	// Root is the directory that the paths are relative to.
 	Root      string `json:"root"`
 	Workspace bool   `json:"workspace"`
 	report.Document

@@ -11,10 +11,10 @@ import (
 	"github.com/snapfs/snapfs/engine"
 )
 
-// A checkDocument is what `snapfs doctor sandbox --json` prints.
+// checkDocument is the JSON form of `snapfs doctor sandbox`.
 type checkDocument struct {
 	Sandbox string `json:"sandbox"`
-	// Sound: nothing is wrong, or all was mended.
+	// Sound: nothing is damaged, or all damage was repaired.
 	Sound bool          `json:"sound"`
 	Trees []treeChecked `json:"trees"`
 }
@@ -22,7 +22,7 @@ type checkDocument struct {
 type treeChecked struct {
 	Path    string `json:"path"`
 	Backend string `json:"backend"`
-	// Checked is "records", or "all" where the backend can look at what they name.
+	// Checked is "records", or "all" if the backend also checks the data that they name.
 	Checked  string         `json:"checked"`
 	Problems []problemFound `json:"problems"`
 }
@@ -33,7 +33,7 @@ type problemFound struct {
 	Mended bool   `json:"mended"`
 }
 
-// check looks at what is kept of a sandbox: snapfs doctor with its name.
+// check examines the records of a sandbox on disk: `snapfs doctor` with a sandbox's name.
 func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 	if len(args) == 0 {
 		return usageError{errors.New("--repair requires the name of a sandbox")}
@@ -91,7 +91,7 @@ func printChecked(w io.Writer, d *checkDocument, repair bool) error {
 		for _, p := range t.Problems {
 			word := "  "
 			if p.Mended {
-				word = "  mended: "
+				word = "  repaired: "
 			}
 			fmt.Fprintf(w, "%s%s: %s\n", word, tame(p.Where), tame(p.What))
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the shell completes. Nothing is mended, made or complained about.
+// Completions for the shell. They repair, create and print nothing.
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// stateDir is the state directory, or "" where none can be told.
+// stateDir returns the state directory, or "" if its place is unknown.
 func (a *app) stateDir() string {
 	if a.state != "" {
 		return a.state
@@ -24,7 +24,7 @@ func (a *app) stateDir() string {
 	return dir
 }
 
-// records reads the sandboxes, if there is a state directory.
+// records reads the sandboxes' records; it returns none without a state directory.
 func (a *app) records() []*catalog.Record {
 	dir := a.stateDir()
 	if _, err := os.Stat(dir); err != nil {
@@ -38,7 +38,7 @@ func (a *app) records() []*catalog.Record {
 	return found
 }
 
-// completeSandbox completes the name of a sandbox, as the first argument.
+// completeSandbox completes a sandbox's name as the first argument.
 func (a *app) completeSandbox(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles
@@ -46,12 +46,12 @@ func (a *app) completeSandbox(_ *cobra.Command, args []string, _ string) ([]stri
 	return a.sandboxes(nil), noFiles
 }
 
-// completeSandboxes completes any number of names.
+// completeSandboxes completes any number of sandbox names.
 func (a *app) completeSandboxes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.sandboxes(args), noFiles
 }
 
-// completeThenFiles completes a sandbox, and paths after it.
+// completeThenFiles completes a sandbox's name, then paths.
 func (a *app) completeThenFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -59,7 +59,7 @@ func (a *app) completeThenFiles(_ *cobra.Command, args []string, _ string) ([]st
 	return a.sandboxes(nil), noFiles
 }
 
-// completeState completes a sandbox, and then one of its states.
+// completeState completes a sandbox's name, then one of its named snapshots.
 func (a *app) completeState(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -70,7 +70,7 @@ func (a *app) completeState(_ *cobra.Command, args []string, _ string) ([]string
 	return nil, noFiles
 }
 
-// completeStates completes sandbox@state, and, as a second argument, a range.
+// completeStates completes sandbox@state, then a range of snapshots.
 func (a *app) completeStates(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 1 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -95,8 +95,8 @@ func (a *app) completeStates(_ *cobra.Command, args []string, typed string) ([]s
 	return found, noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeRefs completes what completeStates does, and, as a second argument,
-// another sandbox or the real tree.
+// completeRefs completes as completeStates does, and as the second argument also another
+// sandbox or the real tree.
 func (a *app) completeRefs(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	found, how := a.completeStates(cmd, args, typed)
 	switch {
@@ -129,7 +129,7 @@ func (a *app) states(sandbox string) (names []string) {
 	return names
 }
 
-// completeBackend completes the name of a backend.
+// completeBackend completes a backend's name.
 func completeBackend(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	for _, d := range all.Drivers() {

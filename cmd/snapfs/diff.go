@@ -17,13 +17,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A differ is one `snapfs diff`.
+// differ is one `snapfs diff`.
 type differ struct {
 	a                     *app
 	patch, stat, exitCode bool
-	// html is the file that a page is written to; "" is none.
+	// html is the file for a review page, or "".
 	html string
-	// name is the sandbox that is compared with itself; else "".
+	// name is the sandbox whose own states are compared, or "" for a comparison of two.
 	name string
 }
 
@@ -107,8 +107,8 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// unknown tells of paths with nothing at them, where nothing has changed either:
-// one of them may be a sandbox's name, or a path, with a slip in it.
+// unknown prints a notice for each path without a file and without a change: it may be a
+// misspelt sandbox name or path.
 func (d *differ) unknown(paths []string) {
 	for _, path := range paths {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,8 @@ func (d *differ) unknown(paths []string) {
 	}
 }
 
-// find compares what the arguments name, and gives the paths that they limit it to.
+// find compares the states that the arguments name, and returns the changes and the paths that
+// limit them.
 func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*compare.Changes, []string, error) {
 	ctx := cmd.Context()
 	left, right, two, err := d.refs(args)
@@ -155,7 +156,7 @@ const (
 	surelyNamed = "sandbox:"
 )
 
-// refs reads two names of states; two is false where the second is none.
+// refs reads two names of states; two is false if the second argument is not one.
 func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err error) {
 	if len(args) < 2 {
 		return left, right, false, d.lonely(args[0])
@@ -171,7 +172,7 @@ func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err err
 	return left, right, true, err
 }
 
-// lonely refuses the real tree beside nothing that it is compared with.
+// lonely returns the usage error for the real tree without a second state to compare.
 func (d *differ) lonely(arg string) error {
 	if arg == surelyReal || arg == realTree && !slices.Contains(d.a.sandboxes(nil), realTree) {
 		return usageError{errors.New("real requires a sandbox to compare with")}
@@ -179,8 +180,8 @@ func (d *differ) lonely(arg string) error {
 	return nil
 }
 
-// refOf reads a name of a state, if it is one and no path: it names a sandbox
-// that is there, or the real tree.
+// refOf reads the name of a state. is reports whether arg is one: it names an existing sandbox
+// or the real tree, and is not a path.
 func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error) {
 	named := slices.Contains(sandboxes, realTree)
 	switch {
@@ -211,7 +212,7 @@ func sandboxRef(arg string) (compare.Ref, error) {
 	return compare.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
 }
 
-// isRange tells from..to from a path: a path has a slash.
+// isRange reports whether s is a range from..to; a path with two dots contains a slash.
 func isRange(s string) bool {
 	return strings.Contains(s, "..") && !strings.Contains(s, "/") && s != ".."
 }
@@ -234,8 +235,8 @@ func (d *differ) print(cmd *cobra.Command, changes *compare.Changes) error {
 	return u.result(nil, func(w io.Writer) error { return printTable(w, changes, most, cmd.CommandPath()+" … | less") })
 }
 
-// inSandbox makes paths absolute: relative to this directory where it lies in
-// the sandbox's workspace, else to the workspace.
+// inSandbox makes paths absolute: relative to the current directory if it lies in the
+// sandbox's workspace, else to the workspace.
 func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) {
 	workspace, err := e.WorkspaceOf(name)
 	if err != nil {
@@ -255,8 +256,8 @@ func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) 
 	return abs, nil
 }
 
-// startingPoint is this directory where it lies in the workspace, by whatever
-// symbolic links the shell went, else the workspace.
+// startingPoint returns the current directory if it lies in the workspace, through any
+// symbolic links, else the workspace.
 func startingPoint(workspace string) string {
 	cwd, err := workdir()
 	if err == nil {
@@ -268,8 +269,8 @@ func startingPoint(workspace string) string {
 	return workspace
 }
 
-// throughLinks is what path leads to where that lies in the workspace though
-// path does not. Its last element may be a link itself, or not there.
+// throughLinks resolves the symbolic links above path's last element. It returns the result if
+// that lies in the workspace, and otherwise path.
 func throughLinks(path, workspace string) string {
 	if within(path, workspace) {
 		return path
@@ -280,12 +281,12 @@ func throughLinks(path, workspace string) string {
 	return path
 }
 
-// within reports whether path is dir or lies beneath it; both are clean.
+// within reports whether path is dir or inside it; both are clean.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// limit leaves the changes at paths and beneath them; none means all.
+// limit drops the changes that are not at or inside paths; no paths means no limit.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return

@@ -84,21 +84,21 @@ else 8.`,
 	return cmd
 }
 
-// An examination is what the doctor found.
+// examination is the result of `snapfs doctor`.
 type examination struct {
 	Powers    []power     `json:"powers"`
 	Workspace string      `json:"workspace"`
 	Trees     []treeFound `json:"trees"`
-	// Works: a sandbox of the workspace was started. Took is how long that, and
-	// taking it away, took.
+	// Works reports that a sandbox of the workspace started. Took is the time for starting and
+	// removing it.
 	Works bool          `json:"works"`
 	Took  time.Duration `json:"took_ns"`
 	Level string        `json:"level,omitempty"`
 	Why   string        `json:"why,omitempty"`
 	Hints []string      `json:"hints,omitempty"`
-	// Unfinished are promotions that wait for a disk, whatever the workspace.
+	// Unfinished are interrupted promotions that wait for their disk, of any workspace.
 	Unfinished []reconcile.Unfinished `json:"unfinished,omitempty"`
-	// Strange are paths in the state directory that are not snapfs's own.
+	// Strange are paths in the state directory that snapfs did not create.
 	Strange []string `json:"strange,omitempty"`
 }
 
@@ -116,7 +116,7 @@ type treeFound struct {
 	Backend string `json:"backend"`
 	Base    string `json:"base"`
 	Reason  string `json:"reason"`
-	// Hints mend what the reason tells of.
+	// Hints are commands that remove the cause in Reason.
 	Hints []string `json:"hints,omitempty"`
 }
 
@@ -146,7 +146,7 @@ func (a *app) examine(ctx context.Context, req hostfs.Request, dir string) (*exa
 	return d, ctx.Err()
 }
 
-// try starts a sandbox and takes it away.
+// try starts a sandbox and removes it.
 func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Request, dir string) error {
 	start := time.Now()
 	s, err := e.Run(ctx, req, engine.Command{Args: []string{"/bin/true"}, Dir: dir})

@@ -74,7 +74,8 @@ more than a second can read the same report in /run/snapfs/drift.`,
 	return cmd
 }
 
-// followDrift prints each report, and in it what was not in the one before.
+// followDrift prints a report at each change of the real tree, with the paths that the report
+// before did not have.
 func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace string) error {
 	known := map[compare.DriftPath]bool{}
 	err := e.Supervise.FollowDrift(ctx, name, func(r compare.DriftReport) error {
@@ -90,14 +91,13 @@ func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace
 			return printPaths(w, news, workspace, driftSentence(r))
 		})
 	})
-	if ctx.Err() != nil { // that is how it ends: no error to tell of
+	if ctx.Err() != nil { // interrupted: the regular end
 		a.status, err = exitInterrupted, nil
 	}
 	return err
 }
 
-// printPaths prints paths that moved, those of the workspace relative to it, and a
-// line that sums up.
+// printPaths prints changed paths, those of the workspace relative to it, and a summary line.
 func printPaths(w io.Writer, paths []compare.DriftPath, workspace, sentence string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, p := range paths {
@@ -121,12 +121,12 @@ func printPaths(w io.Writer, paths []compare.DriftPath, workspace, sentence stri
 	return err
 }
 
-// visible is a path on one line and in one cell, whatever is in it.
+// visible escapes a path so that it fits in one cell of one line.
 func visible(path string) string {
 	return strings.NewReplacer("\n", "^J", "\t", "^I").Replace(tame(path))
 }
 
-// driftSentence sums a report up in a line.
+// driftSentence summarises a drift report in a line.
 func driftSentence(r compare.DriftReport) string {
 	if len(r.Paths) == 0 {
 		return "nothing has changed since " + r.Since.Format(time.RFC3339)
@@ -141,7 +141,7 @@ func driftSentence(r compare.DriftReport) string {
 	return s
 }
 
-// span is a duration in its largest unit, in words.
+// span formats a duration in its largest unit, in words.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -162,9 +162,9 @@ const (
 	anInstant = 50 * time.Millisecond
 )
 
-// behind says in one line, on standard error, how far a sandbox is behind the
-// real tree. It says nothing with --json, nor where nothing has moved, nor where
-// finding out takes too long. It comes last, after what the command was for.
+// behind prints on standard error by how many files a sandbox lags behind the real tree. It
+// prints nothing with --json, without drift, or if detecting drift takes too long. Commands
+// call it last, after their result.
 func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if a.ui.json {
 		return

@@ -47,7 +47,7 @@ exits with the command's status.`,
 	return cmd
 }
 
-// addProveFirst is for the commands that enter a sandbox.
+// addProveFirst adds --prove to a command that enters an existing sandbox.
 func addProveFirst(cmd *cobra.Command, prove *bool) {
 	cmd.Flags().BoolVar(prove, "prove", false, "test isolation from inside first")
 }
@@ -112,8 +112,8 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	return err
 }
 
-// startIn picks the directory a command starts in: the one asked for, this one
-// where it lies in the sandbox's workspace, else the workspace.
+// startIn returns the directory in which a command starts: dir, or the current directory if it
+// lies in the sandbox's workspace, or the workspace.
 func startIn(e *engine.Engine, name, dir string) (string, error) {
 	workspace, err := e.WorkspaceOf(name)
 	if err != nil {

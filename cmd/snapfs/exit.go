@@ -60,15 +60,14 @@ func exitCodes() []exitCode {
 	}
 }
 
-// usageError is a command line that makes no sense, whatever the kind of its
+// usageError is an error of the command line. Its kind is ErrInvalid, whatever the kind of its
 // cause.
 type usageError struct{ error }
 
 func (u usageError) Unwrap() error { return &errs.Error{Kind: errs.ErrInvalid, Err: u.error} }
 
-// statusOf returns the exit status for an error: the one that the error asks
-// for, or the one of its kind. passes is true for a command that passes the
-// status of another one through.
+// statusOf returns the exit status for an error: the error's own, or that of its kind. passes
+// is true for a command that exits with the status of another command.
 func statusOf(err error, passes bool) int {
 	if err == nil {
 		return exitOK

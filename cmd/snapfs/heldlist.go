@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHeld is a topic of help: snapfs help held.
+// newHeld returns the help topic held.
 func newHeld(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(heldIntro + "\n")
@@ -39,7 +39,7 @@ These need approval everywhere: files with a set-user-id or set-group-id bit
 (--allow-setid), devices (--allow-devices) and files with capabilities
 (--allow-capabilities).`
 
-// writeHeld writes the list as a page of the documents.
+// writeHeld writes the approval rules as a page of Markdown.
 func writeHeld(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# What needs approval\n\nWritten by `make docs` from engine/approval/rules.go, like `snapfs help held`.\n\n" + heldIntro + "\n")

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHelp stands in for the one that cobra brings, which takes what is no
-// command for help that it was asked for, and succeeds.
+// newHelp replaces cobra's help command, which prints help and succeeds for an unknown
+// command.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -34,8 +34,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// tameCompletion gives cobra's completion command, where it is wanted, the voice
-// of the others, and refuses shells that it does not know.
+// tameCompletion gives cobra's completion command texts in this program's style, and makes an
+// unknown shell an error.
 func tameCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion"})

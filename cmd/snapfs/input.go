@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// A feed is what stands between a command in a sandbox and a real file that it
-// gets to read. With the file itself a command of the same user could do more
-// than read: open it again for writing by /proc/self/fd/0, or change its mode.
+// feed copies a regular file to a command in a sandbox through a pipe. With the file itself a
+// command of the same user could do more than read: open it for writing by /proc/self/fd/0, or
+// change its mode.
 type feed struct {
 	from  *os.File
 	start int64
@@ -18,9 +18,8 @@ type feed struct {
 	r, w  *os.File
 }
 
-// newFeed answers nil where in may be handed over as it is: what can be written
-// to anyway, what is no file of a disk, and for root, whose sandboxes run as
-// nobody whom a file belongs to.
+// newFeed returns nil if in can be passed as it is: the user can write to it anyway, it is not
+// a file on a disk, or snapfs runs as root, whose sandboxes run as nobody.
 func newFeed(in *os.File) (*feed, error) {
 	info, err := in.Stat()
 	if err != nil || os.Geteuid() == 0 || !stdio.ReadOnly(in) {
@@ -41,8 +40,8 @@ func newFeed(in *os.File) (*feed, error) {
 	return f, nil
 }
 
-// pump does not move the file's offset: how far the command has read is only
-// known at the end.
+// pump copies the file without moving its offset, as only end knows how far the command has
+// read.
 func (f *feed) pump() {
 	defer close(f.done)
 	defer f.w.Close()
@@ -57,8 +56,8 @@ func (f *feed) pump() {
 	}
 }
 
-// end leaves the file's offset, which is shared with whoever started snapfs,
-// where the command has stopped reading.
+// end moves the file's offset, which snapfs shares with its parent process, to the position at
+// which the command stopped reading.
 func (f *feed) end() {
 	f.w.Close() // wakes the pump
 	<-f.done

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newKeeper is the process that holds a sandbox's namespaces. Exec starts it.
+// newKeeper returns the hidden command of the supervisor process. Exec starts it.
 func newKeeper(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "keeper state-directory sandbox",
@@ -24,7 +24,8 @@ func newKeeper(a *app) *cobra.Command {
 	}
 }
 
-// newSweeper is the process that gives space back in the background.
+// newSweeper returns the hidden command of the process that frees disk space in the
+// background.
 func newSweeper(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "sweeper state-directory",

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
-// addLimits gives a command a flag for each limit.
+// addLimits adds a flag for each limit.
 func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 	for _, one := range l.Fields() {
 		flag := f.VarPF(one.Value, one.Name, "", one.Usage)
@@ -43,7 +43,7 @@ func setLimits(l *catalog.Limits, texts []string) error {
 	return nil
 }
 
-// describeLimits are the limits that are there, as they are written.
+// describeLimits lists the limits that are set, in the grammar of their flags.
 func describeLimits(l catalog.Limits) string {
 	var list []string
 	for _, one := range l.Fields() {

@@ -49,11 +49,11 @@ and snapfs new have as flags, and profiles as lines.
 	return cmd
 }
 
-// A limitsDocument is what `snapfs limits --json` prints.
+// limitsDocument is the JSON form of `snapfs limits`.
 type limitsDocument struct {
 	Sandbox string        `json:"sandbox"`
 	Limits  engine.Limits `json:"limits"`
-	// Usage is null where nothing runs.
+	// Usage is null if nothing runs.
 	Usage *supervise.Usage `json:"usage"`
 }
 
@@ -103,11 +103,11 @@ func newStats(a *app) *cobra.Command {
 	return cmd
 }
 
-// A statsRow is what one sandbox uses.
+// statsRow is the resource use of one sandbox.
 type statsRow struct {
 	Sandbox string `json:"sandbox"`
 	supervise.Usage
-	// Processors is how many it has used since the row before, or null.
+	// Processors is the number of processors used since the row before, or null.
 	Processors *float64 `json:"processors,omitempty"`
 }
 
@@ -148,8 +148,7 @@ func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow
 	}
 }
 
-// statsOf counts what sandboxes use; all in which something runs, where none is
-// named.
+// statsOf measures the resource use of a sandbox, or without a name of all running ones.
 func statsOf(ctx context.Context, e *engine.Engine, only []string) ([]statsRow, error) {
 	names := only
 	if len(names) == 0 {
@@ -205,8 +204,8 @@ func printStats(w io.Writer, rows []statsRow) error {
 	return t.Flush()
 }
 
-// tellHitIn is tellHit for a command in a sandbox that was there: its limits are no flags
-// of that command.
+// tellHitIn is tellHit for a command in an existing sandbox, whose limits are not flags of
+// this command line.
 func (a *app) tellHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return
@@ -215,10 +214,9 @@ func (a *app) tellHitIn(e *engine.Engine, name string, hit *engine.Hit, st engin
 	a.tellHit(hit, st, "", profile)
 }
 
-// tellHit says which limit a command has met, and exits as for one that was ended
-// by it: also where it was one that the command had started, and the command saw
-// that and ended before its turn came. The limit is named as it was given: by a flag, which
-// begins with dashes, or by a profile.
+// tellHit prints the limit that the command hit, and sets the exit status if the limit ended
+// the command or a process of it. It names the limit as it was given: with dashes for a flag,
+// without for a profile's line.
 func (a *app) tellHit(hit *engine.Hit, st engine.Status, dashes string, profile *engine.ProfileUse) {
 	if hit == nil {
 		return

@@ -108,7 +108,7 @@ func driftOf(i engine.Info) string {
 	return count(i.Drift.Paths, "file")
 }
 
-// age is a duration in its largest unit.
+// age formats a duration in its largest unit.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -21,7 +21,7 @@ func main() {
 	os.Exit(execute(os.Args[1:]))
 }
 
-// execute is the whole program, from its arguments to its exit status.
+// execute runs the program from its arguments to its exit status.
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -38,7 +38,7 @@ func execute(args []string) int {
 	return a.finish(cmd, err)
 }
 
-// commands is every command, in the order that help lists them.
+// commands lists every command in the order of the help text.
 func commands() []command {
 	return []command{
 		{"run", working, newRun},
@@ -137,8 +137,7 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	return root
 }
 
-// needed picks the one command that args names, or, where help or completion
-// may want them, all.
+// needed returns the one command that args names, or all of them for help and completion.
 func needed(args []string) []command {
 	all := commands()
 	if len(args) > 0 {

@@ -14,9 +14,8 @@ import (
 
 //go:generate go run . man --write ../../docs
 
-// newMan prints manual pages, which are made from the same text as help. They
-// are written here rather than by cobra/doc, whose Markdown parser would be
-// paid for at every start.
+// newMan returns the command that prints manual pages, made from the help texts. cobra/doc is
+// not used, because its Markdown parser would cost time at every start.
 func newMan(a *app) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
@@ -43,7 +42,7 @@ func newMan(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeManuals writes a page for each command to man/man1, exit-codes.md, held.md,
+// writeManuals writes a page for each command to man/man1, and exit-codes.md, held.md,
 // profile.md and limits.md.
 func writeManuals(root *cobra.Command, dir string) error {
 	pages := filepath.Join(dir, "man", "man1")
@@ -140,7 +139,7 @@ func paragraphs(s string) string {
 	return b.String()
 }
 
-// roff makes text safe for roff: nothing in it is an escape or a request.
+// roff escapes text for roff, so that nothing in it is an escape or a request.
 func roff(s string) string {
 	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
 	lines := strings.Split(s, "\n")

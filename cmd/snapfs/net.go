@@ -55,12 +55,12 @@ adds a destination, also for running processes.
 	return cmd
 }
 
-// A netDocument is what `snapfs net --json` prints.
+// netDocument is the JSON form of `snapfs net`.
 type netDocument struct {
 	Sandbox string          `json:"sandbox"`
 	Network string          `json:"network"`
 	Events  []network.Event `json:"events"`
-	// Counters are of the whole life of the sandbox, Events perhaps of its end only.
+	// Counters cover the sandbox's whole life; Events may cover only its end.
 	Counters network.Counters `json:"counters"`
 }
 
@@ -108,7 +108,7 @@ func printNet(w io.Writer, d netDocument) error {
 	return printCounters(w, d.Counters)
 }
 
-// printCounters sums up, and shows what each rule was used for.
+// printCounters prints the totals of connections and bytes, and those of each rule.
 func printCounters(w io.Writer, c network.Counters) error {
 	if c.Queries+c.Opened+c.Refused == 0 {
 		return nil
@@ -126,7 +126,7 @@ func printCounters(w io.Writer, c network.Counters) error {
 	return t.Flush()
 }
 
-// place is a name or an address, with a port where there is one.
+// place formats a name or an address, with its port if it has one.
 func place(name string, addr netip.Addr, port uint16) string {
 	switch {
 	case name == "" && addr.IsValid() && port != 0:
@@ -139,8 +139,8 @@ func place(name string, addr netip.Addr, port uint16) string {
 	return name
 }
 
-// tellRefused says what a command was not allowed to reach, or could not, in a line each, and how
-// it would be.
+// tellRefused prints a line for each destination that the network refused or failed to reach,
+// with the rule that would allow it.
 func (a *app) tellRefused(list []egress.RefusedAccess) {
 	const most = 5
 	for i, r := range list {

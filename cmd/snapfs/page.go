@@ -17,19 +17,19 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A pageDocument says where a page was written, as JSON.
+// pageDocument is the JSON form of `snapfs diff --html`.
 type pageDocument struct {
 	Page string `json:"page"`
 	Size int64  `json:"size"`
-	// Paths is how many changed, LeftOut how many of them the page has no room
-	// for, Unread how many are in it without their content.
+	// Paths is the number of changed paths, LeftOut the number omitted from the page for its size,
+	// Unread the number listed without their content.
 	Paths   int `json:"paths"`
 	LeftOut int `json:"leftOut"`
 	Unread  int `json:"unread"`
 }
 
 // writePage writes changes as a page to review: to a file, or "-" for the output.
-// refs are the arguments that say what is compared.
+// refs are the arguments that name the compared states.
 func (a *app) writePage(ctx context.Context, file string, changes *compare.Changes, refs []string) error {
 	p := page.Page{Title: "Changes in " + strings.Join(refs, " "), Command: append([]string{"snapfs", "diff"}, refs...), Made: time.Now()}
 	if len(refs) == 2 && !isRange(refs[1]) {
@@ -60,9 +60,9 @@ func (a *app) writePage(ctx context.Context, file string, changes *compare.Chang
 	})
 }
 
-// replacePage writes a page beside file and then puts it in its place, so that there
-// is a whole one or the one from before. It is for its owner alone, because what it
-// holds may be. Nothing but an empty file or an earlier page is replaced.
+// replacePage writes the page to a temporary file and renames it to file, so that file is
+// always a whole page. Only its owner can read it, as the changes may be private. It replaces
+// nothing but an empty file or an earlier page.
 func replacePage(file string, write func(io.Writer) (page.Written, error)) (written page.Written, err error) {
 	fail := func(err error) error {
 		return &errs.Error{Op: "writing the page", Path: file, Kind: errs.KindOf(err), Err: err}
@@ -95,7 +95,7 @@ func replacePage(file string, write func(io.Writer) (page.Written, error)) (writ
 	return written, err
 }
 
-// replaceable is an error where a file is something else than a page.
+// replaceable returns an error if file is neither empty nor a review page.
 func replaceable(file string) error {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {

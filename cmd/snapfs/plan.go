@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// carryFlags say what a promotion carries, and where to.
+// carryFlags select the changes of a promotion, and its target.
 type carryFlags struct {
 	o           reconcile.PlanOptions
 	only, allow []string
@@ -29,7 +29,7 @@ func (c *carryFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&c.o.Allow.Capabilities, "allow-capabilities", false, "approve file capabilities")
 }
 
-// options are those that the flags say about a sandbox.
+// options returns the plan options that the flags give for a sandbox.
 func (c *carryFlags) options(e *engine.Engine, name string) (o reconcile.PlanOptions, err error) {
 	o = c.o
 	if o.Only, err = patternsIn(e, name, c.only); err != nil {
@@ -44,8 +44,8 @@ func (c *carryFlags) options(e *engine.Engine, name string) (o reconcile.PlanOpt
 	return o, err
 }
 
-// patternsIn makes patterns absolute, as inSandbox does paths, but for those that
-// match a name at any depth.
+// patternsIn makes patterns absolute, as inSandbox does, except those without a slash, which
+// match at any depth.
 func patternsIn(e *engine.Engine, name string, patterns []string) ([]string, error) {
 	abs, err := inSandbox(e, name, patterns)
 	for i, p := range patterns {
@@ -98,8 +98,7 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 	return cmd
 }
 
-// printPlan prints the steps by paths relative to the target, and a line that sums
-// up.
+// printPlan prints the steps, with paths relative to the target, and a summary line.
 func printPlan(w io.Writer, p *reconcile.Plan) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, s := range p.Steps {
@@ -121,7 +120,7 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 		fmt.Fprintf(t, "conflict\t%s\t%s\n", report.Printable(relativeTo(p.Target, c.Path)), visible(c.Why))
 	}
 	for _, h := range p.NeedsApproval {
-		fmt.Fprintf(t, "held back\t%s\t%s\n", report.Printable(relativeTo(p.Target, h.Path)), visible(h.Why))
+		fmt.Fprintf(t, "needs approval\t%s\t%s\n", report.Printable(relativeTo(p.Target, h.Path)), visible(h.Why))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -137,7 +136,7 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 	return err
 }
 
-// relativeTo shortens a path that lies in a directory.
+// relativeTo shortens a path that lies in dir.
 func relativeTo(dir, path string) string {
 	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
 		return rel
@@ -145,7 +144,7 @@ func relativeTo(dir, path string) string {
 	return path
 }
 
-// unfinished tells what of a plan is not carried, and what comes next.
+// unfinished prints the changes that a plan leaves out, and the next commands.
 func (u *ui) unfinished(p *reconcile.Plan) {
 	u.notCarried(p.Skipped, p.Elsewhere)
 	switch {
@@ -159,7 +158,7 @@ func (u *ui) unfinished(p *reconcile.Plan) {
 	u.allowHint("promote", p.Sandbox, p.Allow)
 }
 
-// allowHint shows how to have what is held back.
+// allowHint prints the flags that approve the changes that need approval.
 func (u *ui) allowHint(command, name string, allow []string) {
 	if len(allow) == 0 {
 		return
@@ -174,10 +173,10 @@ func (u *ui) allowHint(command, name string, allow []string) {
 	u.hint(line)
 }
 
-// plainInShell needs no quotes there.
+// plainInShell are the characters that need no quotes in a shell.
 const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
-// notCarried tells what is in no step.
+// notCarried prints the changes that no step of the plan covers.
 func (u *ui) notCarried(skipped []string, elsewhere int) {
 	for _, path := range skipped {
 		u.notice("not applied, as only its server can create it: " + path)

@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// pools are the commands about one pool.
+// pools are the commands for one pool.
 type pools struct {
 	a    *app
 	name string
@@ -52,7 +52,7 @@ that it needs no import. Creating and using a pool requires root.`,
 	return cmd
 }
 
-// dir is where the pools lie.
+// dir returns the directory that holds the pools.
 func (p *pools) dir(ctx context.Context) (string, error) {
 	e, err := p.a.engine(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
 	return opened, because(err, errs.ErrNotFound, "no pool of this name", "snapfs pool create --pool "+p.name)
 }
 
-// because says why in words, where an error of this kind has but the system's.
+// because gives an error of this kind a text and hints, if it has only the system's text.
 func because(err, kind error, why string, hints ...string) error {
 	var e *errs.Error
 	if errors.As(err, &e) && errors.Is(e.Kind, kind) && len(e.Hints) == 0 {
@@ -125,7 +125,7 @@ func (p *pools) grow() *cobra.Command {
 	}
 }
 
-// A carrying is a command that copies a workspace from here to there.
+// carrying is a command that copies a workspace to or from a pool.
 type carrying func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error)
 
 func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
@@ -169,7 +169,7 @@ func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
 	return cmd
 }
 
-// aside is where adoption put the directory that was in the place of tree, or "".
+// aside returns the original directory of an adopted workspace, or "".
 func aside(opened *pool.Pool, tree string) (string, error) {
 	s, err := opened.Status()
 	for _, t := range s.Trees {
@@ -180,8 +180,8 @@ func aside(opened *pool.Pool, tree string) (string, error) {
 	return "", err
 }
 
-// tellAside says what became, or becomes, of the directory that adoption put
-// aside: the pool forgets it with the adoption.
+// tellAside prints the place of the original directory after an adoption, or after its end,
+// when the pool's record of the directory is gone.
 func (p *pools) tellAside(tree, before, after string) {
 	switch {
 	case after == before:
@@ -263,7 +263,7 @@ func (p *pools) rm() *cobra.Command {
 	}
 }
 
-// remove drops the bases that are kept for later commands, then the pool.
+// remove deletes the cached bases of the pool's imports, then the pool.
 func (p *pools) remove(ctx context.Context) error {
 	e, err := p.a.engine(ctx)
 	if err != nil {

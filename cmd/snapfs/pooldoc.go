@@ -18,8 +18,8 @@ type poolDocument struct {
 	Size   snapshot.Bytes `json:"size"`
 	OnDisk snapshot.Bytes `json:"on_disk"`
 	Free   snapshot.Bytes `json:"free"`
-	// HostFree is what the filesystem beneath has free, of which the pool leaves the
-	// reserve.
+	// HostFree is the free space of the filesystem that holds the image; Reserve is the
+	// part of it that the pool does not use.
 	HostFree snapshot.Bytes `json:"host_free"`
 	Reserve  snapshot.Bytes `json:"reserve"`
 	Trees    []poolTree     `json:"trees"`
@@ -57,7 +57,7 @@ func carriedDocument(tree string, r pool.Report, original string) carried {
 	return carried{tree, r.Seen, r.Copied, r.Bytes, r.Deleted, append([]string{}, r.Unsettled...), original}
 }
 
-// copying tells how far a copy into a pool has come.
+// copying shows the progress of a copy into a pool.
 func (p *progress) copying(now pool.Progress) {
 	p.say(func() string { return fmt.Sprintf("%d seen, %d copied, %v", now.Seen, now.Copied, now.Bytes) })
 }

@@ -43,8 +43,8 @@ does not change. snapfs net shows the connections.`,
 	return cmd
 }
 
-// A portsDocument is what `snapfs port --json` prints: what was opened, or else all
-// that is open.
+// portsDocument is the JSON form of `snapfs port`: the new forwards, or without ports all open
+// ones.
 type portsDocument struct {
 	Sandbox string           `json:"sandbox"`
 	Ports   []supervise.Port `json:"ports"`

@@ -7,9 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A progress is a line on a terminal that says how far long work has come. It
-// has no bar: how much there is to do is known when it is done. In a pipe it
-// says nothing.
+// progress is a line on a terminal with the work done so far. It has no bar, as the total is
+// known only at the end. In a pipe it prints nothing.
 type progress struct {
 	ui    *ui
 	next  time.Time
@@ -18,10 +17,10 @@ type progress struct {
 
 func newProgress(u *ui) *progress { return &progress{ui: u, next: time.Now().Add(patience)} }
 
-// carried tells how much was sent or received.
+// carried shows the number of bytes sent or received.
 func (p *progress) carried(n snapshot.Bytes) { p.say(n.String) }
 
-// say says something, where the last words are long enough ago.
+// say prints the line, unless the last one is too recent.
 func (p *progress) say(words func() string) {
 	if p.ui.json || time.Now().Before(p.next) || !isTerminal(p.ui.err) {
 		return
@@ -30,7 +29,7 @@ func (p *progress) say(words func() string) {
 	fmt.Fprint(p.ui.err, "\r\x1b[K"+words())
 }
 
-// end takes the line away.
+// end erases the line.
 func (p *progress) end() {
 	if p.shown {
 		fmt.Fprint(p.ui.err, "\r\x1b[K")

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// answerFlags answer conflicts.
+// answerFlags are the flags that resolve conflicts.
 type answerFlags struct {
 	mine, theirs []string
 	tool         string
@@ -21,7 +21,7 @@ func (f *answerFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.tool, "tool", "", "merge conflicting files with this `command`; it gets $BASE, $MINE, $REAL and $OUT")
 }
 
-// in makes the patterns those of a sandbox.
+// in makes the patterns absolute in a sandbox's workspace.
 func (f *answerFlags) in(e *engine.Engine, name string) (mine, theirs []string, err error) {
 	if mine, err = patternsIn(e, name, f.mine); err == nil {
 		theirs, err = patternsIn(e, name, f.theirs)
@@ -111,7 +111,7 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 	return cmd
 }
 
-// promoted tells what was carried, and what was not.
+// promoted prints the result of a promotion, and the changes that it left out.
 func (u *ui) promoted(p reconcile.Promoted) {
 	if p.ID == "" {
 		u.notice("nothing to promote")

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// prove tries each wall of a sandbox, and says each as soon as it is known.
+// prove runs the self-tests of a sandbox and prints each result as soon as it is known.
 func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) error {
 	e, err := a.engine(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	})
 }
 
-// newProbe is a process that tries one wall, inside a sandbox.
+// newProbe returns the hidden command of a process that runs one self-test inside a sandbox.
 func newProbe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe name [argument...]",

@@ -18,11 +18,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A racer is one `snapfs race`.
+// racer is one `snapfs race`.
 type racer struct {
 	a     *app
 	flags requestFlags
-	// What is tried: a command so many times, commands of the shell, or a file of them.
+	// times, try and file select the attempts: one command several times, shell commands, or a
+	// file of them.
 	times int
 	try   []string
 	file  string
@@ -96,7 +97,7 @@ and 1 if none passed.`,
 	return cmd
 }
 
-// request makes the engine's request of the command line.
+// request returns the race's request for the command line.
 func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error) {
 	if err := r.checkFlags(cmd, args); err != nil {
 		return race.Request{}, err
@@ -158,7 +159,7 @@ func (r *racer) outputDir() (string, error) {
 
 func inShell(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// commands are those to try.
+// commands returns the command of each attempt.
 func (r *racer) commands(args []string) (list [][]string, err error) {
 	if r.file != "" {
 		data, err := os.ReadFile(r.file)
@@ -187,7 +188,7 @@ func (r *racer) commands(args []string) (list [][]string, err error) {
 	return list, nil
 }
 
-// asks: a person is to pick the winner.
+// asks reports whether a person picks the winner.
 func (r *racer) asks() bool {
 	return r.a.ui.interactive() && !r.keep && r.promote && !r.first && r.score == ""
 }
@@ -197,11 +198,11 @@ func (r *racer) run(ctx context.Context, req race.Request) error {
 	if err != nil {
 		return err
 	}
-	// Who reads what snapfs prints may have seen enough: that must not end it
-	// before its sandboxes are removed.
+	// A reader of snapfs's output may stop early. SIGPIPE must not end snapfs before it
+	// has removed its sandboxes.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	b := newBoard(r.a.ui, req, r.quiet)
-	if b.live || r.quiet { // the board says who waits
+	if b.live || r.quiet { // the board shows waiting attempts
 		req.Admission.Waiting = nil
 	}
 	req.Progress = b.note
@@ -210,7 +211,7 @@ func (r *racer) run(ctx context.Context, req race.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx) // from here on what is begun is done
+	ctx = context.WithoutCancel(ctx) // finish what the race began
 	if len(race.Missing) > 0 {
 		r.a.missing(engine.Level{Missing: race.Missing})
 	}
@@ -226,7 +227,7 @@ func (r *racer) run(ctx context.Context, req race.Request) error {
 	return err
 }
 
-// settle shows what came of the attempts and decides their fates.
+// settle prints the attempts' results and promotes, keeps or removes their sandboxes.
 func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocument) error {
 	if !r.a.ui.json {
 		if err := printRace(r.a.ui.out, contest); err != nil && !errors.Is(err, syscall.EPIPE) {
@@ -265,8 +266,8 @@ func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocumen
 	return r.promoteIt(ctx, contest, winner, doc)
 }
 
-// pick lets the person decide; 0 is none. No answer loses nothing: what has passed
-// is kept.
+// pick asks the person for the winner; 0 is none. At the end of input it keeps every attempt
+// that passed.
 func (r *racer) pick(ctx context.Context, race *race.Race, doc *raceDocument) (int, error) {
 	var words, looks []string
 	var answers []answer
@@ -320,8 +321,8 @@ func (r *racer) keepIt(ctx context.Context, race *race.Race, number int, doc *ra
 	return err
 }
 
-// promoteIt promotes the winner. Its sandbox stays where that is refused, where
-// something was held back, and with --keep.
+// promoteIt promotes the winner. Its sandbox stays if the promotion fails, if changes need
+// approval, and with --keep.
 func (r *racer) promoteIt(ctx context.Context, race *race.Race, winner int, doc *raceDocument) error {
 	done, err := race.Promote(ctx, winner)
 	name := race.Attempts[winner-1].Sandbox

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/term"
 )
 
-// patience is how long work may take without a word, and how often it has one.
+// patience is the time before long work first reports its progress, and between two reports.
 const patience = 200 * time.Millisecond
 
-// A board tells how the attempts of a race get on: on a terminal as a table that is
-// drawn again and again, in a pipe as a line for each that has ended.
+// board shows the progress of a race: on a terminal as a table that it redraws, in a pipe as a
+// line for each finished attempt.
 type board struct {
 	ui    *ui
 	quiet bool
@@ -38,7 +38,7 @@ func newBoard(u *ui, req race.Request, quiet bool) *board {
 	return b
 }
 
-// redraw draws until the race is over.
+// redraw draws the table at intervals until the race is over.
 func (b *board) redraw() {
 	tick := time.NewTicker(patience)
 	defer tick.Stop()
@@ -52,7 +52,7 @@ func (b *board) redraw() {
 	}
 }
 
-// note takes in what has become of an attempt.
+// note records the new state of an attempt.
 func (b *board) note(a race.Attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +67,7 @@ func (b *board) note(a race.Attempt) {
 	b.ui.notice(line + ": " + a.Output)
 }
 
-// draw puts the table where it was. One that does not fit is told in a line.
+// draw replaces the table on the screen. A table that does not fit becomes one line.
 func (b *board) draw(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +93,7 @@ func (b *board) draw(now time.Time) {
 	fmt.Fprint(b.ui.err, out.String())
 }
 
-// erase takes what was drawn away.
+// erase removes the table from the screen.
 func (b *board) erase(out *strings.Builder) {
 	if b.drawn > 0 {
 		fmt.Fprintf(out, "\r\x1b[%dA\x1b[J", b.drawn)
@@ -119,7 +119,7 @@ func (b *board) sum() string {
 	return strings.Join(parts, ", ")
 }
 
-// end takes the table away.
+// end stops redrawing and removes the table.
 func (b *board) end() {
 	close(b.stop)
 	b.stopped.Wait()

@@ -15,18 +15,18 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// A raceDocument is what `snapfs race --json` prints.
+// raceDocument is the JSON form of `snapfs race`.
 type raceDocument struct {
 	*race.Race
 	// Picked is the attempt that a person chose; 0 is none.
 	Picked int `json:"picked,omitempty"`
-	// Promoted is what was carried to the real tree; nil where nothing was.
+	// Promoted is the winner's promotion, or nil.
 	Promoted *reconcile.Promoted `json:"promoted,omitempty"`
 	// Kept are the names of the sandboxes that stay.
 	Kept []string `json:"kept"`
 }
 
-// printRace prints a line for each attempt, and how their results differ.
+// printRace prints a line for each attempt, and the differences between their results.
 func printRace(w io.Writer, r *race.Race) error {
 	if err := printAttempts(w, r.Attempts, time.Time{}); err != nil {
 		return err
@@ -34,8 +34,7 @@ func printRace(w io.Writer, r *race.Race) error {
 	return printComparison(w, r)
 }
 
-// printAttempts prints a line for each attempt. Those that run have taken as long as
-// it is until now.
+// printAttempts prints a line for each attempt. The time of a running attempt ends now.
 func printAttempts(w io.Writer, attempts []race.Attempt, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	scored := false
@@ -126,8 +125,8 @@ func driftOfAttempt(a race.Attempt) string {
 	}
 }
 
-// printComparison prints, for each path that several attempts could have changed,
-// who made the same of it: a letter for each version, a dot where it is as it was.
+// printComparison prints a row for each path that several attempts could have changed: a
+// letter for each version of the path, and a dot for an attempt that did not change it.
 func printComparison(w io.Writer, r *race.Race) error {
 	var in []int
 	for _, a := range r.Attempts {
@@ -185,7 +184,7 @@ func letter(i int) string {
 	return name
 }
 
-// numbers is a list for people: 1, 2 and 3.
+// numbers formats a list: 1, 2 and 3.
 func numbers(list []int) string {
 	var b strings.Builder
 	for i, n := range list {
@@ -200,7 +199,7 @@ func numbers(list []int) string {
 	return b.String()
 }
 
-// tails shows why attempts failed, and the end of what they wrote.
+// tails prints for each failed attempt the reason and the last lines of its output.
 func (r *racer) tails(contest *race.Race) {
 	for _, a := range contest.Attempts {
 		if a.State == race.Stopped || a.State == race.Passed && a.Why == "" {
@@ -224,7 +223,7 @@ func (r *racer) tails(contest *race.Race) {
 	}
 }
 
-// whyNot says why an attempt has not passed, or not in full view.
+// whyNot returns the reason why an attempt did not pass.
 func whyNot(a race.Attempt) string {
 	switch {
 	case a.Why != "":
@@ -238,7 +237,7 @@ func whyNot(a race.Attempt) string {
 	}
 }
 
-// lastLines are the last lines of a file, as far as they lie in its last 64 KiB.
+// lastLines returns the last lines of a file, from its last 64 KiB.
 func lastLines(path string, most int) []string {
 	const end = 64 << 10
 	if path == "" || most == 0 {

@@ -104,7 +104,7 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	})
 }
 
-// forget removes what is kept of what broke off.
+// forget deletes the partial streams of interrupted receives.
 func (a *app) forget(cmd *cobra.Command) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {
@@ -122,8 +122,8 @@ func (a *app) forget(cmd *cobra.Command) error {
 	})
 }
 
-// have prints what the states that are here are called by everybody, and what is kept
-// of those that broke off.
+// have prints the universal names of the local snapshots, and the partial streams, for the
+// sender.
 func (a *app) have(cmd *cobra.Command, arg string) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {

@@ -56,7 +56,7 @@ restores both.`,
 	return cmd
 }
 
-// refreshed tells what a refresh did, and what is left to do.
+// refreshed prints the result of a refresh and the commands that may follow.
 func (u *ui) refreshed(r reconcile.Refreshed) {
 	switch {
 	case r.Resolved > 0:
@@ -69,7 +69,7 @@ func (u *ui) refreshed(r reconcile.Refreshed) {
 	u.conflicts(r.Sandbox, r.Conflicts)
 }
 
-// conflicts tells what is still to be resolved in a sandbox.
+// conflicts prints the unresolved conflicts of a sandbox.
 func (u *ui) conflicts(name string, conflicts []reconcile.Conflict) {
 	for _, c := range conflicts {
 		u.notice("conflict: " + c.Path + ": " + c.Why)

@@ -65,7 +65,7 @@ func TestAHundredAtOnceAreLetInAsThereIsRoom(t *testing.T) {
 		all.Go(func() {
 			r := bufio.NewReader(stderr)
 			said, _ := r.ReadBytes('\n')
-			if _, err := fmt.Sscanf(string(said), "snapfs: waiting for capacity, %d ahead in the queue", &q.before); err != nil && !bytes.Contains(said, []byte("first in line")) {
+			if _, err := fmt.Sscanf(string(said), "snapfs: waiting for capacity, %d ahead in the queue", &q.before); err != nil && !bytes.Contains(said, []byte("first in the queue")) {
 				t.Errorf("one that comes says %q", said)
 			}
 			waiting.Done()

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A runner is one `snapfs run`.
+// runner is one `snapfs run`.
 type runner struct {
 	a                  *app
 	flags              requestFlags
@@ -107,7 +107,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	return errors.Join(err, r.tell(doc, report))
 }
 
-// openReport makes the file of --report before anything runs; nil without one.
+// openReport creates the file of --report before the command starts; it returns nil without
+// the flag.
 func (r *runner) openReport() (*os.File, error) {
 	if r.report == "" {
 		return nil, nil
@@ -119,7 +120,7 @@ func (r *runner) openReport() (*os.File, error) {
 	return f, nil
 }
 
-// tell writes the JSON form of what happened where it is asked for.
+// tell writes the JSON document to standard output with --json, and to the report.
 func (r *runner) tell(doc runDocument, report *os.File) error {
 	var failures []error
 	if report != nil {
@@ -131,7 +132,7 @@ func (r *runner) tell(doc runDocument, report *os.File) error {
 	return errors.Join(failures...)
 }
 
-// settle shows what changed and decides the sandbox's fate.
+// settle prints the changes and keeps, applies or removes the sandbox.
 func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	changes, err := s.Changes(ctx)
 	if err != nil {
@@ -156,7 +157,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	return r.discard(ctx, s, doc)
 }
 
-// print shows what changed.
+// print prints the changes.
 func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocument) error {
 	u := r.a.ui
 	if u.json || r.quiet {
@@ -172,7 +173,8 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 	return printTable(u.err, changes, most, "keep it, then snapfs diff")
 }
 
-// ask lets the person decide. No answer loses nothing: the sandbox is kept.
+// ask lets the person decide. At the end of input it keeps the sandbox, so that no work is
+// lost.
 func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Changes, doc *runDocument) error {
 	for {
 		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]",
@@ -199,8 +201,8 @@ func (r *runner) discard(ctx context.Context, s *engine.Session, doc *runDocumen
 	return s.Discard(ctx)
 }
 
-// keepIt keeps the sandbox: under its own name where the one asked for was
-// taken meanwhile.
+// keepIt makes the sandbox permanent: under a generated name if another sandbox took the
+// requested one meanwhile.
 func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	if err := s.Keep(ctx, ""); err != nil {
 		return err
@@ -212,7 +214,8 @@ func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument
 	return nil
 }
 
-// keepAfter keeps the sandbox because of an error, which then says so.
+// keepAfter makes the sandbox permanent because of an error, and returns the error with the
+// sandbox's name.
 func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocument, err error) error {
 	if kerr := s.Keep(ctx, ""); kerr != nil {
 		return errors.Join(err, kerr)
@@ -221,7 +224,7 @@ func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocum
 	return &keptError{err, s.Record.Name}
 }
 
-// A keptError is an error after which the sandbox was kept, so that no work is
+// keptError is an error after which snapfs made the sandbox permanent, so that no work is
 // lost.
 type keptError struct {
 	error
@@ -232,11 +235,12 @@ func (k *keptError) Error() string { return k.error.Error() + "\nkept as " + k.n
 
 func (k *keptError) Unwrap() error { return k.error }
 
-// hints are the commands that go on from there.
+// hints are the commands to inspect and to remove the sandbox.
 func (k *keptError) hints() []string { return []string{"snapfs diff " + k.name, "snapfs rm " + k.name} }
 
-// applyIt brings the changes of the workspace to the real tree. Where that does
-// not work, the sandbox is kept, so that no work is lost. With asks it may be kept for what it changed elsewhere.
+// applyIt applies the workspace's changes to the real tree. If that fails, it makes the
+// sandbox permanent, so that no work is lost. With asks it offers to do so for changes
+// elsewhere.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
 	applied, err := s.Apply(ctx, reconcile.ApplyOptions{Persists: asks})
 	if err != nil {
@@ -257,24 +261,24 @@ func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocumen
 	return err
 }
 
-// A runDocument is what `snapfs run --json` prints, and --report writes.
+// runDocument is the JSON form of `snapfs run`, also for --report.
 type runDocument struct {
 	Sandbox   string `json:"sandbox"`
 	Workspace string `json:"workspace"`
-	// Status is what the command ended with, Signal what killed it.
+	// Status is the command's exit status, Signal the signal that killed it.
 	Status int    `json:"status"`
 	Signal string `json:"signal,omitempty"`
-	// Hit is the limit that ended the command, or one that it met.
+	// Hit is the limit that ended the command, or one that it reached.
 	Hit *engine.Hit `json:"hit,omitempty"`
-	// Refused is what it wanted to reach and was not allowed to.
+	// Refused are the destinations that the network refused.
 	Refused []egress.RefusedAccess `json:"refused,omitempty"`
-	// Fate is "discarded", "kept" or "applied".
+	// Fate is the end of the sandbox: "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
-	// Level is the isolation it ran under.
+	// Level is the isolation of the command.
 	Level string `json:"level"`
-	// Profile is the one that it was made under, and what of it holds.
+	// Profile is the sandbox's profile, with the settings taken from it and those ignored.
 	Profile *engine.ProfileUse `json:"profile,omitempty"`
-	// Proof is of its walls, with --prove.
+	// Proof are the results of the self-tests, with --prove.
 	Proof *engine.Proof `json:"proof,omitempty"`
 	changesDocument
 }

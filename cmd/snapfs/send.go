@@ -60,11 +60,10 @@ or everything if that part differs. --have - reads from standard input.`,
 	return cmd
 }
 
-// mostHave is the most of what the other side says to have that is read, in bytes: some hundred
-// thousand states.
+// mostHave bounds the bytes read for --have: some hundred thousand snapshots.
 const mostHave = 16 << 20
 
-// thereIs reads what the other side has, from a file, or for "-" standard input.
+// thereIs reads the receiver's list of snapshots from a file, or for "-" from standard input.
 func (a *app) thereIs(file string) ([]string, error) {
 	var in io.Reader = a.ui.in
 	switch file {
@@ -104,7 +103,7 @@ func (a *app) send(ctx context.Context, req transfer.SendRequest) error {
 	if err = out.end(err); err != nil {
 		return err
 	}
-	if a.ui.json { // standard output has what was sent
+	if a.ui.json { // standard output holds the stream
 		return json.NewEncoder(a.ui.err).Encode(sent)
 	}
 	said := "sent " + sent.Sandbox + "@" + sent.State
@@ -118,7 +117,7 @@ func (a *app) send(ctx context.Context, req transfer.SendRequest) error {
 	return nil
 }
 
-// A counting stream tells a progress what went through it.
+// counting is a stream that reports the bytes through it to a progress.
 type counting struct {
 	w        io.Writer
 	r        io.Reader
@@ -143,8 +142,8 @@ func (c *counting) count(n int) {
 	c.progress.carried(c.n)
 }
 
-// An output is written to until ctx ends: a pipe that nobody reads from must not
-// keep a command from being interrupted.
+// output is a writer that gives up when ctx ends: a pipe that nobody reads must not block an
+// interrupt.
 type output struct {
 	*io.PipeWriter
 	done chan error
@@ -166,7 +165,8 @@ func newOutput(ctx context.Context, to io.Writer) *output {
 	return o
 }
 
-// end waits until all is written. What went wrong before matters more.
+// end waits until all is written. It returns err if that is not nil, else the error of
+// writing.
 func (o *output) end(err error) error {
 	o.CloseWithError(err)
 	if werr := <-o.done; err == nil {
@@ -175,7 +175,7 @@ func (o *output) end(err error) error {
 	return err
 }
 
-// input reads until ctx ends.
+// input returns a reader that gives up when ctx ends.
 func input(ctx context.Context, from io.Reader) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -186,7 +186,7 @@ func input(ctx context.Context, from io.Reader) io.Reader {
 	return r
 }
 
-// enough says why nothing more is read or written when ctx has ended.
+// enough returns the error for an ended ctx.
 func enough(ctx context.Context) error {
 	return &errs.Error{Kind: errs.ErrInterrupted, Err: ctx.Err()}
 }

@@ -100,7 +100,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	return nil
 }
 
-// wallsOf is how a sandbox's walls were tried last.
+// wallsOf describes the last self-tests of a sandbox.
 func wallsOf(i engine.Info) string {
 	p := i.Proof
 	switch {
@@ -127,7 +127,7 @@ func frozenOrLive(frozen bool) string {
 	return "live"
 }
 
-// endsOf says what comes to a sandbox by itself, or "".
+// endsOf describes when a sandbox stops, pauses or is removed by itself, or returns "".
 func endsOf(i engine.Info) string {
 	var list []string
 	for _, one := range []struct {

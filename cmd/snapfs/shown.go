@@ -8,9 +8,9 @@ import (
 )
 
 // What a sandbox holds is hostile: a name or a line of text may hold sequences
-// that make a terminal do things. None of them reaches one.
+// that control a terminal. tame removes them all.
 
-// tame is a line of text with every control character made visible.
+// tame returns a line of text with every control character made visible.
 func tame(s string) string {
 	var b strings.Builder
 	t := tamer{w: &b}
@@ -21,9 +21,9 @@ func tame(s string) string {
 	return b.String()
 }
 
-// A tamer writes text with every control character but tab and newline made
-// visible: those of ASCII as ^X, the others, overrides of the writing direction
-// among them, as <U+XXXX>, and bytes that are not UTF-8 as <XX>.
+// tamer is a writer that makes every control character visible, except tab and newline: an
+// ASCII one as ^X, any other (overrides of the writing direction among them) as <U+XXXX>, and
+// bytes that are not UTF-8 as <XX>.
 type tamer struct {
 	w    io.Writer
 	rest []byte
@@ -53,9 +53,9 @@ func (t *tamer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hostile characters are also those that write from right to left or hide: a name
-// must not look like another, nor a line hold text that nobody sees. The joiners
-// of scripts and emoji (U+200C, U+200D) are none.
+// hostile reports whether a terminal must not get c: control characters, and those that hide
+// text or write from right to left, as a name must not look like another one. The joiners of
+// scripts and emoji (U+200C, U+200D) are harmless.
 func hostile(c rune) bool {
 	switch {
 	case c < 0x20, c >= 0x7f && c < 0xa0, c == 0xad, c == 0x61c, c == 0x180e, c == 0x200b, c == 0x200e, c == 0x200f,

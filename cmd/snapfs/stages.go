@@ -52,7 +52,7 @@ every mistake with its line, column and fix, and explains each stage of "snapfs 
 	return cmd
 }
 
-// explainProfile says what each stage does.
+// explainProfile prints the work of each stage.
 func explainProfile(w io.Writer, p *policy.Profile, workspace string) error {
 	var b strings.Builder
 	source := workspace
@@ -95,7 +95,7 @@ func explainCommand(c policy.Command) string {
 	return c.Name
 }
 
-// stageFlags are those of a promotion through stages.
+// stageFlags are the flags of a promotion through stages.
 type stageFlags struct {
 	to, profile           string
 	goOn, cancel, approve bool
@@ -205,7 +205,7 @@ func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, e
 	return pipeline.New(e).ProfileOf(name, path)
 }
 
-// approves shows a person what a stage would do, and asks.
+// approves prints a stage's plan and asks a person to approve it.
 func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool {
 	if plan != nil {
 		if err := printPlan(a.ui.err, plan); err != nil {
@@ -219,7 +219,7 @@ func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.P
 		answer{"no", "let it wait; snapfs promote --continue --approve resumes"}) == "yes"
 }
 
-// wentThrough tells how a promotion through stages ended.
+// wentThrough prints the result of a promotion through stages.
 func (u *ui) wentThrough(p *stages.Pipeline) {
 	if p.State == stages.PipelineCancelled {
 		u.notice("cancelled the promotion of " + p.Sandbox + " to " + p.To)

@@ -1,5 +1,4 @@
 package main
 
-// self is how this program is started again, also from where its file is not to be seen,
-// and after it was replaced.
+// self returns a path that starts this program again.
 func self() string { return "/proc/self/exe" }

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// self is how this program is started again.
+// self returns a path that starts this program again.
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -24,7 +24,7 @@ func newPool(*app) *cobra.Command {
 	return linuxOnly("pool", "manage pools: frozen bases on any host")
 }
 
-// linuxOnly is a command that says why it does nothing here.
+// linuxOnly returns a command that fails with the reason: it needs Linux.
 func linuxOnly(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short + " (on Linux)", DisableFlagParsing: true,

@@ -14,42 +14,41 @@ import (
 	"golang.org/x/term"
 )
 
-// A terminal connects a command in a sandbox with the person's terminal, or
-// with whatever stands in its place. Where keys come from a terminal and output
-// goes to one, the command gets a terminal of the sandbox's own, and what is
-// typed and printed is carried across. In a pipeline, whose other commands use
-// the person's terminal themselves, the streams are handed over as they are.
+// terminal connects a command in a sandbox with the person's streams. If input and output are
+// terminals, the command gets a pseudoterminal of the sandbox, and snapfs copies keys and
+// output. In a pipeline, whose other commands use the person's terminal themselves, the
+// command gets the streams as they are.
 type terminal struct {
 	ui *ui
-	// carry: a terminal of the sandbox's own is connected to the person's.
+	// carry: snapfs copies between a pseudoterminal of the sandbox and the person's terminal.
 	carry bool
-	// signals are those to snapfs, from before the command starts: none is lost.
+	// signals are those sent to snapfs, from before the command starts, so that none is lost.
 	signals chan os.Signal
-	// feed brings the command what a real file holds, or is nil.
+	// feed copies a regular file to the command's standard input, or is nil.
 	feed *feed
 }
 
 func newTerminal(u *ui) *terminal {
 	t := &terminal{ui: u, carry: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
-	// Whoever read what snapfs prints may have seen enough (2>&1 | head). That
-	// must not end it before the sandbox is kept, applied or removed.
+	// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
+	// snapfs before it has decided on the sandbox.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signal.Notify(t.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
 	return t
 }
 
-// grace is how long the start of a command goes on after a signal: usually to its
-// end, so that the signal is the command's.
+// grace is the time that starting a command may still take after a signal. It usually
+// suffices, and the command gets the signal.
 const grace = 100 * time.Millisecond
 
-// starting is the context in which a command is started.
+// starting returns the context for starting a command: it ends grace after ctx.
 func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })
 	return later, func() { stop(); cancel() }
 }
 
-// command gives c its streams.
+// command sets the streams of c.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 	if !t.carry {
 		c.Stdin, c.Stdout, c.Stderr = t.ui.in, t.ui.out, t.ui.err
@@ -74,7 +73,7 @@ func (t *terminal) size() engine.Size {
 	return engine.Size{Rows: uint16(rows), Cols: uint16(cols)}
 }
 
-// follow passes signals, keys and output until wait answers.
+// follow passes signals, keys and output until wait returns.
 func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
 	defer signal.Stop(t.signals)
@@ -101,7 +100,7 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	return t.carryOver(ctx, p, wait)
 }
 
-// pass hands a signal on. A new size of the terminal is told as such.
+// pass forwards a signal. SIGWINCH becomes the new size of the pseudoterminal.
 func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	if s == syscall.SIGWINCH {
 		if t.carry {
@@ -112,8 +111,8 @@ func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	p.Signal(s) //nolint:errcheck // the command may have ended
 }
 
-// carryOver copies keys and output both ways, with the person's terminal in raw
-// mode, and gives it back as it was.
+// carryOver copies keys and output with the person's terminal in raw mode, and restores its
+// mode at the end.
 func (t *terminal) carryOver(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	fd := int(t.ui.in.Fd())
 	old, err := term.MakeRaw(fd)
@@ -140,8 +139,8 @@ func (t *terminal) carryOver(ctx context.Context, p supervise.Process, wait func
 	return st, err
 }
 
-// carryKeys copies what is typed until stop is closed, and takes no key after
-// that: it belongs to whoever reads next.
+// carryKeys copies keys until stop is closed. It reads none after that: they belong to the
+// next reader.
 func carryKeys(pty, in, stop *os.File) {
 	buf := make([]byte, 4096)
 	for {
@@ -161,12 +160,12 @@ func carryKeys(pty, in, stop *os.File) {
 	}
 }
 
-// lastWords is how long output may stay away, once the command has ended, until
-// it is taken for complete: what it left running may hold the terminal open.
+// lastWords is the silence after the command's end that completes its output: a background
+// process of the command may hold the pseudoterminal open.
 const lastWords = 20 * time.Millisecond
 
-// carryOutput copies what is printed until the terminal is closed, or stop is
-// and nothing more comes.
+// carryOutput copies output until the pseudoterminal is closed, or until stop is closed and no
+// output is left.
 func carryOutput(screen, pty, stop *os.File) {
 	buf := make([]byte, 32<<10)
 	ended := false

@@ -29,9 +29,9 @@ type ui struct {
 	out  *os.File
 	err  *os.File
 	json bool
-	// raw: a command has the terminal, which moves no cursor by itself.
+	// raw: a command has the terminal in raw mode, so a newline needs a carriage return.
 	raw atomic.Bool
-	// lines is what a person types in answer to questions, once there was one.
+	// lines are the person's answers, from the first question on.
 	lines chan string
 }
 
@@ -39,7 +39,7 @@ func newUI(in, out, err *os.File) *ui { return &ui{in: in, out: out, err: err} }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// width is that of a terminal, in characters.
+// width returns the width of a terminal in characters.
 func width(f *os.File) int {
 	if cols, _, err := term.GetSize(int(f.Fd())); err == nil && cols > 0 {
 		return cols
@@ -47,12 +47,12 @@ func width(f *os.File) int {
 	return 80
 }
 
-// interactive: a person sits at both ends.
+// interactive reports whether input and messages are both on a terminal.
 func (u *ui) interactive() bool {
 	return !u.json && isTerminal(u.in) && isTerminal(u.err)
 }
 
-// notice tells a person something beside the result.
+// notice prints a message on standard error.
 func (u *ui) notice(s string) {
 	switch {
 	case u.json:
@@ -63,7 +63,7 @@ func (u *ui) notice(s string) {
 	}
 }
 
-// result prints v as JSON with --json, and otherwise lets text print it.
+// result prints v as JSON with --json, and otherwise calls text.
 func (u *ui) result(v any, text func(w io.Writer) error) error {
 	if !u.json {
 		return text(u.out)
@@ -73,12 +73,12 @@ func (u *ui) result(v any, text func(w io.Writer) error) error {
 	return enc.Encode(v)
 }
 
-// An answer is one that may be given to a question, by its first letters.
+// answer is one answer to a question; a person types its first letters.
 type answer struct{ word, means string }
 
-// ask asks until the answer begins like one of the words, and answers with
-// that word; at the end of input, or when a signal comes, with the last one. Whoever
-// answers something else is told what each of them means.
+// ask asks until the input is the beginning of an answer's word, and returns that word. At the
+// end of input, or after a signal, it returns the last one. After any other input it explains
+// the answers.
 func (u *ui) ask(question string, answers ...answer) string {
 	none := answers[len(answers)-1].word
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -114,8 +114,8 @@ func explain(w io.Writer, answers []answer) {
 	}
 }
 
-// listen reads lines to the end of input. It stays behind when a signal was the
-// answer, and ends with the program.
+// listen reads lines until the end of input. After a signal it stays blocked until the program
+// ends.
 func (u *ui) listen() {
 	defer close(u.lines)
 	for line, more := u.line(); more; line, more = u.line() {
@@ -123,7 +123,7 @@ func (u *ui) listen() {
 	}
 }
 
-// line reads a line, and not a byte more.
+// line reads one line, and no byte beyond it.
 func (u *ui) line() (string, bool) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -139,7 +139,7 @@ func (u *ui) line() (string, bool) {
 	}
 }
 
-// An errorDocument is an error as JSON.
+// errorDocument is an error as JSON.
 type errorDocument struct {
 	Error struct {
 		Message string   `json:"message"`
@@ -148,14 +148,14 @@ type errorDocument struct {
 	} `json:"error"`
 }
 
-// complain prints an error and what mends it.
+// complain prints an error and its hints.
 func (u *ui) complain(err error, status int, hints []string) {
 	if u.json {
 		var d errorDocument
 		d.Error.Message, d.Error.Status, d.Error.Hints = err.Error(), status, hints
 		enc := json.NewEncoder(u.err)
 		enc.SetEscapeHTML(false)
-		enc.Encode(d) //nolint:errcheck // there is nobody left to tell
+		enc.Encode(d) //nolint:errcheck // the error output itself is gone
 		return
 	}
 	for line := range strings.Lines(err.Error()) {
@@ -166,10 +166,10 @@ func (u *ui) complain(err error, status int, hints []string) {
 	}
 }
 
-// passesStatus marks the commands that exit with another command's status.
+// passesStatus is the annotation of commands that exit with another command's status.
 const passesStatus = "passes-status"
 
-// finish turns what a command returned into the exit status of the program.
+// finish prints a command's error and returns the exit status of the program.
 func (a *app) finish(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return a.status
@@ -203,8 +203,7 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 	return status
 }
 
-// asksJSON looks for --json itself: a command line that makes no sense was not
-// read to its end.
+// asksJSON looks for --json in args: after a usage error cobra may not have read all flags.
 func asksJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
@@ -212,10 +211,10 @@ func asksJSON(args []string) bool {
 	return slices.Contains(args, "--json")
 }
 
-// errSilent ends a command with status 1 and says nothing more.
+// errSilent ends a command with status 1 and no message.
 var errSilent = errors.New("")
 
-// hint shows commands that may come next.
+// hint prints commands that may follow.
 func (u *ui) hint(commands ...string) {
 	if u.json {
 		return

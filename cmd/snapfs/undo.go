@@ -59,7 +59,7 @@ same place, the newest first. Their undo data takes disk space; --forget deletes
 	return cmd
 }
 
-// A promotionRow is a promotion that can be undone, as JSON.
+// promotionRow is the JSON form of a promotion that can be undone.
 type promotionRow struct {
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`
@@ -86,7 +86,7 @@ func (a *app) listPromotions(e *engine.Engine) error {
 	})
 }
 
-// completePromotion completes what can be undone.
+// completePromotion completes the names of promotions that can be undone.
 func (a *app) completePromotion(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, noFiles

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Quotas of btrfs. What a subvolume is charged for is counted in the group with
-// its id. Groups of a higher level count what their members do together; with
-// simple quotas a subvolume that is made in another is put into the groups which
-// that one is in (measured on Linux 6.18; fs/btrfs/qgroup.c, qgroup_auto_inherit).
+// Quotas of btrfs. The charge of a subvolume is the usage of the group with its id. A
+// group of a higher level sums up its members; with simple quotas a subvolume created
+// inside another one joins that one's groups (measured on Linux 6.18; fs/btrfs/qgroup.c, qgroup_auto_inherit).
 
 const (
 	btrfsQuotaCtl     = 40
@@ -75,8 +74,8 @@ func SimpleQuota() bool {
 	return sysfsSays("/sys/fs/btrfs/features/simple_quota", "0") || sysfsSays("/sys/fs/btrfs/features/simple_quota", "1")
 }
 
-// MayLimit says whether this process may change quotas: EPERM when not. It
-// asks for what is not valid, and changes nothing.
+// MayLimit returns EPERM if this process may not change quotas. It makes an invalid request,
+// which changes nothing.
 func MayLimit(fd int) error {
 	err := btrfsGroup(fd, 0, false)
 	if err == unix.EPERM || err == unix.EROFS {
@@ -89,8 +88,7 @@ func MayLimit(fd int) error {
 // subvolume with this id.
 func Group(level uint16, id uint64) uint64 { return uint64(level)<<48 | id }
 
-// AddGroup makes a group, which it is no error to repeat. Root only, with
-// quotas on (ENOTCONN).
+// AddGroup creates a group; repeating it is no error. Root only, with quotas on (ENOTCONN).
 func AddGroup(fd int, group uint64) error {
 	err := btrfsGroup(fd, group, true)
 	if err == unix.EEXIST {
@@ -111,8 +109,8 @@ func btrfsGroup(fd int, group uint64, add bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupCreate, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// JoinGroup makes a subvolume, or a group, a member of a group of a higher
-// level, together with what it is charged for already. Repeatable. Root only.
+// JoinGroup makes a subvolume or group a member of a group of a higher level, with its present
+// charge. Repeatable. Root only.
 func JoinGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, true)
 	if err == unix.EEXIST {
@@ -121,7 +119,7 @@ func JoinGroup(fd int, member, group uint64) error {
 	return err
 }
 
-// LeaveGroup is the reverse of BtrfsJoinGroup, and as repeatable.
+// LeaveGroup is the reverse of [JoinGroup]. Repeatable.
 func LeaveGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, false)
 	if err == unix.ENOENT {
@@ -184,9 +182,8 @@ func Limit(fd int, group uint64, n int64) error {
 	return btrfsIoctl(fd, IocRead, btrfsQgroupLimit, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Usage is what a subvolume or a group is charged for: with simple quotas,
-// the bytes that it wrote itself. Root only; ENODATA where quotas are off, or
-// there is no such group.
+// Usage returns the charge of a subvolume or group: with simple quotas, the bytes that it
+// wrote itself. Root only; ENODATA if quotas are off or the group does not exist.
 func Usage(fd int, id uint64) (int64, error) {
 	key := Range{Tree: quotaTree, MinType: groupInfo, MaxType: groupInfo, MinOffset: id, MaxOffset: id}
 	used := int64(-1)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The door to btrfs: its ioctls on open descriptors, never on paths, so that
-// what was checked is what is used. Errors are plain unix.Errno. Numbers and
+// The ioctls of btrfs, on open descriptors and never on paths, so that no file can be
+// swapped between a check and its use. Errors are plain unix.Errno. Numbers and
 // layouts are those of include/uapi/linux/btrfs.h. The library for btrfs that
 // exists for Go works on paths, and has neither quotas nor the calls an
 // ordinary user may make; the tests use it to check this file.
@@ -150,7 +150,7 @@ func btrfsFlags(fd int) (uint64, error) {
 // UUID is the identity of a subvolume or filesystem; all zero when it has none.
 type UUID [16]byte
 
-// String is the usual form: 8-4-4-4-12 hexadecimal digits.
+// String returns the usual form: 8-4-4-4-12 hexadecimal digits.
 func (u UUID) String() string {
 	const digits = "0123456789abcdef"
 	out := make([]byte, 0, 36)
@@ -163,7 +163,7 @@ func (u UUID) String() string {
 	return string(out)
 }
 
-// Subvolume is what btrfs says about one.
+// Subvolume is the description of a subvolume by btrfs.
 type Subvolume struct {
 	ID, ParentID uint64
 	// UUID is its own, Parent that of the subvolume it is a snapshot of.
@@ -224,10 +224,10 @@ type btrfsLookupArgs struct {
 	path          [4080 - btrfsNameMax - 1]byte
 }
 
-// Nested names the subvolumes that lie directly in the subvolume of the
-// open directory fd, beneath that directory, by their paths relative to it.
-// What this user may not reach is left out. It costs one call, and another for
-// each found, whatever the size of the tree.
+// Nested returns the subvolumes directly inside the subvolume of the open directory fd and
+// inside that directory, by their paths relative to it. It leaves out those that this user
+// cannot reach. Cost: one call, and another for each subvolume found, whatever the size of the
+// tree.
 func Nested(fd int) ([]string, error) {
 	var paths []string
 	refs := btrfsRootrefArgs{}

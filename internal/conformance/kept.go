@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// kept is what runs on another kernel left, which is committed: a whole run takes an
-// hour in a virtual machine.
-type kept struct {
+// stored is the committed result of a run on another kernel, which takes an hour in a virtual
+// machine.
+type stored struct {
 	// Powers are what `snapfs doctor` found there, by who asked.
 	Powers map[string][]power
 	// Results are in the order of their subjects, each from its own last run.
@@ -31,7 +31,7 @@ type power struct {
 // keep takes what a run left in dir into a file: a subject that was run takes the place
 // of the one that is there.
 func keep(file, dir string) error {
-	var k kept
+	var k stored
 	text, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(text, &k)
@@ -63,7 +63,7 @@ func keep(file, dir string) error {
 }
 
 // readPowers reads what the doctor said, where he was asked.
-func (k *kept) readPowers(dir string) error {
+func (k *stored) readPowers(dir string) error {
 	for _, who := range []string{"root", "user"} {
 		text, err := os.ReadFile(filepath.Join(dir, "doctor-"+who+".json"))
 		if errors.Is(err, os.ErrNotExist) {
@@ -85,7 +85,7 @@ func (k *kept) readPowers(dir string) error {
 }
 
 // text is the file, with a line for each promise, so that a change is seen as one.
-func (k kept) text() ([]byte, error) {
+func (k stored) text() ([]byte, error) {
 	var b strings.Builder
 	var errs []error
 	line := func(v any) string {
@@ -119,7 +119,7 @@ func (k kept) text() ([]byte, error) {
 
 // kernels writes the table of another kernel from such a file, and fails as verdict does.
 func kernels(w io.Writer, file string) error {
-	var k kept
+	var k stored
 	text, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(text, &k)
@@ -150,7 +150,7 @@ func kernels(w io.Writer, file string) error {
 	return errors.Join(err, verdict(k.Results))
 }
 
-func (k kept) writePowers(b *strings.Builder) {
+func (k stored) writePowers(b *strings.Builder) {
 	b.WriteString("| power | for | since Linux | root | an ordinary user |\n| --- | --- | --- | --- | --- |\n")
 	for i, p := range k.Powers["root"] {
 		answer := func(who string) string {

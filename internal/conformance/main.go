@@ -9,8 +9,8 @@
 //	go run ./internal/conformance -keep docs/conformance-6.1.json out/vm
 //	go run ./internal/conformance -kernels docs/conformance-6.1.json > docs/kernels.md
 //
-// It fails, after writing the table, where a promise is not kept or was
-// skipped, and where a column is missing.
+// It fails, after writing the table, if a backend breaks or skips a promise, or if a
+// column is missing.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 // results of one subject, as snapshottest writes them.
 type results struct {
 	Subject string
-	// On says when and on what it ran, where that is told.
+	// On is the time and the machine of the run, if recorded.
 	On       string `json:",omitempty"`
 	Promises []promise
 }

@@ -56,7 +56,7 @@ func TestAnotherKernelsResultsAreKeptBySubject(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := filepath.Join(dir, "kept.json")
+	stored := filepath.Join(dir, "kept.json")
 	put("first/system", "1 May, Linux 6.1\n")
 	put("first/doctor-root.json", `{"powers":[{"name":"fuse","answer":"no","for":"all","since":"2.6","why":"gone"}]}`)
 	put("first/conformance/a.json", `{"Subject":"zfs","Promises":[{"Name":"forks","Outcome":"fail"}]}`)
@@ -65,11 +65,11 @@ func TestAnotherKernelsResultsAreKeptBySubject(t *testing.T) {
 	put("second/conformance/a.json", `{"Subject":"zfs","Promises":[{"Name":"forks","Outcome":"pass"}]}`)
 	var tables []string
 	for i, run := range []string{"first", "second"} {
-		if err := keep(kept, filepath.Join(dir, run)); err != nil {
+		if err := keep(stored, filepath.Join(dir, run)); err != nil {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := kernels(&b, kept); (err == nil) != (i == 1) {
+		if err := kernels(&b, stored); (err == nil) != (i == 1) {
 			t.Errorf("after the %s run the verdict is %v", run, err)
 		}
 		tables = append(tables, b.String())

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// HungUp reports that err means that nobody reads at the other end any more.
+// HungUp reports whether err means that the other end is closed.
 func HungUp(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }

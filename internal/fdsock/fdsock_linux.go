@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Conn socket is a connection between two processes of this machine that
-// keeps messages apart and carries descriptors (unix(7), SOCK_SEQPACKET). Its
-// methods block their thread; Shutdown wakes them.
+// Conn is a connection between two processes of this machine that preserves message boundaries
+// and carries descriptors (unix(7), SOCK_SEQPACKET). Its methods block their thread; Shutdown
+// wakes them. macOS has no such sockets, so there every function fails.
 type Conn struct{ fd int }
 
 // MaxMessage is the longest message, in bytes; the arguments and environment of
 // a command must fit. The kernel's default send buffer holds it.
 const MaxMessage = 160 << 10
 
-// maxFDs is how many descriptors a message can carry.
+// maxFDs bounds the descriptors of a message.
 const maxFDs = 8
 
 // Listen makes a listening socket at path, which must not exist. A path of
@@ -36,8 +36,8 @@ func Listen(path string) (*Conn, error) {
 	})
 }
 
-// Dial connects to a listening socket, without waiting. ECONNREFUSED: nobody
-// listens any more; ENOENT: nobody ever did; EAGAIN: as many as may wait to be let in do.
+// Dial connects to a listening socket without waiting. ECONNREFUSED: the listener is gone;
+// ENOENT: there never was one; EAGAIN: its backlog is full.
 func Dial(path string) (*Conn, error) {
 	return socket(path, func(fd int, sa unix.Sockaddr) error {
 		if err := unix.SetNonblock(fd, true); err != nil {
@@ -65,8 +65,8 @@ func socket(path string, do func(fd int, sa unix.Sockaddr) error) (*Conn, error)
 	return &Conn{fd}, nil
 }
 
-// Pair makes two ends that are connected. The second is to be handed to a
-// process that is started, which has it by [PacketOf].
+// Pair returns two connected ends. The second is for a child process, which opens it with
+// [FromFD].
 func Pair() (*Conn, *os.File, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -75,7 +75,7 @@ func Pair() (*Conn, *os.File, error) {
 	return FromFD(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
 }
 
-// FromFD is a socket that this process has as a descriptor already.
+// FromFD returns the connection for a descriptor that this process inherited.
 func FromFD(fd int) *Conn { return &Conn{fd: fd} }
 
 // Accept waits for the next connection. After Shutdown: EINVAL.
@@ -130,7 +130,7 @@ func (p *Conn) Await(most time.Duration) (bool, error) {
 	return n > 0, err
 }
 
-// HungUp reports whether the other end has closed, though messages of it may wait.
+// HungUp reports whether the other end has closed; unread messages of it may remain.
 func (p *Conn) HungUp() bool {
 	fds := []unix.PollFd{{Fd: int32(p.fd)}}
 	n, err := unix.Poll(fds, 0)
@@ -218,17 +218,17 @@ func receivedFiles(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// Shutdown wakes everybody who waits on the socket, at both ends.
+// Shutdown wakes every waiting call on the socket, at both ends.
 func (p *Conn) Shutdown() error { return unix.Shutdown(p.fd, unix.SHUT_RDWR) }
 
-// ShutdownRead wakes whoever waits for a message of the other end, which can
-// send none from then on. What is sent to it still arrives.
+// ShutdownRead wakes every Receive of this end, and the other end cannot send from then on.
+// Messages to the other end still arrive.
 func (p *Conn) ShutdownRead() error {
 	return os.NewSyscallError("shutdown", unix.Shutdown(p.fd, unix.SHUT_RD))
 }
 
-// ShutdownWrite tells the other end that nothing more comes. What it has still to
-// say arrives.
+// ShutdownWrite ends the sending direction: the other end reads io.EOF. Messages of the
+// other end still arrive.
 func (p *Conn) ShutdownWrite() error { return unix.Shutdown(p.fd, unix.SHUT_WR) }
 
 // Close closes the socket. Nobody may be waiting on it.

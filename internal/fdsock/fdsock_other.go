@@ -10,9 +10,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Conn socket is a connection between two processes of this machine that keeps
-// messages apart and carries descriptors. macOS has no such sockets (SOCK_SEQPACKET
-// of unix(7) is Linux's), so that nothing can make one here.
+// Conn is a connection between two processes of this machine that preserves message boundaries
+// and carries descriptors (unix(7), SOCK_SEQPACKET). Its methods block their thread; Shutdown
+// wakes them. macOS has no such sockets, so there every function fails.
 type Conn struct{}
 
 // MaxMessage is the longest message, in bytes.
@@ -21,13 +21,15 @@ const MaxMessage = 160 << 10
 // Listen makes a listening socket on Linux; here it only refuses, as all of these.
 func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Dial connects to a listening socket.
+// Dial connects to a listening socket without waiting. ECONNREFUSED: the listener is gone;
+// ENOENT: there never was one; EAGAIN: its backlog is full.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// Pair makes two ends that are connected.
+// Pair returns two connected ends. The second is for a child process, which opens it with
+// [FromFD].
 func Pair() (*Conn, *os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
-// FromFD is a socket that this process has as a descriptor already.
+// FromFD returns the connection for a descriptor that this process inherited.
 func FromFD(int) *Conn { return &Conn{} }
 
 // Accept waits for the next connection.
@@ -42,7 +44,7 @@ func (*Conn) Peer() (proc.Process, error) { return proc.Process{}, vfs.ErrNeedsL
 // Await waits for a message.
 func (*Conn) Await(time.Duration) (bool, error) { return false, vfs.ErrNeedsLinux }
 
-// HungUp reports whether the other end has closed.
+// HungUp reports whether the other end has closed; unread messages of it may remain.
 func (*Conn) HungUp() bool { return true }
 
 // Send sends one message with descriptors.
@@ -54,10 +56,11 @@ func (*Conn) TrySend([]byte) error { return vfs.ErrNeedsLinux }
 // Receive waits for a message.
 func (*Conn) Receive() ([]byte, []*os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
-// Shutdown wakes everybody who waits on the socket.
+// Shutdown wakes every waiting call on the socket, at both ends.
 func (*Conn) Shutdown() error { return vfs.ErrNeedsLinux }
 
-// ShutdownRead wakes whoever waits for a message of the other end.
+// ShutdownRead wakes every Receive of this end, and the other end cannot send from then on.
+// Messages to the other end still arrive.
 func (*Conn) ShutdownRead() error { return vfs.ErrNeedsLinux }
 
 // ShutdownWrite tells the other end that nothing more comes.

@@ -30,7 +30,7 @@ type Slot int
 const slotMark = uintptr(0x80) << 56 // no pointer, flag or descriptor begins so
 
 // Call adds a system call and answers with the slot of its result. Arguments
-// are int, string, slot or unsafe.Pointer (kept alive).
+// are int, string, slot or unsafe.Pointer (the program holds a reference).
 func (p *Program) Call(name string, nr uintptr, args ...any) Slot {
 	op := operation{name: name, nr: nr}
 	for i, arg := range args {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Uptime is how long this machine has run since it was booted, the time that it
-// was suspended included (CLOCK_BOOTTIME, clock_gettime(2)). Nobody sets this
-// clock, so it goes on evenly while [BootID] stays the same.
+// Uptime returns the time since boot, including suspension (CLOCK_BOOTTIME of
+// clock_gettime(2); on macOS CLOCK_MONOTONIC). Nobody can set this clock, so it is steady
+// while the boot ID stays the same.
 func Uptime() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
@@ -17,9 +17,9 @@ func Uptime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Synchronised reports whether something keeps the clock of the wall right (STA_UNSYNC,
-// adjtimex(2)): a service of time has set it in this boot, and nobody has set it by hand since.
-// Where the kernel does not tell, nothing does.
+// Synchronised reports whether a time service keeps the wall clock right: it has set the clock
+// in this boot, and nobody has set it by hand since (STA_UNSYNC, adjtimex(2)). false if the
+// system does not report it.
 func Synchronised() bool {
 	var t unix.Timex
 	_, err := unix.Adjtimex(&t)

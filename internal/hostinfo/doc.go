@@ -1,3 +1,3 @@
-// Package hostinfo reads what this host has and how busy it is: memory, pressure, control group
-// hierarchies, time since boot, and the kernel's version.
+// Package hostinfo reads the properties and the load of this host: memory, pressure, control
+// group hierarchies, time since boot, and the kernel's version.
 package hostinfo

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Unwritten is how many bytes wait, on all filesystems, to be written to their
-// disks: what a wait for that may take long for. Zero where the kernel does not
-// say. Cost: 50 µs.
+// Unwritten returns the bytes that wait, on all filesystems, to be written to disk, and so
+// bound the time of a sync. Zero if the system does not report it. Cost: 50 µs.
 func Unwritten() int64 {
 	text, err := os.ReadFile("/proc/meminfo") // proc_meminfo(5)
 	if err != nil {

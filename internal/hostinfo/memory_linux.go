@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is how many bytes this machine has, and how many of them could be had now
-// without swapping (MemAvailable, proc_meminfo(5)). Cost: 50 µs.
+// Memory returns the bytes of memory of this machine, and those available without swapping
+// (MemAvailable, proc_meminfo(5); 0 on macOS). Cost: 50 µs.
 func Memory() (total, available int64, err error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -34,8 +34,8 @@ func Memory() (total, available int64, err error) {
 	return total, available, nil
 }
 
-// UnusedMemory is how many bytes nothing is in, not even what is kept of files: much
-// less than could be had. Cost: one system call.
+// UnusedMemory returns the bytes of memory without any content, page cache included: much less
+// than is available. Cost: one system call.
 func UnusedMemory() (int64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -44,10 +44,9 @@ func UnusedMemory() (int64, error) {
 	return int64(info.Freeram) * int64(info.Unit), nil
 }
 
-// Pressure is how much of the last ten seconds some tasks, and all that had something
-// to do, waited for "cpu", "memory" or "io": in percent
-// (Documentation/accounting/psi.rst). false where the kernel does not tell: before
-// Linux 4.20, or with psi=0. Cost: 20 µs.
+// Pressure returns the percentage of the last ten seconds in which some tasks, and all busy
+// tasks, waited for "cpu", "memory" or "io" (Documentation/accounting/psi.rst). false if the
+// kernel does not report it: before Linux 4.20, with psi=0, and on macOS. Cost: 20 µs.
 func Pressure(of string) (some, full float64, ok bool) {
 	text, err := os.ReadFile("/proc/pressure/" + of)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Before reports whether this kernel is older than Linux major.minor. It is for what cannot be
-// tried without harm or at little cost; distributions carry features back.
+// Before reports whether this kernel is older than Linux major.minor. Use it only for features
+// that cannot be probed cheaply and without harm: distributions backport features.
 func Before(major, minor int) bool {
 	var uts unix.Utsname
 	if unix.Uname(&uts) != nil {

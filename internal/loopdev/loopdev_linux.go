@@ -53,7 +53,7 @@ func attachedLoop(image *os.File) (*os.File, error) {
 	}
 	for _, name := range names {
 		path := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name)))
-		loop, err := os.OpenFile(path, os.O_RDWR, 0) // from here on it stays what it is
+		loop, err := os.OpenFile(path, os.O_RDWR, 0) // an open device keeps its image
 		if err != nil {
 			continue // it was detached in between, or its node is not here
 		}

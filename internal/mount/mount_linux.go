@@ -25,10 +25,10 @@ func OpenTree(dirfd int, path string, flags uint) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// CloneTree makes a detached copy of the mount that path lies on, cut off at
-// path. Without recursive, what is mounted beneath path is not in it. Cost: some
-// ten microseconds. A user namespace may clone a tree that has submounts
-// locked from outside only recursively (EINVAL otherwise).
+// CloneTree makes a detached copy of the mount at path, with path as its root. Without
+// recursive, mounts inside path are not in the copy. Cost: some ten microseconds. In a user
+// namespace, a tree with submounts that are locked from outside can only be cloned recursively
+// (EINVAL otherwise).
 func CloneTree(path string, recursive bool) (*os.File, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.AT_NO_AUTOMOUNT)
 	if recursive {
@@ -53,9 +53,9 @@ func MoveMount(mount *os.File, dirfd int, to string) error {
 	return nil
 }
 
-// SetMountAttr sets and clears unix.MOUNT_ATTR_* flags on a mount, and on all
-// beneath it with recursive: all of them or, after an error, none. A flag about
-// access times in set takes the place of the one there is.
+// SetMountAttr sets and clears unix.MOUNT_ATTR_* flags on a mount, and with recursive on all
+// its submounts: on all of them or, after an error, on none. A flag about access times in set
+// replaces the present one.
 func SetMountAttr(mount *os.File, set, clear uint64, recursive bool) error {
 	if set&unix.MOUNT_ATTR__ATIME != 0 { // a field, not a flag: mount_setattr(2) wants it cleared as a whole
 		clear |= unix.MOUNT_ATTR__ATIME

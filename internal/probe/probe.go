@@ -36,7 +36,7 @@ type Result struct {
 type Probe struct {
 	// Name is short, unique and stable: scripts may look for it.
 	Name string
-	// What the power is good for, in a few words.
+	// What describes the use of the feature in a few words.
 	What string
 	// Since is the least Linux that can have it, as "5.11".
 	Since string

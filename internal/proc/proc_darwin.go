@@ -13,8 +13,8 @@ const (
 	procZombie  = 5 // SZOMB
 )
 
-// Identify says which process has this pid now, without its boot. Errors match
-// fs.ErrNotExist when there is none. A zombie still has its pid.
+// Identify returns the process that has this pid now, without its boot. Errors match
+// fs.ErrNotExist if there is none. A zombie still has its pid.
 func Identify(pid int) (Process, error) {
 	k, err := lookUp(pid)
 	if err != nil {
@@ -23,9 +23,9 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: startOf(k)}, nil
 }
 
-// Alive reports whether exactly this process still runs. A zombie does not.
-// When the kernel does not tell, the answer is true: nobody may take back what
-// somebody might still use.
+// Alive reports whether exactly this process still runs. A zombie does not. The answer is true
+// if the system does not report it, as a caller must not free what the process might still
+// use.
 func Alive(p Process) bool {
 	if p.Boot != "" {
 		if boot, err := BootID(); err == nil && boot != p.Boot {
@@ -39,8 +39,8 @@ func Alive(p Process) bool {
 	return startOf(k) == p.Start && k.Proc.P_stat != procZombie
 }
 
-// Stopped reports whether exactly this process stands still by SIGSTOP or its like. When
-// the kernel does not tell, it does not.
+// Stopped reports whether exactly this process is stopped by SIGSTOP or another stop signal.
+// false if the system does not report it.
 func Stopped(p Process) bool {
 	k, err := lookUp(p.PID)
 	return err == nil && startOf(k) == p.Start && k.Proc.P_stat == procStopped

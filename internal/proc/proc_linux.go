@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// Identify says which process has this pid now, without its boot. Errors match
-// fs.ErrNotExist when there is none. A zombie still has its pid.
+// Identify returns the process that has this pid now, without its boot. Errors match
+// fs.ErrNotExist if there is none. A zombie still has its pid.
 func Identify(pid int) (Process, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -22,9 +22,9 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start}, err
 }
 
-// Alive reports whether exactly this process still runs. A zombie does not.
-// When /proc cannot tell, the answer is true: nobody may take back what
-// somebody might still use.
+// Alive reports whether exactly this process still runs. A zombie does not. The answer is true
+// if the system does not report it, as a caller must not free what the process might still
+// use.
 func Alive(p Process) bool {
 	if p.Boot != "" {
 		if boot, err := BootID(); err == nil && boot != p.Boot {
@@ -42,8 +42,8 @@ func Alive(p Process) bool {
 	return start == p.Start && state != 'Z' && state != 'X'
 }
 
-// Stopped reports whether exactly this process stands still by SIGSTOP or its like. When
-// /proc cannot tell, it does not.
+// Stopped reports whether exactly this process is stopped by SIGSTOP or another stop signal.
+// false if the system does not report it.
 func Stopped(p Process) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
 	if err != nil {

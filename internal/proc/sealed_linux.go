@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SealedCopy is a copy of a file in memory that nobody can change, to be run from: a
-// program that is handed to a sandbox by descriptor must not lead back to the file
-// itself, which whoever runs it might write to (CVE-2019-5736). The caller closes it.
-// Cost: a copy of the file, some milliseconds for a program. Errors: those of opening
-// it, and of memfd_create(2).
+// SealedCopy returns a copy of a program in memory that nobody can change. A sandbox gets the
+// program by descriptor, which must not lead back to the file itself, as a process in the
+// sandbox might write to that (CVE-2019-5736). The caller closes it. Cost: a copy of the file,
+// some milliseconds. Errors: those of opening the file, and of memfd_create(2). Linux only.
 func SealedCopy(path string) (*os.File, error) {
 	from, err := os.Open(path)
 	if err != nil {

@@ -73,7 +73,7 @@ func Set(fd int, id uint32, inherit bool) error {
 	return fsxattrIoctl(fd, btrfs.IocWrite, 32, &a)
 }
 
-// A Use is what a project is charged for, and its limits; 0 is none.
+// Use is the charge of a project, and its limits; 0 is none.
 type Use struct {
 	ID                     uint32
 	Bytes, Inodes          int64

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Readable reports whether a read would find something now. What cannot be asked does not.
+// Readable reports whether a read would return at once. false if the file cannot be polled.
 func Readable(f *os.File) bool {
 	readable := false
 	_ = Control(f, func(fd int) error {
@@ -17,7 +17,7 @@ func Readable(f *os.File) bool {
 	return readable
 }
 
-// Control calls f with the descriptor of a file, which stays open and as it is meanwhile.
+// Control calls f with the descriptor of file, which stays open and in its mode meanwhile.
 func Control(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Stream is what a descriptor leads to, looked at from beside: looking keeps no
-// pipe open, so that its other end sees as before who is there.
+// Stream observes the file behind a descriptor without opening it for input or output, so that
+// the other end of a pipe sees no additional reader or writer. Linux only.
 type Stream struct {
 	place  *os.File // O_PATH
 	socket *os.File // a socket itself, which has no place; nil for all others
@@ -21,8 +21,8 @@ type Stream struct {
 	again bool
 }
 
-// Observe looks at what f leads to. The caller closes the stream, one of a socket
-// before its peer is to see the end.
+// Observe returns the stream of f. The caller closes it; one of a socket before its peer is to
+// see the end. On other systems than Linux it fails.
 func Observe(f *os.File) (*Stream, error) {
 	place, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.O_PATH, 0)
 	if err != nil {
@@ -49,8 +49,8 @@ func Observe(f *os.File) (*Stream, error) {
 	return s, nil
 }
 
-// Used is when somebody last wrote to it or read from it, as far as the kernel keeps
-// that: not of sockets, and not of anonymous pipes since Linux 6.15.
+// Used returns the time of the last read or write, if the kernel records it: not for sockets,
+// and not for anonymous pipes since Linux 6.15.
 func (s *Stream) Used() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Stream) Used() time.Time {
 	return st.MTime.Time()
 }
 
-// Typed is when somebody last wrote to it: to the outer end of a terminal, typed.
+// Typed returns the time of the last write; on the outer end of a terminal, of the last key.
 func (s *Stream) Typed() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -71,8 +71,7 @@ func (s *Stream) Typed() time.Time {
 	return st.MTime.Time()
 }
 
-// Waiting is how many bytes wait in it to be read, where it is a pipe, a socket or a
-// terminal.
+// Waiting returns the number of unread bytes of a pipe, socket or terminal.
 func (s *Stream) Waiting() int {
 	from := s.socket
 	if s.again {

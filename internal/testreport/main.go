@@ -1,5 +1,5 @@
 // Command testreport prints the output of go test as go test would, from the events of
-// go test -json on its standard input, and then what the run has cost: the ten slowest
+// go test -json on its standard input, and then the costs of the run: the ten slowest
 // packages, the ten slowest cases, and how many tests have more to do in make test-long.
 //
 //	go test -json ./... | testreport [-v] [-later FILE]

@@ -49,8 +49,8 @@ func OnlyLong(t testing.TB) {
 	}
 }
 
-// OncePerRun skips the test in the second pass of make test: what it checks is the same
-// for every user, and root has run it. make check-all runs it as both.
+// OncePerRun skips the test in the second pass of make test, as its result does not depend on
+// the user.
 func OncePerRun(t testing.TB) {
 	t.Helper()
 	if SecondPass() {

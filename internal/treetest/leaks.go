@@ -24,7 +24,7 @@ import (
 //   - its children and what they started and left to it: this process becomes
 //     the reaper of its orphans (prctl(2), PR_SET_CHILD_SUBREAPER);
 //   - mounts and loop devices that have to do with one of the places;
-//   - btrfs subvolumes beneath the places;
+//   - btrfs subvolumes inside the places;
 //   - control groups of snapfs that bear the pid of this process.
 //
 // The places are the directories given, and those that [Dir] makes. With
@@ -206,8 +206,7 @@ func (c counter) cgroups() []string {
 	return list
 }
 
-// eachDir calls f for root and each directory beneath it that can be read, some
-// of which may vanish meanwhile.
+// eachDir calls f for root and each readable directory in it, some of them in parallel.
 func eachDir(root string, f func(path string)) {
 	list, err := os.ReadDir(root)
 	if err != nil {

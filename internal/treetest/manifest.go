@@ -33,16 +33,16 @@ type Options struct {
 	// OneFilesystem shows a directory with something mounted on it, but not
 	// what is mounted there.
 	OneFilesystem bool
-	// Skip leaves out a path, and all beneath it.
+	// Skip leaves out a path and everything in it.
 	Skip func(path string) bool
 	// SkipXattr leaves out an attribute. Those that a security module keeps of
 	// its own accord are always left out.
 	SkipXattr func(name string) bool
 }
 
-// Manifest describes the tree beneath dir in text: a line a node, in the order
-// of the paths' bytes, element by element. Two trees are equal in all that o
-// asks for when their manifests are.
+// Manifest describes the tree in dir as text, a line for each inode name, in the order of the
+// paths' bytes, element by element. Two trees with equal manifests are equal in everything
+// that o selects.
 func Manifest(t testing.TB, dir string, o Options) string {
 	t.Helper()
 	var b strings.Builder
@@ -73,7 +73,7 @@ type manifest struct {
 	first map[inode]string // the first path of each node that has several
 }
 
-// dir writes what lies beneath an open directory.
+// dir writes the lines for the content of an open directory.
 func (m *manifest) dir(dir *os.File, path string) error {
 	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
@@ -92,7 +92,7 @@ func (m *manifest) dir(dir *os.File, path string) error {
 	return nil
 }
 
-// node writes the line of one node, and what lies beneath it.
+// node writes the line of one file, and for a directory those of its content.
 func (m *manifest) node(dirfd int, name, path string) error {
 	st, err := vfs.Lstat(dirfd, name)
 	if errors.Is(err, unix.ENOENT) && name != "" {

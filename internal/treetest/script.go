@@ -68,8 +68,8 @@ func (s Step) String() string {
 // the script was written for.
 type Script []Step
 
-// Play carries the script out beneath the directory root and stops at the first
-// step that fails, which the error names.
+// Play carries the script out in the directory root. It stops at the first failing step, which
+// the error names.
 func (s Script) Play(root *os.File) error {
 	for i, step := range s {
 		if err := step.play(root); err != nil {

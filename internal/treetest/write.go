@@ -327,7 +327,7 @@ func (w *Writer) add(path string, n *node) {
 	w.paths = append(w.paths, path)
 }
 
-// drop takes path and all beneath it out of the tree.
+// drop removes path and everything in it from the writer's tree.
 func (w *Writer) drop(path string) {
 	w.paths = slices.DeleteFunc(w.paths, func(p string) bool {
 		if !within(p, path) {
@@ -339,7 +339,7 @@ func (w *Writer) drop(path string) {
 	})
 }
 
-// move gives path and all beneath it other names.
+// move renames path, and the paths of everything in it, in the writer's tree.
 func (w *Writer) move(path, to string) {
 	moved := map[string]*node{}
 	for i, p := range w.paths {

@@ -55,10 +55,9 @@ func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
 	return nil
 }
 
-// OpenBeneathFD does as [OpenBeneath] and answers with the bare descriptor, which
-// is cheaper for those who open thousands: the caller closes it. Each element is
-// opened in the one before: a directory on the way that is moved out of dirfd meanwhile
-// is followed to where it went, which openat2 on Linux would refuse.
+// OpenBeneathFD is [OpenBeneath] with a bare descriptor, which is cheaper for thousands of
+// files; the caller closes it. On macOS it opens each element in the one before, so it follows
+// a directory that is moved out of dirfd meanwhile, which openat2 on Linux refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	fail := func(err error) (int, error) { return -1, &os.PathError{Op: "openat", Path: path, Err: err} }
 	step := dirfd

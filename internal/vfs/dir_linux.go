@@ -27,9 +27,10 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 	})
 }
 
-// EntriesFrom calls f for the entries of the directory dirfd, "." and ".." included, from
-// a place on until f wants no more of them. The first place is 0, and next is the one behind
-// the entry: the filesystem keeps to it whatever names come and go. Errors as those of [EachEntry].
+// EntriesFrom calls f for the entries of the directory dirfd, "." and ".." included, from a
+// position until f returns false. The first position is 0, and next is the one after the
+// entry: the filesystem holds it stable while names are added and removed. Errors as those of
+// [EachEntry].
 func EntriesFrom(dirfd int, place int64, f func(e Entry, next int64) (more bool, err error)) error {
 	return direntsFrom(dirfd, place, func(d dirent) (bool, error) {
 		return f(Entry{string(d.name), d.ino, d.typ}, d.next)
@@ -88,14 +89,15 @@ func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, e
 	return true, nil
 }
 
-// OpenBeneathFD does as [OpenBeneath] and answers with the bare descriptor, which
-// is cheaper for those who open thousands: the caller closes it.
+// OpenBeneathFD is [OpenBeneath] with a bare descriptor, which is cheaper for thousands of
+// files; the caller closes it. On macOS it opens each element in the one before, so it follows
+// a directory that is moved out of dirfd meanwhile, which openat2 on Linux refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	return openResolved(dirfd, path, flags, mode, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
 
-// OpenDirOnMount opens a directory beneath dirfd as [OpenBeneathFD] does, and crosses no mount: EXDEV.
-// What is mounted is not asked for anything.
+// OpenDirOnMount opens a directory inside dirfd as [OpenBeneathFD] does, but crosses no mount:
+// EXDEV. It sends no request to a mounted filesystem.
 func OpenDirOnMount(dirfd int, path string) (int, error) {
 	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV
 	return openResolved(dirfd, path, unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)

@@ -24,9 +24,9 @@ func FlockFD(fd, how int) error {
 	}
 }
 
-// Unlock gives a lock of [Flock] up, at once, and closes its file. Closing alone
-// would leave it, for an instant, to a child that another thread is starting and
-// that has not let go of its copies of open files yet.
+// Unlock releases a lock of [Flock] at once, and closes its file. Closing alone would leave
+// the lock for an instant to a child process that another thread is starting, which still has
+// copies of all open files.
 func Unlock(f *os.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same, if later
 	f.Close()

@@ -7,5 +7,6 @@ import (
 	"fmt"
 )
 
-// ErrNeedsLinux is what asks for a power of Linux gets elsewhere. It matches [errors.ErrUnsupported].
+// ErrNeedsLinux is the error of a Linux function on another system. It matches
+// [errors.ErrUnsupported].
 var ErrNeedsLinux = fmt.Errorf("needs Linux: %w", errors.ErrUnsupported)

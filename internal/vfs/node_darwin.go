@@ -47,7 +47,7 @@ func Readlink(dirfd int, name string, buf []byte) (int, error) {
 	return unix.Readlinkat(dirfd, name, buf)
 }
 
-// PathOf is the path by which this process could reach what f has open.
+// PathOf returns the present path of the file that f has open, as seen by this process.
 func PathOf(f *os.File) (string, error) {
 	if path := pathOf(int(f.Fd())); path != "" {
 		return path, nil

@@ -4,9 +4,9 @@ import "golang.org/x/sys/unix"
 
 // Flags of open(2) that not every system has.
 const (
-	// OPath opens the place and not the file: for stat, for names beneath, for links. Here it opens
-	// for reading too, so that it takes the right to read, but a symbolic link itself and no pipe's end
-	// is waited for.
+	// OPath opens a file for stat, *at calls and links only. On macOS it opens for reading
+	// too and requires that right, but it opens a symbolic link itself, and does not wait
+	// for the other end of a pipe.
 	OPath = unix.O_RDONLY | unix.O_SYMLINK | unix.O_NONBLOCK
 	// ONoatime leaves the time of the last read as it is; there is no such flag here.
 	ONoatime = 0

@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 // Flags of open(2) that not every system has.
 const (
-	// OPath opens the place and not the file (O_PATH): for stat, for names beneath, for links.
+	// OPath opens a file for stat, *at calls and links only (O_PATH).
 	OPath = unix.O_PATH
 	// ONoatime leaves the time of the last read as it is (O_NOATIME); EPERM for another's file.
 	ONoatime = unix.O_NOATIME

@@ -2,8 +2,8 @@ package vfs
 
 import "os"
 
-// FDPath is a path by which this process and its threads reach what f has
-// open, for calls that take no descriptor. It needs /proc, and f to stay open.
+// FDPath returns a path in /proc that leads this process and its threads to the file that f
+// has open, for calls that take no descriptor. f must stay open.
 func FDPath(f *os.File) string { return fdPath(int(f.Fd())) }
 
 func fdPath(fd int) string {

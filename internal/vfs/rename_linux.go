@@ -14,11 +14,11 @@ func RenameAt(fromDir int, from string, toDir int, to string, flags uint) error 
 	return unix.Renameat2(fromDir, from, toDir, to, flags)
 }
 
-// RenameNew renames old to new, and gives unix.EEXIST where new is there
-// already: renameat2(2) with RENAME_NOREPLACE, Linux 3.15, on ext4, btrfs, xfs,
-// tmpfs and overlayfs. A filesystem without it (ZFS before 2.2 answers EINVAL) has
-// a directory renamed that is never put in the place of anything but an empty
-// directory made at the same instant, and a file linked to its new name first.
+// RenameNew renames old to new, and returns unix.EEXIST if new exists. On Linux it uses
+// renameat2(2) with RENAME_NOREPLACE (Linux 3.15; ext4, btrfs, xfs, tmpfs, overlayfs); on a
+// filesystem without it (ZFS before 2.2: EINVAL) it links a file to its new name first, and
+// renames a directory, which can replace nothing but an empty directory made at the same
+// instant. On macOS it works on APFS and HFS+, elsewhere ENOTSUP.
 func RenameNew(old, new string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, old, unix.AT_FDCWD, new, unix.RENAME_NOREPLACE)
 	if err == unix.EINVAL {
@@ -27,10 +27,11 @@ func RenameNew(old, new string) error {
 	return err
 }
 
-// Replace renames next to path where something has that name, and gives unix.ENOENT
-// where nothing has: what somebody removed does not come back. At path there is the old one or the new one at any
-// time, after a crash too. The old one is at next afterwards, or gone: a filesystem that exchanges no names (ZFS before 2.2) has
-// it replaced if it was there an instant earlier, so that who removes and who replaces exclude each other.
+// Replace renames next over the existing file path; without one the error is unix.ENOENT, so
+// that a removed file does not come back. At any time, also after a crash, path is the old
+// file or the new one. The old file is at next afterwards or deleted. On a filesystem that
+// cannot exchange names (ZFS before 2.2) a file removed at the same instant may come back:
+// callers that remove and that replace must exclude each other.
 func Replace(next, path string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 	if err == unix.EINVAL {

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SyncData puts the content of a new file on the disk before any name that it gets from here on: a power cut
-// leaves it with neither or with both. What else fsync(2) waits for, a transaction of the
-// filesystem, takes several times as long, and need not be waited for: ext4 writes the blocks of a
-// transaction before that (data=ordered, ext4(5)), and XFS tells its log how long a file is when it has
-// been written, before who waits for that goes on (xfs_end_io in fs/xfs/xfs_aops.c). Elsewhere it is fsync(2).
+// SyncData writes the content of a new file to disk before any name that it gets afterwards:
+// after a power cut it has both or neither. fsync(2) also waits for a transaction of the
+// filesystem, which takes several times as long and is not needed: ext4 writes a transaction's
+// blocks before it (data=ordered, ext4(5)), and XFS logs a file's length once its data is
+// written (xfs_end_io in fs/xfs/xfs_aops.c). On other filesystems it is fsync(2).
 func SyncData(f *os.File) error {
 	var st unix.Statfs_t
 	fd := int(f.Fd())

@@ -19,8 +19,8 @@ func Text(field []byte) string {
 // for, as Linux does.
 func SyncFS(int) error { return unix.Sync() }
 
-// FDPath is the path that f has now (F_GETPATH), for calls that take no descriptor:
-// after a rename it leads elsewhere. "" where it has none any more.
+// FDPath returns a path in /proc that leads this process and its threads to the file that f
+// has open, for calls that take no descriptor. f must stay open.
 func FDPath(f *os.File) string {
 	defer runtime.KeepAlive(f)
 	return pathOf(int(f.Fd()))

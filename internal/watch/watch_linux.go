@@ -13,15 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Tree tells that something in a directory tree was changed, by whomever:
-// names that came or went, files that were written to, attributes. What is
-// changed through a mapping of a file in memory is not told, nor what lies on
-// another mount beneath the tree.
+// Tree reports changes in a directory tree by any process: added and removed names, written
+// files, changed attributes. It misses writes through a memory mapping, and files of other
+// mounts inside the tree.
 //
-// Root has one mark on the whole filesystem (fanotify(7), Linux 5.9), where its
-// kind can have one: not an overlay, FUSE, or what lies in a subvolume of btrfs.
-// Everybody else, and everywhere else, has a watch on each directory
-// (inotify(7)).
+// Root has one mark on the whole filesystem (fanotify(7), Linux 5.9) if its type supports
+// that: not an overlay, FUSE, or a subvolume of btrfs. All others have a watch on each
+// directory (inotify(7)).
 type Tree struct {
 	file  *os.File // of the events
 	dir   string
@@ -39,15 +37,14 @@ type Tree struct {
 	paths   map[int32]string // inotify: the directory of a watch
 }
 
-// ErrManyDirectories says that a tree has more directories than may be watched.
+// ErrManyDirectories: the tree has more directories than the limits allow.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
-// New watches the directory dir, absolute, with all that lies beneath it
-// on its mount but what skip names. most bounds the directories that are watched
-// each for itself, and what is remembered. Cost: two system calls with a mark on
-// the filesystem, otherwise a walk.
-// Errors: *os.PathError; [ErrManyDirectories], by most or by the limits of this
-// user (/proc/sys/fs/inotify).
+// New watches the directory dir, absolute, with all directories in it on its mount, except
+// those for which skip returns true. most bounds the number of watched and of remembered
+// directories. Cost: two system calls with a mark on the filesystem, otherwise a walk. Errors:
+// *os.PathError; [ErrManyDirectories], by most or by the limits of this user
+// (/proc/sys/fs/inotify).
 func New(dir string, skip func(path string) bool, most int) (*Tree, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, dir)
 	if err != nil {
@@ -73,7 +70,7 @@ func New(dir string, skip func(path string) bool, most int) (*Tree, error) {
 	return w, nil
 }
 
-// Close ends the watch, and the Next that waits.
+// Close ends the watch, and wakes a waiting Next.
 func (w *Tree) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,9 +81,8 @@ func (w *Tree) Close() {
 	w.file.Close()
 }
 
-// Next waits until something in the tree was changed. It may answer for what
-// was not, and answers once for much. fs.ErrClosed after Close;
-// [ErrManyDirectories] where the tree has become too large.
+// Next waits for a change in the tree. It may return without one, and returns once for many.
+// fs.ErrClosed after Close; [ErrManyDirectories] if the tree has grown beyond the limits.
 func (w *Tree) Next() error {
 	buf := make([]byte, 16<<10)
 	for {
@@ -108,7 +104,7 @@ func (w *Tree) Next() error {
 
 const fanEvents = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO | unix.FAN_MODIFY | unix.FAN_ATTRIB
 
-// mark puts a mark on the filesystem, if that can be had.
+// mark puts a mark on the filesystem, and reports whether that is supported.
 func (w *Tree) mark() bool {
 	if os.Geteuid() != 0 {
 		return false
@@ -131,9 +127,9 @@ func (w *Tree) mark() bool {
 	return true
 }
 
-// fanotified reads struct fanotify_event_metadata, each with the handle of a
-// directory after it (struct fanotify_event_info_fid), and tells whether one of
-// these directories lies in the tree.
+// fanotified reads struct fanotify_event_metadata, each with a directory's handle after it
+// (struct fanotify_event_info_fid), and reports whether one of these directories lies in the
+// tree.
 func (w *Tree) fanotified(buf []byte) (changed bool) {
 	const head, info, named, unnamed = 24, 4 + 8, 2, 3 // FAN_EVENT_INFO_TYPE_DFID_NAME, _DFID
 	for len(buf) >= head {
@@ -157,8 +153,8 @@ func (w *Tree) fanotified(buf []byte) (changed bool) {
 	return changed
 }
 
-// holds reports whether the directory of a handle (struct file_handle) lies in
-// the tree. One that is gone does not: what held it has an event of its own.
+// holds reports whether the directory of a handle (struct file_handle) lies in the tree. A
+// deleted directory does not: its parent gets an event of its own.
 func (w *Tree) holds(handle []byte) bool {
 	size := int(binary.NativeEndian.Uint32(handle))
 	kind := int32(binary.NativeEndian.Uint32(handle[4:]))
@@ -189,7 +185,7 @@ func (w *Tree) holds(handle []byte) bool {
 	return in
 }
 
-// skips asks for a directory and all above it in the tree.
+// skips reports whether skip excludes a directory or one of its parents in the tree.
 func (w *Tree) skips(path string) bool {
 	for ; len(path) > len(w.dir); path = filepath.Dir(path) {
 		if w.skip(path) {
@@ -202,9 +198,8 @@ func (w *Tree) skips(path string) bool {
 const inEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_ATTRIB |
 	unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 
-// add watches a directory, and those in it. What is gone, or is not this user's
-// to look at, is left out. Of a directory that was moved the watches stay, and
-// learn its new path.
+// add watches a directory and those in it. It leaves out deleted ones, and those that this
+// user cannot read. A moved directory keeps its watches, which learn the new path.
 func (w *Tree) add(path string) error {
 	if path != w.dir && w.skip(path) {
 		return nil

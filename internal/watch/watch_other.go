@@ -8,17 +8,28 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Tree tells that something in a directory tree was changed: on Linux.
+// Tree reports changes in a directory tree by any process: added and removed names, written
+// files, changed attributes. It misses writes through a memory mapping, and files of other
+// mounts inside the tree.
+//
+// Root has one mark on the whole filesystem (fanotify(7), Linux 5.9) if its type supports
+// that: not an overlay, FUSE, or a subvolume of btrfs. All others have a watch on each
+// directory (inotify(7)).
 type Tree struct{}
 
-// ErrManyDirectories says that a tree has more directories than may be watched.
+// ErrManyDirectories: the tree has more directories than the limits allow.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
-// New watches a directory tree on Linux; here it only refuses.
+// New watches the directory dir, absolute, with all directories in it on its mount, except
+// those for which skip returns true. most bounds the number of watched and of remembered
+// directories. Cost: two system calls with a mark on the filesystem, otherwise a walk. Errors:
+// *os.PathError; [ErrManyDirectories], by most or by the limits of this user
+// (/proc/sys/fs/inotify).
 func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
-// Close ends the watch.
+// Close ends the watch, and wakes a waiting Next.
 func (*Tree) Close() {}
 
-// Next waits until something was changed.
+// Next waits for a change in the tree. It may return without one, and returns once for many.
+// fs.ErrClosed after Close; [ErrManyDirectories] if the tree has grown beyond the limits.
 func (*Tree) Next() error { return vfs.ErrNeedsLinux }

@@ -21,9 +21,9 @@ var ValueFlags = []string{
 	"--ttl", "-j", "-n",
 }
 
-// Command is the arguments for wsl.exe to run snapfs with args in dir, both as Windows has
-// them. Up to "--" what names a file is translated; what follows is the command of a
-// sandbox, and is left alone. Errors: *PathError.
+// Command returns the arguments for wsl.exe to run snapfs with args in dir, both in Windows
+// syntax. It translates file names up to "--"; the rest is the command of a sandbox and stays
+// as it is. Errors: *PathError.
 func (p Place) Command(dir string, args []string) ([]string, error) {
 	dir, err := p.Linux(dir)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p Place) Command(dir string, args []string) ([]string, error) {
 	return list, nil
 }
 
-// Probe is the arguments for wsl.exe to find out whether program is in the distribution.
+// Probe returns the arguments for wsl.exe that test whether the distribution has program.
 func (p Place) Probe(program string) []string {
 	return append(p.distribution(), "--exec", "sh", "-c", "command -v "+program)
 }

@@ -49,9 +49,9 @@ func (c *zfsLegacy) do(dev *os.File, call Call) error {
 	return nil
 }
 
-// Temporary takes a snapshot of a dataset that is there until gone is closed, or the process has
-// ended. Its name begins with prefix. Cost: a transaction group. Errors are *os.PathError, beside those of [ZFS]
-// EEXIST: one with that prefix was made in the same tick.
+// Temporary takes a snapshot of a dataset that ZFS removes when gone is closed or the process
+// ends. Its name begins with prefix. Cost: a transaction group. Errors are *os.PathError:
+// those of [ZFS], and EEXIST if one with that prefix was made in the same tick.
 func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err error) {
 	const dev = "/dev/zfs"
 	f, err := os.OpenFile(dev, os.O_RDWR, 0)
@@ -73,16 +73,17 @@ func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err erro
 	return dataset + "@" + name, f, nil
 }
 
-// Objects is a set of numbers of objects, which are those of inodes.
-type Objects []zfsRange // in order, and apart from each other
+// Objects is a set of object numbers, which are inode numbers, in sorted ranges that do not
+// overlap.
+type Objects []zfsRange // sorted, with gaps between them
 
 type zfsRange struct{ first, last uint64 }
 
-// Changed answers with the numbers of the objects that differ in two snapshots, of which the older is
-// an ancestor of the younger, or whose descriptions lie beside one that does, 31 at most: what the filesystem has
-// written in between is told by the block. What is not in the younger is not in it: its name is missing there.
-// No object is looked at, and no path. Cost: in proportion to the blocks. Errors are *os.PathError, beside those of [ZFS]
-// EXDEV: it is no ancestor.
+// Changed returns the numbers of the objects that differ between two snapshots, older being an
+// ancestor of younger, and of up to 31 neighbours of each: ZFS compares whole blocks of object
+// descriptions. Deleted objects are not included; the changed directory is. It reads no object
+// and no path. Cost: in proportion to the changed blocks. Errors are *os.PathError: those of
+// [ZFS], and EXDEV if older is no ancestor.
 func Changed(older, younger string) (Objects, error) {
 	const dev = "/dev/zfs"
 	f, err := os.OpenFile(dev, os.O_RDWR, 0)
@@ -102,7 +103,7 @@ func Changed(older, younger string) (Objects, error) {
 	return nil, &os.PathError{Op: "ioctl", Path: dev, Err: err}
 }
 
-// zfsChanged has the records written to a file in memory, which never makes the kernel wait.
+// zfsChanged has the kernel write the records to a file in memory, which never blocks it.
 func zfsChanged(dev *os.File, older, younger string) (Objects, error) {
 	fd, err := unix.MemfdCreate("zfs", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Call is what the kernel module of ZFS can be asked to do.
+// Call is a function of the kernel module of ZFS.
 type Call uintptr
 
 // The numbers are those of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1, which says that
@@ -30,9 +30,10 @@ type zfsCmd struct {
 	_                        [60 << 10]byte
 }
 
-// ZFS has the kernel module carry out a call on a pool or dataset, with a packed list of pairs, and answers
-// with the packed list that it has to say: what of it has failed. It returns when that is on the disk. Cost: a transaction
-// group. Errors are *os.PathError: ENOENT where there is no ZFS, EACCES, EPERM, and whatever the call makes of it.
+// ZFS carries out a call of the kernel module on a pool or dataset with a packed list of
+// pairs. It returns the packed list of the parts that failed, when the result is on disk.
+// Cost: a transaction group. Errors are *os.PathError: ENOENT without ZFS, EACCES, EPERM, and
+// those of the call.
 func ZFS(call Call, name string, in []byte) (out []byte, err error) {
 	const dev = "/dev/zfs"
 	f, err := os.OpenFile(dev, os.O_RDWR, 0)
@@ -73,13 +74,13 @@ func Pairs(pairs ...Pair) []byte {
 	return appendPairs(b, pairs)
 }
 
-// A Pair is a name and what it stands for.
+// Pair is a name with its value.
 type Pair struct {
 	Name  string
 	Value any
 }
 
-// NoZFSPairs says whether a packed list has nothing in it.
+// NoZFSPairs reports whether a packed list is empty.
 func NoZFSPairs(packed []byte) bool {
 	const head = 4 + 8
 	return len(packed) < head+4 || binary.NativeEndian.Uint32(packed[head:]) == 0

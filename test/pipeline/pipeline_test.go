@@ -26,7 +26,7 @@ func both(t *testing.T, test func(t *testing.T, l *line)) {
 // wait until somebody has seen their plan.
 func TestAChangeGoesThroughFiveStages(t *testing.T) {
 	both(t, func(t *testing.T, l *line) {
-		l.snapfs("stages").want(0).says("4. staging: carries the changes to "+l.place("staging"), "requires approval of its plan")
+		l.snapfs("stages").want(0).says("4. staging: applies the changes to "+l.place("staging"), "requires approval of its plan")
 		l.snapfs("promote", "fix", "--to", "production").want(10).says("stage staging: it waits for approval", "hint: snapfs promote --continue ")
 		l.stand(3)
 		l.snapfs("promote", "fix", "--to", "dev").want(4).says("waits for approval of stage staging")
