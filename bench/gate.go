@@ -26,8 +26,8 @@ type check struct {
 	unit string
 	// noise describes the tolerance that limit includes.
 	noise string
-	// told: there is no promise; the value is measured once and only reported.
-	told bool
+	// unjudged: there is no promise; the value is measured once and only reported.
+	unjudged bool
 	// exact: noise cannot change the value; it is measured once.
 	exact   bool
 	measure func(ctx context.Context) (value float64, detail string, err error)
@@ -35,9 +35,9 @@ type check struct {
 
 // judge measures until the promise holds or is within held, at most three times.
 func judge(ctx context.Context, c check) Promise {
-	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.told}
+	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.unjudged}
 	began, found := time.Now(), false
-	for p.Tries < tries && !p.Holds && !(found && p.missed()) && (p.Tries == 0 || !c.told && !c.exact) && ctx.Err() == nil {
+	for p.Tries < tries && !p.Holds && !(found && p.missed()) && (p.Tries == 0 || !c.unjudged && !c.exact) && ctx.Err() == nil {
 		p.Tries++
 		value, detail, err := c.measure(ctx)
 		if err != nil {
@@ -50,7 +50,7 @@ func judge(ctx context.Context, c check) Promise {
 			p.Measured, p.Detail = value, detail
 		}
 		found, p.Error = true, ""
-		p.Holds = !c.told && p.Measured <= c.limit
+		p.Holds = !c.unjudged && p.Measured <= c.limit
 	}
 	p.Took = time.Since(began)
 	return p

@@ -68,7 +68,7 @@ func TestWhatCannotBeMeasuredIsBroken(t *testing.T) {
 
 func TestWhatIsOnlyToldIsNeitherJudgedNorRepeated(t *testing.T) {
 	k, n := measured(0, 7)
-	k.told = true
+	k.unjudged = true
 	p := judge(t.Context(), k)
 	report := Report{Promises: []Promise{p}}
 	if p.Holds || len(report.Broken()) != 0 || *n != 1 || !strings.HasPrefix(p.String(), "reported") {

@@ -30,7 +30,7 @@ func (r *referee) crowdChecks() []check {
 				noise: fmt.Sprintf("%d files preserved for reuse do not count", spares), measure: r.leaks(s),
 			})
 	}
-	return append(list, check{name: "100 processes `snapfs new` at once on overlay", told: true, unit: "s", measure: r.hundredProcesses})
+	return append(list, check{name: "100 processes `snapfs new` at once on overlay", unjudged: true, unit: "s", measure: r.hundredProcesses})
 }
 
 func (r *referee) size(n int) int {

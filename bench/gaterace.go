@@ -32,7 +32,7 @@ func (r *referee) raceChecks() []check {
 				name:  fmt.Sprintf("the sandboxes of %d attempts on %s until the first runs, to that of one", racing, name),
 				limit: 6, unit: "×", measure: r.makingToOne(s),
 			},
-			check{name: fmt.Sprintf("`snapfs race -n %d -- true` on %s, to `snapfs run -- true`", racing, name), told: true, unit: "×", measure: r.raceToRun(s)})
+			check{name: fmt.Sprintf("`snapfs race -n %d -- true` on %s, to `snapfs run -- true`", racing, name), unjudged: true, unit: "×", measure: r.raceToRun(s)})
 	}
 	return list
 }

@@ -104,8 +104,8 @@ func (l *lab) measureSetting(ctx context.Context, s setting) ([]Result, error) {
 	return results, errors.Join(rerr, <-done)
 }
 
-// told is a line from such a process: a result, or its present step.
-type told struct {
+// helperLine is a line from a helper process: a result, or its present step.
+type helperLine struct {
 	Result *Result `json:"result,omitempty"`
 	Say    string  `json:"say,omitempty"`
 }
@@ -114,7 +114,7 @@ func (l *lab) hear(r io.Reader) ([]Result, error) {
 	var results []Result
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		var t told
+		var t helperLine
 		if err := json.Unmarshal(lines.Bytes(), &t); err != nil {
 			return results, err
 		}
@@ -135,11 +135,11 @@ func Measure(ctx context.Context, ask string, out io.Writer) error {
 		return err
 	}
 	enc := json.NewEncoder(out)
-	o.Options.Say = func(s string) { enc.Encode(told{Say: s}) } //nolint:errcheck // the results tell
+	o.Options.Say = func(s string) { enc.Encode(helperLine{Say: s}) } //nolint:errcheck // the results follow
 	l := &lab{Options: o.Options, dir: o.Dir}
 	results, err := l.measure(ctx, o.Setting)
 	for _, r := range results {
-		if eerr := enc.Encode(told{Result: &r}); eerr != nil {
+		if eerr := enc.Encode(helperLine{Result: &r}); eerr != nil {
 			return errors.Join(err, eerr)
 		}
 	}

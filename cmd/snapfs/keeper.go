@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newKeeper returns the hidden command of the supervisor process. Exec starts it.
-func newKeeper(a *app) *cobra.Command {
+// newSupervisor returns the hidden command of the supervisor process. Exec starts it.
+func newSupervisor(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "keeper state-directory sandbox",
 		Short:  "supervise a sandbox's processes",

@@ -78,7 +78,7 @@ func commands() []command {
 		{"held", caring, newHeld},
 		{"profile", caring, newProfile},
 		{"room", caring, newRoom},
-		{"keeper", "", newKeeper},
+		{"keeper", "", newSupervisor},
 		{"sweeper", "", newSweeper},
 		{"probe", "", newProbe},
 	}
