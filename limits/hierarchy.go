@@ -170,7 +170,7 @@ func nonEmpty(dir string) [][]string {
 }
 
 // delegated reports whether a group of version 2 was delegated to this user. A group that systemd manages is
-// not, whoever owns it (systemd, docs/CGROUP_DELEGATION.md).
+// not, independent of its owner (systemd, docs/CGROUP_DELEGATION.md).
 func delegated(dir string) bool {
 	if managed(dir) {
 		return false

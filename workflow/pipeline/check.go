@@ -37,17 +37,17 @@ func (r *pipelineRun) checkBefore(ctx context.Context, i int) error {
 	if len(s.Before) == 0 {
 		return r.enter(ctx, s, next)
 	}
-	box, err := r.e.stageSandbox(ctx, r.p, i)
+	sb, err := r.e.stageSandbox(ctx, r.p, i)
 	if err != nil {
 		return r.fail(ctx, s, err)
 	}
 	for n, c := range s.Before {
 		r.report(s, "checking in a sandbox: "+pathlist.Printable(c.Name))
-		if err = r.inside(ctx, box, i, n+1, c); err != nil {
+		if err = r.inside(ctx, sb, i, n+1, c); err != nil {
 			break
 		}
 	}
-	if derr := box.Discard(context.WithoutCancel(ctx)); derr != nil {
+	if derr := sb.Discard(context.WithoutCancel(ctx)); derr != nil {
 		r.e.notice("the sandbox of a check is not removed yet: " + derr.Error())
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *pipelineRun) variables(i int, when string) []string {
 }
 
 // inside runs a check in a sandbox. Everything that the check started ends with it.
-func (r *pipelineRun) inside(ctx context.Context, box *engine.Session, i, n int, c policy.Command) error {
+func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {
 		return err
@@ -170,8 +170,8 @@ func (r *pipelineRun) inside(ctx context.Context, box *engine.Session, i, n int,
 	began := time.Now()
 	limited, cancel, limit := r.limited(ctx, c)
 	defer cancel()
-	env := append(hostfs.Environ(os.Environ(), box.Record.Policy.Env), r.variables(i, "before")...)
-	st, err := box.Again(limited, isolate.Command{Args: c.Args, Env: env, Dir: box.Record.Workspace, Stdout: in, Stderr: in})
+	env := append(hostfs.Environ(os.Environ(), sb.Record.Policy.Env), r.variables(i, "before")...)
+	st, err := sb.Again(limited, isolate.Command{Args: c.Args, Env: env, Dir: sb.Record.Workspace, Stdout: in, Stderr: in})
 	in.Close()
 	<-copied
 	out.Close()

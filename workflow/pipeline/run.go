@@ -237,7 +237,7 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	return errors.Join(why, r.enter(ctx, s, stages.StageUndone))
 }
 
-// stuck is the error that kept a stage from being undone.
+// stuck is the error that prevented the undo of a stage.
 type stuck struct{ error }
 
 func (s stuck) Error() string { return "it could not be taken back: " + describe(s.error) }

@@ -43,7 +43,7 @@ func (r *Race) Promote(ctx context.Context, number int) (reconcile.Promoted, err
 	return r.e.engine.Reconcile.Promote(ctx, name, reconcile.PromoteOptions{})
 }
 
-// Remove removes the kept sandbox of an attempt.
+// Remove removes the permanent sandbox of an attempt.
 func (r *Race) Remove(ctx context.Context, number int) error {
 	a := &r.Attempts[number-1]
 	err := r.e.engine.Remove(ctx, a.Sandbox)
@@ -53,7 +53,7 @@ func (r *Race) Remove(ctx context.Context, number int) error {
 	return err
 }
 
-// Close removes every sandbox that was not kept. Repeating it is harmless.
+// Close removes every sandbox that is not permanent. Repeating it is harmless.
 func (r *Race) Close(ctx context.Context) error {
 	var rest []*engine.Session
 	for i, s := range r.sessions {

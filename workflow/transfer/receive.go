@@ -21,9 +21,8 @@ import (
 
 // A ReceiveRequest says what to make of a received stream.
 type ReceiveRequest struct {
-	// Request is what sandbox is wanted, where a new one is made; without a Name or a
-	// Workspace it has the sender's. Nothing else of the sandbox comes with a stream:
-	// what it may do is said here.
+	// Request describes the sandbox that a full stream creates. Without a Name or a
+	// Workspace it has the sender's. Its policy is always the receiver's.
 	hostfs.Request
 	// State is the name for the received state; "" means the sender's name.
 	State string
