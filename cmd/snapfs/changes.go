@@ -139,7 +139,7 @@ func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part
 }
 
 // printPatch prints the changes as patches, each relative to its part's root. A terminal gets
-// visible control characters and colours, unless NO_COLOR is set (no-color.org); a file or a
+// visible control characters and colours, unless the environment forbids them (no-color.org); a file or a
 // pipe gets every byte unchanged.
 func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, terminal bool) error {
 	done := func() error { return nil }

@@ -17,7 +17,7 @@ import (
 // directory (inotify(7)).
 type Tree struct{}
 
-// ErrManyDirectories: the tree has more directories than the limits allow.
+// ErrManyDirectories means that the tree has more directories than the limits allow.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
 // New watches the directory dir, absolute, with all directories in it on its mount, except
