@@ -63,8 +63,8 @@ func atATerminal(t *testing.T) {
 			for _, answer := range []string{"?", "what", ""} {
 				p.sees("[a/k/d/l]")
 				p.types(answer + "\n")
-				p.sees("apply    bring the changes of the workspace to the real tree")
-				p.sees("keep     touch nothing")
+				p.sees("apply    apply the workspace's changes to the real tree")
+				p.sees("keep     change nothing")
 			}
 			p.sees("[a/k/d/l]")
 			p.types("d\n")
