@@ -8,7 +8,7 @@ import (
 // PathFlags are the flags of snapfs, as they are written, whose values name files.
 var PathFlags = []string{
 	"--allow", "--dir", "--expose", "--file", "--have", "--hide", "--html", "--mine", "--only", "--output",
-	"--profile", "--report", "--state", "--target", "--theirs", "--workspace", "--write", "-C", "-o",
+	"--profile", "--report", "--state", "--target", "--theirs", "--workspace", "--write", "-C",
 }
 
 // ValueFlags are those whose values are something else, and may follow as another
