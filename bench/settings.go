@@ -100,7 +100,7 @@ func ownerOf(st os.FileInfo) int {
 func (l *lab) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		State: state, Drivers: all.Drivers(),
-		Keeper: []string{l.Program, "keeper"}, Sweeper: []string{l.Program, "sweeper"},
+		Supervisor: []string{l.Program, "keeper"}, Sweeper: []string{l.Program, "sweeper"},
 	})
 }
 

@@ -82,7 +82,7 @@ func (b *bench) keepBook() *book {
 		return one, err
 	}
 	var err error
-	b.Engine, err = engine.Open(b.t.Context(), engine.Config{State: b.state, Drivers: []snapshot.Driver{d}, Keeper: []string{"/proc/self/exe", "keeper"}})
+	b.Engine, err = engine.Open(b.t.Context(), engine.Config{State: b.state, Drivers: []snapshot.Driver{d}, Supervisor: []string{"/proc/self/exe", "keeper"}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

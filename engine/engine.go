@@ -41,9 +41,9 @@ type Config struct {
 	Drivers []snapshot.Driver
 	// Notice is called with a sentence for everything that was mended. May be nil.
 	Notice func(string)
-	// Keeper is the command that starts a supervisor: the program and its first arguments, to
+	// Supervisor is the command that starts a supervisor: the program and its first arguments, to
 	// which the state directory and the sandbox's name are added.
-	Keeper []string
+	Supervisor []string
 	// Sweeper is the command that starts a collection in the background, in the same form. If it
 	// is empty, collections run in this process.
 	Sweeper []string
@@ -135,7 +135,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	parts := supervise.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress,
 		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.BeneathCeiling),
-		Notice: notice, Supervisor: c.Keeper, Probe: c.Probe, IDMapper: c.Shift, WhenOver: e.finishUnlessPromoting,
+		Notice: notice, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.Shift, WhenOver: e.finishUnlessPromoting,
 	}
 	if c.SelfTest != nil {
 		parts.SelfTest = c.SelfTest(e)

@@ -44,7 +44,7 @@ func newBench(t testing.TB) *bench {
 		t.Fatal(err)
 	}
 	b.Engine, err = engine.Open(context.Background(), engine.Config{
-		State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"},
+		State: b.state, Drivers: drivers(), Supervisor: []string{"/proc/self/exe", "keeper"},
 		Notice: func(s string) { t.Log("mended: " + s) },
 	})
 	if err != nil {

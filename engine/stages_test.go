@@ -262,7 +262,7 @@ func (b *bench) stepsOfStages() (steps []string) {
 		}
 		return nil
 	})
-	e, err := engine.Open(ctx, engine.Config{State: b.state, Drivers: drivers(), Keeper: []string{"/proc/self/exe", "keeper"}})
+	e, err := engine.Open(ctx, engine.Config{State: b.state, Drivers: drivers(), Supervisor: []string{"/proc/self/exe", "keeper"}})
 	if err == nil {
 		armed = true
 		err = throughStages(ctx, &bench{Engine: e, t: b.t, workspace: b.workspace, state: b.state})

@@ -45,7 +45,7 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 		State:   state,
 		Drivers: all.Drivers(),
 		Notice:  a.ui.notice,
-		Keeper:  []string{self(), "keeper"},
+		Supervisor:  []string{self(), "keeper"},
 		Sweeper: []string{self(), "sweeper"},
 		Probe:   []string{self(), "probe"}, SelfTest: selftest.For,
 		Expire: transfer.Expire,

@@ -24,7 +24,7 @@ func TestWhatIsUnfinishedIsShown(t *testing.T) {
 		}
 	}
 	for name, got := range map[string]string{"show": show.String(), "ls": ls.String(), "doctor": doctor.String()} {
-		if !strings.Contains(got, "an apply of fix") || !strings.Contains(got, "mount what") || strings.Contains(got, "\x1b") {
+		if !strings.Contains(got, "an apply of fix") || !strings.Contains(got, "mount the filesystem of") || strings.Contains(got, "\x1b") {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

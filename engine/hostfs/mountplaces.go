@@ -200,7 +200,7 @@ func ClearOut(dir *os.File, places []MountStub) error {
 	return err
 }
 
-// clearIn clears a directory under root, except the stubs in kept, whose times and modes stay.
+// clearIn clears a directory under root, except the listed stubs, whose times and modes stay.
 func clearIn(root *os.Root, dir string, kept map[string]MountStub) error {
 	undo, err := makeWritable(root, dir)
 	if err != nil {

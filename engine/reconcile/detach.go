@@ -160,7 +160,7 @@ func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.B
 }
 
 // detachNoSpace explains an ErrNoSpace from detaching, with the command that
-// raises the limit.
+// increases the limit.
 func detachNoSpace(rec *catalog.Record, err error) error {
 	if !errors.Is(err, errs.ErrNoSpace) {
 		return err

@@ -58,7 +58,7 @@ func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.T
 // mountHeadroom is the space that the kernel may need to mount a tree at its disk limit.
 const mountHeadroom = 1 << 20
 
-// RaiseDiskLimit raises the disk limit of a full sandbox by what its mounts need. The caller
+// RaiseDiskLimit increases the disk limit of a full sandbox by what its mounts need. The caller
 // restores the limit afterwards; if this process is killed, the next start does.
 func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error {
 	l := rec.Policy.Limits

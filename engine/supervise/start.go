@@ -46,7 +46,7 @@ type containerStart struct {
 	secrets   func() hostfs.SecretPaths // of the real trees
 	command   *isolate.Command          // or nil
 	retry     hostfs.MountRetry
-	raised    bool // the disk limit is raised until the trees are mounted
+	raised    bool // the disk limit is increased until the trees are mounted
 }
 
 // startContainer starts a sandbox's container, and command in it if command is not nil. prepared
@@ -121,7 +121,7 @@ func (s *containerStart) prepare(ctx context.Context, spec *isolate.Spec) (err e
 }
 
 // recover returns nil if a container that failed to start with err is worth another attempt. It
-// raises the disk limit before the second: the mounts of a full sandbox need some space.
+// increases the disk limit before the second: the mounts of a full sandbox need some space.
 func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err error) error {
 	var refused *errs.Error
 	mounting := errors.As(err, &refused)
@@ -136,7 +136,7 @@ func (s *containerStart) recover(ctx context.Context, spec isolate.Spec, err err
 	return s.manager.sandboxes.SyncTrees(ctx, s.rec) // of the mounts that succeeded
 }
 
-// abandon closes the limits after an error, restores a raised disk limit, and returns the error.
+// abandon closes the limits after an error, restores an increased disk limit, and returns the error.
 func (s *containerStart) abandon(ctx context.Context, err error) error {
 	later := context.WithoutCancel(ctx)
 	if s.resources != nil {

@@ -58,16 +58,6 @@ var wordExceptions = []wordException{
 	{"workflow/transfer/stream/stream.go", "parcel", "the first line of a stream, which is the format"},
 	{"cmd/snapfs/raceshow.go", "kept", "Kept is a key of the JSON document"},
 	{"cmd/snapfs/run.go", "kept", "a value of the JSON document"},
-	{"engine", "", "to be rewritten, see issue 20"},
-	{"engine/baseline", "", "to be rewritten, see issue 20"},
-	{"engine/compare", "", "to be rewritten, see issue 20"},
-	{"engine/diff/page", "", "to be rewritten, see issue 20"},
-	{"engine/egress", "", "to be rewritten, see issue 20"},
-	{"engine/hostfs", "", "to be rewritten, see issue 20"},
-	{"engine/reconcile", "", "to be rewritten, see issue 20"},
-	{"engine/sandbox", "", "to be rewritten, see issue 20"},
-	{"engine/stages", "", "to be rewritten, see issue 20"},
-	{"engine/supervise", "", "to be rewritten, see issue 20"},
 }
 
 // whatClause is the name under which a clause like "what the kernel has" is reported.

@@ -18,7 +18,7 @@ import (
 type fact struct {
 	name     string
 	old, new string
-	// warn: a reviewer should notice, because it grants rights to whoever runs the file.
+	// warn: a reviewer should notice, because it grants rights to every user who runs the file.
 	warn bool
 }
 
