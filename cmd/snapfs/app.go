@@ -41,13 +41,13 @@ func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
 
 func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
-		Later:   a.looks,
-		State:   state,
-		Drivers: all.Drivers(),
-		Notice:  a.ui.notice,
-		Supervisor:  []string{self(), "keeper"},
-		Sweeper: []string{self(), "sweeper"},
-		Probe:   []string{self(), "probe"}, SelfTest: selftest.For,
+		Later:      a.looks,
+		State:      state,
+		Drivers:    all.Drivers(),
+		Notice:     a.ui.notice,
+		Supervisor: []string{self(), "keeper"},
+		Sweeper:    []string{self(), "sweeper"},
+		Probe:      []string{self(), "probe"}, SelfTest: selftest.For,
 		Expire: transfer.Expire,
 		Edge:   edgeProgram,
 		Shift:  shiftProgram,
