@@ -51,7 +51,7 @@ func servedToDeath(t *testing.T, backend string) {
 		{"rm s", ""},
 	} {
 		b.kill("s", "while cat real; do sleep 0.01; done")
-		got := b.snapfs(strings.Fields(c.args)...).want(0)
+		got := b.afterKill(strings.Fields(c.args)...).want(0)
 		for until := time.Now().Add(5 * time.Second); strings.Contains(got.stdout, "running") && time.Now().Before(until); {
 			got = b.snapfs(strings.Fields(c.args)...).want(0) // its keeper is about to end
 		}
@@ -60,6 +60,18 @@ func servedToDeath(t *testing.T, backend string) {
 		}
 	}
 	b.real()
+}
+
+// afterKill runs a command once the killed server has released its layer. The kernel ends a
+// killed process only when its disk requests are done, which takes longer than the five
+// seconds that snapfs waits where many tests write at once.
+func (b *desk) afterKill(args ...string) outcome {
+	b.t.Helper()
+	got := b.snapfs(args...)
+	for until := time.Now().Add(30 * time.Second); strings.Contains(got.all, "a process has the layer mounted") && time.Now().Before(until); {
+		got = b.snapfs(args...)
+	}
+	return got
 }
 
 // kill runs a script in a sandbox once something is synced there, and kills what serves it.

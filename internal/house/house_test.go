@@ -16,7 +16,7 @@ import (
 const root = "../.."
 
 // built is what `make build` and the tests leave there.
-var built = []string{"snapfs", "snapfs-edge", "snapfs-fuse", "out"}
+var built = []string{"snapfs", "snapfs-bench", "snapfs-edge", "snapfs-fuse", "out"}
 
 // TestRootIsReadAtAGlance: a reader who opens the repository sees the domain,
 // not its tooling.

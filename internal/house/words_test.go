@@ -51,8 +51,6 @@ type wordException struct {
 
 var wordExceptions = []wordException{
 	{"bench/report.go", "told", "Told is a key of the JSON report"},
-	{"bench/settings.go", "keeper", "the command of the supervisor has this name, and the engine's option follows it"},
-	{"cmd/snapfs/app.go", "keeper", "the command of the supervisor has this name, and the engine's option follows it"},
 	{"workflow/race/race.go", "kept", "Kept is a key of the JSON document"},
 	{"workflow/transfer/resume.go", "kept", "the field of a partial file has this name"},
 	{"workflow/transfer/stream/stream.go", "parcel", "the first line of a stream, which is the format"},
