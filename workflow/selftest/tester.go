@@ -13,11 +13,10 @@ func For(e *engine.Engine) supervise.SelfTest { return New(e).TryWalls }
 type Tester struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog
-	notice func(string)
 	probe  []string
 }
 
 // New returns a Tester that works through e.
 func New(e *engine.Engine) *Tester {
-	return &Tester{engine: e, cat: e.Catalog(), notice: e.Notice, probe: e.Probe()}
+	return &Tester{engine: e, cat: e.Catalog(), probe: e.Probe()}
 }
