@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// Meanings of what is timed.
+// meanings returns, for each timed operation by its name in the report, a sentence that says
+// exactly what was timed.
 func meanings() map[string]string {
 	return map[string]string{
 		"capture":           "backend: an immutable snapshot of the real tree (dirty: 100 of its files were rewritten right before)",
@@ -35,8 +36,8 @@ func meanings() map[string]string {
 	}
 }
 
-// A stage is one setting with one tree, clean or dirty, and what the cases
-// need of it.
+// A stage is one measurement setup: a backend's setting and one tree of a given size, clean or
+// dirty.
 type stage struct {
 	*lab
 	s         setting
@@ -47,7 +48,7 @@ type stage struct {
 	round     int
 }
 
-// ready changes the real tree where the stage is dirty.
+// ready prepares the next round: on a dirty stage it changes a hundred files of the real tree.
 func (g *stage) ready(context.Context) error {
 	if !g.dirty {
 		return nil
@@ -60,7 +61,7 @@ func (g *stage) request(name string) hostfs.Request {
 	return hostfs.Request{Name: name, Workspace: g.workspace, Backend: g.s.Driver, Policy: policy()}
 }
 
-// engineCases are timed in this process.
+// engineCases returns the operations of the engine that are timed inside this process.
 func (g *stage) engineCases() []timing.Subject {
 	fresh := ""
 	remove := func(ctx context.Context) error { return g.e.Remove(ctx, fresh) }
@@ -88,13 +89,14 @@ func (g *stage) engineCases() []timing.Subject {
 	}
 }
 
-// The sandboxes of a stage: one at rest, and one where something runs.
+// Names of a stage's two sandboxes: in keptName nothing runs, in liveName a command does.
 const (
 	keptName = "kept"
 	liveName = "live"
 )
 
-// processCases are timed as whole processes.
+// processCases returns the snapfs command lines that are timed as whole processes, and a
+// function that frees what they use.
 func (g *stage) processCases() ([]timing.Subject, func(), error) {
 	p := processes{lab: g.lab, s: g.s, dir: g.workspace}
 	fresh := "fresh-process"
@@ -119,7 +121,7 @@ func (g *stage) processCases() ([]timing.Subject, func(), error) {
 
 const firstState = "first"
 
-// prepare makes the sandboxes of a stage.
+// prepare makes the two sandboxes of a stage.
 func (g *stage) prepare(ctx context.Context) error {
 	for _, name := range []string{keptName, liveName} {
 		if _, err := g.e.New(ctx, g.request(name)); err != nil {

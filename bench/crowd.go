@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// together calls f n times, at most atOnce at once. It returns the time of each call, by its
-// number, and the time of all.
+// together calls f n times, at most atOnce calls at a time. It returns how long call i took as
+// each[i], and the time from the first start to the last end as total.
 func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) (each []time.Duration, total time.Duration, err error) {
 	each = make([]time.Duration, n)
 	errs := make([]error, n)
@@ -38,11 +38,11 @@ func together(ctx context.Context, n, atOnce int, f func(ctx context.Context, i 
 // crowd is the number of simultaneous operations.
 const crowd = 100
 
-// crowdFiles is the size of the tree of a crowd.
+// crowdFiles is the number of files in the tree from which a crowd of sandboxes is made.
 const crowdFiles = 1_000
 
-// crowds measures a hundred at once: sandboxes made in this process, and whole
-// processes that run in one.
+// crowds measures a hundred simultaneous operations: making sandboxes in this process, and
+// whole `snapfs run` processes.
 func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err error) {
 	l.Say(fmt.Sprintf("%s: %d at once", s.Name, crowd))
 	dir, giveBack, err := l.borrow(ctx, s, crowdFiles)
@@ -66,8 +66,9 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 	return append(made, ran...), ctx.Err()
 }
 
-// crowdRows measures a crowd a few times. The rows are each of the last one, and
-// all of them; after an error, which is not ok, what failed alone.
+// crowdRows calls f, which runs a hundred operations at once, up to three times. It returns a
+// row with the last call's single times and a row with the total times. After an error ok is
+// false, and the only row holds the error.
 func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.Duration, total time.Duration, err error)) (rows []Result, ok bool) {
 	row := func(what string, took []time.Duration, err error) Result {
 		r := Result{Kind: "crowd", What: what, Setting: s.Name, Files: crowdFiles, AtOnce: crowd, Summary: timing.Summarise(took)}
@@ -99,7 +100,7 @@ func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir str
 	})
 }
 
-// runCrowd starts a hundred processes `snapfs run -- true`.
+// runCrowd starts a hundred processes `snapfs run -- true` at once and times each of them.
 func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Duration, time.Duration, error) {
 	p := processes{lab: l, s: s, dir: dir}
 	defer p.close()
@@ -116,7 +117,7 @@ func (l *lab) runCrowd(ctx context.Context, s setting, dir string) ([]time.Durat
 	})
 }
 
-// removeNames removes every sandbox.
+// removeNames removes every sandbox of an engine's state directory.
 func removeNames(ctx context.Context, e *engine.Engine) error {
 	names, err := e.Names()
 	if err != nil {

@@ -1,22 +1,19 @@
 //go:build linux
 
-// Package bench makes every published number, and says which of the stated
-// ratios hold.
+// Package bench makes every published number, and reports which of the published performance
+// promises hold.
 //
-// [Run] measures: how long each verb takes, for trees of several sizes, clean
-// and dirty, one at a time and a hundred at once, for each backend; what work
-// inside a sandbox costs against the same work on the bare tree; the same work
-// done with what a person would use instead; and what work costs on a layer
-// above a tree, ours, the kernel's and that of fuse-overlayfs, side by side.
-// [Gate] measures only the values that have a promise, and judges them.
+// [Run] measures the time of each verb (new, run, diff, promote and so on) for each backend,
+// for trees of several sizes, clean and dirty, one at a time and a hundred at once. It also
+// measures work inside a sandbox against the same work on the bare tree, against other
+// programs, and on snapfs's layer, overlayfs and fuse-overlayfs. [Gate] measures only values
+// that have a promise, and judges them.
 //
-// Values to compare are measured in turn, A B A B, on the same machine in the
-// same minute, by the monotonic clock, after a warm-up that is thrown away, on
-// trees that are the same every time. A program is timed from before its fork
-// until it was waited for. What cannot work on a machine has its error for a
-// result. All files are in one directory of /var/tmp, and gone afterwards,
-// also after an interrupt; mounts are in a mount namespace of their own, and
-// cannot outlive the measuring.
+// Values to compare are measured in turn, A B A B, with the monotonic clock, on equal trees,
+// after a warm-up that is not counted. A process is timed from before its fork until its
+// parent has waited for it. Where a backend does not work on a machine, its result holds the
+// error. All files lie in one directory of /var/tmp, and all mounts in a private mount
+// namespace; both are gone afterwards, also after an interrupt.
 package bench
 
 import (
@@ -25,32 +22,33 @@ import (
 	"os"
 )
 
-// Options say what to measure.
+// Options select the measurements of [Run] and [Gate].
 type Options struct {
 	// Program is the path of snapfs, and Self that of snapfs-bench.
 	Program, Self string
 	// Sizes are the numbers of files of the trees.
 	Sizes []int
-	// Rounds is how often each thing is measured, at most.
+	// Rounds is how often each operation is measured, at most.
 	Rounds int
-	// Only, where not empty, are the kinds to measure; see [Kinds].
+	// Only lists the kinds of measurement to make (see [Kinds]); empty means all.
 	Only []string
 	// Full adds trees of a million files.
 	Full bool
-	// Quick measures too little to be believed: a test of the benchmark.
+	// Quick measures too few rounds for useful figures; it is for testing the benchmark
+	// itself.
 	Quick bool
-	// InMemory puts everything on an ext4 in memory, so that no disk has a part in what is
-	// measured. It takes root, and up to three quarters of the memory.
+	// InMemory puts all files on an ext4 filesystem in memory, so that the disk has no
+	// influence on the figures. It needs root and up to three quarters of the memory.
 	InMemory bool
-	// Say gets a sentence about each step. It may be nil.
+	// Say is called with a sentence about each step, for progress output. It may be nil.
 	Say func(string) `json:"-"`
-	// Lab is the directory for everything; "" makes one in /var/tmp.
+	// Lab is the directory for all files of the benchmark; "" makes one in /var/tmp.
 	Lab string
 }
 
 const kindLayers = "layers"
 
-// Kinds are what Options.Only picks from.
+// Kinds returns the names of the kinds of measurement, the values of Options.Only.
 func Kinds() []string { return []string{"latency", "crowd", "inside", "peers", kindLayers} }
 
 func (o Options) wants(kind string) bool {
@@ -65,7 +63,7 @@ func (o Options) wants(kind string) bool {
 	return false
 }
 
-// defaults completes the options.
+// defaults returns the options with defaults for unset fields.
 func (o Options) defaults() Options {
 	if len(o.Sizes) == 0 {
 		o.Sizes = []int{1_000, 10_000, 100_000}
@@ -88,8 +86,8 @@ func (o Options) defaults() Options {
 	return o
 }
 
-// Run measures everything that o asks for. What was measured before an error,
-// or an interrupt, is in the report.
+// Run makes the measurements that o selects. After an error or an interrupt the report holds
+// the results up to then.
 func Run(ctx context.Context, o Options) (report *Report, err error) {
 	o = o.defaults()
 	l, err := openLab(ctx, o)
@@ -122,8 +120,8 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	return report, nil
 }
 
-// Gate measures what promises were made about. An error is about the
-// measuring; broken promises are in the report.
+// Gate measures every value that a promise was made about. An error means that measuring
+// failed; a promise that does not hold is in the report.
 func Gate(ctx context.Context, o Options) (report *Report, err error) {
 	o = o.defaults()
 	if os.Geteuid() != 0 {

@@ -13,17 +13,19 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// Environment describes the machine that a report was measured on. It names no host and no path.
+// Environment describes the machine that a report was measured on, without host name and
+// paths.
 type Environment struct {
 	Date   string `json:"date"`
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
 	Memory string `json:"memory"`
-	// Disk and Loop are the filesystems, with their mount options.
+	// Disk and Loop are the filesystems of the lab and of its loop image, with their mount
+	// options.
 	Disk string `json:"disk"`
 	Loop string `json:"loop"`
-	// Load is the load average before the first measurement: 0 is quiet.
+	// Load is the load average before the first measurement; 0 means an idle machine.
 	Load   string `json:"load"`
 	Go     string `json:"go"`
 	Commit string `json:"commit"`
@@ -50,7 +52,7 @@ func environment(l *lab) Environment {
 	return e
 }
 
-// word is the first word of a file, or "unknown".
+// word returns the first word of a file, or "unknown".
 func word(path string) string {
 	data, err := os.ReadFile(path)
 	if f := strings.Fields(string(data)); err == nil && len(f) > 0 {
@@ -59,7 +61,7 @@ func word(path string) string {
 	return "unknown"
 }
 
-// field is a "name: value" or name=value of a file, or "unknown".
+// field returns the value of a line "name: value" or name=value of a file, or "unknown".
 func field(path, name string) string {
 	data, _ := os.ReadFile(path) // missing is unknown
 	for line := range strings.Lines(string(data)) {
@@ -70,7 +72,7 @@ func field(path, name string) string {
 	return "unknown"
 }
 
-// mountOf describes the filesystem that a path lies on.
+// mountOf returns the type and the mount options of the filesystem that holds a path.
 func mountOf(path string) string {
 	mounts, err := mount.List()
 	if err != nil {
@@ -104,7 +106,7 @@ func commit() string {
 	return rev + dirty
 }
 
-// summaryOf describes the options of a report.
+// summaryOf returns the options of a report as text.
 func summaryOf(o Options) string {
 	s := fmt.Sprintf("sizes %v, at most %d rounds", o.Sizes, o.Rounds)
 	if o.Quick {

@@ -12,28 +12,29 @@ import (
 	"github.com/snapfs/snapfs/engine"
 )
 
-// tries bounds the measurements of a promise before it counts as broken; the smallest value
-// counts. Other work on the machine makes a program slower, not faster.
+// tries bounds how often a promise is measured before it counts as broken. The smallest value
+// counts, because other work on the machine makes a program slower, never faster.
 const tries = 3
 
-// check is the measurement behind one promise.
+// A check measures the value that one promise is about, and holds the promise's limit.
 type check struct {
 	name  string
 	limit float64
-	// held is the bound of an open promise if it is more than limit: missing the promise is
-	// reported, and the gate fails only above held.
+	// held is the regression bound of a promise that is not yet reached, or 0. Between limit
+	// and held the promise is reported as missed; above held the gate fails.
 	held float64
 	unit string
-	// noise describes the tolerance that limit includes.
+	// noise is a text for the report: how much of limit is tolerance for noise of the machine.
 	noise string
-	// unjudged: there is no promise; the value is measured once and only reported.
+	// unjudged is set for a value without a promise: it is measured once and only reported.
 	unjudged bool
-	// exact: noise cannot change the value; it is measured once.
+	// exact is set for a count, which noise cannot change: it is measured once.
 	exact   bool
 	measure func(ctx context.Context) (value float64, detail string, err error)
 }
 
-// judge measures until the promise holds or is within held, at most three times.
+// judge measures a check up to three times, until its value is within limit or held, and
+// returns the promise with the smallest value.
 func judge(ctx context.Context, c check) Promise {
 	p := Promise{Name: c.name, Limit: c.limit, Held: c.held, Unit: c.unit, Noise: c.noise, Told: c.unjudged}
 	began, found := time.Now(), false
@@ -56,7 +57,7 @@ func judge(ctx context.Context, c check) Promise {
 	return p
 }
 
-// String is a line for people.
+// String returns the promise and its measured value as a line of text.
 func (p Promise) String() string {
 	verdict := "broken"
 	switch {
@@ -89,7 +90,8 @@ func (p Promise) String() string {
 	return s
 }
 
-// referee holds the trees, engines and settings that the checks share.
+// A referee runs the checks of [Gate]. It holds the trees, engines, settings and workers that
+// the checks share.
 type referee struct {
 	*lab
 	overlay, btrfsRoot setting
@@ -99,7 +101,7 @@ type referee struct {
 	bouts              map[string]*bout
 }
 
-// gate judges every promise.
+// gate runs every check and returns the judged promises.
 func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	r := &referee{lab: l, trees: map[string]string{}, before: map[string]census{}, bouts: map[string]*bout{}}
 	all := l.settings()
@@ -133,7 +135,8 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	return promises, nil
 }
 
-// tree makes a tree the first time it is asked for.
+// tree returns the path of a setting's tree with this many files; the first call makes the
+// tree.
 func (r *referee) tree(ctx context.Context, s setting, files int) (string, error) {
 	if s.Error != "" {
 		return "", fmt.Errorf("%s: %s", s.Name, s.Error)
@@ -149,7 +152,8 @@ func (r *referee) tree(ctx context.Context, s setting, files int) (string, error
 	return dir, err
 }
 
-// largest and smallest are the trees that must take the same time.
+// largest returns the number of files in the larger of the two trees that are compared; the
+// smaller one has smallest files.
 func (r *referee) largest() int {
 	if r.Quick {
 		return 10_000
@@ -162,7 +166,7 @@ func (r *referee) largest() int {
 
 const smallest = 1_000
 
-// many is for whole processes of a few milliseconds.
+// many returns the plan for measuring whole processes of a few milliseconds.
 func (r *referee) many() timing.Plan {
 	if r.Quick {
 		return timing.Plan{Rounds: 10, Warm: 2}
@@ -170,7 +174,8 @@ func (r *referee) many() timing.Plan {
 	return timing.Plan{Rounds: 60, Warm: 5, Budget: 10 * time.Second}
 }
 
-// medians measures subjects in turn and answers with the median of each.
+// medians measures the subjects in turn and returns the median time of each, in the order of
+// subjects.
 func medians(ctx context.Context, p timing.Plan, subjects ...timing.Subject) ([]time.Duration, error) {
 	samples, err := timing.Interleave(ctx, p, subjects...)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// crowdChecks are about many sandboxes.
+// crowdChecks returns the checks with very many sandboxes.
 func (r *referee) crowdChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -74,7 +74,8 @@ func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error)
 	return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 }
 
-// thousand counts the sandboxes that are not there after a thousand were made.
+// thousand returns a check that makes a thousand sandboxes and counts those that are then
+// missing.
 func (r *referee) thousand(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
@@ -95,7 +96,8 @@ func (r *referee) thousand(s *setting) func(context.Context) (float64, string, e
 	}
 }
 
-// rounds makes and removes a sandbox a thousand times.
+// rounds returns a check that makes and removes a sandbox a thousand times. Its value is the
+// time to make one of the last hundred relative to one of the first hundred.
 func (r *referee) rounds(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)

@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// driftChecks are about how far the real tree has gone on, which every command on
-// a sandbox says.
+// driftChecks returns the checks of how fast drift is detected: every command on a sandbox
+// reports how far the real tree has changed since its base.
 func (r *referee) driftChecks() []check {
 	return []check{
 		{name: "drift of one file in the largest tree, on btrfs, by the engine", limit: 20, unit: "ms", measure: r.drifts(&r.btrfsRoot, false)},
@@ -22,7 +22,8 @@ func (r *referee) driftChecks() []check {
 	}
 }
 
-// drifts answers with the time of Engine.DriftOf, in ms or to that of find(1).
+// drifts returns a check of the time of Engine.DriftOf: in milliseconds, or with asRatio
+// relative to the time of find(1).
 func (r *referee) drifts(s *setting, asRatio bool) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		files := r.largest()
@@ -59,7 +60,8 @@ func (r *referee) drifts(s *setting, asRatio bool) func(context.Context) (float6
 	}
 }
 
-// edited changes a real file, and answers with one that is older.
+// edited changes the modification time of one real file. It returns the path of an empty file
+// that is older, as the reference of find -newer.
 func (r *referee) edited(ctx context.Context, dir string) (reference string, err error) {
 	reference = filepath.Join(r.dir, "before-drift")
 	if err := os.WriteFile(reference, nil, 0o644); err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// insideChecks are about what work costs in a sandbox.
+// insideChecks returns the checks of what work costs inside a sandbox, relative to the bare
+// tree.
 func (r *referee) insideChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -46,7 +47,7 @@ func (r *referee) job(s *setting, j job) func(context.Context) (float64, string,
 	}
 }
 
-// bout opens the workers of a setting the first time they are asked for.
+// bout returns the pair of workers of a setting; the first call starts them.
 func (r *referee) bout(ctx context.Context, s setting) (*bout, error) {
 	if b := r.bouts[s.Name]; b != nil {
 		return b, nil
@@ -66,7 +67,7 @@ func (r *referee) closeBouts() (err error) {
 	return err
 }
 
-// boundChecks are about the slowest case of each setting.
+// boundChecks returns the checks that bound the slowest verb of each setting.
 func (r *referee) boundChecks() []check {
 	var list []check
 	for _, s := range r.settings() {
@@ -82,8 +83,8 @@ func (r *referee) boundChecks() []check {
 	return list
 }
 
-// slowest measures every verb a few times and answers with the longest time of
-// all.
+// slowest returns a check that measures every verb three times; its value is the longest
+// single time, in seconds.
 func (r *referee) slowest(s setting, files int) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		if s.Error != "" {

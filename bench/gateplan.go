@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/reconcile"
 )
 
-// planChecks are about what a promotion would do.
+// planChecks returns the checks of how fast a promotion plan is computed.
 func (r *referee) planChecks() []check {
 	var list []check
 	for i, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -28,9 +28,9 @@ func (r *referee) planChecks() []check {
 	return list
 }
 
-// planToHash compares Engine.PlanOf with reading a hundred files three times with
-// one thread, and their SHA-256. Each of these files has been replaced by one of
-// its size in the sandbox, in a directory of its own.
+// planToHash returns a check of the time of Engine.PlanOf for a hundred replaced files,
+// relative to hashing a hundred files three times in one thread. Each file lies in a directory
+// of its own and was replaced by one of equal size.
 func (r *referee) planToHash(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		files := r.largest()
@@ -67,8 +67,8 @@ func (r *referee) planToHash(s *setting) func(context.Context) (float64, string,
 	}
 }
 
-// editScript edits a hundred files of a tree as editors do, that put a new file in
-// the place of the old one.
+// editScript returns a shell script that edits a hundred files as editors do: it writes a new
+// file and renames it over the old one.
 func editScript(files int) string {
 	names := make([]string, changedFiles)
 	for i := range names {

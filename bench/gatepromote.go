@@ -19,14 +19,13 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// promoted is how many changed files are promoted, of promotedSize bytes each,
-// in directories of a hundred.
+// promoted is the number of changed files that the promotion checks promote, of promotedSize
+// bytes each, a hundred in each directory.
 const promoted, promotedSize = 10_000, 3000
 
-// promoteChecks are about the way back. On btrfs the promise is open: what a
-// promotion must do there and a copy need not, an exchange of names for each file,
-// takes the kernel as long as the whole copy, which shares its blocks. On ext4 it
-// holds by a hair, and is held to more.
+// promoteChecks returns the checks that compare a promotion with copying the files. On btrfs a
+// promotion misses its promise and has the regression bound held: it exchanges names file by
+// file, while a copy shares blocks. On ext4 the promise just holds.
 func (r *referee) promoteChecks() []check {
 	const name = "promoting 10,000 changed files on %s, to be undone, to `cp -a` of them and a sync"
 	return []check{
@@ -35,8 +34,8 @@ func (r *referee) promoteChecks() []check {
 	}
 }
 
-// promoteToCopy measures on a filesystem of its own, where a sync waits for
-// nobody else's files.
+// promoteToCopy returns a check on a fresh filesystem of type fs, where a sync writes no other
+// program's files.
 func (r *referee) promoteToCopy(fs string) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		top, down, err := r.disk(ctx, fs)
@@ -68,8 +67,8 @@ func (r *referee) promoteToCopy(fs string) func(context.Context) (float64, strin
 	}
 }
 
-// disk mounts an image with a fresh filesystem; down takes it away. Neither
-// outlives the mount, like that of the lab.
+// disk mounts a fresh filesystem of type fs from an image file and returns its directory. down
+// unmounts it. The unlinked image and its loop device disappear with the mount.
 func (r *referee) disk(ctx context.Context, fs string) (dir string, down func() error, err error) {
 	if dir, err = os.MkdirTemp(r.dir, "promote-"); err != nil {
 		return "", nil, err
@@ -94,7 +93,7 @@ func (r *referee) disk(ctx context.Context, fs string) (dir string, down func() 
 	return dir, func() error { return errors.Join(mount.Unmount(dir), os.Remove(dir)) }, nil
 }
 
-// A wayBack is a real tree and what a sandbox made of it.
+// A wayBack is a real tree and a sandbox's changed copy of it, to be promoted or copied back.
 type wayBack struct {
 	top           string
 	real, sandbox *os.File
@@ -144,7 +143,7 @@ func (w *wayBack) close() error {
 	return errors.Join(errs...)
 }
 
-// plantPlain makes a tree of files that hold nothing but fill.
+// plantPlain makes a tree of files filled with the byte fill.
 func plantPlain(dir string, files int, fill byte) error {
 	content := make([]byte, promotedSize)
 	for i := range content {
@@ -165,12 +164,13 @@ func plantPlain(dir string, files int, fill byte) error {
 	return nil
 }
 
-// idle has the disk take what was written before.
+// idle syncs the filesystem, so that no earlier writes disturb the next measurement.
 func (w *wayBack) idle(context.Context) error { return vfs.SyncFS(int(w.real.Fd())) }
 
 func (w *wayBack) state() string { return filepath.Join(w.top, "state") }
 
-// promotion is one that is undone, so that the next finds the old tree.
+// promotion times a promotion; after each round, untimed, it undoes the promotion so that the
+// next round finds the old tree.
 func (w *wayBack) promotion() timing.Subject {
 	return timing.Subject{
 		Name: "promote", Before: w.idle,
@@ -190,8 +190,8 @@ func (w *wayBack) promotion() timing.Subject {
 	}
 }
 
-// copy is what a script would do instead, which notices no newer work, and can
-// be neither undone nor completed after a crash.
+// copy times the alternative to a promotion: a plain copy, which detects no drift and can be
+// neither undone nor completed after a crash.
 func (w *wayBack) copy() timing.Subject {
 	to := filepath.Join(w.top, "copy")
 	return timing.Subject{

@@ -15,10 +15,10 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// racing is how many attempts race.
+// racing is the number of attempts in a measured race.
 const racing = 8
 
-// raceChecks are about several attempts at once.
+// raceChecks returns the checks of `snapfs race`: several attempts at once.
 func (r *referee) raceChecks() []check {
 	var list []check
 	for _, s := range []*setting{&r.overlay, &r.btrfsRoot} {
@@ -37,7 +37,8 @@ func (r *referee) raceChecks() []check {
 	return list
 }
 
-// raceToBare times work of about a second of processor time an attempt.
+// raceToBare returns a check of a race whose attempts each need about a second of processor
+// time, relative to the same work without snapfs.
 func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
@@ -66,8 +67,8 @@ func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string,
 	}
 }
 
-// makingToOne times a race up to its first progress report: by then all sandboxes exist, and
-// no command has started.
+// makingToOne returns a check of the time until a race's first progress report, when all
+// sandboxes exist and no command has started, relative to making one sandbox.
 func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
@@ -103,7 +104,7 @@ func (r *referee) making(s *setting, dir string, n int) timing.Subject {
 	return timing.Subject{Name: fmt.Sprintf("making %d", n), Do: do}
 }
 
-// busy is a script that takes so much of one processor.
+// busy returns a shell script that uses one processor for the given time.
 func (p *processes) busy(ctx context.Context, work time.Duration) (string, error) {
 	const first = 200_000
 	loop := func(n int) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
-// startChecks are about the time from a command line to its end.
+// startChecks returns the checks of start-up: the time of whole `snapfs run` processes.
 func (r *referee) startChecks() []check {
 	return []check{
 		{name: "`snapfs version` to an empty Go program", limit: 2, held: 2.6, unit: "×", measure: r.version},
@@ -33,7 +33,7 @@ func (r *referee) startChecks() []check {
 	}
 }
 
-// at times whole processes in a tree.
+// at returns a timer of whole processes that run with dir as their working directory.
 func (r *referee) at(s setting, dir string) *processes { return &processes{lab: r.lab, s: s, dir: dir} }
 
 func (r *referee) version(ctx context.Context) (float64, string, error) {
@@ -64,8 +64,8 @@ func (r *referee) runToBwrap(ctx context.Context) (float64, string, error) {
 	return over(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
-// btrfsChanged changes a file of the workspace before each run, and before each
-// bare snapshot, so that both have something to write out.
+// btrfsChanged is a check: `snapfs run` on btrfs relative to a bare snapshot, each after a
+// file of the workspace was changed, so that both write it to disk.
 func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	dir, over1, err := r.bothTrees(ctx)
 	if err != nil {
@@ -88,8 +88,8 @@ func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	return over(m[0]-m[1], m[2]), fmt.Sprintf("btrfs %s, overlay %s, snapshot ioctl %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
-// bareSnapshot is BTRFS_IOC_SNAP_CREATE_V2 and nothing else, in a directory of
-// its own, as snapfs makes it.
+// bareSnapshot times the ioctl BTRFS_IOC_SNAP_CREATE_V2 alone, in a directory of its own, as
+// snapfs calls it.
 func bareSnapshot(dir string, change func(context.Context) error) timing.Subject {
 	const name = "bare"
 	parent := filepath.Dir(dir)
@@ -122,7 +122,8 @@ func bareSnapshot(dir string, change func(context.Context) error) timing.Subject
 	}
 }
 
-// btrfsReady has snapfs put a ready-made clone by before each run.
+// btrfsReady is a check: `snapfs run` on btrfs, with a prefork ready before each run, relative
+// to one on overlay.
 func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 	dir, over1, err := r.bothTrees(ctx)
 	if err != nil {
@@ -156,7 +157,7 @@ func (r *referee) bothTrees(ctx context.Context) (btrfs, overlay string, err err
 	return btrfs, overlay, err
 }
 
-// sizes compares a run in a large tree with one in a small one.
+// sizes returns a check of `snapfs run` in the largest tree relative to one in the smallest.
 func (r *referee) sizes(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		small, err := r.tree(ctx, *s, smallest)

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// stateChecks are about a sandbox that is there.
+// stateChecks returns the checks of commands on an existing sandbox.
 func (r *referee) stateChecks() []check {
 	return []check{
 		{name: "exec into a live sandbox, by the engine, to fork and exec of the same program", limit: 2, held: 4, unit: "×", measure: r.execToFork},
@@ -24,7 +24,8 @@ func (r *referee) stateChecks() []check {
 	}
 }
 
-// with makes a sandbox for a check.
+// with makes a sandbox of a tree with this many files, calls f with its name and directory,
+// and removes the sandbox.
 func (r *referee) with(ctx context.Context, s setting, files int, f func(name, dir string) error) (err error) {
 	const name = "checked"
 	dir, err := r.tree(ctx, s, files)
@@ -73,8 +74,8 @@ func (r *referee) execProcess(ctx context.Context) (value float64, detail string
 	return value, detail, err
 }
 
-// states times snapshot and rollback of an idle sandbox with 100 changed
-// files, in turn, and answers with the median of one of them.
+// states returns a check that times `snapfs snapshot` and `snapfs rollback` in turn, on an
+// idle sandbox with 100 changed files. which selects the command whose median is the value.
 func (r *referee) states(which int) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		err = r.with(ctx, r.overlay, smallest, func(name, dir string) error {
@@ -97,7 +98,7 @@ func (r *referee) states(which int) func(context.Context) (float64, string, erro
 	}
 }
 
-// diffToWalk compares Engine.Diff with find(1) asking for every file's times.
+// diffToWalk returns a check of Engine.Diff relative to find(1) reading every file's times.
 func (r *referee) diffToWalk(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		files := r.largest()

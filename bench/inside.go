@@ -20,14 +20,14 @@ import (
 	"github.com/snapfs/snapfs/internal/undo"
 )
 
-// worker is a process that does jobs, with the pipes to it.
+// A worker is a process that runs jobs by name, with the pipes for requests and replies.
 type worker struct {
 	ask    *os.File
 	answer *bufio.Reader
 	close  func() error
 }
 
-// do runs a job and returns its time by the worker's clock.
+// do has the worker run the job name and returns the time by the worker's own clock.
 func (w *worker) do(name string) (time.Duration, error) {
 	if _, err := fmt.Fprintln(w.ask, name); err != nil {
 		return 0, err
@@ -44,7 +44,8 @@ func (w *worker) do(name string) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// streams makes a worker's pipes; theirs are for the process that it will be.
+// streams returns a worker without its process, and the other ends of its pipes, theirs, for
+// that process.
 func streams() (w *worker, theirs [2]*os.File, err error) {
 	in, ask, err := os.Pipe()
 	if err != nil {
@@ -67,7 +68,7 @@ func (l *lab) roleArgs(role string) []string {
 	return args
 }
 
-// outside starts a worker that is in no sandbox.
+// outside starts a worker outside any sandbox.
 func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker, error) {
 	w, theirs, err := streams()
 	if err != nil {
@@ -83,7 +84,7 @@ func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker,
 	return w, nil
 }
 
-// within starts a worker in a sandbox.
+// within starts a worker inside a sandbox.
 func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*worker, error) {
 	w, theirs, err := streams()
 	if err != nil {
@@ -107,14 +108,15 @@ func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*
 	return w, nil
 }
 
-// A bout is a pair of workers, one on the bare tree and one in a clone of it.
+// A bout is a pair of workers that run the same jobs: one on the bare tree, one in a sandbox
+// of the tree.
 type bout struct {
 	bare, inside *worker
 	back         undo.Stack
 }
 
-// openBout fills a workspace, clones it and starts both workers. What b.back
-// undoes is all of it.
+// openBout fills a workspace, makes a sandbox of it and starts both workers. b.back stops and
+// removes all of them.
 func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 	l.Say(s.Name + ": preparing work")
 	b := &bout{}
@@ -150,7 +152,7 @@ func (l *lab) openBout(ctx context.Context, s setting) (_ *bout, err error) {
 	return b, nil
 }
 
-// compete has a job done by both in turn.
+// compete runs a job in both workers in turn and returns the times of each.
 func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside timing.Sample, err error) {
 	by := func(name string, w *worker) timing.Subject {
 		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return w.do(j.name) }}
@@ -159,7 +161,7 @@ func (b *bout) compete(ctx context.Context, j job, p timing.Plan) (bare, inside 
 	return samples[0], samples[1], err
 }
 
-// Prepare fills the present directory with what jobs work on.
+// Prepare fills the working directory with the files that the jobs read and change.
 func Prepare(ctx context.Context, o Options) error {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -171,7 +173,7 @@ func Prepare(ctx context.Context, o Options) error {
 	return amountsOf(o.Quick).fill(ctx, dir)
 }
 
-// inside measures what work costs in a sandbox.
+// inside measures each job in a sandbox relative to the bare tree.
 func (l *lab) inside(ctx context.Context, s setting) (results []Result, err error) {
 	b, err := l.openBout(ctx, s)
 	if err != nil {

@@ -21,32 +21,35 @@ import (
 const (
 	scratch   = "/var/tmp"
 	labPrefix = "snapfs-bench-"
-	// programName and selfName are the copies of snapfs and snapfs-bench in a lab.
+	// programName and selfName are the file names of the copies of snapfs and snapfs-bench in
+	// the lab's directory.
 	programName = "snapfs"
 	selfName    = "snapfs-bench"
-	// userID is one that no account has: Debian gives none beyond 59999.
+	// userID is the user id of unprivileged measurements; no account has it, as Debian assigns
+	// none above 59999.
 	userID = 64101
-	// imageSize is that of the sparse images; a million files take 3 GiB.
+	// imageSize is the size of the sparse filesystem images in bytes; a tree of a million
+	// files takes 3 GiB.
 	imageSize = 48 << 30
-	// memorySize is that of the image in memory.
+	// memorySize is the size in bytes of the filesystem image in memory.
 	memorySize = 16 << 30
 )
 
-// A lab is where measurements are made.
+// A lab is the directory, the filesystems and the programs that measurements use.
 type lab struct {
 	Options
 	dir  string
 	back undo.Stack
-	// btrfs is the root of a btrfs, or "" with the reason.
+	// btrfs is the root of a mounted btrfs; "" where there is none, for the reason noBtrfs.
 	btrfs   string
 	noBtrfs error
 }
 
-// setting is a backend with the user and the directory of its measurements.
+// A setting is a backend, a user and a filesystem: one column of the measurements.
 type setting struct {
-	// Name says backend, user and filesystem.
+	// Name is backend, user and filesystem as text.
 	Name string
-	// Driver is the backend's name; "" takes the best that works.
+	// Driver is the backend's name; "" chooses the best that works.
 	Driver string
 	// Dir holds the trees and belongs to the user; State is the state directory.
 	Dir, State string
@@ -54,14 +57,14 @@ type setting struct {
 	User int
 	// Largest is the largest tree worth measuring, 0 for all.
 	Largest int
-	// Alone measures the backend without an engine above it.
+	// Alone measures the backend's own methods, without an engine.
 	Alone bool
 	// Error is the reason why the setting cannot be measured here.
 	Error string
 }
 
-// openLab makes the directory, its filesystems and copies of both programs
-// that every user can run. What l.back undoes is all of it.
+// openLab makes the lab's directory and filesystems, and copies both programs to where every
+// user can run them. l.back removes all of it.
 func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	if err := sweepLabs(ctx); err != nil {
 		return nil, err
@@ -94,7 +97,7 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 	return l, ctx.Err()
 }
 
-// labDir makes a directory whose name says which process it belongs to.
+// labDir makes a directory whose name holds the identity of this process.
 func labDir() (string, error) {
 	self, err := proc.Self()
 	if err != nil {
@@ -138,7 +141,7 @@ func copyProgram(to, from string) error {
 	return errors.Join(dst.Chmod(0o755), dst.Close())
 }
 
-// mountMemory goes on in an ext4 whose image is in memory.
+// mountMemory mounts an ext4 from an image in memory, and makes it the lab's directory.
 func (l *lab) mountMemory(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a filesystem in memory needs root, to mount it")
@@ -172,8 +175,8 @@ func (l *lab) mountMemory(ctx context.Context) error {
 	return nil
 }
 
-// mountBtrfs makes a btrfs in a sparse image and mounts it. The image has no
-// name by then, and the device detaches itself: nothing outlives the mount.
+// mountBtrfs makes a btrfs in a sparse image and mounts it. The image is unlinked before, and
+// the loop device detaches itself: neither outlives the mount.
 func (l *lab) mountBtrfs(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root, to mount an image")
@@ -221,7 +224,7 @@ func mountImage(fs string, image *os.File, dir string, flags ...string) error {
 	})
 }
 
-// mountFS mounts a filesystem on dir; set gives it its options.
+// mountFS mounts a filesystem of type fs on dir; set sets its mount options.
 func mountFS(fs, dir string, set func(*mount.FSContext) error) error {
 	c, err := mount.Fsopen(fs)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// measure measures one setting in this process.
+// measure measures every verb of one setting, with each tree size, in this process.
 func (l *lab) measure(ctx context.Context, s setting) ([]Result, error) {
 	var results []Result
 	for _, files := range l.Sizes {
@@ -75,7 +75,7 @@ func cleanliness(dirty bool) string {
 	return "clean"
 }
 
-// pace is how often a stage measures.
+// pace returns the plan of a stage: rounds, warm-up rounds and the time budget of each verb.
 func (g *stage) pace() timing.Plan {
 	if g.Quick {
 		return timing.Plan{Rounds: g.Rounds, Warm: 1, Budget: time.Second}
@@ -115,7 +115,8 @@ func (g *stage) latencies(ctx context.Context) (results []Result, err error) {
 	return results, collect(timing.Interleave(ctx, g.pace(), list...))
 }
 
-// backendCases are timed on the backend alone, with the tree for all there is.
+// backendCases returns the operations of the backend that are timed without an engine, on the
+// workspace as the only tree.
 func (g *stage) backendCases(ctx context.Context) (_ []timing.Subject, close func() error, err error) {
 	tree := snapshot.Tree{Path: g.workspace}
 	data := filepath.Join(g.s.Dir, "data")

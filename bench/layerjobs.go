@@ -16,12 +16,13 @@ import (
 	"time"
 )
 
-// layerAmounts are the sizes of what is done above a tree.
+// layerAmounts are the sizes of the jobs that compare layers above a tree: snapfs's, overlayfs
+// and fuse-overlayfs.
 type layerAmounts struct {
 	repo, packages, many, module, transactions, reads, eight int
 	// mebibytes is the size of the file that is written and read.
 	mebibytes int
-	// library is the package of Go's that is built.
+	// library is the package of Go's standard library that the build job compiles.
 	library string
 }
 
@@ -32,7 +33,8 @@ func layerAmountsOf(quick bool) layerAmounts {
 	return layerAmounts{repo: 10_000, packages: 100, many: 50_000, module: 5_000, transactions: 200, reads: 50_000, eight: 2_000, mebibytes: 2048, library: "net/http"}
 }
 
-// jobs are what a layer above a tree is measured by: all that people do in one.
+// jobs returns the jobs that compare layers: reading, writing, unpacking, building, and many
+// small files.
 func (a layerAmounts) jobs() []job {
 	return []job{
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
@@ -59,7 +61,7 @@ func (a layerAmounts) jobs() []job {
 
 const bigBelow = "big-below"
 
-// fill makes in dir what the jobs work on.
+// fill makes in dir the files that the jobs read and change.
 func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	err := errors.Join(amounts{repo: a.repo, packages: a.packages}.fill(ctx, dir), copyLibrary(ctx, dir))
 	for name, files := range map[string]int{"x.tar": a.module, "eight.tar": a.eight} {
@@ -72,14 +74,15 @@ func (a layerAmounts) fill(ctx context.Context, dir string) error {
 	return errors.Join(err, writeFile(filepath.Join(dir, bigBelow), a.mebibytes))
 }
 
-// fresh takes away what an earlier round made.
+// fresh returns a function that removes the directory name, which an earlier round made.
 func fresh(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return errors.Join(os.RemoveAll(filepath.Join(dir, name)), os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 }
 
-// changePackages has the next build compile all of them.
+// changePackages changes the source of every package, so that the next build compiles all of
+// them.
 func (a layerAmounts) changePackages(_ context.Context, dir string) error {
 	now := int(time.Now().UnixNano())
 	for i := range a.packages {
@@ -94,7 +97,7 @@ func (a layerAmounts) makeMany(_ context.Context, dir string) error {
 	return grow(filepath.Join(dir, "many"), a.many)
 }
 
-// haveMany makes them where they are not there.
+// haveMany makes the directory "many" of small files unless it is complete.
 func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "many", fileOf(a.many-1))); err == nil {
 		return nil
@@ -102,7 +105,7 @@ func (a layerAmounts) haveMany(ctx context.Context, dir string) error {
 	return errors.Join(fresh("many")(ctx, dir), a.makeMany(ctx, dir))
 }
 
-// walk looks at all that a directory holds.
+// walk returns a job that calls lstat on everything in the directory name.
 func walk(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return filepath.WalkDir(filepath.Join(dir, name), func(_ string, d fs.DirEntry, err error) error {
@@ -114,7 +117,7 @@ func walk(name string) func(context.Context, string) error {
 	}
 }
 
-// readAllOf reads each file that a directory holds.
+// readAllOf returns a job that reads each file in the directory name.
 func readAllOf(name string) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		return filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
@@ -126,7 +129,7 @@ func readAllOf(name string) func(context.Context, string) error {
 	}
 }
 
-// extract unpacks an archive into a directory.
+// extract returns a job that unpacks an archive into a directory.
 func extract(archive, into string) func(context.Context, string) error {
 	return program("tar", "-C", into, "-xf", archive)
 }
@@ -154,8 +157,8 @@ func writeFile(path string, mebibytes int) error {
 	return f.Close()
 }
 
-// unread has each filesystem forget what it keeps of the file, and the disk's own, which all
-// of them read, keep it again.
+// unread drops the large file from the page cache of the layer, and reads it into the page
+// cache of the lower filesystem, which all layers share.
 func (a layerAmounts) unread(_ context.Context, dir string) error {
 	f, err := os.Open(filepath.Join(dir, bigBelow))
 	if err != nil {
@@ -224,7 +227,7 @@ func freshEight(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// eight is a job of eight processes at once.
+// eight is a job that runs eight processes at once.
 func eight(ctx context.Context, dir string) error {
 	var all sync.WaitGroup
 	errs := make([]error, atOnce)

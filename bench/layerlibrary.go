@@ -12,12 +12,12 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// goroot is where a tree has a copy of Go, to be built as a large module that every
-// machine with Go has.
+// goroot is the path within a tree of a copy of Go's standard library: a large module to build
+// that is on every machine with Go.
 const goroot = "go"
 
-// copyLibrary makes it: the sources of the library without tests, and the tools by
-// links to where they are.
+// copyLibrary makes the copy at goroot: the sources without tests, and links to the tools of
+// this machine's Go.
 func copyLibrary(ctx context.Context, dir string) error {
 	out, err := run.Output(ctx, "go", "env", "GOROOT")
 	if err != nil {
@@ -61,7 +61,8 @@ func copySource(from, to, name string, d fs.DirEntry) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-// buildLibrary compiles a package and all that it imports.
+// buildLibrary is a job that compiles one package of the standard library and all that it
+// imports.
 func (a layerAmounts) buildLibrary(ctx context.Context, dir string) error {
 	env := append(workEnv(dir), "GOROOT="+filepath.Join(dir, goroot), "GOCACHE="+filepath.Join(dir, "libcache"), "GOFLAGS=", "CGO_ENABLED=0")
 	return run.Run(ctx, run.Program{Name: "go", Args: []string{"build", a.library}, Env: env, Dir: filepath.Join(dir, goroot, "src")})

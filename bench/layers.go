@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contest is the same work on a bare tree and on layers above it.
+// A contest runs the same jobs on a bare tree and on layers above equal trees.
 type contest struct {
 	*lab
 	dir        string // of everything
@@ -29,23 +29,23 @@ type contest struct {
 	back       undo.Stack
 }
 
-// contender is the bare tree, or a layer above it, with a worker there.
+// A contender is the bare tree or one layer above a tree, with a worker that runs in it.
 type contender struct {
 	name string
 	// put mounts the layer at top/merged, and stores its data beside that; nil for the bare tree.
 	put func(ctx context.Context, lower, top string) error
-	// puts counts them, and top is the last.
+	// puts counts the calls of put, and top is the directory of the last call.
 	puts int
 	top  string
 	*worker
 	err error
 }
 
-// bareTree names the tree that the layers are compared with.
+// bareTree is the name of the contender without a layer.
 const bareTree = "the bare tree"
 
-// layers measures what a layer above a tree costs: ours, the kernel's, and
-// fuse-overlayfs, side by side.
+// layers measures the same jobs on the layers of snapfs, overlayfs and fuse-overlayfs, and on
+// the bare tree.
 func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	if os.Geteuid() != 0 {
 		return []Result{{Kind: kindLayers, Setting: bareTree, Error: "needs root, to mount"}}, nil
@@ -73,7 +73,7 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
-// subject is a contender that does a job.
+// subject returns a timing subject: the contender's worker runs the job.
 func (c *contest) subject(s *contender, j job) timing.Subject {
 	ready := func(ctx context.Context) error {
 		if s.err == nil && j.first {
@@ -87,8 +87,8 @@ func (c *contest) subject(s *contender, j job) timing.Subject {
 	return timing.Subject{Name: s.name, Before: ready, Do: func(context.Context) (time.Duration, error) { return s.do(j.name) }}
 }
 
-// open fills a tree, puts each layer above it, and starts the workers. The tree as it
-// is has one of its own, because work changes it.
+// open fills a tree, mounts each layer above it, and starts the workers. The bare tree is a
+// second, equal tree, because its worker changes it.
 func (c *contest) open(ctx context.Context) error {
 	c.Say("layers: preparing work")
 	c.back.Push("remove the trees", func() error { return removeTree(c.dir) })
@@ -120,7 +120,7 @@ func (c *contest) open(ctx context.Context) error {
 func (c *contest) lower() string { return filepath.Join(c.dir, "lower") }
 func (c *contest) bare() string  { return filepath.Join(c.dir, "bare") }
 
-// start puts the layer of a contender, with nothing in it, and starts its worker.
+// start mounts a contender's layer with an empty upper and starts the worker in it.
 func (c *contest) start(ctx context.Context, s *contender) (err error) {
 	dir := c.bare()
 	if s.put != nil {
@@ -171,18 +171,18 @@ func (c *contest) fuseOverlayfs(ctx context.Context, lower, top string) error {
 	return err
 }
 
-// makeUpper makes what an overlay writes to.
+// makeUpper makes the upper and work directories of an overlay mount in top.
 func makeUpper(top string) error {
 	return errors.Join(os.Mkdir(top+"/upper", 0o755), os.Mkdir(top+"/work", 0o755))
 }
 
-// attach puts a mount where the others have theirs.
+// attach attaches a detached mount at top/merged, where every layer is mounted.
 func attach(top string, m *os.File) error {
 	defer m.Close()
 	return mount.MoveMount(m, atCWD, top+"/merged")
 }
 
-// ours mounts a fork of a backend as a sandbox has it.
+// ours returns a put function that mounts a fork of the named backend, as in a sandbox.
 func (c *contest) ours(backend string) func(ctx context.Context, lower, top string) error {
 	return func(ctx context.Context, lower, top string) error {
 		drivers := all.Drivers()
@@ -234,5 +234,5 @@ func mountServed(ctx context.Context, s snapshot.Served, readOnly bool) (*os.Fil
 	return os.NewFile(uintptr(fd), "fork"), nil
 }
 
-// forget has the kernel forget the pages that it keeps of a file.
+// forget drops the pages of a file from the kernel's page cache.
 func forget(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }

@@ -17,17 +17,18 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// patience is how long cleaning in the background may take before what is
-// there still counts as left behind.
+// patience bounds the wait for background cleaning; objects that exist after it count as
+// leaked.
 const patience = 15 * time.Second
 
-// spares is how many files a backend may put by to use them again.
+// spares is the number of files that a backend may store for reuse without counting as a leak.
 const spares = 500
 
-// census counts the objects that sandboxes consist of.
+// A census counts the kernel objects and files that sandboxes are made of.
 type census struct{ mounts, loops, subvolumes, files int }
 
-// more lists the counts in which c exceeds d, without spares.
+// more returns by how many objects c exceeds d, each count for itself; the first 500 files do
+// not count.
 func (c census) more(d census) int {
 	return max(c.mounts-d.mounts, 0) + max(c.loops-d.loops, 0) + max(c.subvolumes-d.subvolumes, 0) + max(c.files-d.files-spares, 0)
 }
@@ -36,7 +37,7 @@ func (c census) String() string {
 	return fmt.Sprintf("%d mounts, %d loop devices, %d subvolumes, %d files of state", c.mounts, c.loops, c.subvolumes, c.files)
 }
 
-// count takes a census of the lab.
+// count counts the objects of the lab that belong to a setting.
 func (r *referee) count(s setting) (c census, err error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -73,7 +74,7 @@ func (r *referee) count(s setting) (c census, err error) {
 	return c, err
 }
 
-// subvolumes counts those in dir, where that is a subvolume.
+// subvolumes counts the subvolumes in dir; 0 where dir is not on btrfs.
 func subvolumes(dir string) (int, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -87,8 +88,8 @@ func subvolumes(dir string) (int, error) {
 	return len(nested), err
 }
 
-// settle takes the census that later ones are compared with, once a setting:
-// after one sandbox was made, removed and cleaned away.
+// settle takes the first census of a setting, with which later ones are compared. It makes,
+// removes and cleans up one sandbox before, so that permanent objects exist.
 func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	if _, done := r.before[s.Name]; done {
 		return nil
@@ -108,7 +109,7 @@ func (r *referee) settle(ctx context.Context, s setting, dir string) error {
 	return err
 }
 
-// leaks counts what is there that was not before the crowds.
+// leaks returns a check that counts the objects left by the checks with many sandboxes.
 func (r *referee) leaks(s *setting) func(context.Context) (float64, string, error) {
 	return func(ctx context.Context) (float64, string, error) {
 		before, ok := r.before[s.Name]

@@ -99,7 +99,7 @@ func (p *printer) promises(list []Promise) {
 	p.table([]string{"promise", "measured", "limit", "", "from"}, rows)
 }
 
-// titles of the kinds of results.
+// title returns the heading for a kind of results.
 func title(kind string) string {
 	switch kind {
 	case "latency":
@@ -154,7 +154,7 @@ func (r Result) cells(kind string) []string {
 	return append(cells, n, short(r.Min), short(r.P50), short(r.P95), short(r.P99))
 }
 
-// short is a time with three digits.
+// short formats a time with three significant digits.
 func short(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:

@@ -14,16 +14,16 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// bwrap is the program that `snapfs run` is compared with.
+// bwrap returns the bubblewrap command line that `snapfs run` is compared with.
 func bwrap() []string {
 	return []string{"bwrap", "--unshare-all", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"}
 }
 
-// peersLargest is the largest tree that is copied file by file.
+// peersLargest is the largest tree, in files, for which copying file by file is measured.
 const peersLargest = 100_000
 
-// peers does the same as snapfs with what a person would use instead. As root,
-// on the disk, unless they need a btrfs.
+// peers measures other programs that isolate commands or copy trees, with snapfs beside them.
+// It needs root, and uses the disk's filesystem except for programs that need btrfs.
 func (l *lab) peers(ctx context.Context) ([]Result, error) {
 	s := l.settings()[0]
 	results, err := l.isolators(ctx, s)
@@ -38,7 +38,7 @@ func (l *lab) peers(ctx context.Context) ([]Result, error) {
 	return results, err
 }
 
-// isolators run one command, isolated from the machine.
+// isolators measures programs that run one isolated command.
 func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err error) {
 	l.Say("others: one command, isolated")
 	root, err := l.smallRoot(ctx)
@@ -72,7 +72,7 @@ func (l *lab) isolators(ctx context.Context, s setting) (results []Result, err e
 	return results, errors.Join(err, Clear(context.WithoutCancel(ctx), s.State))
 }
 
-// copiers make a private copy of a tree, and throw it away.
+// copiers measures programs that make a private copy of a tree and remove it.
 func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Result, err error) {
 	l.Say(fmt.Sprintf("others: a copy of %d files", files))
 	dir, giveBack, err := l.borrow(ctx, s, files)
@@ -99,7 +99,7 @@ func (l *lab) copiers(ctx context.Context, s setting, files int) (results []Resu
 	return results, errors.Join(err, berr)
 }
 
-// reflinks is cp --reflink on a btrfs, with snapfs beside it.
+// reflinks measures cp --reflink on btrfs, with snapfs beside it.
 func (l *lab) reflinks(ctx context.Context, files int, p timing.Plan) (_ []timing.Sample, err error) {
 	const name = "btrfs: cp -a --reflink=always, rm -r"
 	if l.btrfs == "" {
@@ -117,7 +117,7 @@ func (l *lab) reflinks(ctx context.Context, files int, p timing.Plan) (_ []timin
 		timing.Subject{Name: name, Do: timing.Timing(l.commands(s, dir, []string{"cp", "-a", "--reflink=always", dir, dir + ".peer"}, []string{"rm", "-r", dir + ".peer"}))})
 }
 
-// commands runs programs one after another.
+// commands returns a function that runs the command lines one after another.
 func (l *lab) commands(s setting, dir string, lines ...[]string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, args := range lines {
@@ -143,7 +143,8 @@ func (l *lab) fuseOverlay(s setting, dir string) func(context.Context) error {
 	}
 }
 
-// fuseOverlayArgs has fuse-overlayfs mount at top/merged what lies above lower.
+// fuseOverlayArgs returns the command line that mounts a fuse-overlayfs of lower at
+// top/merged.
 func fuseOverlayArgs(lower, top string) []string {
 	return []string{"-o", "lowerdir=" + lower + ",upperdir=" + top + "/upper,workdir=" + top + "/work", top + "/merged"}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// borrow is a tree that is given back with the function: one that is there
-// already, or one for now.
+// borrow returns a tree with this many files: an existing one, or a new one that giveBack
+// removes.
 func (l *lab) borrow(ctx context.Context, s setting, files int) (dir string, giveBack func() error, err error) {
 	dir = treeOf(s, files)
 	if _, err := os.Stat(dir); err == nil {
@@ -27,8 +27,8 @@ func (l *lab) borrow(ctx context.Context, s setting, files int) (dir string, giv
 
 func treeOf(s setting, files int) string { return filepath.Join(s.Dir, fmt.Sprintf("tree-%d", files)) }
 
-// plant makes a tree: for root a subvolume where the filesystem has them, for
-// others a directory in the subvolume that is theirs.
+// plant makes a tree with this many files. On btrfs the tree is a subvolume for root, and for
+// other users a directory in the user's own subvolume.
 func (l *lab) plant(ctx context.Context, s setting, files int) (string, error) {
 	dir := treeOf(s, files)
 	l.Say(fmt.Sprintf("%s: making a tree of %d files", s.Name, files))
@@ -53,8 +53,8 @@ func makeTop(dir string) error {
 	return makeSubvolume(int(parent.Fd()), dir)
 }
 
-// makeSubvolume makes a subvolume that is a mount of its own, as /home mostly
-// is: the trees of a sandbox begin at mounts.
+// makeSubvolume makes a subvolume and mounts it, as /home mostly is, because the trees of a
+// sandbox begin at mount points.
 func makeSubvolume(parent int, dir string) error {
 	if err := btrfs.Create(parent, filepath.Base(dir)); err != nil {
 		return err
@@ -67,7 +67,7 @@ func makeSubvolume(parent int, dir string) error {
 	return mount.MoveMount(mnt, atCWD, dir)
 }
 
-// uproot removes a tree, whole where it is a subvolume.
+// uproot removes a tree; a subvolume is destroyed as a whole.
 func uproot(dir string) error {
 	parent, err := os.Open(filepath.Dir(dir))
 	if err != nil {
@@ -92,8 +92,8 @@ func syncTree(dir string) error {
 	return vfs.SyncFS(int(f.Fd()))
 }
 
-// destroy removes a subvolume with all that lie in it: what snapfs keeps there
-// of a workspace is its newest snapshot, and ready-made clones.
+// destroy removes a subvolume with all subvolumes in it: snapfs stores the newest snapshot of
+// a workspace there, and its preforks.
 func destroy(parent int, name string) error {
 	top, err := vfs.OpenDir(parent, name)
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// The roles of helper processes, started with `snapfs-bench --role`: one measures as
-// another user, one removes that user's sandboxes, one fills its directory, and one does
-// the work, inside a sandbox or beside it.
+// The roles of helper processes, started with `snapfs-bench --role`: measure as another user,
+// remove that user's sandboxes, fill that user's directory, or run jobs as a worker.
 const (
 	RoleMeasure = "measure"
 	RoleClear   = "clear"
@@ -26,10 +25,8 @@ const (
 
 func pause() { time.Sleep(20 * time.Millisecond) }
 
-// Private runs this program once more in a mount namespace of its own, with a
-// directory made for it, and removes that directory whatever becomes of it.
-// args are those of the present one; the directory is added as --lab. The answer
-// is its exit status.
+// Private runs the program again, with args and a new directory as --lab, in a private mount
+// namespace. It always removes the directory, and returns the exit status.
 func Private(ctx context.Context, program string, args []string) (status int, err error) {
 	dir, err := labDir()
 	if err != nil {
@@ -57,7 +54,8 @@ func Private(ctx context.Context, program string, args []string) (status int, er
 	return 0, err
 }
 
-// Leashed is ctx until standard input ends.
+// Leashed returns a context that is cancelled when standard input ends: the parent process is
+// gone.
 func Leashed(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -67,14 +65,14 @@ func Leashed(ctx context.Context) context.Context {
 	return ctx
 }
 
-// An order is what a process that measures as another user is asked for.
+// An order is the request to a process that measures as another user, as JSON.
 type order struct {
 	Setting setting
 	Options Options
 	Dir     string
 }
 
-// measureSetting measures one setting, in this process or in one of the
+// measureSetting measures one setting: in this process, or in a helper process of the
 // setting's user.
 func (l *lab) measureSetting(ctx context.Context, s setting) ([]Result, error) {
 	if s.Error != "" {
@@ -104,7 +102,8 @@ func (l *lab) measureSetting(ctx context.Context, s setting) ([]Result, error) {
 	return results, errors.Join(rerr, <-done)
 }
 
-// helperLine is a line from a helper process: a result, or its present step.
+// A helperLine is one JSON line from a helper process: a result, or the name of its present
+// step.
 type helperLine struct {
 	Result *Result `json:"result,omitempty"`
 	Say    string  `json:"say,omitempty"`
@@ -128,7 +127,8 @@ func (l *lab) hear(r io.Reader) ([]Result, error) {
 	return results, lines.Err()
 }
 
-// Measure is the life of a process that measures as another user.
+// Measure is the main function of a process that measures as another user: it reads the order
+// ask and writes helper lines to out.
 func Measure(ctx context.Context, ask string, out io.Writer) error {
 	var o order
 	if err := json.Unmarshal([]byte(ask), &o); err != nil {

@@ -8,28 +8,29 @@ import (
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
-// Report holds all measurements, with the machine and the options.
+// A Report holds all results with a description of the machine and the options.
 type Report struct {
 	Environment Environment `json:"environment"`
 	Options     string      `json:"options"`
-	// Meanings say, for each thing that is timed, what exactly.
+	// Meanings maps the name of each timed operation to a sentence that says exactly what was
+	// timed.
 	Meanings map[string]string `json:"meanings"`
 	Results  []Result          `json:"results,omitempty"`
 	Promises []Promise         `json:"promises,omitempty"`
 }
 
-// A Result is one row.
+// A Result is one row of a report: one operation in one setting.
 type Result struct {
 	// Kind is one of [Kinds].
 	Kind string `json:"kind"`
-	// What was timed: a key of Meanings, or a command.
+	// What is the timed operation: a key of Meanings, or a command line.
 	What string `json:"what"`
-	// Setting is the backend, the user and the filesystem, or who else did it.
+	// Setting is backend, user and filesystem, or the name of another program.
 	Setting string `json:"setting"`
-	// Files is the size of the tree.
+	// Files is the number of files in the tree.
 	Files int `json:"files,omitempty"`
-	// Dirty: a hundred files were changed right before, in the real tree or in
-	// the sandbox, as Meanings says.
+	// Dirty is set if a hundred files were changed right before, in the real tree or in the
+	// sandbox, as Meanings says.
 	Dirty bool `json:"dirty,omitempty"`
 	// AtOnce is the number of simultaneous operations.
 	AtOnce int `json:"at_once,omitempty"`
@@ -40,20 +41,20 @@ type Result struct {
 	Error string `json:"error,omitempty"`
 }
 
-// A Promise is a stated ratio, and whether it holds.
+// A Promise is a published bound on a measured value, with the measurement.
 type Promise struct {
 	Name string `json:"name"`
 	// Measured is the smallest of Tries measurements.
 	Measured float64 `json:"measured"`
 	Limit    float64 `json:"limit,omitempty"`
-	// Held is the bound of a promise that is still open, or 0.
+	// Held is the regression bound of a promise that is not yet reached, or 0.
 	Held float64 `json:"held,omitempty"`
 	Unit string  `json:"unit"`
-	// Noise describes the tolerance, if there is one.
+	// Noise describes the tolerance in the bound, if there is one.
 	Noise string `json:"noise,omitempty"`
-	// Holds: the promise holds.
+	// Holds is set if the measured value is within the bound.
 	Holds bool `json:"holds"`
-	// Told: there is no promise about the value.
+	// Told is set for a value that is only reported, without a promise.
 	Told  bool `json:"told,omitempty"`
 	Tries int  `json:"tries"`
 	// Detail lists the measurements behind the value.
@@ -62,10 +63,11 @@ type Promise struct {
 	Took   time.Duration `json:"took_ns"`
 }
 
-// missed reports whether the promise is open and no worse than its bound.
+// missed reports whether the promise does not hold but the value is within Held.
 func (p Promise) missed() bool { return !p.Holds && !p.Told && p.Error == "" && p.Measured <= p.Held }
 
-// Broken returns the promises that do not hold, except open ones within their bound.
+// Broken returns the promises that do not hold, except those within their regression bound
+// Held.
 func (r *Report) Broken() (broken []Promise) {
 	for _, p := range r.Promises {
 		if !p.Holds && !p.Told && !p.missed() {

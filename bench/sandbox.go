@@ -17,10 +17,10 @@ import (
 
 func policy() catalog.Policy { return catalog.Policy{Network: "none"} }
 
-// searchPath is where programs are looked for, inside and outside.
+// searchPath returns the PATH of measured programs, inside and outside of sandboxes.
 func searchPath() string { return "PATH=" + os.Getenv("PATH") }
 
-// truth is the smallest command.
+// truth returns the command true(1), the smallest one.
 func truth(dir string) engine.Command {
 	return engine.Command{Args: []string{"/bin/true"}, Env: []string{searchPath()}, Dir: dir}
 }
@@ -29,7 +29,7 @@ func execTrue(ctx context.Context, e *engine.Engine, name, dir string) error {
 	return execWait(ctx, e, name, dir, "/bin/true")
 }
 
-// execWait runs a command in a sandbox and insists that it succeeds.
+// execWait runs a command in a sandbox; a status other than 0 is an error.
 func execWait(ctx context.Context, e *engine.Engine, name, dir string, args ...string) error {
 	p, err := e.Supervise.Exec(ctx, name, engine.Command{Args: args, Env: []string{searchPath()}, Dir: dir})
 	if err != nil {
@@ -42,12 +42,12 @@ func execWait(ctx context.Context, e *engine.Engine, name, dir string, args ...s
 	return errors.Join(err, p.Close())
 }
 
-// startSleeper keeps a sandbox alive until it is removed.
+// startSleeper starts a command in a sandbox that sleeps until the sandbox is removed.
 func startSleeper(ctx context.Context, e *engine.Engine, name, dir string) error {
 	return execWait(ctx, e, name, dir, "/bin/sh", "-c", "sleep 100000 >/dev/null 2>&1 </dev/null &")
 }
 
-// processes times whole processes, all in one directory and environment.
+// processes times whole processes that share a working directory and an environment.
 type processes struct {
 	lab  *lab
 	s    setting
@@ -56,17 +56,17 @@ type processes struct {
 	err  error
 }
 
-// env is the environment of the setting's user.
+// env returns the environment of the setting's user.
 func (s setting) env() []string {
 	return []string{searchPath(), "HOME=" + s.Dir, "SNAPFS_HOME=" + s.State, "TMPDIR=" + scratch, "LC_ALL=C"}
 }
 
-// timed is a command line of snapfs.
+// timed returns a subject that runs a snapfs command line.
 func (p *processes) timed(name string, args ...string) timing.Subject {
 	return p.program(name, p.lab.Program, args...)
 }
 
-// other is another program's command line.
+// other returns a subject that runs another program's command line.
 func (p *processes) other(name string, args ...string) timing.Subject {
 	return p.program(name, args[0], args[1:]...)
 }

@@ -18,11 +18,11 @@ import (
 // atCWD is AT_FDCWD of openat(2).
 const atCWD = -100
 
-// plainLargest is the largest tree that plain, which copies every file, is
-// measured with.
+// plainLargest is the largest tree, in files, for the backend plain, which copies every file.
 const plainLargest = 10_000
 
-// settings are what can be measured here, and why the rest cannot.
+// settings returns all settings of this user; one that this machine cannot measure holds the
+// reason as Error.
 func (l *lab) settings() []setting {
 	disk := filesystemName(l.dir)
 	if os.Geteuid() != 0 {
@@ -61,8 +61,8 @@ func (l *lab) setting(name, driver, place string, uid int) setting {
 	return s
 }
 
-// makeDir makes a directory of a setting: on btrfs, an ordinary user's is a
-// subvolume and a mount, as a home directory may be.
+// makeDir makes the directory of a setting. On btrfs an ordinary user's is a mounted
+// subvolume, as a home directory may be.
 func (l *lab) makeDir(dir, place string) error {
 	if l.btrfs == "" || place != l.btrfs || filepath.Base(dir) != "user" {
 		return os.Mkdir(dir, 0o755)
@@ -96,7 +96,7 @@ func ownerOf(st os.FileInfo) int {
 	return -1
 }
 
-// open opens the engine of a setting, as snapfs itself would.
+// open opens an engine on a state directory with the same options as the program snapfs.
 func (l *lab) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		State: state, Drivers: all.Drivers(),
@@ -114,7 +114,8 @@ func removeLab(ctx context.Context, dir string) error {
 	return errors.Join(append(errs, removeTree(dir))...)
 }
 
-// clearAs is [Clear] by whom the state directory belongs to: snapfs serves no other.
+// clearAs runs [Clear] in a process of the state directory's owner, as snapfs opens no other
+// user's.
 func clearAs(ctx context.Context, self, state string) error {
 	st, err := os.Stat(state)
 	if err != nil {
@@ -130,7 +131,7 @@ func clearAs(ctx context.Context, self, state string) error {
 	})
 }
 
-// Clear removes the sandboxes of a state directory, and ends what runs.
+// Clear ends the processes and removes the sandboxes of a state directory.
 func Clear(ctx context.Context, state string) error {
 	if _, absent := os.Stat(filepath.Join(state, "format")); absent != nil {
 		return nil //nolint:nilerr // none was ever made
@@ -146,8 +147,7 @@ func Clear(ctx context.Context, state string) error {
 	return err
 }
 
-// removeTree removes a directory that a background cleaner may still be
-// cleaning.
+// removeTree removes a directory, and retries while a background cleaner still works in it.
 func removeTree(dir string) (err error) {
 	for range 50 {
 		if err = os.RemoveAll(dir); err == nil {

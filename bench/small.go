@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// emptyProgram builds a Go program that does nothing: the least that a start
-// of snapfs can cost.
+// emptyProgram builds a Go program with an empty main function, whose start-up time is the
+// lower bound for snapfs.
 func (l *lab) emptyProgram(ctx context.Context) (string, error) {
 	dir := filepath.Join(l.dir, "empty")
 	program := filepath.Join(dir, "empty")
@@ -30,8 +30,8 @@ func (l *lab) emptyProgram(ctx context.Context) (string, error) {
 	return program, run.Run(ctx, run.Program{Name: "go", Args: []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", program, "."}, Env: env, Dir: dir})
 }
 
-// smallRoot makes a bundle for OCI runtimes: a root directory with nothing in
-// it but a program that does nothing, and the configuration to run it.
+// smallRoot makes a bundle for OCI runtimes: a root directory with only a program that exits
+// at once, and the configuration to run it.
 func (l *lab) smallRoot(ctx context.Context) (string, error) {
 	program, err := l.emptyProgram(ctx)
 	if err != nil {
@@ -57,8 +57,8 @@ func (l *lab) smallRoot(ctx context.Context) (string, error) {
 	return top, os.WriteFile(filepath.Join(top, "config.json"), config, 0o644)
 }
 
-// bundle is a configuration of the OCI runtime specification, 1.0: one program
-// in namespaces of its own, without privileges.
+// bundle returns an OCI runtime configuration, version 1.0: one program in new namespaces,
+// without privileges.
 func bundle() map[string]any {
 	type m = map[string]any
 	var namespaces []m

@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 )
 
-// perDir files lie in each directory of a tree.
+// perDir is the number of files in each directory of a tree.
 const perDir = 100
 
-// seed makes all trees the same every time.
+// seed is the seed of the random file contents, so that all trees are equal.
 const seed = 20261120
 
-// grow fills dir with files of 0 to 4 KiB, a hundred a directory.
+// grow fills dir with this many files of 0 to 4 KiB, a hundred in each directory.
 func grow(dir string, files int) error {
 	random := rand.New(rand.NewPCG(seed, uint64(files)))
 	text := make([]byte, 4096)
@@ -37,10 +37,10 @@ func grow(dir string, files int) error {
 	return nil
 }
 
-// fileOf is the path of the i-th file within its tree.
+// fileOf returns the path of the i-th file within a tree.
 func fileOf(i int) string { return fmt.Sprintf("%04d/%02d", i/perDir, i%perDir) }
 
-// changedFiles is how many files are changed where a tree is called dirty.
+// changedFiles is the number of files that are changed to make a tree dirty.
 const changedFiles = 100
 
 // soil changes a hundred files of a tree, spread over its directories.
@@ -54,17 +54,17 @@ func soil(dir string, files, round int) error {
 	return nil
 }
 
-// spread is the i-th of the files to change, of as many directories as can be.
+// spread returns the number, within a tree of this many files, of the i-th file to change; the
+// changed files are evenly spaced.
 func spread(i, files int) int { return i * (files / changedFiles) }
 
-// soilScript is soil for a shell in a sandbox.
+// soilScript returns a shell script that does the same as soil, to run in a sandbox.
 func soilScript(files, round int) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do n=$((i*%d)); f=$(printf '%%04d/%%02d' $((n/%d)) $((n%%%d))); echo 'changed in round %d' > $f || exit 1; i=$((i+1)); done`,
 		changedFiles, files/changedFiles, perDir, perDir, round)
 }
 
-// storm makes, looks at and deletes many small files, as an installation of
-// packages does.
+// storm makes, stats and deletes many small files, as installing packages does.
 func storm(dir string, files int) error {
 	top := filepath.Join(dir, "storm")
 	if err := errors.Join(os.RemoveAll(top), os.Mkdir(top, 0o755), grow(top, files)); err != nil {

@@ -17,20 +17,21 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// job is a piece of everyday work in a sandbox.
+// A job is a piece of everyday work that is timed inside and outside a sandbox.
 type job struct {
 	name, what string
 	do         func(ctx context.Context, dir string) error
-	// before prepares the job, is not timed, and is written to disk when the job begins; it may be
-	// nil.
+	// before prepares the job and may be nil. Its time does not count, and its writes are
+	// synced before the job begins.
 	before func(ctx context.Context, dir string) error
-	// after removes large results, is not timed, and may be nil.
+	// after removes large results of the job and may be nil. Its time does not count.
 	after func(ctx context.Context, dir string) error
-	// first: the job runs in a fresh layer of which its process has read nothing.
+	// first is set for a job that runs in a fresh layer from which the worker has read
+	// nothing.
 	first bool
 }
 
-// amounts are the sizes of jobs.
+// amounts are the sizes of the jobs.
 type amounts struct {
 	storm, repo, packages, transactions int
 	// mebibytes is the size of the large file.
@@ -44,7 +45,7 @@ func amountsOf(quick bool) amounts {
 	return amounts{storm: 5_000, repo: 10_000, packages: 30, transactions: 200, mebibytes: 64}
 }
 
-// jobs is all of them. dir is what fill filled.
+// jobs returns all jobs. They work in dir, which fill has filled.
 func (a amounts) jobs() []job {
 	return []job{
 		{name: "go build", what: fmt.Sprintf("go build of a program of %d packages, all in the cache but the link", a.packages), do: goBuild},
@@ -55,7 +56,7 @@ func (a amounts) jobs() []job {
 	}
 }
 
-// program is a job that is one program in the directory.
+// program returns a job function that runs one program in the directory.
 func program(name string, args ...string) func(context.Context, string) error {
 	return func(ctx context.Context, dir string) error {
 		return run.Run(ctx, run.Program{Name: name, Args: args, Dir: dir})
@@ -74,8 +75,8 @@ func (a amounts) sqlite(ctx context.Context, dir string) error {
 	return insertions(ctx, dir, a.transactions, "delete")
 }
 
-// insertions makes a database anew, a transaction for each insertion, with a journal of
-// that mode.
+// insertions creates a database and inserts rows, one transaction each, with the given journal
+// mode.
 func insertions(ctx context.Context, dir string, transactions int, journal string) error {
 	for _, f := range []string{"db", "db-journal", "db-wal", "db-shm"} {
 		if err := os.Remove(filepath.Join(dir, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -125,7 +126,7 @@ func (a amounts) largeFile(_ context.Context, dir string) error {
 	}
 }
 
-// fill makes in dir what the jobs work on.
+// fill makes in dir the files that the jobs read and change.
 func (a amounts) fill(ctx context.Context, dir string) error {
 	repo := filepath.Join(dir, "repo")
 	if err := errors.Join(os.Mkdir(repo, 0o755), grow(repo, a.repo)); err != nil {
@@ -137,7 +138,7 @@ func (a amounts) fill(ctx context.Context, dir string) error {
 	return errors.Join(makeModule(filepath.Join(dir, "module"), a.packages), os.Mkdir(filepath.Join(dir, "home"), 0o755), goBuild(ctx, dir))
 }
 
-// makeModule writes a program of many small packages.
+// makeModule writes a Go program with this many small packages.
 func makeModule(dir string, packages int) error {
 	imports, calls := "", ""
 	for i := range packages {
@@ -159,14 +160,14 @@ func makeModule(dir string, packages int) error {
 
 func packageName(i int) string { return fmt.Sprintf("p%02d", i) }
 
-// writePackage writes the one file of a package, which says a number.
+// writePackage writes the only file of a Go package; its function returns the number says.
 func writePackage(module, name string, says int) error {
 	src := fmt.Sprintf("package %s\n\nimport \"fmt\"\n\nfunc Say() { fmt.Println(%d) }\n", name, says)
 	return os.WriteFile(filepath.Join(module, name, name+".go"), []byte(src), 0o644)
 }
 
-// workEnv is the environment of a worker: what it needs lies in the directory,
-// so that it is cloned with it.
+// workEnv returns a worker's environment. Caches and the home directory lie in dir, so that a
+// sandbox clones them too.
 func workEnv(dir string) []string {
 	return []string{
 		searchPath(), "HOME=" + dir + "/home", "GOCACHE=" + dir + "/gocache", "GOPATH=" + dir + "/gopath",
@@ -174,10 +175,9 @@ func workEnv(dir string) []string {
 	}
 }
 
-// Work is the life of a process that does jobs, inside a sandbox or beside it:
-// for each line that names a job, it does it in the present directory and
-// answers with a line, the nanoseconds it took, or with why it did not. The jobs
-// are those of a sandbox, or, with only that, those of [Kinds]'s layers.
+// Work is the main function of a worker. For each job name read from in it runs the job in the
+// working directory and writes a line to out: the nanoseconds, or the error. o.Only set to the
+// kind of layers selects the jobs of layers instead of those of sandboxes.
 func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -202,7 +202,7 @@ func Work(ctx context.Context, o Options, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// answer runs the job and returns its time, or the error.
+// answer runs the job and returns the reply line: its time in nanoseconds, or the error.
 func (j job) answer(ctx context.Context, dir string) string {
 	if j.before != nil {
 		if err := errors.Join(j.before(ctx, dir), settle(dir)); err != nil {
@@ -221,8 +221,7 @@ func (j job) answer(ctx context.Context, dir string) string {
 	return fmt.Sprint(took.Nanoseconds())
 }
 
-// settle writes pending changes in dir to disk, also those of the lower filesystem that holds
-// a contender's directory.
+// settle syncs dir, and the lower filesystem of a layer mounted at dir.
 func settle(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

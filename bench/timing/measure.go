@@ -24,7 +24,7 @@ func Timing(f func(ctx context.Context) error) func(context.Context) (time.Durat
 	}
 }
 
-// once times the subject once.
+// once runs the subject with its Before and After and returns the time.
 func (s Subject) once(ctx context.Context) (took time.Duration, err error) {
 	if s.Before != nil {
 		if err := s.Before(ctx); err != nil {
@@ -38,22 +38,23 @@ func (s Subject) once(ctx context.Context) (took time.Duration, err error) {
 	return took, err
 }
 
-// A Sample has the times of one subject, or the error that ended it.
+// A Sample holds the times of one subject, or the error that stopped its measurement.
 type Sample struct {
 	Name string
 	Took []time.Duration
 	Err  error
 }
 
-// A Plan says how often to measure.
+// A Plan sets the number of rounds of a measurement.
 type Plan struct {
 	Rounds, Warm int
-	// Budget ends the rounds early, but not before the third.
+	// Budget ends the rounds after this time, but not before the third round.
 	Budget time.Duration
 }
 
-// Interleave measures subjects in turns. Each round begins with the next of them. A subject
-// that fails is left out of later rounds; only the end of ctx is an error.
+// Interleave runs each subject once a round; the subject that goes first rotates. A subject
+// that fails is left out of later rounds and its sample holds the error. Interleave returns an
+// error only when ctx ends.
 func Interleave(ctx context.Context, p Plan, subjects ...Subject) ([]Sample, error) {
 	samples := make([]Sample, len(subjects))
 	for i, s := range subjects {

@@ -26,8 +26,8 @@ func Summarise(took []time.Duration) Summary {
 	return Summary{N: len(s), Min: s[0], P50: quantile(s, 50), P95: quantile(s, 95), P99: quantile(s, 99), Max: s[len(s)-1]}
 }
 
-// quantile returns the nearest rank: the smallest of the sorted times that percent of all stay
-// within.
+// quantile returns the percentile of sorted times by nearest rank: the smallest time that
+// percent of all do not exceed.
 func quantile(sorted []time.Duration, percent int) time.Duration {
 	rank := (len(sorted)*percent + 99) / 100
 	return sorted[max(rank, 1)-1]

@@ -15,14 +15,14 @@ type btrfsFsInfoArgs struct {
 	_                               [944]byte
 }
 
-// FilesystemUUID is the identity of the filesystem that holds fd.
+// FilesystemUUID returns the UUID of the filesystem that holds fd.
 func FilesystemUUID(fd int) (UUID, error) {
 	var a btrfsFsInfoArgs
 	err := btrfsIoctl(fd, IocRead, btrfsFsInfo, unsafe.Sizeof(a), unsafe.Pointer(&a))
 	return a.fsid, err
 }
 
-// Grow makes the filesystem fill its (first) device. Root only.
+// Grow resizes the filesystem to fill its first device. Only root may.
 func Grow(fd int) error {
 	var args btrfsVolArgs
 	copy(args.name[:], "max")
@@ -35,8 +35,8 @@ func Commit(fd int) error {
 	return btrfsIoctl(fd, iocNone, btrfsSync, 0, nil)
 }
 
-// Queue is the number of removed subvolumes the cleaner has not freed yet.
-// ENOTTY before Linux 6.13.
+// Queue returns the number of removed subvolumes that the cleaner has not freed yet. ENOTTY
+// before Linux 6.13.
 func Queue(fd int) (int, error) {
 	const count = 2 // BTRFS_SUBVOL_SYNC_COUNT
 	args := struct {

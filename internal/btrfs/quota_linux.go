@@ -23,19 +23,19 @@ const (
 	rootTree, rootBackref = 1, 144
 )
 
-// QuotaMode is the way a filesystem counts what its subvolumes hold.
+// QuotaMode is how a filesystem accounts the bytes of its subvolumes: off, simple or full.
 type QuotaMode string
 
-// The ways of counting. Full groups make removing snapshots block the whole
-// filesystem, for 80 seconds each where there are a hundred of them.
+// The quota modes. With full quota groups, removing one of a hundred snapshots blocks the
+// whole filesystem for 80 seconds.
 const (
 	QuotaOff    QuotaMode = "off"
 	QuotaSimple QuotaMode = "simple"
 	QuotaFull   QuotaMode = "full"
 )
 
-// QuotaModeOf reads the mode from sysfs; any user may. It is off where sysfs
-// does not say, as before Linux 5.9, where only root could ask.
+// QuotaModeOf reads the quota mode from sysfs, as any user. Before Linux 5.9, whose sysfs
+// lacks it, QuotaModeOf returns QuotaOff.
 func QuotaModeOf(fd int) (QuotaMode, error) {
 	id, err := FilesystemUUID(fd)
 	if err != nil {
@@ -56,10 +56,9 @@ func sysfsSays(path, want string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == want
 }
 
-// SetQuota chooses how the filesystem counts; each way but off begins with
-// what is written from then on. Simple quotas need Linux 6.7 (EINVAL before) and
-// set a flag because of which older kernels refuse to mount the filesystem.
-// Repeatable. Root only.
+// SetQuota sets the quota mode. Accounting covers only data written from then on. Simple
+// quotas need Linux 6.7 (EINVAL before), and older kernels then refuse to mount the
+// filesystem. Repeatable. Only root may.
 func SetQuota(fd int, mode QuotaMode) error {
 	args := struct{ cmd, status uint64 }{cmd: map[QuotaMode]uint64{QuotaFull: 1, QuotaOff: 2, QuotaSimple: 4}[mode]}
 	err := btrfsIoctl(fd, IocRead|IocWrite, btrfsQuotaCtl, unsafe.Sizeof(args), unsafe.Pointer(&args))
@@ -74,8 +73,8 @@ func SimpleQuota() bool {
 	return sysfsSays("/sys/fs/btrfs/features/simple_quota", "0") || sysfsSays("/sys/fs/btrfs/features/simple_quota", "1")
 }
 
-// MayLimit returns EPERM if this process may not change quotas. It makes an invalid request,
-// which changes nothing.
+// MayLimit returns EPERM if this process may not change quotas, otherwise nil. It tests this
+// with an invalid request, which changes nothing.
 func MayLimit(fd int) error {
 	err := btrfsGroup(fd, 0, false)
 	if err == unix.EPERM || err == unix.EROFS {
@@ -84,11 +83,12 @@ func MayLimit(fd int) error {
 	return nil
 }
 
-// Group is the id of the group of a level above 0 which belongs to the
-// subvolume with this id.
+// Group returns the id of the quota group with this level (above 0) and number, usually a
+// subvolume's id.
 func Group(level uint16, id uint64) uint64 { return uint64(level)<<48 | id }
 
-// AddGroup creates a group; repeating it is no error. Root only, with quotas on (ENOTCONN).
+// AddGroup creates a quota group; an existing one is no error. Only root may. ENOTCONN: quotas
+// are off.
 func AddGroup(fd int, group uint64) error {
 	err := btrfsGroup(fd, group, true)
 	if err == unix.EEXIST {
@@ -97,8 +97,8 @@ func AddGroup(fd int, group uint64) error {
 	return err
 }
 
-// DropGroup removes a group. EBUSY: it has members; ENOENT: there is none;
-// ENOTCONN: quotas are off. Root only.
+// DropGroup removes a quota group. EBUSY: it has members; ENOENT: it does not exist; ENOTCONN:
+// quotas are off. Only root may.
 func DropGroup(fd int, group uint64) error { return btrfsGroup(fd, group, false) }
 
 func btrfsGroup(fd int, group uint64, add bool) error {
@@ -109,8 +109,8 @@ func btrfsGroup(fd int, group uint64, add bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupCreate, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// JoinGroup makes a subvolume or group a member of a group of a higher level, with its present
-// charge. Repeatable. Root only.
+// JoinGroup makes a subvolume or quota group a member of a group of a higher level, which is
+// then charged for its bytes too. Repeatable. Only root may.
 func JoinGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, true)
 	if err == unix.EEXIST {
@@ -119,7 +119,7 @@ func JoinGroup(fd int, member, group uint64) error {
 	return err
 }
 
-// LeaveGroup is the reverse of [JoinGroup]. Repeatable.
+// LeaveGroup ends the membership that [JoinGroup] made. Repeatable.
 func LeaveGroup(fd int, member, group uint64) error {
 	err := btrfsMember(fd, member, group, false)
 	if err == unix.ENOENT {
@@ -136,8 +136,8 @@ func btrfsMember(fd int, member, group uint64, join bool) error {
 	return btrfsIoctl(fd, IocWrite, btrfsQgroupAssign, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Members lists the members of a group, as of the last commit at least.
-// Root only.
+// Members returns the ids of a quota group's members, as of the last commit or later. Only
+// root may.
 func Members(fd int, group uint64) ([]uint64, error) {
 	var members []uint64
 	key := Range{Tree: quotaTree, MinObject: group, MaxObject: group, MinType: groupRelation, MaxType: groupRelation}
@@ -153,7 +153,7 @@ func Members(fd int, group uint64) ([]uint64, error) {
 	return members, err
 }
 
-// Groups lists the groups of a level. Root only.
+// Groups returns the ids of all quota groups of a level. Only root may.
 func Groups(fd int, level uint16) ([]uint64, error) {
 	var groups []uint64
 	low := Group(level, 0)
@@ -170,9 +170,9 @@ func Groups(fd int, level uint16) ([]uint64, error) {
 	return groups, err
 }
 
-// Limit limits what a subvolume, or the members of a group together, are
-// charged for to n bytes, or lifts the limit when n is negative. Writes beyond it
-// fail with EDQUOT, root's too. Root only, with quotas on.
+// Limit limits the bytes charged to a subvolume or quota group to n; a negative n removes the
+// limit. Writes beyond the limit fail with EDQUOT, also for root. Only root may; quotas must
+// be on.
 func Limit(fd int, group uint64, n int64) error {
 	const maxReferenced = 1
 	args := struct {
@@ -182,8 +182,8 @@ func Limit(fd int, group uint64, n int64) error {
 	return btrfsIoctl(fd, IocRead, btrfsQgroupLimit, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Usage returns the charge of a subvolume or group: with simple quotas, the bytes that it
-// wrote itself. Root only; ENODATA if quotas are off or the group does not exist.
+// Usage returns the bytes charged to a subvolume or quota group: with simple quotas, the bytes
+// that it wrote itself. ENODATA: quotas are off, or there is no such group. Only root may.
 func Usage(fd int, id uint64) (int64, error) {
 	key := Range{Tree: quotaTree, MinType: groupInfo, MaxType: groupInfo, MinOffset: id, MaxOffset: id}
 	used := int64(-1)
@@ -200,8 +200,8 @@ func Usage(fd int, id uint64) (int64, error) {
 	return used, err
 }
 
-// IsThere reports whether the subvolume with this id has a name. One that is
-// being destroyed has none. Root only.
+// IsThere reports whether the subvolume with this id exists under a name; a subvolume that is
+// being destroyed has none. Only root may.
 func IsThere(fd int, id uint64) bool {
 	found := false
 	key := Range{Tree: rootTree, MinObject: id, MaxObject: id, MinType: rootBackref, MaxType: rootBackref}

@@ -12,7 +12,7 @@ import (
 
 const btrfsTreeSearch = 17
 
-// The types of items that are of use here.
+// Types of the btrfs items that this package decodes (linux/btrfs_tree.h).
 const (
 	InodeItem  = 1
 	InodeRef   = 12
@@ -21,20 +21,22 @@ const (
 	ExtentData = 108
 )
 
-// A Range says which items to read: the keys between the two ends, where a
-// key is compared as (object, type, offset). A zero Max means the largest.
+// A Range selects items of a btrfs tree: those with keys from Min to Max, compared as (object,
+// type, offset). A zero Max stands for the largest value.
 type Range struct {
-	// Tree is the id of the subvolume; 0 is the one that holds the descriptor.
+	// Tree is the id of the subvolume; 0 selects the subvolume that holds the searched
+	// descriptor.
 	Tree                 uint64
 	MinObject, MaxObject uint64
 	MinType, MaxType     uint32
 	MinOffset, MaxOffset uint64
-	// NewerThan leaves out the blocks of the tree (not the items) that no later
-	// transaction wrote: more comes than was changed, but nothing is missed.
+	// NewerThan skips the blocks of the tree that no transaction after this one wrote. A block
+	// that was written holds older items too, so a search yields more than the changed items
+	// but misses none.
 	NewerThan uint64
 }
 
-// A Item is one item; Data is valid until the visitor returns.
+// An Item is one item of a btrfs tree. Data is valid until the visitor returns.
 type Item struct {
 	Object, Offset uint64
 	Type           uint32
@@ -51,8 +53,9 @@ type btrfsSearchArgs struct {
 	bufSize                              uint64
 }
 
-// btrfsBuffers are what searches read into. An item is smaller than a block of the
-// tree, of 64 KiB at most: where so much of a buffer is left, nothing more was found.
+// btrfsBuffers pools the buffers into which [Search] reads. An item is smaller than a tree
+// block of at most 64 KiB, so a search that leaves this much of a buffer free has found its
+// last item.
 var btrfsBuffers sync.Pool
 
 const btrfsLargest = 1 << 16
@@ -68,9 +71,9 @@ func orMax[T uint32 | uint64](v, most T) T {
 	return v
 }
 
-// Search calls visit for each item of the range, in the order of keys,
-// until it answers false. What is only in memory (buffered data, delayed inode
-// updates) is not seen: [unix.Syncfs] first. EPERM: not root; ENOENT: no such tree.
+// Search calls visit for each item of the range in key order, until visit returns false. It
+// does not see data and inodes that the kernel has not committed yet; call [unix.Syncfs]
+// first. EPERM: not root; ENOENT: no such subvolume.
 func Search(fd int, r Range, visit func(Item) bool) error {
 	key := btrfsSearchArgs{
 		tree:      r.Tree,
@@ -107,7 +110,8 @@ func Search(fd int, r Range, visit func(Item) bool) error {
 	}
 }
 
-// visitItems visits the items of a buffer, and says how much of it is left.
+// visitItems calls visit for the n items in buf. It returns the last item, the unused bytes of
+// buf, and false for more if visit ended the search.
 func visitItems(buf []byte, n int, visit func(Item) bool) (last Item, left int, more bool) {
 	const header = 32
 	for range n {
@@ -128,7 +132,8 @@ func visitItems(buf []byte, n int, visit func(Item) bool) (last Item, left int, 
 	return last, len(buf), true
 }
 
-// startAfter moves the lower end just past an item; false: there is nothing after.
+// startAfter sets the lower end of the search to the key after an item's. It returns false if
+// no key follows.
 func (a *btrfsSearchArgs) startAfter(it Item) bool {
 	a.minObject, a.minType, a.minOffset = it.Object, it.Type, it.Offset+1
 	if a.minOffset == 0 {
@@ -142,16 +147,16 @@ func (a *btrfsSearchArgs) startAfter(it Item) bool {
 	return true
 }
 
-// Inode is the part of an inode item that says what happened to it.
+// An Inode holds the link count, mode and transaction numbers of a btrfs inode.
 type Inode struct {
-	// Made is the transaction that made the inode, Changed the last that
-	// changed anything about it.
+	// Made is the transaction that created the inode; Changed is the last transaction that
+	// changed its data or attributes.
 	Made, Changed uint64
 	Mode          uint32
 	Links         uint32
 }
 
-// Inode reads an item of type BtrfsInodeItem.
+// Inode decodes an item of type [InodeItem]; false for another type.
 func (it Item) Inode() (Inode, bool) {
 	if it.Type != InodeItem || len(it.Data) < 56 {
 		return Inode{}, false
@@ -162,8 +167,8 @@ func (it Item) Inode() (Inode, bool) {
 	}, true
 }
 
-// A Name is one name of an inode, and the directory that holds it; or one
-// entry of a directory, and the inode (or subvolume) it names.
+// A Name is a directory entry. From [Item.Names], Inode is the directory that holds the name;
+// from [Item.Entry], Inode is the inode or subvolume that the entry names.
 type Name struct {
 	Inode uint64
 	// Subvolume: the entry names a nested subvolume, and Inode is its id.
@@ -171,8 +176,7 @@ type Name struct {
 	Name      string
 }
 
-// Names reads an item of type BtrfsInodeRef or BtrfsInodeXref: the names of the
-// inode it.Object, each with the directory in Inode.
+// Names decodes an item of type InodeRef or InodeXref: all names of the inode it.Object.
 func (it Item) Names() []Name {
 	var names []Name
 	for b := it.Data; ; {
@@ -195,7 +199,8 @@ func (it Item) Names() []Name {
 	}
 }
 
-// Entry reads an item of type BtrfsDirIndex, an entry of the directory it.Object.
+// Entry decodes an item of type DirIndex: an entry of the directory it.Object; false for
+// another type.
 func (it Item) Entry() (Name, bool) {
 	const head, inodeItem = 30, 1
 	if it.Type != DirIndex || len(it.Data) < head {
@@ -210,8 +215,8 @@ func (it Item) Entry() (Name, bool) {
 	}, true
 }
 
-// NewExtent is the length on disk of the data that a transaction later than
-// after wrote for an item of type BtrfsExtentData; 0 for anything else.
+// NewExtent returns the bytes on disk of a data extent (an item of type ExtentData) that a
+// transaction later than after wrote; 0 for older extents and other items.
 func (it Item) NewExtent(after uint64) int64 {
 	const inline, head = 0, 21
 	if it.Type != ExtentData || len(it.Data) < head || le64(it.Data) <= after {

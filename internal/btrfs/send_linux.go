@@ -19,14 +19,13 @@ type btrfsSendArgs struct {
 	_       [28]byte
 }
 
-// Send writes the read-only subvolume that is open as fd to the pipe out, as
-// a stream of version 1: as the difference to the read-only subvolume with the id
-// parent, which share it with, or whole for 0. Only root may. It blocks until all
-// is written, or nobody reads any more: EPIPE. EAGAIN: the filesystem is being
-// balanced.
+// Send writes the read-only subvolume open as fd to the pipe out, as a send stream of version
+// 1: only the difference to the read-only subvolume with the id parent, or everything if
+// parent is 0. Send blocks until all is written. EPERM: not root; EPIPE: the reader is gone;
+// EAGAIN: the filesystem is being balanced.
 //
-// A signal in the middle would have the kernel begin anew, and Go's scheduler
-// sends them all the time: so none reaches the thread meanwhile.
+// Send blocks all signals in its thread, because a signal would make the kernel restart the
+// stream, and Go's scheduler sends signals often.
 func Send(fd, out int, parent uint64) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

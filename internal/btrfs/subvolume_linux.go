@@ -87,11 +87,10 @@ func Is(fd int) (bool, error) {
 	return st.Type == unix.BTRFS_SUPER_MAGIC, nil
 }
 
-// Snapshot makes the subvolume whose root is open as src appear as
-// dir/name, writable or not. Atomic; one transaction commit. It writes the
-// source's own buffered data first, and holds dir locked throughout: use a
-// directory for each snapshot. EPERM: src belongs to another user; EEXIST;
-// EXDEV: another filesystem; EROFS; ENOSPC.
+// Snapshot creates dir/name as a snapshot of the subvolume whose root is open as src, writable
+// or read-only. Atomic; costs one transaction commit, after writing the source's buffered
+// data. dir stays locked meanwhile: use a directory for each snapshot. EPERM: src belongs to
+// another user; EEXIST; EXDEV: another filesystem; EROFS; ENOSPC.
 func Snapshot(src, dir int, name string, readOnly bool) error {
 	args := btrfsVolArgsV2{fd: int64(src)}
 	if readOnly {
@@ -112,9 +111,8 @@ func Create(dir int, name string) error {
 	return btrfsIoctl(dir, IocWrite, btrfsSubvolCreate2, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// Destroy removes the subvolume dir/name; its space comes back when the
-// filesystem's cleaner gets to it. Costs 7 µs for each of its cached inodes.
-// ENOTEMPTY: a subvolume lies in it. EPERM: not root, and the filesystem is
+// Destroy removes the subvolume dir/name; the cleaner of the filesystem frees its space later.
+// Cost: 7 µs for each cached inode. ENOTEMPTY: a subvolume lies in it. EPERM: not root, and
 // not mounted with user_subvol_rm_allowed. EROFS: read-only, and not root.
 func Destroy(dir int, name string) error {
 	var args btrfsVolArgs
@@ -124,8 +122,8 @@ func Destroy(dir int, name string) error {
 	return btrfsIoctl(dir, IocWrite, btrfsSnapDestroy, unsafe.Sizeof(args), unsafe.Pointer(&args))
 }
 
-// SetReadOnly makes the subvolume whose root is open as fd read-only or
-// writable. Its owner may.
+// SetReadOnly makes the subvolume whose root is open as fd read-only or writable. The
+// subvolume's owner and root may.
 func SetReadOnly(fd int, readOnly bool) error {
 	was, err := btrfsFlags(fd)
 	if err != nil {
@@ -147,7 +145,7 @@ func btrfsFlags(fd int) (uint64, error) {
 	return flags, err
 }
 
-// UUID is the identity of a subvolume or filesystem; all zero when it has none.
+// UUID identifies a subvolume or filesystem; all zero means none.
 type UUID [16]byte
 
 // String returns the usual form: 8-4-4-4-12 hexadecimal digits.
@@ -163,15 +161,16 @@ func (u UUID) String() string {
 	return string(out)
 }
 
-// Subvolume is the description of a subvolume by btrfs.
+// Subvolume holds the attributes of a subvolume that BTRFS_IOC_GET_SUBVOL_INFO returns.
 type Subvolume struct {
 	ID, ParentID uint64
-	// UUID is its own, Parent that of the subvolume it is a snapshot of.
+	// UUID identifies the subvolume; Parent is the UUID of the subvolume of which it is a
+	// snapshot.
 	UUID, Parent UUID
-	// Generation is the last committed transaction that changed it: exact only
-	// after [unix.Syncfs]. Taking a snapshot of it counts as a change.
+	// Generation is the last committed transaction that changed the subvolume, exact only
+	// after [unix.Syncfs]. Taking a snapshot of the subvolume counts as a change.
 	Generation uint64
-	// Born is the transaction that created it.
+	// Born is the transaction that created the subvolume.
 	Born     uint64
 	BornAt   time.Time
 	ReadOnly bool
@@ -195,8 +194,8 @@ type btrfsSubvolInfoArgs struct {
 	_                              [8]uint64
 }
 
-// Info describes the subvolume that holds the open file fd. Any user may
-// ask; it costs under a microsecond.
+// Info returns the attributes of the subvolume that holds the open file fd. Any user may call
+// it. Cost: under a microsecond.
 func Info(fd int) (Subvolume, error) {
 	var a btrfsSubvolInfoArgs
 	err := btrfsIoctl(fd, IocRead, btrfsSubvolInfo, unsafe.Sizeof(a), unsafe.Pointer(&a))
@@ -224,10 +223,9 @@ type btrfsLookupArgs struct {
 	path          [4080 - btrfsNameMax - 1]byte
 }
 
-// Nested returns the subvolumes directly inside the subvolume of the open directory fd and
-// inside that directory, by their paths relative to it. It leaves out those that this user
-// cannot reach. Cost: one call, and another for each subvolume found, whatever the size of the
-// tree.
+// Nested returns the paths, relative to fd, of the subvolumes in the open directory fd whose
+// parent is the subvolume of fd. It leaves out those that this user cannot reach. Cost: one
+// ioctl, and another for each subvolume found, whatever the size of the tree.
 func Nested(fd int) ([]string, error) {
 	var paths []string
 	refs := btrfsRootrefArgs{}

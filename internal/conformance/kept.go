@@ -11,12 +11,13 @@ import (
 	"strings"
 )
 
-// stored is the committed result of a run on another kernel, which takes an hour in a virtual
-// machine.
+// stored is a committed file with the conformance results of another kernel, whose run takes
+// an hour in a virtual machine.
 type stored struct {
-	// Powers are what `snapfs doctor` found there, by who asked.
+	// Powers are the probes of `snapfs doctor` on that kernel, by the user who ran it.
 	Powers map[string][]power
-	// Results are in the order of their subjects, each from its own last run.
+	// Results are the conformance results, in the order of their subjects, each from its own
+	// last run.
 	Results []results
 }
 
@@ -28,8 +29,8 @@ type power struct {
 	Why    string `json:"why,omitempty"`
 }
 
-// keep takes what a run left in dir into a file: a subject that was run takes the place
-// of the one that is there.
+// keep merges the results that a run left in dir into a stored file; a subject's new result
+// replaces the old one.
 func keep(file, dir string) error {
 	var k stored
 	text, err := os.ReadFile(file)
@@ -62,7 +63,7 @@ func keep(file, dir string) error {
 	return os.WriteFile(file, out, 0o644)
 }
 
-// readPowers reads what the doctor said, where he was asked.
+// readPowers reads the output of `snapfs doctor` in dir, where there is any.
 func (k *stored) readPowers(dir string) error {
 	for _, who := range []string{"root", "user"} {
 		text, err := os.ReadFile(filepath.Join(dir, "doctor-"+who+".json"))
@@ -84,7 +85,8 @@ func (k *stored) readPowers(dir string) error {
 	return nil
 }
 
-// text is the file, with a line for each promise, so that a change is seen as one.
+// text returns the file as JSON with a line for each promise, so that a diff shows single
+// promises.
 func (k stored) text() ([]byte, error) {
 	var b strings.Builder
 	var errs []error
@@ -117,7 +119,8 @@ func (k stored) text() ([]byte, error) {
 	return []byte(b.String()), errors.Join(errs...)
 }
 
-// kernels writes the table of another kernel from such a file, and fails as verdict does.
+// kernels writes the table of another kernel from a stored file. It returns the error of
+// verdict.
 func kernels(w io.Writer, file string) error {
 	var k stored
 	text, err := os.ReadFile(file)

@@ -24,7 +24,7 @@ import (
 	"strings"
 )
 
-// results of one subject, as snapshottest writes them.
+// results holds the conformance results of one subject, as package snapshottest writes them.
 type results struct {
 	Subject string
 	// On is the time and the machine of the run, if recorded.
@@ -57,8 +57,8 @@ func main() {
 	}
 }
 
-// expected are the columns that the documents promise, in their order. What
-// else there is comes after them.
+// expected returns the columns that the documents promise, in order. Other subjects follow
+// them in the table.
 func expected() []string {
 	return []string{
 		"plain", "plain (user)", "overlay (root)", "overlay (user)",
@@ -94,7 +94,7 @@ func rank(subject string) int {
 	return len(expected())
 }
 
-// verdict is nil when no promise was broken or skipped.
+// verdict returns an error if any subject broke or skipped a promise.
 func verdict(all []results) error {
 	var errs []error
 	for _, r := range all {
@@ -107,7 +107,7 @@ func verdict(all []results) error {
 	return errors.Join(errs...)
 }
 
-// complete is nil when there are all columns that the documents promise.
+// complete returns an error if a column that the documents promise is missing.
 func complete(all []results) error {
 	var errs []error
 	for _, name := range expected() {
@@ -129,7 +129,7 @@ func write(w io.Writer, all []results) error {
 	return err
 }
 
-// table has a row for each promise and a column for each subject.
+// table writes a Markdown table: a row for each promise, a column for each subject.
 func table(b *strings.Builder, all []results) {
 	outcomes, names := map[string]string{}, []string{}
 	head, line := "| promise |", "| --- |"

@@ -1,3 +1,3 @@
 // Package fdsock sends messages with file descriptors over unix sockets of type SOCK_SEQPACKET
-// (unix(7)), at paths of any length, and knows the process at the other end.
+// (unix(7)). Paths may have any length, and the process at the other end can be identified.
 package fdsock

@@ -17,16 +17,16 @@ import (
 // wakes them. macOS has no such sockets, so there every function fails.
 type Conn struct{ fd int }
 
-// MaxMessage is the longest message, in bytes; the arguments and environment of
-// a command must fit. The kernel's default send buffer holds it.
+// MaxMessage is the size limit of a message, in bytes: room for a command's arguments and
+// environment, and within the kernel's default send buffer.
 const MaxMessage = 160 << 10
 
-// maxFDs bounds the descriptors of a message.
+// maxFDs is the largest number of descriptors in a message.
 const maxFDs = 8
 
-// Listen makes a listening socket at path, which must not exist. A path of
-// any length will do: it is reached by way of its directory's descriptor, for
-// a socket's address holds 108 bytes only.
+// Listen makes a listening socket at path, which must not exist. path may have any length:
+// Listen binds through its directory's descriptor, because a socket address holds only 108
+// bytes.
 func Listen(path string) (*Conn, error) {
 	return socket(path, func(fd int, sa unix.Sockaddr) error {
 		if err := unix.Bind(fd, sa); err != nil {
@@ -36,8 +36,8 @@ func Listen(path string) (*Conn, error) {
 	})
 }
 
-// Dial connects to a listening socket without waiting. ECONNREFUSED: the listener is gone;
-// ENOENT: there never was one; EAGAIN: its backlog is full.
+// Dial connects to the listening socket at path without waiting. ECONNREFUSED: the listener is
+// gone; ENOENT: no such path; EAGAIN: its backlog is full.
 func Dial(path string) (*Conn, error) {
 	return socket(path, func(fd int, sa unix.Sockaddr) error {
 		if err := unix.SetNonblock(fd, true); err != nil {
@@ -65,7 +65,7 @@ func socket(path string, do func(fd int, sa unix.Sockaddr) error) (*Conn, error)
 	return &Conn{fd}, nil
 }
 
-// Pair returns two connected ends. The second is for a child process, which opens it with
+// Pair returns two connected ends; the second is for a child process, which opens it with
 // [FromFD].
 func Pair() (*Conn, *os.File, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -78,7 +78,7 @@ func Pair() (*Conn, *os.File, error) {
 // FromFD returns the connection for a descriptor that this process inherited.
 func FromFD(fd int) *Conn { return &Conn{fd: fd} }
 
-// Accept waits for the next connection. After Shutdown: EINVAL.
+// Accept waits for the next connection to a listening socket. EINVAL: Shutdown was called.
 func (p *Conn) Accept() (*Conn, error) {
 	for {
 		fd, _, err := unix.Accept4(p.fd, unix.SOCK_CLOEXEC)
@@ -91,7 +91,7 @@ func (p *Conn) Accept() (*Conn, error) {
 	}
 }
 
-// PeerUID is the user of the process at the other end when it connected.
+// PeerUID returns the user id of the process at the other end, as of connecting.
 func (p *Conn) PeerUID() (uint32, error) {
 	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *Conn) PeerUID() (uint32, error) {
 	return cred.Uid, nil
 }
 
-// Peer is the process that listened at the other end when this one connected.
+// Peer returns the process that listened at the other end when this end connected.
 func (p *Conn) Peer() (proc.Process, error) {
 	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -109,8 +109,8 @@ func (p *Conn) Peer() (proc.Process, error) {
 	return proc.Identify(int(cred.Pid))
 }
 
-// PeerEnding reports whether the process that listened at the other end is being ended: it
-// has no memory any more, and its descriptors are closed one by one (do_exit in kernel/exit.c).
+// PeerEnding reports whether the process at the other end is exiting: the kernel has freed its
+// memory and is closing its descriptors (do_exit in kernel/exit.c).
 func (p *Conn) PeerEnding() bool {
 	cred, err := unix.GetsockoptUcred(p.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil || cred.Pid == 0 { // in another pid namespace
@@ -120,8 +120,8 @@ func (p *Conn) PeerEnding() bool {
 	return err != nil || len(args) == 0
 }
 
-// Await waits for a message, or for the other end to close, at most for so long, and
-// reports whether Receive would not block now. A signal may end it early.
+// Await waits, at most for the time most, until a message arrives or the other end closes. It
+// reports whether Receive would return without waiting. A signal may end the wait early.
 func (p *Conn) Await(most time.Duration) (bool, error) {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(most.Milliseconds()))
 	if errors.Is(err, unix.EINTR) {
@@ -130,14 +130,15 @@ func (p *Conn) Await(most time.Duration) (bool, error) {
 	return n > 0, err
 }
 
-// HungUp reports whether the other end has closed; unread messages of it may remain.
+// HungUp reports whether the other end has closed. Messages that it sent before may still be
+// unread.
 func (p *Conn) HungUp() bool {
 	fds := []unix.PollFd{{Fd: int32(p.fd)}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
 }
 
-// Send sends one message with descriptors, which stay the caller's.
+// Send sends one message with descriptors; the caller still owns files.
 func (p *Conn) Send(msg []byte, files ...*os.File) error {
 	if len(msg) > MaxMessage {
 		return unix.EMSGSIZE
@@ -153,8 +154,8 @@ func (p *Conn) Send(msg []byte, files ...*os.File) error {
 	return p.send(msg, rights, 0)
 }
 
-// TrySend sends a message if that can be done without waiting. Errors: those of Send,
-// and EAGAIN.
+// TrySend sends a message only if the socket's buffer has room; otherwise it returns EAGAIN.
+// Other errors are those of Send.
 func (p *Conn) TrySend(msg []byte) error { return p.send(msg, nil, unix.MSG_DONTWAIT) }
 
 func (p *Conn) send(msg, rights []byte, flags int) error {
@@ -166,8 +167,8 @@ func (p *Conn) send(msg, rights []byte, flags int) error {
 	}
 }
 
-// Receive waits for a message and takes over the descriptors that came with
-// it. io.EOF: the other end has closed.
+// Receive waits for a message and returns it with its descriptors, which the caller then owns.
+// io.EOF: the other end has closed.
 func (p *Conn) Receive() ([]byte, []*os.File, error) {
 	buf, oob := make([]byte, MaxMessage), make([]byte, unix.CmsgSpace(maxFDs*4))
 	var n, oobn, flags int
@@ -218,10 +219,10 @@ func receivedFiles(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// Shutdown wakes every waiting call on the socket, at both ends.
+// Shutdown ends both directions of the connection and wakes every waiting call, at both ends.
 func (p *Conn) Shutdown() error { return unix.Shutdown(p.fd, unix.SHUT_RDWR) }
 
-// ShutdownRead wakes every Receive of this end, and the other end cannot send from then on.
+// ShutdownRead wakes every Receive of this end and makes later sends of the other end fail.
 // Messages to the other end still arrive.
 func (p *Conn) ShutdownRead() error {
 	return os.NewSyscallError("shutdown", unix.Shutdown(p.fd, unix.SHUT_RD))
@@ -231,5 +232,5 @@ func (p *Conn) ShutdownRead() error {
 // other end still arrive.
 func (p *Conn) ShutdownWrite() error { return unix.Shutdown(p.fd, unix.SHUT_WR) }
 
-// Close closes the socket. Nobody may be waiting on it.
+// Close closes the socket. No other call on the connection may be waiting.
 func (p *Conn) Close() error { return unix.Close(p.fd) }

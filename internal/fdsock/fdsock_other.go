@@ -18,7 +18,8 @@ type Conn struct{}
 // MaxMessage is the longest message, in bytes.
 const MaxMessage = 160 << 10
 
-// Listen makes a listening socket on Linux; here it only refuses, as all of these.
+// Listen makes a listening socket, on Linux. Here it always returns an error, as does every
+// function of this file.
 func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
 // Dial connects to a listening socket without waiting. ECONNREFUSED: the listener is gone;
@@ -35,16 +36,17 @@ func FromFD(int) *Conn { return &Conn{} }
 // Accept waits for the next connection.
 func (*Conn) Accept() (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
-// PeerUID is the user of the process at the other end.
+// PeerUID returns the user id of the process at the other end.
 func (*Conn) PeerUID() (uint32, error) { return 0, vfs.ErrNeedsLinux }
 
-// Peer is the process at the other end.
+// Peer returns the process at the other end.
 func (*Conn) Peer() (proc.Process, error) { return proc.Process{}, vfs.ErrNeedsLinux }
 
 // Await waits for a message.
 func (*Conn) Await(time.Duration) (bool, error) { return false, vfs.ErrNeedsLinux }
 
-// HungUp reports whether the other end has closed; unread messages of it may remain.
+// HungUp reports whether the other end has closed. Messages that it sent before may still be
+// unread.
 func (*Conn) HungUp() bool { return true }
 
 // Send sends one message with descriptors.
@@ -56,14 +58,14 @@ func (*Conn) TrySend([]byte) error { return vfs.ErrNeedsLinux }
 // Receive waits for a message.
 func (*Conn) Receive() ([]byte, []*os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
 
-// Shutdown wakes every waiting call on the socket, at both ends.
+// Shutdown ends both directions of the connection and wakes every waiting call, at both ends.
 func (*Conn) Shutdown() error { return vfs.ErrNeedsLinux }
 
-// ShutdownRead wakes every Receive of this end, and the other end cannot send from then on.
+// ShutdownRead wakes every Receive of this end and makes later sends of the other end fail.
 // Messages to the other end still arrive.
 func (*Conn) ShutdownRead() error { return vfs.ErrNeedsLinux }
 
-// ShutdownWrite tells the other end that nothing more comes.
+// ShutdownWrite ends the sending direction: the other end reads io.EOF.
 func (*Conn) ShutdownWrite() error { return vfs.ErrNeedsLinux }
 
 // Close closes the socket.

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Program is a list of system calls that a forked child carries out, in its
-// own namespaces, without any of Go's runtime: the child may not allocate, grow
-// its stack or schedule. Everything it needs is prepared here, before the fork.
+// A Program is a list of system calls that a forked child makes, in namespaces of its own. The
+// child runs without Go's runtime, so it can neither allocate nor schedule; all arguments are
+// prepared before the fork.
 type Program struct {
 	ops  []operation
 	keep []any // what the operations point to
@@ -24,13 +24,13 @@ type operation struct {
 	args [6]uintptr
 }
 
-// Slot stands for the result of an earlier operation as an argument.
+// A Slot, used as an argument, stands for the result of an earlier operation of the program.
 type Slot int
 
 const slotMark = uintptr(0x80) << 56 // no pointer, flag or descriptor begins so
 
-// Call adds a system call and answers with the slot of its result. Arguments
-// are int, string, slot or unsafe.Pointer (the program holds a reference).
+// Call adds a system call and returns the slot of its result. Arguments are int, string, Slot
+// or unsafe.Pointer, whose target the program keeps alive.
 func (p *Program) Call(name string, nr uintptr, args ...any) Slot {
 	op := operation{name: name, nr: nr}
 	for i, arg := range args {
@@ -59,23 +59,25 @@ func (p *Program) Write(path, text string) {
 	p.Call("close", unix.SYS_CLOSE, fd)
 }
 
-// outcome is shared by parent and child.
+// outcome is the memory that parent and child share: each operation's result, and the first
+// error.
 type outcome struct {
 	done   uintptr // operations that succeeded
 	errno  uintptr
 	result [64]uintptr
 }
 
-// Run forks with the CLONE_* flags, carries the program out in the child, and
-// waits for it. After an error, failed names the operation: "clone" or one of
-// the program. Cost: half a millisecond.
+// Run forks with the CLONE_* flags, makes the program's calls in the child, and waits for the
+// child to exit. After an error, failed is the name of the failed operation, or "clone". Cost:
+// half a millisecond.
 func (p *Program) Run(flags uintptr) (failed string, err error) {
 	_, failed, err = p.Results(flags)
 	return failed, err
 }
 
-// Results does as run, and answers with what each operation gave. Under CLONE_FILES
-// what the child opened is open here, but for after an error.
+// Results runs the program as Run does, and also returns each operation's result. With
+// CLONE_FILES, descriptors that the child opened are open in this process; after an error
+// Results closes them.
 func (p *Program) Results(flags uintptr) (result [64]uintptr, failed string, err error) {
 	mem, err := unix.Mmap(-1, 0, int(unsafe.Sizeof(outcome{})), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANON)
 	if err != nil {
@@ -101,7 +103,7 @@ func (p *Program) Results(flags uintptr) (result [64]uintptr, failed string, err
 	return out.result, "", nil
 }
 
-// closeOpened closes what the operations that succeeded have left open.
+// closeOpened closes the descriptors that successful operations have opened.
 func (p *Program) closeOpened(out *outcome) {
 	opened := map[uintptr]bool{}
 	for i, op := range p.ops[:out.done] {
@@ -117,8 +119,8 @@ func (p *Program) closeOpened(out *outcome) {
 	}
 }
 
-// fork is the fork of package syscall without the exec. The runtime's three
-// hooks keep signals out of the child until its handlers are reset.
+// fork forks like package syscall, without the exec. The runtime's three hooks block signals
+// in the child until its handlers are reset. It returns the child's pid.
 func fork(flags uintptr, ops []operation, out *outcome) (int, unix.Errno) {
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
@@ -173,10 +175,10 @@ func runtimeAfterFork()
 //go:linkname runtimeAfterForkInChild syscall.runtime_AfterForkInChild
 func runtimeAfterForkInChild()
 
-// NewUserNamespace makes a user namespace with the given maps, each in the
-// format of /proc/PID/uid_map (user_namespaces(7)), and answers with its
-// descriptor, which alone keeps it. It is meant for [IDMap]; nobody lives in
-// it. More than the caller's own ids take root. Cost: half a millisecond.
+// NewUserNamespace makes a user namespace without a process, and returns its descriptor, which
+// keeps it alive. uidMap and gidMap have the format of /proc/PID/uid_map (user_namespaces(7));
+// mapping other ids than the caller's needs root. It is for id-mapped mounts. Cost: half a
+// millisecond.
 func NewUserNamespace(uidMap, gidMap string) (*os.File, error) {
 	var p Program
 	var pipe [2]int

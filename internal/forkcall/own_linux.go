@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// OwnIDs begins a program by mapping the caller's ids to themselves in its new
-// user namespace, which needs no right outside (user_namespaces(7)).
+// OwnIDs returns a program that begins by mapping the caller's ids to themselves in the
+// child's new user namespace, which needs no privilege (user_namespaces(7)).
 func OwnIDs() *Program {
 	p := &Program{}
 	p.Write("/proc/self/setgroups", "deny")

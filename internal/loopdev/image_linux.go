@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refresh makes the loop device path see the present size of its image.
+// Refresh makes the loop device at path adopt the present size of its image file.
 func Refresh(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -19,9 +19,8 @@ func Refresh(path string) error {
 	return nil
 }
 
-// SetNoCopy asks the filesystem to overwrite f, an empty file, in place, as an
-// image of a filesystem wants. It reports whether it will: btrfs can, others do
-// so anyway.
+// SetNoCopy turns off copy on write for f, an empty file that is to be a filesystem image. It
+// reports whether later writes overwrite f in place; filesystems other than btrfs always do.
 func SetNoCopy(f *os.File) bool {
 	const noCopy = 0x00800000 // FS_NOCOW_FL of linux/fs.h
 	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attach makes the file image a loop device (Linux 5.8), where it is none yet,
-// and answers with the device, open. It detaches itself when its last user is gone: keep it open
-// until it is mounted. Direct I/O is used where the filesystem of image allows.
-// Errors: *os.PathError; ENOENT where there are no loop devices, EPERM without
-// the right to configure one.
+// Attach attaches the file image to a loop device, unless it already is (Linux 5.8), and
+// returns the open device. The kernel detaches the device when its last user is gone, so keep
+// it open until it is mounted. Direct I/O is used where the image's filesystem allows it.
+// Errors: *os.PathError; ENOENT: no loop devices; EPERM: no right to configure one.
 func Attach(image *os.File) (*os.File, error) {
 	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -37,11 +36,10 @@ func Attach(image *os.File) (*os.File, error) {
 	}
 }
 
-// attachedLoop is the loop device that an image is attached to already, open, or
-// nil. It may be so after its last unmount here: a mount namespace that was copied
-// before holds the mount. A second device of one image would be a second
-// filesystem on the same blocks, which btrfs mounts since Linux 6.7
-// (it gives the second one a temporary id), and each would write over the other.
+// attachedLoop returns, open, the loop device to which an image is already attached, or nil. A
+// device can outlive its last unmount here, as copied mount namespaces still hold the mount. A
+// second device for the image would be mounted as a second filesystem on the same blocks, and
+// corrupt it.
 func attachedLoop(image *os.File) (*os.File, error) {
 	st, err := vfs.Lstat(int(image.Fd()), "")
 	if err != nil {

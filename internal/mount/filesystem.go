@@ -1,22 +1,22 @@
 package mount
 
-// Filesystem is what statfs(2) tells.
+// Filesystem holds the attributes that statfs(2) returns.
 type Filesystem struct {
-	// Type is the name as mount(8) has it ("ext4" for ext2 and ext3 too,
-	// which share one number), or the number in hexadecimal.
+	// Type is the name as mount(8) has it, or the type number in hexadecimal. ext2 and ext3
+	// are "ext4", as all three share a number.
 	Type string
-	// Size, Free and Avail in bytes; Avail is what an ordinary user may take.
+	// Size, Free and Avail are in bytes; Avail is the space that an ordinary user may use.
 	Size, Free, Avail int64
 	// Files and FreeFiles count inodes; both zero where there is no limit.
 	Files, FreeFiles uint64
-	// ReadOnly: the mount or the filesystem cannot be written.
+	// ReadOnly is set if the mount or the filesystem is read-only.
 	ReadOnly bool
 	// NameMax is the longest name in bytes.
 	NameMax int
 }
 
-// IsNetwork reports whether another machine may change the files: then there is
-// no instant at which they can be captured, and locks and times are not ours.
+// IsNetwork reports whether the filesystem is a network one, which other machines can change:
+// no snapshot of it is atomic, and its locks and times are not this machine's.
 func (f Filesystem) IsNetwork() bool {
 	switch f.Type {
 	case "nfs", "cifs", "smb2", "smb3", "9p", "ceph", "afs", "coda", "lustre", "gpfs", "ocfs2", "gfs2":
@@ -25,8 +25,8 @@ func (f Filesystem) IsNetwork() bool {
 	return false
 }
 
-// IsVirtual reports whether the kernel makes the files up: there is nothing to
-// capture, and reading them can have effects.
+// IsVirtual reports whether the kernel generates the files, as in /proc: there is nothing to
+// snapshot, and reading can have side effects.
 func (f Filesystem) IsVirtual() bool {
 	switch f.Type {
 	case "proc", "sysfs", "cgroup", "cgroup2", "devpts", "debugfs", "tracefs", "securityfs", "bpf",

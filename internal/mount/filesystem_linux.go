@@ -35,8 +35,8 @@ func fromStatfs(st *unix.Statfs_t) Filesystem {
 	}
 }
 
-// magicName knows the numbers of linux/magic.h and of the filesystems outside
-// the kernel's own tree.
+// magicName returns the name for a filesystem type number of linux/magic.h or of a known
+// filesystem outside the kernel tree; "" for others.
 func magicName(magic uint32) string {
 	switch magic {
 	case unix.EXT4_SUPER_MAGIC:

@@ -10,28 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A FUSE is a FUSE filesystem as its server has it.
+// A FUSE is a mounted FUSE filesystem, as the server that answers its requests sees it.
 type FUSE struct {
-	// Dev is /dev/fuse, by which it is served. It is closed by Close.
+	// Dev is the descriptor of /dev/fuse, from which the server reads requests. Close closes
+	// it.
 	Dev     int
 	options FUSEOptions
-	// userns is the user namespace that it is mounted in, -1 where that is the
-	// caller's.
+	// userns is the user namespace in which the filesystem is mounted, -1 for the caller's.
 	userns int
 }
 
-// FUSEOptions are what a FUSE filesystem is mounted with.
+// FUSEOptions are the mount options of a FUSE filesystem.
 type FUSEOptions struct {
-	// Subtype is what /proc/self/mountinfo calls it, after "fuse.".
+	// Subtype is the type in /proc/self/mountinfo, after "fuse.".
 	Subtype string
-	// Others may use it too; otherwise only processes that are this user and group
-	// in all respects, in whichever user namespace (fuse_permissible_uidgid in
-	// fs/fuse/dir.c).
+	// Others lets other users access the filesystem; without it, only processes whose ids are
+	// all this user's and group's may (fuse_permissible_uidgid in fs/fuse/dir.c).
 	Others bool
-	// MaxRead bounds the bytes of a request to read.
+	// MaxRead is the largest read request, in bytes.
 	MaxRead int
-	// ReadOnly: nothing of it is ever changed, times of access included, so that the kernel
-	// asks for the attributes of a file that was read no more than of others.
+	// ReadOnly promises that the files never change, access times included, so that the kernel
+	// can cache attributes also after a read.
 	ReadOnly bool
 }
 
@@ -39,7 +38,7 @@ type FUSEOptions struct {
 // kernel checks permissions. A user without the right to mount gets a new user namespace, in
 // which other users appear as nobody. The filesystem ends with its last mount, and reads from
 // Dev then return ENODEV. Cost: 0.1 ms, with a new namespace 1 ms. Errors: *os.PathError,
-// *MountError.
+// *Error.
 func NewFUSE(o FUSEOptions, attr uint64) (*FUSE, *os.File, error) {
 	f := &FUSE{Dev: -1, options: o, userns: -1}
 	c, err := Fsopen("fuse")
@@ -65,8 +64,8 @@ func NewFUSE(o FUSEOptions, attr uint64) (*FUSE, *os.File, error) {
 	return f, m, nil
 }
 
-// Mount is one more mount of a filesystem that is served (Linux 5.14, fuse_get_tree
-// in fs/fuse/inode.c). Errors: as those of NewFUSE; ENOTCONN: it has ended.
+// Mount makes another detached mount of the filesystem (Linux 5.14, fuse_get_tree in
+// fs/fuse/inode.c). Errors: as those of NewFUSE; ENOTCONN: the filesystem has ended.
 func (f *FUSE) Mount(attr uint64) (m *os.File, err error) {
 	if f.userns >= 0 {
 		m, err = f.mountApart(attr)
@@ -131,9 +130,9 @@ func (f *FUSE) flags() []string {
 	return flags
 }
 
-// mountApart mounts in a user namespace of the filesystem's own, by a child that
-// shares the table of open files and has ended afterwards. The kernel wants /dev/fuse
-// to be opened there too.
+// mountApart mounts the filesystem in a new user namespace, by a child process that shares the
+// table of open files and then exits. The kernel requires that /dev/fuse is opened in the same
+// namespace.
 func (f *FUSE) mountApart(attr uint64) (*os.File, error) {
 	p, namespaces := &forkcall.Program{}, uintptr(unix.CLONE_NEWUSER|unix.CLONE_NEWNS)
 	first := f.userns < 0

@@ -13,10 +13,9 @@ import (
 // until MoveMount gives it a place: nothing is visible to anyone before, and
 // closing the descriptor takes it away.
 
-// OpenTree opens the mount or directory at path, relative to dirfd. With
-// unix.OPEN_TREE_CLONE the answer is a detached copy of the mount, cut off at
-// path; with unix.AT_RECURSIVE too, its submounts come along.
-// Errors are *os.PathError.
+// OpenTree opens the mount or directory at path, relative to dirfd. With unix.OPEN_TREE_CLONE
+// it returns a detached copy of the mount with path as its root; with unix.AT_RECURSIVE too,
+// submounts are copied. Errors are *os.PathError.
 func OpenTree(dirfd int, path string, flags uint) (*os.File, error) {
 	fd, err := unix.OpenTree(dirfd, path, flags|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -63,10 +62,9 @@ func SetMountAttr(mount *os.File, set, clear uint64, recursive bool) error {
 	return mountSetattr(mount, recursive, &unix.MountAttr{Attr_set: set, Attr_clr: clear})
 }
 
-// IDMap makes the ids on disk appear through the mount as the user namespace
-// userns maps them, and ids written through it be stored mapped back. The
-// mount must be detached and never attached before. EINVAL: the filesystem
-// cannot (overlay, proc, FUSE and network ones before their time). Cost: 5 µs.
+// IDMap makes a detached mount id-mapped: ids on disk appear as the user namespace userns maps
+// them, and written ids are stored mapped back. The mount must never have been attached.
+// EINVAL: the filesystem does not support it. Cost: 5 µs.
 func IDMap(mount, userns *os.File, recursive bool) error {
 	err := mountSetattr(mount, recursive, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd()),
@@ -88,8 +86,8 @@ func mountSetattr(mount *os.File, recursive bool, attr *unix.MountAttr) error {
 	return nil
 }
 
-// Unmount detaches what is on top at path at once; it goes away for good when
-// nobody uses it any more. A symbolic link as the last element is not followed.
+// Unmount detaches the topmost mount at path at once (MNT_DETACH); the mount is freed when its
+// last user is gone. A symbolic link as the last element is not followed.
 func Unmount(path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil {
@@ -98,14 +96,14 @@ func Unmount(path string) error {
 	return nil
 }
 
-// Error is a mount that the kernel refused.
+// Error reports a mount that the kernel refused.
 type Error struct {
 	// FS is the filesystem type.
 	FS string
 	// Option is the option refused, as "key=value", or "" when the kernel
 	// took each option and refused the whole.
 	Option string
-	// Log is what the kernel said about it; often empty before Linux 6.5.
+	// Log holds the kernel's messages about the refusal; often empty before Linux 6.5.
 	Log []string
 	// Err is the error number.
 	Err error
@@ -123,7 +121,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the error number to errors.Is.
+// Unwrap returns the error number, for errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
 // FSContext is a filesystem being configured before it is mounted.
@@ -141,14 +139,13 @@ func Fsopen(fs string) (*FSContext, error) {
 	return &FSContext{fs: fs, f: os.NewFile(uintptr(fd), fs)}, nil
 }
 
-// Set gives an option its value. Kernels refuse a value of 256 bytes or more
-// (EINVAL), and those before 6.5 a comma in one for overlay. Errors are
-// *MountError, here and in all methods.
+// Set sets a mount option to a value. EINVAL: a value of 256 bytes or more; before Linux 6.5
+// also a value for overlay with a comma. All methods of FSContext return *Error.
 func (c *FSContext) Set(key, value string) error {
 	return c.fail(key+"="+value, unix.FsconfigSetString(int(c.f.Fd()), key, value))
 }
 
-// SetFlag gives an option that has no value.
+// SetFlag sets a mount option that has no value.
 func (c *FSContext) SetFlag(key string) error {
 	return c.fail(key, unix.FsconfigSetFlag(int(c.f.Fd()), key))
 }
@@ -166,7 +163,7 @@ func (c *FSContext) Mount(attr uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), c.fs), nil
 }
 
-// Close gives the configuration up. A mount made from it stays.
+// Close frees the context. Mounts made from it remain.
 func (c *FSContext) Close() { c.f.Close() }
 
 func (c *FSContext) fail(option string, err error) error {
@@ -176,8 +173,8 @@ func (c *FSContext) fail(option string, err error) error {
 	return &Error{FS: c.fs, Option: option, Log: c.log(), Err: err}
 }
 
-// log drains the messages of the context. A read gives one message, which
-// begins with its level and a space ("e overlay: ...").
+// log reads and returns the kernel's messages of the context. Each read returns one message,
+// which begins with its level and a space ("e overlay: ...").
 func (c *FSContext) log() []string {
 	var lines []string
 	buf := make([]byte, 4096)

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoProcess is the error of a read of mountinfo whose process has ended (proc(5)).
+// ErrNoProcess is the error when reading the mountinfo of a process that has ended (proc(5)).
 const ErrNoProcess = unix.ESRCH
 
-// List lists the mounts of this process's mount namespace in the order of
-// the kernel: a mount comes after the one it is mounted on, and where two have
-// one Path, the later hides the earlier. Cost: 50 µs for a hundred.
+// List returns the mounts of this process's mount namespace in kernel order: each mount
+// follows the one it is mounted on. Of two mounts with equal Path the later hides the earlier.
+// Cost: 50 µs for a hundred.
 func List() ([]Point, error) {
 	// The thread's own: this one may have unshared its mount namespace.
 	info, err := os.ReadFile("/proc/thread-self/mountinfo")
@@ -35,7 +35,7 @@ func parseMounts(info []byte) []Point {
 	return mounts
 }
 
-// parseMount reads a line like
+// parseMount parses a line of mountinfo; ok is false for a malformed line. An example:
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 func parseMount(line []byte) (m Point, ok bool) {
@@ -68,7 +68,8 @@ func parseMount(line []byte) (m Point, ok bool) {
 	return m, true
 }
 
-// unescape undoes the kernel's \040 for blank, tab, newline and backslash.
+// unescape decodes the kernel's octal escapes (\040 and so on) for blank, tab, newline and
+// backslash.
 func unescape(s []byte) string {
 	i := bytes.IndexByte(s, '\\')
 	if i < 0 {

@@ -6,18 +6,14 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// WrapLower mounts a read-only overlay of the directory path alone, detached.
-// As the lowest layer of another overlay it stands for path where path itself
-// may not: overlayfs refuses a layer that lies in another one (ELOOP, from
-// ovl_check_layer in fs/overlayfs/super.c), and the layers that a sandbox of /
-// keeps under /var/lib lie in /. The wrapped directory is on a filesystem of
-// its own, the overlay, so that nothing lies in it.
+// WrapLower returns a detached, read-only overlay mount of the directory path alone. It can
+// serve as the lowest layer of another overlay where path itself may not: overlayfs refuses a
+// layer that contains another layer (ELOOP, ovl_check_layer in fs/overlayfs/super.c), as /
+// contains the upper layers in /var/lib.
 //
-// The kernel allows two overlays on top of each other, so the answer can only
-// be a layer of one that nothing else is stacked on. Cost: 0.1 ms, and the
-// look-up of each name not yet cached goes through one layer more.
-// A mount that is attached nowhere can be a layer since Linux 6.15; before,
-// the caller attaches it somewhere first. Errors are *MountError.
+// The kernel allows at most two stacked overlays, so an overlay on this layer cannot be a
+// layer itself. Before Linux 6.15 the caller must attach the mount before using it as a layer.
+// Cost: 0.1 ms, and one more layer for each uncached lookup. Errors are *Error.
 func WrapLower(path string, userXattr bool) (*os.File, error) {
 	c, err := Fsopen("tmpfs")
 	if err != nil {

@@ -11,58 +11,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overlay describes an overlayfs to mount. The kernel's own description is
-// Documentation/filesystems/overlayfs.rst.
+// Overlay holds the options of an overlayfs mount (Documentation/filesystems/overlayfs.rst).
 type Overlay struct {
-	// Lower are the read-only layers, the topmost first; at least one. Each is
-	// a path of any bytes but NUL and any length the kernel opens, or the
-	// [FDPath] of a descriptor. A descriptor of a mount that is attached
-	// nowhere needs Linux 6.15.
+	// Lower lists the read-only layers, topmost first; at least one. Each is a path of any
+	// bytes but NUL and any length that the kernel opens, or the [FDPath] of a descriptor. A
+	// descriptor of a detached mount needs Linux 6.15.
 	Lower []string
-	// Upper and Work are the writable layer and its work directory, on one
-	// filesystem; both empty for a view that cannot be written.
+	// Upper and Work are the writable layer and its work directory, on one filesystem; both
+	// empty for a read-only mount.
 	Upper, Work string
-	// UserXattr keeps overlayfs's records in user.* attributes. A user
-	// namespace needs it, and it excludes RedirectDir and Metacopy.
+	// UserXattr stores overlayfs's own attributes as user.*. Mounting in a user namespace
+	// needs it; it excludes RedirectDir and Metacopy.
 	UserXattr bool
-	// RedirectDir lets a directory of a lower layer be renamed in one step.
-	// A read-only view of layers written with it needs it as well.
+	// RedirectDir lets a directory of a lower layer be renamed in one step. Reading layers
+	// that were written with it needs it too.
 	RedirectDir bool
-	// Metacopy copies only the metadata up when only metadata changes. A
-	// read-only view of layers written with it needs it as well.
+	// Metacopy makes a change of metadata copy up only the metadata. Reading layers that were
+	// written with it needs it too.
 	Metacopy bool
-	// Volatile drops every sync of the upper layer. Afterwards Work holds
-	// incompat/volatile, which keeps the pair from being mounted again until
-	// it is removed. It is ignored where there is no Upper.
+	// Volatile makes overlayfs skip every sync of the upper layer. Afterwards Work holds
+	// incompat/volatile, which prevents another mount with these directories until it is
+	// removed. Without Upper it is ignored.
 	Volatile bool
-	// NoIndex is index=off: hard links of a lower layer part when one of
-	// them is changed, and upper and lower need not come from the same mount.
+	// NoIndex sets index=off: changing one of several hard links of a lower layer separates it
+	// from the others, and upper and lower may be from different mounts.
 	NoIndex bool
 	// Xino is "", "on", "off" or "auto".
 	Xino string
 	// Attr are unix.MOUNT_ATTR_* flags of the mount: MOUNT_ATTR_NOATIME and so on.
 	Attr uint64
-	// Strings hands the layers over in one lowerdir= option, as kernels
-	// before 6.5 need it: they are tried so anyhow when the other way fails.
-	// It has room for 14 layers or so, and E2BIG is the answer to more.
+	// Strings passes all layers in one option lowerdir=, the only way before Linux 6.5;
+	// NewOverlay also falls back to it. It fits about 14 layers; more return E2BIG.
 	Strings bool
-	// Nested: the last of Lower contains the other layers, which the kernel
-	// refuses; it is wrapped in an overlay of its own (see nested_linux.go).
+	// Nested is set if the last of Lower contains the other layers, which the kernel refuses;
+	// NewOverlay then wraps it with [WrapLower].
 	Nested bool
 }
 
-// ErrEndedReadOnly says that the kernel mounted an overlay with an upper layer
-// but made it read-only, because it could not use the work directory: it
-// happens with id-mapped layers when the caller's filesystem ids are not
-// mapped, and the reason is in the kernel's log only.
+// ErrEndedReadOnly reports that the kernel mounted an overlay with an upper layer read-only,
+// because it could not use the work directory. With id-mapped layers this happens when the
+// caller's filesystem ids are not mapped; only the kernel's log has the reason.
 var ErrEndedReadOnly = errors.New("the kernel made the overlay read-only: its work directory cannot be written with these ids")
 
-// NewOverlay mounts o, detached. A view of one layer and no upper is that
-// layer itself, cloned and made read-only, which costs nothing to read through.
+// NewOverlay returns a detached overlay mount with the options o. With one layer and no upper
+// it returns a read-only clone of the layer instead, which costs nothing to read through.
 //
-// Errors are *MountError, *os.PathError, or ErrEndedReadOnly. After an error
-// nothing is mounted, but Work may hold the directories overlayfs makes there.
-// Cost: 0.1 ms, and 10 µs a layer.
+// Errors are *Error, *os.PathError, or ErrEndedReadOnly. After an error nothing is mounted,
+// but Work may hold the directories overlayfs makes there. Cost: 0.1 ms, and 10 µs a layer.
 func NewOverlay(o Overlay) (*os.File, error) {
 	if o.Nested && len(o.Lower) > 1 {
 		return mountNested(o)
@@ -84,9 +79,9 @@ func NewOverlay(o Overlay) (*os.File, error) {
 	return mountOverlay(o)
 }
 
-// noLowerPlus tells a kernel before 6.5, which has the old parser of options: it
-// refuses lowerdir+ only when the overlay is created, and without a word, as it
-// would refuse an option that nobody knows. The new one names it at once.
+// noLowerPlus reports whether err is how a kernel before 6.5 refuses the option lowerdir+:
+// such a kernel fails without a message when the overlay is created, while a newer one names
+// the option at once.
 func noLowerPlus(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.Err != unix.EINVAL || e.Option != "" {
@@ -209,15 +204,15 @@ func setFeatures(c *FSContext, o Overlay) error {
 	return nil
 }
 
-// layerNames turns paths into names that every kernel takes as the value of a
-// mount option. A long path, or one with a character that means something
-// there, is opened and named by its descriptor: kernels differ in what they
-// unescape (none before 6.5 takes a comma from fsconfig), but not in this.
+// layerNames turns layer paths into values that every kernel's option parser takes. A long
+// path, or one with a special character, is opened and named by its descriptor in /proc,
+// because kernels differ in what they unescape.
 type layerNames struct{ open []*os.File }
 
 const maxOption = 255 // fsconfig takes values of 255 bytes and a NUL
 
-// all names the paths; together they must fit in one option when joined is set.
+// all returns the option values for paths; with joined set they must fit together in one
+// option.
 func (l *layerNames) all(paths []string, joined bool) ([]string, error) {
 	names, total := slices.Clone(paths), len(paths)
 	for _, path := range paths {

@@ -6,11 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch tells whether filesystems were mounted or unmounted in this
-// thread's mount namespace.
+// A Watch detects mounts and unmounts in this thread's mount namespace.
 type Watch struct{ file *os.File }
 
-// NewWatch begins to watch. Cost: 10 µs. Errors are *os.PathError.
+// NewWatch starts to watch for mounts and unmounts. Cost: 10 µs. Errors are *os.PathError.
 func NewWatch() (*Watch, error) {
 	fd, err := unix.Open("/proc/thread-self/mounts", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -19,14 +18,13 @@ func NewWatch() (*Watch, error) {
 	return &Watch{os.NewFile(uintptr(fd), "mounts")}, nil
 }
 
-// Changed reports whether any mount came, went or moved since WatchMounts or the
-// last call (proc_pid_mounts(5): the file is marked as having a priority event).
-// What cannot be asked counts as changed.
+// Changed reports whether any mount was added, removed or moved since NewWatch or the last
+// call (priority events of proc_pid_mounts(5)). After an error of the kernel it returns true.
 func (w *Watch) Changed() bool {
 	fds := []unix.PollFd{{Fd: int32(w.file.Fd()), Events: unix.POLLPRI}}
 	n, err := unix.Poll(fds, 0)
 	return err != nil || n > 0
 }
 
-// Close ends it.
+// Close ends the watch.
 func (w *Watch) Close() { w.file.Close() }

@@ -4,14 +4,14 @@ package mount
 
 import "github.com/snapfs/snapfs/internal/vfs"
 
-// A Watch tells whether filesystems were mounted or unmounted: on Linux.
+// A Watch detects mounts and unmounts, on Linux.
 type Watch struct{}
 
-// NewWatch begins to watch on Linux; here it only refuses.
+// NewWatch starts to watch for mounts and unmounts, on Linux. Here it always returns an error.
 func NewWatch() (*Watch, error) { return nil, vfs.ErrNeedsLinux }
 
-// Changed reports whether any mount may have come, gone or moved.
+// Changed reports whether any mount may have been added, removed or moved.
 func (*Watch) Changed() bool { return true }
 
-// Close ends it.
+// Close ends the watch.
 func (*Watch) Close() {}

@@ -19,7 +19,7 @@ func probeNoNewPrivs(context.Context) Result {
 	return yes("")
 }
 
-// probeSeccomp installs, in a child, a filter that allows everything.
+// probeSeccomp installs, in a child process, a seccomp filter that allows everything.
 func probeSeccomp(context.Context) Result {
 	const setModeFilter = 1 // SECCOMP_SET_MODE_FILTER of linux/seccomp.h
 	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}
@@ -52,8 +52,8 @@ func probeLandlock(context.Context) Result {
 	return yes("version " + strconv.Itoa(abi))
 }
 
-// LandlockABI is the version of Landlock (landlock(7)); unix.ENOSYS: not built
-// in, unix.EOPNOTSUPP: switched off at boot. Cost: one system call.
+// LandlockABI returns the version of Landlock's ABI (landlock(7)). unix.ENOSYS: not built into
+// the kernel; unix.EOPNOTSUPP: disabled at boot. Cost: one system call.
 func LandlockABI() (int, error) {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {

@@ -1,4 +1,5 @@
-// Package probe answers what this host's kernel can do: yes, no, or unknown, each with its cause.
-// A probe does the operation in miniature and takes it back, because version numbers lie:
-// distributions backport, administrators restrict, containers filter.
+// Package probe finds out which features this host's kernel has: yes, no, or unknown, each
+// with its cause. A probe uses the feature once, in miniature, and removes the results,
+// because version numbers mislead: distributions backport, administrators restrict, containers
+// filter.
 package probe

@@ -48,7 +48,8 @@ func probeMkfs(context.Context) Result {
 	return yes(path)
 }
 
-// lookProgram finds a program, also where an ordinary user's PATH does not look.
+// lookProgram returns the path of a program, also from the system directories that an ordinary
+// user's PATH lacks; "" if there is none.
 func lookProgram(name string) string {
 	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin", "/usr/local/sbin")
 	for _, dir := range dirs {
@@ -134,8 +135,8 @@ func probeSimpleQuota(ctx context.Context) Result {
 	return yes("")
 }
 
-// probePassthrough mounts a filesystem where nobody sees it, to read what the kernel
-// offers its server: FUSE_PASSTHROUGH of linux/fuse.h in the flags of FUSE_INIT.
+// probePassthrough mounts a detached FUSE filesystem and reads whether the kernel offers
+// FUSE_PASSTHROUGH (linux/fuse.h) in FUSE_INIT.
 func probePassthrough(context.Context) Result {
 	f, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-probe", MaxRead: 1 << 16}, 0)
 	if err != nil {
@@ -201,8 +202,8 @@ func probeCgroup1(context.Context) Result {
 	return yes(strings.Join(have, ", "))
 }
 
-// inCgroup makes a group below this process's own in the hierarchy that fits,
-// and opens each of the files there for writing.
+// inCgroup makes a cgroup below this process's own, in the first hierarchy for which fits
+// returns true. It answers Yes if each of the cgroup's files can be opened for writing.
 func inCgroup(fits func(hostinfo.CgroupRoot) bool, files ...string) Result {
 	roots, err := hostinfo.CgroupRoots()
 	if err != nil {
@@ -231,8 +232,7 @@ func inCgroup(fits func(hostinfo.CgroupRoot) bool, files ...string) Result {
 	return yes("")
 }
 
-// ownCgroup is this process's group in a hierarchy, by /proc/self/cgroup, whose
-// lines are "number:controllers:path", with no controllers for version 2.
+// ownCgroup returns the path of this process's cgroup in a hierarchy, from /proc/self/cgroup.
 func ownCgroup(r hostinfo.CgroupRoot) string {
 	text, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(text)) {

@@ -26,7 +26,7 @@ func probeMountAPI(context.Context) Result {
 	return yes("")
 }
 
-// layersIn makes a lower layer with a file, an upper and a work directory.
+// layersIn makes in dir a lower layer with a file, an upper and a work directory.
 func layersIn(dir string) (mount.Overlay, error) {
 	o := mount.Overlay{
 		Lower: []string{filepath.Join(dir, "lower")},
@@ -46,7 +46,7 @@ func (p place) probeOverlayFeatures(ctx context.Context) Result {
 
 const needsRoot = "only root can"
 
-// overlay mounts one with the features of want, and uses them.
+// overlay mounts an overlay with the options of want, and uses them.
 func (p place) overlay(ctx context.Context, want mount.Overlay) Result {
 	if os.Geteuid() != 0 {
 		return no(needsRoot)
@@ -89,8 +89,8 @@ func overlayRefused(err error) Result {
 	return no(err.Error())
 }
 
-// probeUserOverlay does in a user namespace what a fork needs: the mount, a
-// write, and a deletion, which is the step that old kernels refuse there.
+// probeUserOverlay mounts an overlay in a user namespace, writes a file and deletes one. Old
+// kernels refuse the deletion.
 func (p place) probeUserOverlay(ctx context.Context) Result {
 	return p.within(ctx, func(dir string) Result {
 		o, err := layersIn(dir)
@@ -133,7 +133,7 @@ func addOverlay(p *forkcall.Program, o mount.Overlay) {
 	p.Call("deleting a file of the layer below", unix.SYS_UNLINKAT, m, "file", 0)
 }
 
-// probeMap is any map that is not the identity.
+// probeMap is an id mapping other than the identity, as of /proc/PID/uid_map.
 const probeMap = "0 100000 65536"
 
 func (p place) probeIDMap(ctx context.Context) Result {
@@ -153,8 +153,8 @@ func (p place) probeIDMap(ctx context.Context) Result {
 	})
 }
 
-// probeIDMapOverlay attaches the layer, in a mount namespace of its own: only
-// Linux 6.15 takes layers that are attached nowhere.
+// probeIDMapOverlay mounts an overlay on an id-mapped layer. It attaches the layer in a
+// private mount namespace, because kernels before 6.15 take no detached layers.
 func (p place) probeIDMapOverlay(ctx context.Context) Result {
 	return p.idMapped(ctx, func(m *os.File, dir string) Result {
 		lower := filepath.Join(dir, "lower")
@@ -169,7 +169,8 @@ func (p place) probeIDMapOverlay(ctx context.Context) Result {
 	})
 }
 
-// idMapped calls try with an id-mapped mount of a lower layer in dir.
+// idMapped calls try with an id-mapped mount of a lower layer, and with the directory that
+// holds the layer.
 func (p place) idMapped(ctx context.Context, try func(m *os.File, dir string) Result) Result {
 	if os.Geteuid() != 0 {
 		return no(needsRoot)

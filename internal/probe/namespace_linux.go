@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeUserNamespace also uses a capability inside: where AppArmor restricts
-// user namespaces they can be made, but are good for nothing.
+// probeUserNamespace makes a user namespace and uses a capability in it: where AppArmor
+// restricts user namespaces, they can be made but have no capabilities.
 func probeUserNamespace(context.Context) Result {
 	p := forkcall.OwnIDs()
 	p.Call("mount", unix.SYS_MOUNT, 0, "/", 0, unix.MS_REC|unix.MS_PRIVATE, 0)
@@ -23,13 +23,15 @@ func probeUserNamespace(context.Context) Result {
 	return userNamespaceRefused(failed, err, sysctl)
 }
 
-// sysctl reads a setting as "kernel/name"; "" when there is none.
+// sysctl returns the value of a kernel setting, named like "kernel/name"; "" if it does not
+// exist.
 func sysctl(name string) string {
 	b, _ := os.ReadFile("/proc/sys/" + name)
 	return strings.TrimSpace(string(b))
 }
 
-// userNamespaceRefused finds out why, given the settings.
+// userNamespaceRefused returns why the kernel refused a user namespace. failed is the refused
+// operation, err its error, and setting reads a sysctl.
 func userNamespaceRefused(failed string, err error, setting func(string) string) Result {
 	set := func(name, value string) string {
 		return asRoot("sysctl -w " + strings.ReplaceAll(name, "/", ".") + "=" + value)
@@ -117,7 +119,7 @@ func hasRange(ranges, name, uid string) bool {
 	return false
 }
 
-// userName is the user's in /etc/passwd, or the number.
+// userName returns the user's name in /etc/passwd, or the user id.
 func userName() string {
 	uid := strconv.Itoa(os.Getuid())
 	passwd, _ := os.ReadFile("/etc/passwd")

@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// Answer is what a probe found.
+// Answer is the outcome of a probe: Yes, No or Unknown.
 type Answer int
 
-// The answers. Unknown is the zero value: what was not tried is not there.
+// The outcomes of a probe. Unknown, the zero value, stands for a feature that could not be
+// tried.
 const (
 	Unknown Answer = iota
 	Yes
@@ -21,27 +22,27 @@ const (
 
 func (a Answer) String() string { return [...]string{"unknown", "yes", "no"}[a] }
 
-// Result is an answer with its reason.
+// A Result is the outcome of a probe with its reason.
 type Result struct {
 	Answer Answer
-	// Why says how it was found, or what stands in the way: a clause, lower
-	// case, without a stop. It may be empty for Yes.
+	// Why says how the probe found the answer, or the obstacle: a clause in lower case without
+	// a full stop. It may be empty for Yes.
 	Why string
-	// Fix are the commands that mend a No or Unknown, best first, ready to be
-	// pasted into a shell of the user who asked.
+	// Fix lists shell commands that change a No or Unknown to Yes, best first, for the user
+	// who ran the probe.
 	Fix []string
 }
 
-// Probe is one power a host may have.
+// A Probe tests for one feature of a host.
 type Probe struct {
-	// Name is short, unique and stable: scripts may look for it.
+	// Name is short, unique and stable, so that scripts can rely on it.
 	Name string
 	// What describes the use of the feature in a few words.
 	What string
-	// Since is the least Linux that can have it, as "5.11".
+	// Since is the first Linux version with the feature, as "5.11".
 	Since string
-	// Run tries it in miniature, as this user, and takes everything back. It
-	// costs a few milliseconds at most.
+	// Run uses the feature once, as this user, and removes the results. Cost: a few
+	// milliseconds at most.
 	Run func(context.Context) Result
 }
 
@@ -51,7 +52,7 @@ func no(why string, fix ...string) Result { return Result{No, why, fix} }
 
 func unknown(why string, fix ...string) Result { return Result{Unknown, why, fix} }
 
-// asRoot makes a command one that root runs.
+// asRoot returns the command prefixed with sudo unless this user is root.
 func asRoot(command string) string {
 	if os.Geteuid() == 0 {
 		return command
@@ -59,13 +60,13 @@ func asRoot(command string) string {
 	return "sudo " + command
 }
 
-// place is the directory that the caller asks about.
+// place is a directory, on whose filesystem the probes that need one work.
 type place struct{ dir string }
 
 const probePrefix = ".snapfs-probe-"
 
-// scratch makes a directory on the filesystem of the place. What probes that
-// were killed left there is removed.
+// scratch makes a temporary directory on the filesystem of the place. It removes those that
+// killed probes left.
 func (p place) scratch() (string, error) {
 	dir := p.dir
 	for {
@@ -88,7 +89,7 @@ func (p place) scratch() (string, error) {
 	return os.MkdirTemp(dir, probePrefix)
 }
 
-// within runs try with an empty directory of the place.
+// within calls try with a new empty directory of the place and removes it.
 func (p place) within(ctx context.Context, try func(dir string) Result) Result {
 	if err := ctx.Err(); err != nil {
 		return unknown(err.Error())
@@ -101,8 +102,8 @@ func (p place) within(ctx context.Context, try func(dir string) Result) Result {
 	return try(dir)
 }
 
-// removeScratch also removes what overlayfs keeps in its work directory, which
-// only root may enter. What it cannot remove, a later probe tries again.
+// removeScratch removes a temporary directory, also overlayfs's work directories, which only
+// root may enter. A later probe retries what it cannot remove.
 func removeScratch(dir string) {
 	_ = os.Chmod(filepath.Join(dir, "work", "work"), 0o700)
 	_ = os.RemoveAll(dir)

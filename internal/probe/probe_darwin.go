@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SandboxExec is the program that runs another under a profile of the system's sandbox.
+// SandboxExec is the path of the macOS program that runs a command under a sandbox profile.
 const SandboxExec = "/usr/bin/sandbox-exec"
 
-// All lists all probes: as on Linux, those few powers that this system can have.
+// All returns the probes for the few features that macOS can have. See the Linux version.
 func All(dir string) []Probe {
 	at := place{dir}
 	return []Probe{

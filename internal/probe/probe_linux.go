@@ -1,8 +1,8 @@
 package probe
 
-// All lists all probes. What depends on a filesystem is tried on the one
-// that holds the directory dir, or will hold it once it is made; where that
-// cannot be written, the answer is Unknown. Listing costs nothing.
+// All returns all probes, without running them. A probe that depends on a filesystem uses that
+// of the directory dir, which need not exist yet; where dir cannot be written, the probe
+// answers Unknown.
 func All(dir string) []Probe {
 	at := place{dir}
 	return []Probe{

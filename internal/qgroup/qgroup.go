@@ -33,27 +33,30 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Level is the level of groups with limits.
+// Level is the level of the quota groups that carry limits.
 const Level = 0x5fa
 
-// All is the group of all subvolumes of snapfs on a filesystem of its own, one level above.
+// All is the id of the quota group of all subvolumes of snapfs on a filesystem, one level
+// above the limited groups.
 const All = (Level+1)<<48 | 1
 
-// shared distinguishes named groups from those of one subvolume, whose ids count up from 256.
+// shared is the bit that distinguishes shared groups from those of one subvolume, whose ids
+// count up from 256.
 const shared = 1 << 47
 
-// Own returns the group of the subvolume with this id alone.
+// Own returns the id of the quota group for the subvolume id alone.
 func Own(id uint64) uint64 { return btrfs.Group(Level, id) }
 
-// Shared returns the group of all subvolumes that share the limit of this name.
+// Shared returns the id of the quota group for all subvolumes that share the limit called
+// name.
 func Shared(name string) uint64 {
 	h := fnv.New64a()              // it never fails
 	_, _ = io.WriteString(h, name) // it never fails
 	return btrfs.Group(Level, shared|h.Sum64()>>17)
 }
 
-// For returns the group of the subvolume with this id: the shared group of this name, or its own if
-// share is "".
+// For returns the quota group for the subvolume id: the shared group called share, or the
+// subvolume's own group if share is "".
 func For(id uint64, share string) uint64 {
 	if share != "" {
 		return Shared(share)
@@ -61,7 +64,8 @@ func For(id uint64, share string) uint64 {
 	return Own(id)
 }
 
-// Place names the filesystem of path, which counts the bytes; "" if it cannot be read.
+// Place returns the identity of the filesystem that holds path, as the scope of its quotas; ""
+// if it cannot be read.
 func Place(path string) string {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -75,7 +79,7 @@ func Place(path string) string {
 	return "btrfs " + id.String()
 }
 
-// Count turns simple quotas on, unless quotas are on.
+// Count turns simple quotas on, unless quotas of any mode are on.
 func Count(ctx context.Context, fd int) error {
 	mode, err := btrfs.QuotaModeOf(fd)
 	if err != nil || mode != btrfs.QuotaOff {
@@ -101,7 +105,7 @@ func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	return named("limit", btrfs.Limit(fd, group, n))
 }
 
-// Join is Hold without a limit.
+// Join does the same as [Hold], without setting a limit.
 func Join(ctx context.Context, fd, root int, group uint64) error {
 	for tries := 0; ; tries++ {
 		if err := fault.Point(ctx, "make a quota group"); err != nil {
@@ -118,8 +122,8 @@ func Join(ctx context.Context, fd, root int, group uint64) error {
 	}
 }
 
-// enroll adds a subvolume and those nested in it. Subvolumes made meanwhile inside a member are
-// members from the start.
+// enroll makes a subvolume and those nested in it members of a group. A subvolume that is
+// created in a member meanwhile is a member from the start.
 func enroll(ctx context.Context, fd, root int, group uint64) error {
 	if err := fault.Point(ctx, "put the subvolume into the group"); err != nil {
 		return err
@@ -140,9 +144,9 @@ func enroll(ctx context.Context, fd, root int, group uint64) error {
 	})
 }
 
-// Gather adds the subvolume with the open root, and those nested in it, to a group beside their
-// groups with limits. It makes the group if it does not exist. Cost if they are members already:
-// one search.
+// Gather makes the subvolume with the open root, and those nested in it, members of a second
+// group; their limited groups remain. It makes the group if it does not exist. Cost if they
+// are members already: one search.
 func Gather(ctx context.Context, fd, root int, group uint64) error {
 	info, err := btrfs.Info(root)
 	if err != nil {
@@ -200,7 +204,7 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 	return nil
 }
 
-// Of lists the groups of this level that a subvolume is a member of.
+// Of returns the limited groups that a subvolume is a member of.
 func Of(fd int, id uint64) ([]uint64, error) {
 	all, err := btrfs.Members(fd, id) // btrfs stores a relation on both sides
 	if err != nil {
@@ -215,8 +219,8 @@ func Of(fd int, id uint64) ([]uint64, error) {
 	return found, nil
 }
 
-// Release removes the subvolume with the open root, and those nested in it, from their groups, and
-// deletes groups that are then empty.
+// Release removes the subvolume with the open root, and those nested in it, from their limited
+// groups, and deletes groups that are then empty.
 func Release(ctx context.Context, fd, root int) error {
 	return quiet(each(ctx, root, func(id uint64) error {
 		groups, err := Of(fd, id)
@@ -240,8 +244,8 @@ func leave(fd int, id, group uint64) error {
 	return named("leave a group", err)
 }
 
-// Dissolve deletes a group, if it exists, with its memberships. Its members may be subvolumes that
-// are about to be destroyed, or destroyed ones that are charged for data of snapshots.
+// Dissolve deletes a group and its memberships; a missing group is no error. Members may be
+// subvolumes that are to be destroyed, or destroyed ones whose data snapshots still share.
 func Dissolve(fd int, group uint64) error {
 	err := btrfs.DropGroup(fd, group)
 	for range 3 { // a subvolume may join meanwhile
@@ -265,7 +269,8 @@ func Dissolve(fd int, group uint64) error {
 	return quiet(named("drop a group", err))
 }
 
-// Sweep deletes the groups without an existing subvolume. Cost: some microseconds for each group.
+// Sweep deletes the limited groups that have no existing subvolume. Cost: some microseconds
+// for each group.
 func Sweep(fd int) error {
 	groups, err := btrfs.Groups(fd, Level)
 	if err != nil {
@@ -289,8 +294,8 @@ func Sweep(fd int) error {
 	return nil
 }
 
-// forget deletes a group with these former members, none of which exists. If a subvolume has joined
-// since, the group stays: no lock separates a sweep from a new limit.
+// forget deletes a group whose members no longer exist. If a subvolume has joined since, the
+// group stays: no lock separates a sweep from a new limit.
 func forget(fd int, group uint64, members []uint64) error {
 	for _, m := range members {
 		if m>>48 >= Level {
@@ -307,8 +312,8 @@ func forget(fd int, group uint64, members []uint64) error {
 	return quiet(named("drop a group", err))
 }
 
-// Used returns the bytes of all members of a group, including reservations that are not on the disk
-// yet: all that counts for the limit. Errors: fs.ErrNotExist.
+// Used returns the bytes charged to a group, including reservations not yet on disk: the value
+// that the limit is compared with. fs.ErrNotExist: no such group.
 func Used(fd int, group uint64) (int64, error) {
 	id, err := btrfs.FilesystemUUID(fd)
 	if err != nil {
@@ -330,8 +335,8 @@ func Used(fd int, group uint64) (int64, error) {
 	return sum, nil
 }
 
-// quiet drops errors that mean that there are no quotas, or that this process could not have set a
-// limit.
+// quiet returns nil for errors that mean that quotas are off or that this process may not set
+// limits, and other errors as they are.
 func quiet(err error) error {
 	for _, none := range []error{unix.ENOENT, unix.ENOTCONN, unix.EINVAL, unix.EPERM, unix.ENOTTY} {
 		if errors.Is(err, none) {

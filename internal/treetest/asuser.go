@@ -29,9 +29,9 @@ import (
 //		... // no root from here on
 //	}
 //
-// As root it makes a user, runs the same test once more in a process of that
-// user, passes its verdict on and answers false. For anybody else it answers
-// true at once, but skips in the second pass of make test: root's pass had such a user.
+// As root it runs the same test again in a process of an ordinary user, passes on the verdict
+// and returns false. In a process that is not root it returns true at once, but skips the test
+// in the second pass of make test, because root's pass has already run it as a user.
 func AsUser(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -45,14 +45,16 @@ func AsUser(t *testing.T) bool {
 // An Option changes how RunAs runs a test.
 type Option func(*runAs)
 
-// WithFUSE lets the user open /dev/fuse, which some machines keep to root: the
-// process gets a mount namespace in which /dev/fuse is a node for everybody.
+// WithFUSE lets the user open /dev/fuse on machines where only root may: RunAs makes a mount
+// namespace in which everybody may open /dev/fuse.
 func WithFUSE() Option { return withDevice("/dev/fuse", 229) }
 
-// WithTUN does the same for /dev/net/tun.
+// WithTUN lets the user open /dev/net/tun on machines where only root may, as WithFUSE does
+// for /dev/fuse.
 func WithTUN() Option { return withDevice("/dev/net/tun", 200) }
 
-// withDevice is for those of major number 10 (Documentation/admin-guide/devices.txt).
+// withDevice lets the user open the character device 10:minor at path (major number 10:
+// Documentation/admin-guide/devices.txt).
 func withDevice(path string, minor uint32) Option {
 	return func(r *runAs) { r.devices = append(r.devices, device{path, minor}) }
 }
@@ -70,11 +72,10 @@ type device struct {
 	minor uint32
 }
 
-// RunAs runs one test of this test binary, by its full name, in a process of
-// the user a, and passes its output and verdict on. A test that does not exist
-// there is a failure, a skipped one is a skip (see [Skip]); it is as short as
-// this run (testing.Short). HOME is the user's,
-// and TMPDIR a directory in it.
+// RunAs runs one test of this test binary, by its full name, in a process of the user a, and
+// passes on its output and verdict. A test that does not exist fails; a skipped one is skipped
+// (see [Skip]). The process has the same testing.Short; HOME is the user's, and TMPDIR a
+// directory in it.
 func RunAs(t *testing.T, a Account, test string, options ...Option) {
 	t.Helper()
 	r := runAs{}
@@ -132,8 +133,8 @@ func verdict(t *testing.T, test, out string, err error) {
 	}
 }
 
-// copyBinary puts this test binary where any user may run it: go test builds
-// it in a directory for its own user only.
+// copyBinary copies this test binary to path, where any user may run it; go test builds it
+// where only its own user may.
 func copyBinary(t *testing.T, path string) {
 	t.Helper()
 	src, err := os.Open("/proc/self/exe")
@@ -156,7 +157,7 @@ func copyBinary(t *testing.T, path string) {
 	}
 }
 
-// pattern matches one test only, each level of its name for itself.
+// pattern returns the regular expression of -test.run that matches exactly one test.
 func pattern(test string) string {
 	levels := strings.Split(test, "/")
 	for i, level := range levels {
@@ -165,7 +166,8 @@ func pattern(test string) string {
 	return strings.Join(levels, "/")
 }
 
-// timeout leaves this process the time to report that the other one hung.
+// timeout returns the time limit for a child test process: a little less than this process's
+// own, to report that the child hung.
 func timeout(t *testing.T) time.Duration {
 	deadline, ok := t.Deadline()
 	if !ok {
@@ -174,8 +176,8 @@ func timeout(t *testing.T) time.Duration {
 	return max(time.Until(deadline)*9/10, time.Second)
 }
 
-// startDir is where tests start, the directory of their package, unless a
-// directory above keeps the user out; then it is the user's home.
+// startDir returns the working directory of tests, their package's directory, or the user's
+// home where the user may not enter that.
 func startDir(a Account) string {
 	wd, err := os.Getwd()
 	for dir := wd; err == nil; dir = filepath.Dir(dir) {
@@ -190,8 +192,8 @@ func startDir(a Account) string {
 	return a.Home
 }
 
-// withDevices calls start in a mount namespace of its own, on a thread that is
-// given up afterwards.
+// withDevices calls start in a private mount namespace with the devices, on a thread that ends
+// afterwards.
 func withDevices(t *testing.T, devices []device, start func() error) error {
 	dir := Dir(t)
 	done := make(chan error, 1)
@@ -215,7 +217,8 @@ func withDevices(t *testing.T, devices []device, start func() error) error {
 	return <-done
 }
 
-// place makes a node for everybody and mounts it where the device is.
+// place makes a device node that everybody may open, and bind-mounts it over the device's
+// path.
 func (d device) place(node string) error {
 	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(10, d.minor))); err != nil {
 		return os.NewSyscallError("mknod", err)

@@ -7,21 +7,20 @@ import (
 	"testing"
 )
 
-// LongEnv is the variable that gives tests the budget of make check-all: every step,
-// more seeds and more rounds.
+// LongEnv is the environment variable that gives tests the large budget of make check-all:
+// every step, more seeds and more rounds.
 const LongEnv = "SNAPFS_LONG"
 
 // SecondPassEnv is set in the second pass of make test, in which an ordinary user runs the
 // tests that root has run before.
 const SecondPassEnv = "SNAPFS_SECOND_PASS"
 
-// LaterNote begins the line by which [Long] notes a test. internal/testreport counts the
-// tests that have it and lists them for make test-long.
+// LaterNote begins the line that [Long] logs for a test with a reduced budget.
+// internal/testreport lists these tests for make test-long.
 const LaterNote = "make test-long plays more of "
 
-// Long reports whether the test has the budget of make check-all. Where it has the one of
-// make test, Long notes the test for make test-long. A race run (testing.Short) has the
-// small budget too.
+// Long reports whether the test has the large budget of make check-all. Otherwise it logs
+// [LaterNote]. A race run (testing.Short) has the small budget too.
 func Long(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(LongEnv) != "" && !testing.Short() {
@@ -40,8 +39,8 @@ func Budget(t testing.TB, few, many int) int {
 	return few
 }
 
-// OnlyLong skips the test in make test; make check-all runs it. It is for what a smaller
-// budget of another test covers.
+// OnlyLong skips the test in make test; only make check-all runs it. It is for tests whose
+// promise another, smaller test covers too.
 func OnlyLong(t testing.TB) {
 	t.Helper()
 	if !Long(t) {
@@ -49,8 +48,8 @@ func OnlyLong(t testing.TB) {
 	}
 }
 
-// OncePerRun skips the test in the second pass of make test, as its result does not depend on
-// the user.
+// OncePerRun skips the test in the second pass of make test, as an ordinary user: its result
+// does not depend on the user.
 func OncePerRun(t testing.TB) {
 	t.Helper()
 	if SecondPass() {
@@ -58,11 +57,11 @@ func OncePerRun(t testing.TB) {
 	}
 }
 
-// SecondPass reports whether root has run the tests before; see [OncePerRun].
+// SecondPass reports whether this is the second pass of make test; see [OncePerRun].
 func SecondPass() bool { return os.Getenv(SecondPassEnv) != "" && os.Geteuid() != 0 }
 
-// OncePerRace skips the test in a race run (testing.Short): an ordinary user runs the same
-// goroutines as root, whose test the run has.
+// OncePerRace skips the test in a race run (testing.Short): root's variant of the same test
+// already runs the same goroutines.
 func OncePerRace(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

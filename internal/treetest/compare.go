@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Compare fails the test where the trees want and got differ in anything that o
-// asks for, and names the first places. It reads both trees whole.
+// Compare fails the test if the trees want and got differ in anything that o selects, and logs
+// the first differences. It reads both trees whole.
 func Compare(t testing.TB, want, got *os.File, o Options) {
 	t.Helper()
 	list, err := Differences(want, got, o)
@@ -29,8 +29,8 @@ func Compare(t testing.TB, want, got *os.File, o Options) {
 	}
 }
 
-// Differences compares two trees as Compare does, and answers with a text for
-// each path that differs.
+// Differences compares two trees as Compare does, and returns a line for each path that
+// differs.
 func Differences(want, got *os.File, o Options) ([]string, error) {
 	var a, b strings.Builder
 	if err := WriteManifest(&a, want, o); err != nil {
@@ -42,7 +42,7 @@ func Differences(want, got *os.File, o Options) ([]string, error) {
 	return Lines(a.String(), b.String()), nil
 }
 
-// Lines compares two manifests.
+// Lines compares two manifests (see [Manifest]) and returns a line for each path that differs.
 func Lines(want, got string) []string {
 	if want == got {
 		return nil
@@ -73,8 +73,8 @@ func Lines(want, got string) []string {
 	return list
 }
 
-// Holes fails the test where a regular file of got has more than 64 KiB more
-// on disk than the same file of want: where a copy has lost its holes.
+// Holes fails the test if a regular file of got has over 64 KiB more allocated than the same
+// file of want, because a copy has lost its holes.
 func Holes(t testing.TB, want, got *os.File, paths ...string) {
 	t.Helper()
 	for _, path := range paths {

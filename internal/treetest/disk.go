@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Disk is a filesystem in memory: waiting for it costs nothing, and what it
-// would hold after a power cut can be copied.
+// A Disk is a filesystem on an image in memory. Writing to it is fast, and its state after a
+// power cut can be simulated.
 type Disk struct {
-	// Dir is where it is mounted.
+	// Dir is the mount point.
 	Dir   string
 	fs    string
 	image *os.File
 }
 
-// NewDisk makes and mounts one, ext4 of 96 MiB or btrfs of 384, to be taken down when the
-// test ends.
+// NewDisk makes and mounts a Disk: ext4 of 96 MiB or btrfs of 384 MiB. It is unmounted when
+// the test ends.
 func NewDisk(t testing.TB, fs string) *Disk {
 	t.Helper()
 	NeedRoot(t)
@@ -50,7 +50,7 @@ func NewDisk(t testing.TB, fs string) *Disk {
 	return d
 }
 
-// memoryFile makes a file that has no name.
+// memoryFile makes an unnamed file in memory (memfd).
 func memoryFile(t testing.TB) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC)
@@ -60,8 +60,8 @@ func memoryFile(t testing.TB) *os.File {
 	return os.NewFile(uintptr(fd), "disk")
 }
 
-// over mounts an image where the disk is, or over it; the answer takes it down
-// again.
+// over mounts an image at the disk's mount point, over a mount that is there. down unmounts
+// it.
 func (d *Disk) over(t testing.TB, image *os.File) (down func()) {
 	t.Helper()
 	loop, err := loopdev.Attach(image)
@@ -79,8 +79,8 @@ func (d *Disk) over(t testing.TB, image *os.File) (down func()) {
 	}
 }
 
-// CutPower mounts, over the disk, what it would hold had the power gone this
-// instant: what was never written to it is lost. The answer brings the disk back.
+// CutPower simulates a power cut: it mounts, over the disk, a copy of what has reached the
+// image at this instant, without unwritten data. restore unmounts the copy.
 func (d *Disk) CutPower(t testing.TB) (restore func()) {
 	t.Helper()
 	cut := memoryFile(t)

@@ -17,21 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Leaks counts now, and again when the test ends, what a test could leave
-// behind, and fails the test for everything that is there only then, by name:
+// Leaks counts now, and again when the test ends, objects that a test could leave behind, and
+// fails the test for each that exists only at the end:
 //
 //   - open descriptors of this process;
-//   - its children and what they started and left to it: this process becomes
-//     the reaper of its orphans (prctl(2), PR_SET_CHILD_SUBREAPER);
-//   - mounts and loop devices that have to do with one of the places;
+//   - its children and their orphans: this process becomes a subreaper
+//     (prctl(2), PR_SET_CHILD_SUBREAPER);
+//   - mounts and loop devices that involve one of the places;
 //   - btrfs subvolumes inside the places;
-//   - control groups of snapfs that bear the pid of this process.
+//   - cgroups of snapfs whose names hold the pid of this process.
 //
-// The places are the directories given, and those that [Dir] makes. With
-// SNAPFS_ALONE=1, which says that nothing else runs on the machine, all mounts,
-// loop devices and control groups count, wherever they are. What goes away
-// within ten seconds of the end is no leak. Call it after the places are made,
-// and not in a test that runs in parallel with others.
+// The places are the directories given, and those that [Dir] makes. With SNAPFS_ALONE=1, which
+// means that nothing else runs on the machine, all mounts, loop devices and cgroups count.
+// Objects that disappear within ten seconds of the end are no leak. Call Leaks after making
+// the places, and not in a parallel test.
 func Leaks(t testing.TB, places ...string) {
 	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -53,8 +52,8 @@ type counter struct {
 	alone  bool
 }
 
-// wait answers with what is there now and was not before, and gives it time to
-// go.
+// wait returns the objects that exist now and are not in before, after waiting up to patience
+// for them to disappear.
 func (c counter) wait(before []string, patience time.Duration) []string {
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		left := slices.DeleteFunc(c.count(), func(s string) bool { return slices.Contains(before, s) })
@@ -68,7 +67,7 @@ func (c counter) count() []string {
 	return slices.Concat(descriptors(), children(), c.mounts(), c.loops(), c.subvolumes(), c.cgroups())
 }
 
-// ours reports whether a text of the kernel's names one of the places.
+// ours reports whether one of the texts, read from the kernel, contains the path of a place.
 func (c counter) ours(texts ...string) bool {
 	if c.alone {
 		return true
@@ -98,7 +97,8 @@ func descriptors() []string {
 	return list
 }
 
-// Started are the processes that this one has started, or inherited, and that have not been waited for.
+// Started returns the pids of this process's children and adopted orphans that it has not
+// waited for.
 func Started(t testing.TB) (all []int) {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children")
@@ -124,8 +124,8 @@ func Started(t testing.TB) (all []int) {
 	return all
 }
 
-// children lists the living processes below this one, and reaps the dead ones
-// that it only inherited.
+// children returns the living descendants of this process as text, and reaps dead orphans that
+// it adopted.
 func children() []string {
 	parents := map[int]int{}
 	names := map[int]string{}
@@ -179,7 +179,8 @@ func (c counter) loops() []string {
 	return list
 }
 
-// subvolumes finds them by their inode number: the root of each is 256.
+// subvolumes returns the btrfs subvolumes in the places: directories with the inode number
+// 256.
 func (c counter) subvolumes() []string {
 	var list []string
 	for _, place := range c.places {
@@ -206,7 +207,7 @@ func (c counter) cgroups() []string {
 	return list
 }
 
-// eachDir calls f for root and each readable directory in it, some of them in parallel.
+// eachDir calls f for root and each readable directory in it, partly in parallel.
 func eachDir(root string, f func(path string)) {
 	list, err := os.ReadDir(root)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListInParts reads the names of a directory: some of them, then, when meanwhile was
-// called with these, the rest, before which the kernel has to forget what pages it keeps
-// of the list, as it does where memory is short. A name that comes twice is an error.
+// ListInParts lists a directory in two parts and returns all names. Between the parts it calls
+// meanwhile with the names seen so far, and makes the kernel drop its cached listing, as under
+// memory pressure. A name that appears twice fails the test.
 func ListInParts(t testing.TB, dir string, meanwhile func(seen map[string]bool)) (all map[string]bool) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

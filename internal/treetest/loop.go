@@ -17,24 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Btrfs mounts a fresh btrfs of 2 GiB (sparse, so next to nothing is taken) and
-// answers with its root. It is mounted noatime and with the options given, as
-// "key" or "key=value"; user_subvol_rm_allowed is one that matters. Root may
-// write to it; chmod or chown it as the test needs.
+// Btrfs mounts a fresh btrfs of 2 GiB from a sparse image and returns its mount point. Mount
+// options are noatime and the given ones, as "key" or "key=value"; tests of unprivileged
+// removal need user_subvol_rm_allowed. Only root may write to its root directory until the
+// test changes that.
 func Btrfs(t testing.TB, options ...string) string {
 	t.Helper()
 	return Small(t, "btrfs", 2<<30, options...)
 }
 
-// Ext4 mounts a fresh ext4 of size bytes, like Btrfs.
+// Ext4 mounts a fresh ext4 of size bytes and returns its mount point, like [Btrfs].
 func Ext4(t testing.TB, size int64, options ...string) string {
 	t.Helper()
 	return Small(t, "ext4", size, options...)
 }
 
-// Small mounts a fresh filesystem of the type fs ("btrfs", "ext4", "xfs",
-// "tmpfs") and size bytes, to be filled up. Least sizes: btrfs 16 MiB, ext4 1
-// MiB, xfs 300 MiB.
+// Small mounts a fresh filesystem of the type fs ("btrfs", "ext4", "xfs", "tmpfs") and size
+// bytes, for tests that fill it up. Least sizes: btrfs 16 MiB, ext4 1 MiB, xfs 300 MiB.
 func Small(t testing.TB, fs string, size int64, options ...string) string {
 	t.Helper()
 	NeedRoot(t)
@@ -54,8 +53,8 @@ func Small(t testing.TB, fs string, size int64, options ...string) string {
 	return dir
 }
 
-// MountImage mounts a filesystem image, as it is, at dir until the test ends. The
-// image file is removed.
+// MountImage mounts the filesystem image as it is at dir until the test ends. It removes the
+// image file.
 func MountImage(t testing.TB, fs, image, dir string) {
 	t.Helper()
 	NeedRoot(t)
@@ -69,9 +68,8 @@ func MountImage(t testing.TB, fs, image, dir string) {
 	mountAt(t, fs, dir, []string{"source=" + loop.Name()})
 }
 
-// images is where the images of filesystems lie: in memory, where what a test
-// syncs does not wait for the disk and all who use it, if there is room for
-// this one and some more; otherwise on the disk.
+// images returns the directory for filesystem images of size bytes: in memory if there is
+// room, where syncs are fast, otherwise on disk.
 func images(t testing.TB, size int64) string {
 	t.Helper()
 	shm, err := mount.FilesystemOf(memory)
@@ -109,8 +107,8 @@ func format(t testing.TB, fs string, size int64) *os.File {
 	return f
 }
 
-// attach makes image a block device that goes away with its last user. The
-// image loses its name, so that even a killed test leaves no file behind.
+// attach attaches image to a loop device that the kernel detaches after its last user. It
+// unlinks the image, so that even a killed test leaves no file behind.
 func attach(t testing.TB, image *os.File) *os.File {
 	t.Helper()
 	defer image.Close()
@@ -160,8 +158,8 @@ func mountOn(fs, dir string, options []string) error {
 	return mount.MoveMount(mnt, unix.AT_FDCWD, dir)
 }
 
-// unmount takes the mount at dir away and complains when something still uses
-// it: a test that leaves a file open there has a leak.
+// unmount unmounts dir and fails the test if the mount is still in use: a file left open there
+// is a leak.
 func unmount(t testing.TB, dir string) {
 	t.Helper()
 	// Who serves a tree lets go of the disk that its layers lie on a moment after its
@@ -180,7 +178,8 @@ func unmount(t testing.TB, dir string) {
 	}
 }
 
-// UnmountSoon waits for what lets go of a mount a moment after it was closed.
+// UnmountSoon unmounts path, and retries for a short time while processes that are ending
+// still use it.
 func UnmountSoon(t testing.TB, path string) {
 	t.Helper()
 	for wait := time.Millisecond; ; wait *= 2 {
@@ -196,7 +195,7 @@ func UnmountSoon(t testing.TB, path string) {
 	}
 }
 
-// Crowd leaves some ten MiB of the filesystem that is mounted at top.
+// Crowd fills the filesystem mounted at top until some ten MiB are free.
 func Crowd(t testing.TB, top string) {
 	t.Helper()
 	fs, err := mount.FilesystemOf(top)

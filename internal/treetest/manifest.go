@@ -20,29 +20,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what of a tree does not matter. The zero value leaves out
-// nothing but access, change and birth times, inode numbers, and the sizes and
-// link counts of directories.
+// Options select what a comparison of trees ignores. The zero value ignores only access,
+// change and birth times, inode numbers, and the sizes and link counts of directories.
 type Options struct {
-	// NoOwner, NoTimes, NoDirTimes, NoXattrs, NoContent and NoLinks leave out
-	// what they say; NoContent still takes the size.
+	// NoOwner, NoTimes, NoDirTimes, NoXattrs, NoContent and NoLinks ignore the property in
+	// their name; NoContent still compares sizes.
 	NoOwner, NoTimes, NoDirTimes, NoXattrs, NoContent, NoLinks bool
-	// Sparse takes the blocks that are really allocated too. Only the same
-	// filesystem allocates alike.
+	// Sparse compares allocated blocks too. Only filesystems of one type allocate alike.
 	Sparse bool
-	// OneFilesystem shows a directory with something mounted on it, but not
-	// what is mounted there.
+	// OneFilesystem lists a mount point, but not the tree mounted there.
 	OneFilesystem bool
 	// Skip leaves out a path and everything in it.
 	Skip func(path string) bool
-	// SkipXattr leaves out an attribute. Those that a security module keeps of
-	// its own accord are always left out.
+	// SkipXattr leaves out an attribute for which it returns true. Attributes of security
+	// modules are always left out.
 	SkipXattr func(name string) bool
 }
 
-// Manifest describes the tree in dir as text, a line for each inode name, in the order of the
-// paths' bytes, element by element. Two trees with equal manifests are equal in everything
-// that o selects.
+// Manifest describes the tree in dir as text, a line for each name of each inode, sorted by
+// path bytes, element by element. Two trees with equal manifests are equal in everything that
+// o selects.
 func Manifest(t testing.TB, dir string, o Options) string {
 	t.Helper()
 	var b strings.Builder
@@ -52,8 +49,8 @@ func Manifest(t testing.TB, dir string, o Options) string {
 	return b.String()
 }
 
-// WriteManifest writes the manifest of the open directory root to w. It reads
-// every file, and changes nothing, not even access times where it may.
+// WriteManifest writes the manifest of the open directory root to w. It reads every file and
+// changes nothing, not even access times where this user may avoid it.
 func WriteManifest(w io.Writer, root *os.File, o Options) error {
 	m := manifest{Options: o, w: bufio.NewWriter(w), first: map[inode]string{}}
 	if err := m.node(int(root.Fd()), "", "."); err != nil {
@@ -73,7 +70,7 @@ type manifest struct {
 	first map[inode]string // the first path of each node that has several
 }
 
-// dir writes the lines for the content of an open directory.
+// dir writes the lines for the entries of an open directory.
 func (m *manifest) dir(dir *os.File, path string) error {
 	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
@@ -92,7 +89,7 @@ func (m *manifest) dir(dir *os.File, path string) error {
 	return nil
 }
 
-// node writes the line of one file, and for a directory those of its content.
+// node writes the line of one file, and for a directory also those of its entries.
 func (m *manifest) node(dirfd int, name, path string) error {
 	st, err := vfs.Lstat(dirfd, name)
 	if errors.Is(err, unix.ENOENT) && name != "" {
@@ -151,7 +148,7 @@ func (m *manifest) content(dirfd int, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// hash is the SHA-256 of a file, or "unreadable" where this user may not.
+// hash returns the SHA-256 of a file, or "unreadable" if this user may not read it.
 func hash(dirfd int, name string) (string, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(dirfd, name, flags|unix.O_NOATIME, 0)

@@ -20,8 +20,8 @@ const (
 	prefix  = "snapfs-test-"
 )
 
-// mark begins the name of everything this package makes outside of the test's
-// own memory: the prefix and the identity of the process that owns it.
+// mark returns the name prefix of everything this package makes on the machine. It holds the
+// identity of this process, the owner.
 func mark() string {
 	self, err := proc.Self()
 	if err != nil {
@@ -30,7 +30,7 @@ func mark() string {
 	return prefix + strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-"
 }
 
-// owner reads a mark back.
+// owner returns the process whose mark begins name; false without a mark.
 func owner(name string) (proc.Process, bool) {
 	parts := strings.SplitN(strings.TrimPrefix(name, prefix), "-", 3)
 	if !strings.HasPrefix(name, prefix) || len(parts) < 3 {
@@ -43,9 +43,8 @@ func owner(name string) (proc.Process, bool) {
 
 var reaped sync.Once
 
-// reapOnce takes back what dead test processes left: their mounts, whose loop
-// devices and images go with them, then their directories, and their users.
-// What another test run takes back at the same time is no error.
+// reapOnce removes the mounts, loop devices, images, directories and users that dead test
+// processes left. An object that another test run removes at the same time is no error.
 func reapOnce() {
 	reaped.Do(func() {
 		if os.Geteuid() != 0 {

@@ -16,8 +16,8 @@ import (
 
 const namespaceEnv = "SNAPFS_TEST_IN_NAMESPACE"
 
-// InNamespace runs the calling test once more in a user and a mount namespace, as the
-// same user with all capabilities there, and answers true within.
+// InNamespace runs the calling test again in a new user and mount namespace, as the same user
+// with all capabilities there. It returns true in that process, false outside.
 func InNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(namespaceEnv) != "" {
@@ -72,8 +72,8 @@ func inNamespace(args []string) (out string, err error) {
 	return string(text), err
 }
 
-// Tmpfs mounts one of some MiB, which an ordinary user in a namespace of his own
-// can fill up, and answers with its root. It goes when the test ends.
+// Tmpfs mounts a tmpfs of this size and returns its mount point. An ordinary user may call it
+// in a user namespace. It is unmounted when the test ends.
 func Tmpfs(t testing.TB, size string) string {
 	t.Helper()
 	dir := filepath.Join(Dir(t), "tmpfs")

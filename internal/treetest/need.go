@@ -12,10 +12,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Skip ends a test that this machine cannot run. It is the only way to skip in
-// this project: with SNAPFS_NO_SKIP=1 in the environment, as the project's own
-// CI has it, it fails instead; and where SNAPFS_SKIP_LOG names a file, a line
-// is added to it, so that skips are counted.
+// Skip skips a test that this machine cannot run; no other code may skip. With
+// SNAPFS_NO_SKIP=1, as in the project's CI, it fails the test instead. If SNAPFS_SKIP_LOG
+// names a file, Skip adds a line to it, so that skips are counted.
 func Skip(t testing.TB, need, why string) {
 	t.Helper()
 	if path := os.Getenv("SNAPFS_SKIP_LOG"); path != "" {

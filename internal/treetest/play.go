@@ -16,7 +16,7 @@ import (
 // This file carries steps out, with calls relative to the directory that holds
 // the node, so that paths may be of any length.
 
-// at is a name in an open directory.
+// at names a file by an open directory and the name in it.
 type at struct {
 	dir  *os.File
 	name string
@@ -24,7 +24,7 @@ type at struct {
 
 func (a at) fd() int { return int(a.dir.Fd()) }
 
-// locate opens the directory that holds path.
+// locate opens the directory that holds path and returns it with the last element.
 func locate(root *os.File, path string) (at, error) {
 	parent, name := ".", path
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
@@ -61,7 +61,7 @@ func (s Step) play(root *os.File) error {
 	return errors.Join(s.stamp(a.fd(), a.name), s.stamp(a.fd(), "."))
 }
 
-// stamp sets the times of a node to those of the step.
+// stamp sets the times of a file to those of the step.
 func (s Step) stamp(dirfd int, name string) error {
 	ts := []unix.Timespec{{Sec: s.Time}, {Sec: s.Time, Nsec: s.Time % 1000 * 1000}}
 	if err := unix.UtimesNanoAt(dirfd, name, ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -194,7 +194,7 @@ func (s Step) playMeta(a at) error {
 	return nil // Utimes: the stamp does it
 }
 
-// random makes n bytes from a seed, a third of the time zeros.
+// random returns n pseudo-random bytes from a seed; for a third of the seeds they are zeros.
 func random(seed uint64, n int64) []byte {
 	b := make([]byte, n)
 	if seed%3 == 0 {

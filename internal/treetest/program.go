@@ -12,19 +12,18 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// builtEnv hands the directory of [WithProgram] on to a test that runs as another
-// user.
+// builtEnv is the environment variable that passes the directory of [WithProgram] to a test
+// process of another user.
 const builtEnv = "SNAPFS_TEST_BUILT"
 
-// programEnv names a program that was built already, to be copied: an ordinary
-// user would compile all of it again, the standard library too.
+// programEnv is the environment variable that names a built snapfs to copy, because an
+// ordinary user would compile all of it again.
 const programEnv = "SNAPFS_TEST_PROGRAM"
 
-// WithProgram is for a TestMain: it makes a directory that every user may read,
-// builds snapfs and what it starts in it, lets more make what else the tests need there, runs the
-// tests, removes the directory and answers with their status, or 1 where
-// something could not be made. In a process that [RunAs] started it only runs
-// them: there is such a directory already.
+// WithProgram is for a TestMain. It makes a directory that every user may read, builds snapfs
+// and its helper programs in it, calls more to make other files there, runs the tests, removes
+// the directory and returns the tests' status, or 1 if building failed. In a process that
+// [RunAs] started it only runs the tests.
 func WithProgram(tests func() int, more func(ctx context.Context, dir string) error) (status int) {
 	if os.Getenv(builtEnv) != "" {
 		return tests()
@@ -58,8 +57,8 @@ func build(ctx context.Context, dir, name string) error {
 	return err
 }
 
-// Built is the directory that [WithProgram] made.
+// Built returns the directory that [WithProgram] made.
 func Built() string { return os.Getenv(builtEnv) }
 
-// Program is the program that [WithProgram] built.
+// Program returns the path of the snapfs program that [WithProgram] built.
 func Program() string { return filepath.Join(Built(), "snapfs") }

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Projects mounts a fresh filesystem of the type fs ("ext4", "xfs") and size bytes
-// with project quotas, like [Small]. It answers false where the kernel, which mounts
-// it without, has been built without them: then the test is about their absence.
+// Projects mounts a fresh filesystem of the type fs ("ext4", "xfs") and size bytes with
+// project quotas, like [Small]. counts is false if this kernel was built without project
+// quotas; then the test should check that they are reported missing.
 func Projects(t testing.TB, fs string, size int64) (dir string, counts bool) {
 	t.Helper()
 	NeedRoot(t)

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Op is what a step of a script does.
+// Op is the operation of a step.
 type Op string
 
 // The operations of scripts.
@@ -38,11 +38,11 @@ const (
 	RemoveRF Op = "rm -r"
 )
 
-// A Step changes a tree in one way. Paths are relative to its root.
+// A Step is one change of a tree. Paths are relative to the tree's root.
 type Step struct {
 	Op       Op
 	Path, To string
-	// Size and Off in bytes; what is written follows from Seed.
+	// Size and Off are in bytes; Seed determines the written data.
 	Size, Off int64
 	Seed      uint64
 	Mode      uint32
@@ -50,9 +50,8 @@ type Step struct {
 	Dev       uint64
 	Attr      string
 	Value     []byte
-	// Time, in seconds since 1970, becomes the modification time of each node
-	// that the step changes, so that a script gives the same tree whenever it
-	// is played.
+	// Time, in seconds since 1970, becomes the modification time of each file that the step
+	// changes, so that playing a script always gives the same tree.
 	Time int64
 }
 
@@ -64,12 +63,12 @@ func (s Step) String() string {
 	return str
 }
 
-// A Script is a sequence of steps that all succeed on a tree in the state that
-// the script was written for.
+// A Script is a sequence of steps, each of which succeeds on the state that the step before
+// leaves.
 type Script []Step
 
-// Play carries the script out in the directory root. It stops at the first failing step, which
-// the error names.
+// Play runs the script in the directory root. It stops at the first step that fails, which the
+// error names.
 func (s Script) Play(root *os.File) error {
 	for i, step := range s {
 		if err := step.play(root); err != nil {
@@ -79,30 +78,29 @@ func (s Script) Play(root *os.File) error {
 	return nil
 }
 
-// Powers say what scripts may hold.
+// Powers restrict which steps a [Writer] may write, for filesystems that refuse some.
 type Powers struct {
 	// Root allows devices, owners, file capabilities and set-id bits.
 	Root bool
-	// NoDirRename leaves out what some overlays refuse (EXDEV).
+	// NoDirRename excludes renames of directories, which some overlays refuse (EXDEV).
 	NoDirRename bool
-	// ShortRenames leaves out renames and links of long paths, which overlays
-	// with redirect_dir or metacopy refuse (EXDEV).
+	// ShortRenames excludes renames and links of long paths, which overlays with redirect_dir
+	// or metacopy refuse (EXDEV).
 	ShortRenames bool
-	// KeepOldLinks leaves nodes alone that had several names when Freeze was
-	// called: overlayfs without an index parts them when they are changed.
+	// KeepOldLinks excludes changes of files that had several names when Freeze was called:
+	// without an index, overlayfs separates hard links that are changed.
 	KeepOldLinks bool
-	// NoExchange leaves out two names that change places, which ZFS before 2.2
-	// refuses (EINVAL).
+	// NoExchange excludes exchanging two names, which ZFS before 2.2 refuses (EINVAL).
 	NoExchange bool
-	// NoCapabilities leaves out those of files, which ZFS keeps when a file is written
-	// to, and others drop.
+	// NoCapabilities excludes file capabilities, which ZFS leaves in place when a file is
+	// written and other filesystems drop.
 	NoCapabilities bool
-	// NoACL leaves out access control lists.
+	// NoACL excludes access control lists.
 	NoACL bool
 }
 
-// A Writer writes random scripts, and remembers the tree that they make so that
-// each step fits. Two writers with the same seed and powers write the same.
+// A Writer generates random scripts. It tracks the tree that they make, so that each step is
+// valid. Two writers with the same seed and powers generate the same scripts.
 type Writer struct {
 	powers Powers
 	rand   *rand.Rand
@@ -112,18 +110,18 @@ type Writer struct {
 	count  int
 }
 
-// node is an inode in the writer's memory; several paths may share one.
+// A node is an inode in a writer's model of the tree; several paths may share one.
 type node struct {
 	op    Op // Create, Mkdir, Symlink, Fifo, Socket or Device
 	size  int64
 	names int
 	attrs []string
 	kept  bool // see Powers.KeepOldLinks
-	// capable: it has, or had, a file capability.
+	// capable is set if the inode has, or had, a file capability.
 	capable bool
 }
 
-// NewWriter begins with an empty tree.
+// NewWriter returns a writer for an empty tree.
 func NewWriter(seed uint64, p Powers) *Writer {
 	return &Writer{
 		powers: p, nodes: map[string]*node{}, clock: 1_500_000_000,
@@ -131,7 +129,8 @@ func NewWriter(seed uint64, p Powers) *Writer {
 	}
 }
 
-// Branch is a writer for another tree, which is as this writer's is now. They draw from one source.
+// Branch returns a writer for a second tree in the same state. Both draw from one random
+// source.
 func (w *Writer) Branch() *Writer {
 	other := *w
 	other.nodes, other.paths = map[string]*node{}, slices.Clone(w.paths)
@@ -146,7 +145,7 @@ func (w *Writer) Branch() *Writer {
 	return &other
 }
 
-// Script writes n more steps, to be played after all scripts written before.
+// Script generates n more steps, to be played after all scripts generated before.
 func (w *Writer) Script(n int) Script {
 	s := make(Script, 0, n)
 	for len(s) < n {
@@ -161,14 +160,14 @@ func (w *Writer) Script(n int) Script {
 	return s
 }
 
-// Freeze says that the tree as it is now becomes a base.
+// Freeze records that the present tree becomes the base of a fork.
 func (w *Writer) Freeze() {
 	for _, n := range w.nodes {
 		n.kept = w.powers.KeepOldLinks && n.names > 1
 	}
 }
 
-// Clone makes a writer that goes on from the same tree, with another seed.
+// Clone returns a writer for the same tree with a random source of its own.
 func (w *Writer) Clone(seed uint64) *Writer {
 	c := NewWriter(seed, w.powers)
 	copied := map[*node]*node{}
@@ -185,8 +184,8 @@ func (w *Writer) Clone(seed uint64) *Writer {
 	return c
 }
 
-// Deep writes a script that makes a path too long for any one system call, with
-// a file at its end. The steps that follow may use it like any other.
+// Deep generates a script that makes a path too long for a single system call, with a file at
+// its end. Later steps may use that file like any other.
 func (w *Writer) Deep() Script {
 	var s Script
 	path := ""

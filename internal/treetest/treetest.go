@@ -1,13 +1,11 @@
 //go:build linux
 
-// Package treetest is what the tests of this project stand on: filesystems to
-// test on, ordinary users to test as, random trees to play on two
-// implementations, an exact comparison of two trees, and a count of what a test
-// left behind.
+// Package treetest holds the tools of this project's tests: filesystems to test on, ordinary
+// users to test as, random trees to build in two implementations, an exact comparison of two
+// trees, and a count of leaked objects.
 //
-// It is imported by tests only. Everything it makes is taken back when the test
-// ends, whether it passed, failed or panicked; what a killed test run left is
-// taken back by the next one.
+// Only tests import it. Everything it makes is removed when the test ends, whether it passed,
+// failed or panicked; the next test run removes what a killed one left.
 package treetest
 
 import (
@@ -19,10 +17,9 @@ import (
 	"time"
 )
 
-// Dir makes an empty directory on a real disk filesystem (unlike /tmp, which
-// may be a tmpfs), for root and any user to enter, and removes it when the
-// test ends. Directories mounted over within it must be unmounted by then; what
-// a command left at work in the background there has ten seconds to end.
+// Dir makes an empty directory on a disk filesystem (/tmp may be a tmpfs) that any user may
+// enter, and removes it when the test ends. Mounts in it must be unmounted by then. A
+// background process still working there then has ten seconds to end.
 func Dir(t testing.TB) string {
 	t.Helper()
 	reapOnce()

@@ -23,14 +23,15 @@ import (
 type Account struct {
 	Name     string
 	UID, GID int
-	// Home is an empty directory of the user's own, on a real disk.
+	// Home is an empty home directory on a disk filesystem.
 	Home string
 }
 
 var accounts atomic.Int64
 
-// usersEnv names the directory of the users that .ci/users made: a file for each, locked by
-// the test that has the user, and a link to where its home directory is then.
+// usersEnv is the environment variable for the directory of the users that .ci/users made. It
+// holds for each user a file, locked by the test that uses the user, and a link to the user's
+// present home directory.
 const usersEnv = "SNAPFS_TEST_USERS"
 
 // User returns an ordinary user with an empty home directory and a range of subordinate ids,
@@ -57,8 +58,8 @@ func User(t testing.TB) Account {
 	return a
 }
 
-// sharedUser takes one of the users that .ci/users made. It returns false where there is
-// none, or all are taken.
+// sharedUser reserves one of the users that .ci/users made. ok is false if there is none or
+// all are reserved.
 func sharedUser(t testing.TB) (a Account, ok bool) {
 	t.Helper()
 	dir := os.Getenv(usersEnv)
@@ -89,7 +90,7 @@ func sharedUser(t testing.TB) (a Account, ok bool) {
 	return a, false
 }
 
-// newUser adds a user to this machine and removes it when the test ends.
+// newUser adds a user to this machine and removes the user when the test ends.
 func newUser(t testing.TB) Account {
 	t.Helper()
 	a := Account{Name: mark() + strconv.FormatInt(accounts.Add(1), 36)}
@@ -114,7 +115,7 @@ func newUser(t testing.TB) Account {
 	return a
 }
 
-// removeUser takes a user and its group away; one that is not there is no error.
+// removeUser removes a user and its group; a missing one is no error.
 func removeUser(ctx context.Context, name string) error {
 	err := locked(ctx, "userdel", "--force", name)
 	var e *run.Error
@@ -124,7 +125,8 @@ func removeUser(ctx context.Context, name string) error {
 	return err
 }
 
-// locked runs a program that locks /etc/passwd, again while others have it.
+// locked runs a program that locks /etc/passwd, and retries while another process has the
+// lock.
 func locked(ctx context.Context, name string, args ...string) error {
 	for try := 0; ; try++ {
 		_, err := run.Output(ctx, name, args...)
@@ -136,7 +138,7 @@ func locked(ctx context.Context, name string, args ...string) error {
 	}
 }
 
-// userNames lists the users that tests made.
+// userNames returns the names of the users that tests made.
 func userNames() []string {
 	passwd, err := os.ReadFile("/etc/passwd")
 	if err != nil {
@@ -151,7 +153,7 @@ func userNames() []string {
 	return names
 }
 
-// killAll kills every process of a user that a test has, and waits until all have ended.
+// killAll kills every process of a test's user, and waits until all have ended.
 func killAll(t testing.TB, uid int) {
 	t.Helper()
 	if uid == 0 {

@@ -14,7 +14,7 @@ import (
 
 // This file chooses the steps of random scripts.
 
-// choices are weighed by how often they are in the list.
+// choices returns the operations to draw from; one that is listed twice is twice as likely.
 func choices() []Op {
 	return []Op{
 		Create, Create, Create, Create, Create, Mkdir, Mkdir, Mkdir, Symlink, Link, Link, Fifo, Socket, Device,
@@ -23,7 +23,8 @@ func choices() []Op {
 	}
 }
 
-// step chooses a step and does it in memory; not every choice fits every tree.
+// step draws a step and applies it to the writer's model; false if the drawn operation does
+// not fit the tree.
 func (w *Writer) step() (Step, bool) {
 	all := choices()
 	op := all[w.rand.IntN(len(all))]
@@ -60,9 +61,9 @@ func (w *Writer) stepNew(op Op) (Step, bool) {
 	return s, true
 }
 
-// redirectMax: overlayfs renames a directory, and renames or links a file whose
-// content it has not copied, by writing the old path down, and refuses with
-// EXDEV where that is over 256 bytes (redirect_max of fs/overlayfs).
+// redirectMax bounds the paths of renames and links under ShortRenames. overlayfs records the
+// old path of a renamed directory, and refuses with EXDEV one over 256 bytes (redirect_max of
+// fs/overlayfs).
 const redirectMax = 200
 
 func (w *Writer) stepNames(op Op) (Step, bool) {
@@ -87,8 +88,8 @@ func (w *Writer) stepNames(op Op) (Step, bool) {
 	return s, true
 }
 
-// canRename reports whether the filesystem under test supports the step's rename or link;
-// dirs: one of the two is a directory.
+// canRename reports whether the filesystem under test supports the step's rename or link; dirs
+// is set if a directory is involved.
 func (w *Writer) canRename(s Step, dirs bool) bool {
 	switch {
 	case within(s.To, s.Path), within(s.Path, s.To):
@@ -99,8 +100,7 @@ func (w *Writer) canRename(s Step, dirs bool) bool {
 	return !w.powers.ShortRenames || max(len(s.Path), len(s.To)) <= redirectMax
 }
 
-// rename makes the step's change in the writer's own list of the tree; n is the node at
-// its path.
+// rename applies a rename step to the writer's model; n is the file at the step's path.
 func (w *Writer) rename(s Step, n *node) {
 	switch s.Op {
 	case Link:
@@ -193,7 +193,8 @@ func (w *Writer) stepMeta(op Op) (Step, bool) {
 	return s, true
 }
 
-// mode leaves the owner what the following steps need, who may not be root.
+// mode draws permission bits for a file. They leave the owner, who may not be root, the rights
+// that later steps need.
 func (w *Writer) mode(n *node) uint32 {
 	mode := uint32(w.rand.IntN(0o1000))
 	switch {
@@ -233,8 +234,8 @@ func (w *Writer) attribute(s Step, n *node) (Step, bool) {
 	return s, true
 }
 
-// acl is an access control list as the kernel keeps it (linux/posix_acl_xattr.h):
-// a version, then tag, permissions and id of each entry, sorted.
+// acl returns an access control list in the kernel's format (linux/posix_acl_xattr.h): a
+// version, then tag, permissions and id of each entry, sorted.
 func acl(perm uint16) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 2)
 	entry := func(tag, perm uint16, id uint32) {
@@ -251,17 +252,18 @@ func acl(perm uint16) []byte {
 	return b
 }
 
-// aclUser is an id that is mapped in every namespace tests run in.
+// aclUser returns a user id that is mapped in every namespace that tests run in.
 func aclUser() int { return os.Getuid() }
 
-// Capability is a struct vfs_cap_data of revision 2 (linux/capability.h).
+// Capability returns a file capability with the permitted set: a struct vfs_cap_data of
+// revision 2 (linux/capability.h).
 func Capability(permitted uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 0x02000001)
 	b = binary.LittleEndian.AppendUint32(b, permitted)
 	return append(b, make([]byte, 12)...)
 }
 
-// length favours small files, and now and then one of many blocks.
+// length draws a file size in bytes: mostly small, now and then of many blocks.
 func (w *Writer) length() int64 {
 	switch w.rand.IntN(8) {
 	case 0:
@@ -274,7 +276,7 @@ func (w *Writer) length() int64 {
 	return w.rand.Int64N(5000)
 }
 
-// newPath is a name that is not taken, in a directory that exists.
+// newPath draws an unused path in an existing directory.
 func (w *Writer) newPath() string {
 	dir, _ := w.pick(func(n *node) bool { return n.op == Mkdir })
 	if w.rand.IntN(4) == 0 {
@@ -283,7 +285,7 @@ func (w *Writer) newPath() string {
 	return join(dir, w.name(0))
 }
 
-// name is a new name: of n bytes, or for 0 of some length and of any bytes.
+// name draws a file name of n bytes, or for n = 0 of random length; the bytes are random.
 func (w *Writer) name(n int) string {
 	w.count++
 	name := "n" + strconv.Itoa(w.count)
@@ -307,7 +309,7 @@ func (w *Writer) name(n int) string {
 	return name
 }
 
-// pick is a random path whose node fits, or "" and nil.
+// pick draws a path whose file satisfies fits; "" and nil if there is none.
 func (w *Writer) pick(fits func(*node) bool) (string, *node) {
 	for range 20 {
 		if len(w.paths) == 0 {
@@ -327,7 +329,7 @@ func (w *Writer) add(path string, n *node) {
 	w.paths = append(w.paths, path)
 }
 
-// drop removes path and everything in it from the writer's tree.
+// drop removes path and everything in it from the writer's model.
 func (w *Writer) drop(path string) {
 	w.paths = slices.DeleteFunc(w.paths, func(p string) bool {
 		if !within(p, path) {
@@ -339,7 +341,7 @@ func (w *Writer) drop(path string) {
 	})
 }
 
-// move renames path, and the paths of everything in it, in the writer's tree.
+// move renames path and everything in it in the writer's model.
 func (w *Writer) move(path, to string) {
 	moved := map[string]*node{}
 	for i, p := range w.paths {

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Entry is a name in a directory.
+// An Entry is a directory entry.
 type Entry struct {
-	// Name is any bytes but '/' and NUL.
+	// Name holds any bytes but '/' and NUL.
 	Name string
-	// Ino is the inode number, on overlayfs not always the one stat gives.
+	// Ino is the inode number as listed; on overlayfs it may differ from that of stat.
 	Ino uint64
-	// Type is a unix.DT_* constant; DT_UNKNOWN where the filesystem keeps none.
+	// Type is a unix.DT_* constant; DT_UNKNOWN if the filesystem stores none in directories.
 	Type uint8
 }
 
@@ -28,13 +28,13 @@ func Entries(dirfd int) ([]Entry, error) {
 	return list, err
 }
 
-// SortEntries puts a list in the order of the names' bytes.
+// SortEntries sorts a list by the bytes of the names.
 func SortEntries(list []Entry) {
 	slices.SortFunc(list, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// OpenDir opens the directory name under dirfd for reading, "" or "." for
-// itself. A symbolic link as the last element is ELOOP or ENOTDIR.
+// OpenDir opens the directory name in dirfd for reading; "" or "." means dirfd itself. A
+// symbolic link as the last element is ELOOP or ENOTDIR.
 func OpenDir(dirfd int, name string) (*os.File, error) {
 	if name == "" {
 		name = "."
@@ -55,10 +55,10 @@ func OpenAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
 	}
 }
 
-// OpenBeneath opens path, relative to the directory dirfd, without following
-// any symbolic link and without ever leaving the directory (openat2, Linux
-// 5.6; elsewhere a call for each element). The path may be longer than the kernel takes in one call. Mounts are
-// crossed. Errors are *os.PathError; a link on the way is ELOOP, leaving EXDEV.
+// OpenBeneath opens path, relative to the directory dirfd, without following any symbolic link
+// and without leaving the directory (openat2, Linux 5.6; elsewhere a call for each element).
+// The path may be longer than the kernel takes in one call. Mounts are crossed. Errors are
+// *os.PathError: ELOOP for a link on the way, EXDEV for leaving.
 func OpenBeneath(dirfd int, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := OpenBeneathFD(dirfd, path, flags, mode)
 	if err != nil {

@@ -35,8 +35,8 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 	}
 }
 
-// eachDirent takes a struct dirent after another (sys/dirent.h, with inodes of 64
-// bits): inode, offset, length of the record, length of the name, type and the name.
+// eachDirent calls f for each struct dirent in buf (sys/dirent.h, with inodes of 64 bits):
+// inode, offset, length of the record, length of the name, type and the name.
 func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
 	const head = 8 + 8 + 2 + 2 + 1
 	for len(buf) >= head {
@@ -55,9 +55,10 @@ func eachDirent(buf []byte, f func([]byte, uint64, uint8) error) error {
 	return nil
 }
 
-// OpenBeneathFD is [OpenBeneath] with a bare descriptor, which is cheaper for thousands of
-// files; the caller closes it. On macOS it opens each element in the one before, so it follows
-// a directory that is moved out of dirfd meanwhile, which openat2 on Linux refuses.
+// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper
+// for thousands of files; the caller closes it. On macOS it opens each element in the one
+// before, so it follows a directory that is moved out of dirfd meanwhile, which openat2 on
+// Linux refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	fail := func(err error) (int, error) { return -1, &os.PathError{Op: "openat", Path: path, Err: err} }
 	step := dirfd

@@ -27,17 +27,17 @@ func EachEntry(dirfd int, f func(name []byte, ino uint64, typ uint8) error) erro
 	})
 }
 
-// EntriesFrom calls f for the entries of the directory dirfd, "." and ".." included, from a
-// position until f returns false. The first position is 0, and next is the one after the
-// entry: the filesystem holds it stable while names are added and removed. Errors as those of
-// [EachEntry].
+// EntriesFrom calls f for the entries of the directory dirfd, "." and ".." included, from the
+// position place until f returns false for more. The first position is 0; next is the position
+// after the entry. Filesystems keep positions stable while names are added and removed. Errors
+// as those of [EachEntry].
 func EntriesFrom(dirfd int, place int64, f func(e Entry, next int64) (more bool, err error)) error {
 	return direntsFrom(dirfd, place, func(d dirent) (bool, error) {
 		return f(Entry{string(d.name), d.ino, d.typ}, d.next)
 	})
 }
 
-// A dirent is a struct linux_dirent64.
+// A dirent is a decoded struct linux_dirent64.
 type dirent struct {
 	name []byte // valid until the next one
 	ino  uint64
@@ -71,8 +71,8 @@ func direntsFrom(dirfd int, place int64, f func(dirent) (more bool, err error)) 
 	}
 }
 
-// eachDirent takes one after another: inode, offset, record length, type and the name,
-// ended by NUL.
+// eachDirent calls f for each struct linux_dirent64 in buf: inode, offset, record length, type
+// and the name, ended by NUL.
 func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, err error) {
 	for len(buf) >= 19 {
 		size := int(binary.NativeEndian.Uint16(buf[16:]))
@@ -89,15 +89,16 @@ func eachDirent(buf []byte, f func(dirent) (more bool, err error)) (more bool, e
 	return true, nil
 }
 
-// OpenBeneathFD is [OpenBeneath] with a bare descriptor, which is cheaper for thousands of
-// files; the caller closes it. On macOS it opens each element in the one before, so it follows
-// a directory that is moved out of dirfd meanwhile, which openat2 on Linux refuses.
+// OpenBeneathFD does the same as [OpenBeneath] and returns a bare descriptor, which is cheaper
+// for thousands of files; the caller closes it. On macOS it opens each element in the one
+// before, so it follows a directory that is moved out of dirfd meanwhile, which openat2 on
+// Linux refuses.
 func OpenBeneathFD(dirfd int, path string, flags int, mode uint32) (int, error) {
 	return openResolved(dirfd, path, flags, mode, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 }
 
-// OpenDirOnMount opens a directory inside dirfd as [OpenBeneathFD] does, but crosses no mount:
-// EXDEV. It sends no request to a mounted filesystem.
+// OpenDirOnMount opens a directory inside dirfd as [OpenBeneathFD] does, but crosses no mount
+// (EXDEV). It sends no request to a filesystem mounted below.
 func OpenDirOnMount(dirfd int, path string) (int, error) {
 	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV
 	return openResolved(dirfd, path, unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)
@@ -135,7 +136,8 @@ func openResolved(dirfd int, path string, flags int, mode uint32, resolve uint64
 	}
 }
 
-// openat2 repeats what the kernel gives up on because of a rename elsewhere.
+// openat2 calls openat2(2), and repeats the call after EINTR, and after EAGAIN, which a
+// concurrent rename causes.
 func openat2(dirfd int, path string, how *unix.OpenHow) (int, error) {
 	for {
 		fd, err := unix.Openat2(dirfd, path, how)
@@ -145,7 +147,8 @@ func openat2(dirfd int, path string, how *unix.OpenHow) (int, error) {
 	}
 }
 
-// splitLong cuts what fits in one call off a path that does not.
+// splitLong splits a path too long for one system call into a leading part that fits and the
+// tail.
 func splitLong(path string) (part, tail string) {
 	if len(path) < unix.PathMax {
 		return path, ""

@@ -1,6 +1,7 @@
-// Package vfs does with files and directories what package os cannot: by descriptor, by exact bytes of a
-// name, with every attribute. One system call is one function, and nothing is cached.
+// Package vfs handles files and directories in ways that package os cannot: by descriptor, by
+// exact bytes of a name, with every attribute. Each function makes one system call where
+// possible, and nothing is cached.
 //
-// Descriptors are handed out as *os.File with close-on-exec set, and taken as int where AT_FDCWD is
-// meaningful. Paths are any bytes but NUL.
+// Functions return descriptors as *os.File with close-on-exec set, and take them as int where
+// AT_FDCWD is meaningful. Paths hold any bytes but NUL.
 package vfs

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flock is flock(2) on an open file, again where a signal came in between.
-// Errors: *os.PathError; EWOULDBLOCK where LOCK_NB is in how and another has it.
+// Flock calls flock(2) on an open file, and repeats it after a signal. Errors: *os.PathError;
+// EWOULDBLOCK if how has LOCK_NB and another open file has the lock.
 func Flock(f *os.File, how int) error {
 	if err := FlockFD(int(f.Fd()), how); err != nil {
 		return &os.PathError{Op: "flock", Path: f.Name(), Err: err}
@@ -15,7 +15,7 @@ func Flock(f *os.File, how int) error {
 	return nil
 }
 
-// FlockFD is [Flock] of a descriptor, with the bare error.
+// FlockFD does the same as [Flock] for a descriptor, and returns the bare error number.
 func FlockFD(fd, how int) error {
 	for {
 		if err := unix.Flock(fd, how); err != unix.EINTR {
@@ -24,9 +24,9 @@ func FlockFD(fd, how int) error {
 	}
 }
 
-// Unlock releases a lock of [Flock] at once, and closes its file. Closing alone would leave
-// the lock for an instant to a child process that another thread is starting, which still has
-// copies of all open files.
+// Unlock releases a lock of [Flock] at once, and closes its file. Closing alone could leave
+// the lock for an instant to a child process that another thread is starting, which has copies
+// of all open files until its exec.
 func Unlock(f *os.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same, if later
 	f.Close()

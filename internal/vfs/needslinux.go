@@ -7,6 +7,6 @@ import (
 	"fmt"
 )
 
-// ErrNeedsLinux is the error of a Linux function on another system. It matches
+// ErrNeedsLinux is what Linux-only functions return on another system. It matches
 // [errors.ErrUnsupported].
 var ErrNeedsLinux = fmt.Errorf("needs Linux: %w", errors.ErrUnsupported)

@@ -8,8 +8,8 @@ import (
 
 // What is done to a node that is named by its directory, or that is open.
 
-// MakeNode makes a fifo or device of that mode in the directory dirfd. There is no
-// mknodat(2) here: it is made by the path that the directory has now.
+// MakeNode makes a fifo or device with this mode in the directory dirfd. macOS has no
+// mknodat(2), so MakeNode uses the directory's present path.
 func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	path := pathOf(dirfd)
 	switch {
@@ -21,11 +21,12 @@ func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	return unix.Mknod(path+"/"+name, mode, int(dev))
 }
 
-// SetOwner gives an open node its owner and group.
+// SetOwner sets the owner and group of an open file.
 func SetOwner(fd, uid, gid int) error { return unix.Fchown(fd, uid, gid) }
 
-// SetTimes gives an open node its times of access, which nil leaves as it is, and of
-// modification, by the path that it has now: those by descriptor count in microseconds.
+// SetTimes sets the access and modification times of an open file; a nil access leaves that
+// time. It works by the file's present path, because the call by descriptor rounds to
+// microseconds on macOS.
 func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
 	if access == nil {
 		st, err := Lstat(fd, "")
@@ -38,8 +39,8 @@ func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, pathOf(fd), times, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// Readlink reads what the symbolic link name in dirfd, or with an empty name dirfd
-// itself, points to.
+// Readlink reads the target of the symbolic link name in dirfd into buf, or of dirfd itself if
+// name is empty, and returns its length.
 func Readlink(dirfd int, name string, buf []byte) (int, error) {
 	if name == "" {
 		return unix.Readlink(pathOf(dirfd), buf)
@@ -55,17 +56,17 @@ func PathOf(f *os.File) (string, error) {
 	return "", &os.PathError{Op: "F_GETPATH", Path: f.Name(), Err: unix.ENOENT}
 }
 
-// PathTo is [FDPath] for a bare descriptor.
+// PathTo does the same as [FDPath] for a bare descriptor.
 func PathTo(fd int) string { return pathOf(fd) }
 
-// CopyRange copies in the kernel, on Linux. ENOSYS.
+// CopyRange copies in the kernel, on Linux. Here it returns ENOSYS.
 func CopyRange(int, int, int64, int) (int, error) { return 0, unix.ENOSYS }
 
-// CloneFD is [CloneFile] for bare descriptors: ENOTSUP.
+// CloneFD does the same as [CloneFile] for bare descriptors. Here it returns ENOTSUP.
 func CloneFD(int, int) error { return unix.ENOTSUP }
 
-// CloneRange shares blocks of two files, on Linux: EOPNOTSUPP.
+// CloneRange shares blocks of two files, on Linux. Here it returns EOPNOTSUPP.
 func CloneRange(_, _ *os.File, _, _, _ int64) error { return unix.EOPNOTSUPP }
 
-// PunchHole makes a hole in a file, on Linux: EOPNOTSUPP.
+// PunchHole makes a hole in a file, on Linux. Here it returns EOPNOTSUPP.
 func PunchHole(*os.File, int64, int64) error { return unix.EOPNOTSUPP }

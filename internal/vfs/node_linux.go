@@ -11,16 +11,16 @@ import (
 
 // What is done to a node that is named by its directory, or that is open; OPath will do.
 
-// MakeNode makes a fifo, socket or device of that mode in the directory dirfd (mknodat(2)).
+// MakeNode makes a fifo, socket or device with this mode in the directory dirfd (mknodat(2)).
 func MakeNode(dirfd int, name string, mode uint32, dev uint64) error {
 	return unix.Mknodat(dirfd, name, mode, int(dev))
 }
 
-// SetOwner gives an open node its owner and group.
+// SetOwner sets the owner and group of an open file.
 func SetOwner(fd, uid, gid int) error { return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH) }
 
-// SetTimes gives an open node its times of access, which nil leaves as it is, and of
-// modification (futimens(3)).
+// SetTimes sets the access and modification times of an open file (futimens(3)); a nil access
+// leaves that time.
 func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
 	times := [2]unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: modified.Sec, Nsec: int64(modified.Nsec)}}
 	if access != nil {
@@ -36,8 +36,8 @@ func SetTimes(fd int, access *Timestamp, modified Timestamp) error {
 	return errno
 }
 
-// Readlink reads what the symbolic link name in dirfd, or with an empty name dirfd
-// itself, points to.
+// Readlink reads the target of the symbolic link name in dirfd into buf, or of dirfd itself if
+// name is empty, and returns its length.
 func Readlink(dirfd int, name string, buf []byte) (int, error) {
 	return unix.Readlinkat(dirfd, name, buf)
 }
@@ -47,21 +47,23 @@ func PathOf(f *os.File) (string, error) {
 	return os.Readlink("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
-// PathTo is [FDPath] for a bare descriptor.
+// PathTo does the same as [FDPath] for a bare descriptor.
 func PathTo(fd int) string { return fdPath(fd) }
 
-// CopyRange copies at most n bytes at the offset at of src to the same offset of dst, in
-// the kernel (copy_file_range(2)). EXDEV, EINVAL, EOPNOTSUPP, ENOSYS: it cannot, for these.
+// CopyRange copies up to n bytes at the offset at from src to the same offset of dst, in the
+// kernel (copy_file_range(2)), and returns the number copied. EXDEV, EINVAL, EOPNOTSUPP,
+// ENOSYS: not supported for these files.
 func CopyRange(dst, src int, at int64, n int) (int, error) {
 	from, to := at, at
 	return unix.CopyFileRange(src, &from, dst, &to, n, 0)
 }
 
-// CloneFD is [CloneFile] for bare descriptors, with bare errors.
+// CloneFD does the same as [CloneFile] for bare descriptors, and returns the bare error
+// number.
 func CloneFD(dst, src int) error { return unix.IoctlFileClone(dst, src) }
 
-// CloneRange makes n bytes of dst, at the offset to, share their blocks with those of src
-// at from. EXDEV, EOPNOTSUPP, EINVAL, ENOTTY: these two cannot.
+// CloneRange makes n bytes of dst at offset to share blocks with src at offset from. EXDEV,
+// EOPNOTSUPP, EINVAL, ENOTTY: not supported for these files.
 func CloneRange(dst, src *os.File, to, from, n int64) error {
 	err := unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{
 		Src_fd: int64(src.Fd()), Src_offset: uint64(from), Src_length: uint64(n), Dest_offset: uint64(to),
@@ -70,8 +72,8 @@ func CloneRange(dst, src *os.File, to, from, n int64) error {
 	return err
 }
 
-// PunchHole makes n bytes of a file, at an offset, a hole, and leaves its size as it is
-// (fallocate(2)). EOPNOTSUPP, ENOSYS: this filesystem cannot.
+// PunchHole turns n bytes of a file at the offset at into a hole; the size stays
+// (fallocate(2)). EOPNOTSUPP, ENOSYS: not supported by the filesystem.
 func PunchHole(f *os.File, at, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, n)
 	runtime.KeepAlive(f)

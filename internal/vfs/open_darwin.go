@@ -5,10 +5,10 @@ import "golang.org/x/sys/unix"
 // Flags of open(2) that not every system has.
 const (
 	// OPath opens a file for stat, *at calls and links only. On macOS it opens for reading
-	// too and requires that right, but it opens a symbolic link itself, and does not wait
-	// for the other end of a pipe.
+	// too, which needs that right; it does not follow a symbolic link, and does not wait for
+	// the other end of a pipe.
 	OPath = unix.O_RDONLY | unix.O_SYMLINK | unix.O_NONBLOCK
-	// ONoatime leaves the time of the last read as it is; there is no such flag here.
+	// ONoatime leaves the access time as it is when reading; macOS has no such flag.
 	ONoatime = 0
 )
 

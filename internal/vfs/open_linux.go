@@ -6,7 +6,8 @@ import "golang.org/x/sys/unix"
 const (
 	// OPath opens a file for stat, *at calls and links only (O_PATH).
 	OPath = unix.O_PATH
-	// ONoatime leaves the time of the last read as it is (O_NOATIME); EPERM for another's file.
+	// ONoatime leaves the access time as it is when reading (O_NOATIME). EPERM: another user's
+	// file.
 	ONoatime = unix.O_NOATIME
 )
 

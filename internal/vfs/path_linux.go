@@ -2,8 +2,8 @@ package vfs
 
 import "os"
 
-// FDPath returns a path in /proc that leads this process and its threads to the file that f
-// has open, for calls that take no descriptor. f must stay open.
+// FDPath returns a path in /proc that names the open file f in this process, for system calls
+// that take no descriptor. It is valid while f is open.
 func FDPath(f *os.File) string { return fdPath(int(f.Fd())) }
 
 func fdPath(fd int) string {

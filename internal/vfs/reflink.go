@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyFile makes the content of dst, an empty file open for writing, that of
-// src, by CloneFile where it can be, and says whether it was. Otherwise holes
-// stay holes, and a filesystem that can copy by itself does so. Neither file
-// offset matters; that of src is moved. After an error dst is incomplete.
+// CopyFile copies the content of src to dst, an empty file open for writing. It uses CloneFile
+// if possible, and reports whether it did; otherwise it preserves holes and lets the kernel
+// copy. It moves the file offset of src. After an error dst is incomplete.
 func CopyFile(dst, src *os.File) (cloned bool, err error) {
 	if CloneFile(dst, src) == nil {
 		return true, nil
@@ -30,7 +29,7 @@ func CopyFile(dst, src *os.File) (cloned bool, err error) {
 	return false, dst.Truncate(st.Size)
 }
 
-// copyExtents copies what is not a hole, up to size.
+// copyExtents copies the data of src up to size, skipping holes.
 func copyExtents(dst, src *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		start, err := src.Seek(at, unix.SEEK_DATA)

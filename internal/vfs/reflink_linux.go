@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloneFile makes dst, an empty file open for writing, share all blocks of src:
-// constant time, and nothing is copied until one of them is written. Both lie
-// on one btrfs, xfs, bcachefs or the like (two subvolumes will do); otherwise
-// the error matches EXDEV, EOPNOTSUPP, EINVAL or ENOTTY and dst is as it was.
+// CloneFile makes dst, an empty file open for writing, share all blocks of src, in constant
+// time; later writes to either file copy the blocks they change. Both must lie on one
+// filesystem that supports it, such as btrfs or xfs. Otherwise the error matches EXDEV,
+// EOPNOTSUPP, EINVAL or ENOTTY and dst is as it was.
 func CloneFile(dst, src *os.File) error {
 	err := unix.IoctlFileClone(int(dst.Fd()), int(src.Fd()))
 	runtime.KeepAlive(src)
@@ -21,8 +21,8 @@ func CloneFile(dst, src *os.File) error {
 	return nil
 }
 
-// CloneTo makes a name in a directory a clone of a file, on macOS. Linux clones into a
-// file that is open (see [CloneFile]): ENOTSUP, and nothing is made.
+// CloneTo makes a new name a clone of a file, on macOS. On Linux, which clones into an open
+// file (see [CloneFile]), it returns ENOTSUP and makes nothing.
 func CloneTo(int, string, int) error { return unix.ENOTSUP }
 
 func copyRange(dst, src *os.File, start, end int64) error {

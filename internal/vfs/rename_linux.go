@@ -2,23 +2,23 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
-// How [RenameAt] treats a name that is there: RenameNoReplace gives EEXIST, and
-// RenameExchange has the two change places, at once.
+// Flags of [RenameAt]: with RenameNoReplace an existing target is EEXIST, and RenameExchange
+// atomically exchanges the two names.
 const (
 	RenameNoReplace = unix.RENAME_NOREPLACE
 	RenameExchange  = unix.RENAME_EXCHANGE
 )
 
-// RenameAt is renameat2(2). EINVAL: the filesystem knows no such flag.
+// RenameAt renames a file by renameat2(2), with flags. EINVAL: the filesystem does not support
+// the flag.
 func RenameAt(fromDir int, from string, toDir int, to string, flags uint) error {
 	return unix.Renameat2(fromDir, from, toDir, to, flags)
 }
 
-// RenameNew renames old to new, and returns unix.EEXIST if new exists. On Linux it uses
-// renameat2(2) with RENAME_NOREPLACE (Linux 3.15; ext4, btrfs, xfs, tmpfs, overlayfs); on a
-// filesystem without it (ZFS before 2.2: EINVAL) it links a file to its new name first, and
-// renames a directory, which can replace nothing but an empty directory made at the same
-// instant. On macOS it works on APFS and HFS+, elsewhere ENOTSUP.
+// RenameNew renames old to new, and returns unix.EEXIST if new exists (renameat2(2) with
+// RENAME_NOREPLACE on Linux). A filesystem without that flag (ZFS before 2.2) gets a hard link
+// for a file and a plain rename for a directory, which can only replace an empty directory
+// made at the same instant. On macOS it needs APFS or HFS+, elsewhere ENOTSUP.
 func RenameNew(old, new string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, old, unix.AT_FDCWD, new, unix.RENAME_NOREPLACE)
 	if err == unix.EINVAL {
@@ -27,11 +27,10 @@ func RenameNew(old, new string) error {
 	return err
 }
 
-// Replace renames next over the existing file path; without one the error is unix.ENOENT, so
-// that a removed file does not come back. At any time, also after a crash, path is the old
-// file or the new one. The old file is at next afterwards or deleted. On a filesystem that
-// cannot exchange names (ZFS before 2.2) a file removed at the same instant may come back:
-// callers that remove and that replace must exclude each other.
+// Replace renames next over the existing file path, atomically; unix.ENOENT if path does not
+// exist, so that a removed file does not come back. Afterwards the old file is at next, or
+// deleted. On a filesystem that cannot exchange names (ZFS before 2.2) a file removed at the
+// same instant may come back: callers must exclude removals.
 func Replace(next, path string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 	if err == unix.EINVAL {

@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SpreadDirs asks ext4 to put each new directory in dir into a block group of
-// its own instead of next to its siblings: the flag T of chattr(1), which
-// directories at the top of a filesystem have. Other filesystems: an error.
+// SpreadDirs makes ext4 put each new directory in dir into a block group of its own instead of
+// next to its siblings (flag T of chattr(1)). Other filesystems return an error.
 func SpreadDirs(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Timestamp is an instant as filesystems keep it. Two are equal with ==.
+// Timestamp is a file time with nanoseconds. Equal times compare equal with ==.
 type Timestamp struct {
 	// Sec is seconds since 1970, negative before.
 	Sec int64
@@ -15,7 +15,7 @@ type Timestamp struct {
 	Nsec uint32
 }
 
-// Time converts it, in the local zone.
+// Time converts the timestamp to a time.Time in the local zone.
 func (t Timestamp) Time() time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }
 
 // After reports whether t is later than u.
@@ -23,45 +23,45 @@ func (t Timestamp) After(u Timestamp) bool {
 	return t.Sec > u.Sec || t.Sec == u.Sec && t.Nsec > u.Nsec
 }
 
-// Stat is what statx(2), or the system's like of it, tells about a node.
+// Stat holds the attributes of a file that statx(2), or fstatat(2) on macOS, returns.
 type Stat struct {
-	// Mode holds the type (unix.S_IFMT) and the permission bits.
+	// Mode holds the file type (unix.S_IFMT) and the permission bits.
 	Mode     uint32
 	UID, GID uint32
 	Nlink    uint32
-	// Size in bytes; Blocks are those allocated, of 512 bytes each.
+	// Size is in bytes; Blocks counts allocated blocks of 512 bytes.
 	Size, Blocks int64
 	Ino          uint64
-	// Dev and Rdev as unix.Mkdev makes them.
+	// Dev and Rdev are device numbers in the form of unix.Mkdev.
 	Dev, Rdev           uint64
 	ATime, MTime, CTime Timestamp
-	// BTime is when the inode was made; zero where the filesystem keeps none.
+	// BTime is the time the inode was created; zero if the filesystem stores none.
 	BTime Timestamp
-	// Mount is the mount's id as mountinfo has it; zero before Linux 5.8. On macOS,
-	// where each mount is a device, it is Dev.
+	// Mount is the mount id, as in mountinfo; zero before Linux 5.8. On macOS, where each
+	// mount has a device number, it is Dev.
 	Mount uint64
-	// MountRoot: the node is the root of a mount. False before Linux 5.8,
-	// and on other systems.
+	// MountRoot is set if the file is the root of a mount. Always false before Linux 5.8 and
+	// on other systems.
 	MountRoot bool
-	// Fixed: it is immutable or append-only (chattr +i, +a; chflags on macOS), and may not even be
-	// renamed by root.
+	// Fixed is set if the file is immutable or append-only (chattr +i, +a; chflags on macOS):
+	// not even root may rename it.
 	Fixed bool
 }
 
-// IsDir reports whether the node is a directory.
+// IsDir reports whether the file is a directory.
 func (s *Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// IsRegular reports whether the node is a regular file.
+// IsRegular reports whether the file is a regular file.
 func (s *Stat) IsRegular() bool { return s.Mode&unix.S_IFMT == unix.S_IFREG }
 
-// IsSymlink reports whether the node is a symbolic link.
+// IsSymlink reports whether the file is a symbolic link.
 func (s *Stat) IsSymlink() bool { return s.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-// IsWhiteout reports whether the node is how overlayfs keeps a deletion in an
-// upper layer: a character device 0:0.
+// IsWhiteout reports whether the file is an overlayfs whiteout, a character device 0:0, which
+// marks a deletion in an upper layer.
 func (s *Stat) IsWhiteout() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR && s.Rdev == 0 }
 
-// FileMode converts the type and the permission bits.
+// FileMode returns the type and the permission bits as a fs.FileMode.
 func (s *Stat) FileMode() fs.FileMode {
 	mode := fs.FileMode(s.Mode & 0o777)
 	switch s.Mode & unix.S_IFMT {

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the time that a file changed now is stamped with. APFS stamps by the
-// clock that time.Now reads.
+// Now returns the time that the filesystem would stamp on a file changed now. On APFS that is
+// time.Now.
 func Now() time.Time { return time.Now() }
 
-// Lstat describes name under dirfd (which may be unix.AT_FDCWD), itself where
-// it is a symbolic link; an empty name means dirfd. Errors are *os.PathError.
-// Cost: one system call.
+// Lstat returns the attributes of name in dirfd, or of dirfd if name is empty; dirfd may be
+// unix.AT_FDCWD. It does not follow a symbolic link. Errors are *os.PathError. Cost: one
+// system call.
 func Lstat(dirfd int, name string) (Stat, error) {
 	var x unix.Stat_t
 	var err error

@@ -7,11 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the time that a file changed now is stamped with. The kernel stamps
-// files by its coarse clock, which moves a few times in a hundredth of a second,
-// or by a finer one where somebody looks (Linux 6.13); time.Now can be ahead of
-// both. So what is written from here on has this time or a later one, and so may
-// have what was written within the same tick before.
+// Now returns the earliest time that the kernel would stamp on a file changed from now on. The
+// kernel stamps with its coarse clock, which advances every few milliseconds, so a file
+// changed just before may have the same time. time.Now can be later than both.
 func Now() time.Time {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
@@ -20,9 +18,9 @@ func Now() time.Time {
 	return time.Unix(ts.Unix())
 }
 
-// Lstat describes name under dirfd (which may be unix.AT_FDCWD), itself where
-// it is a symbolic link; an empty name means dirfd. It triggers no automount.
-// Errors are *os.PathError. Cost: one system call.
+// Lstat returns the attributes of name in dirfd, or of dirfd if name is empty; dirfd may be
+// unix.AT_FDCWD. It does not follow a symbolic link and triggers no automount. Errors are
+// *os.PathError. Cost: one system call.
 func Lstat(dirfd int, name string) (Stat, error) {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if name == "" {

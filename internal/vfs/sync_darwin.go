@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Text is what stands before the NUL.
+// Text returns the bytes of a C string field, up to the NUL.
 func Text(field []byte) string {
 	head, _, _ := bytes.Cut(field, []byte{0})
 	return string(head)
 }
 
-// SyncFS has all filesystems begin to write what waits (sync(2)); it is not waited
-// for, as Linux does.
+// SyncFS starts to write all buffered data to disk (sync(2)), and unlike on Linux does not
+// wait.
 func SyncFS(int) error { return unix.Sync() }
 
-// FDPath returns a path in /proc that leads this process and its threads to the file that f
-// has open, for calls that take no descriptor. f must stay open.
+// FDPath returns the present path of the open file f, for system calls that take no
+// descriptor. f must stay open.
 func FDPath(f *os.File) string {
 	defer runtime.KeepAlive(f)
 	return pathOf(int(f.Fd()))

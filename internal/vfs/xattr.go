@@ -13,10 +13,10 @@ import (
 
 const maxXattr = 64 << 10 // XATTR_SIZE_MAX and XATTR_LIST_MAX of linux/limits.h
 
-// ListXattrs names the attributes that this process may see. A filesystem
-// without any has none. XFS lists an access control list twice to root, as system.posix_acl_* and as it has it on the disk
-// (trusted.SGI_ACL_*, fs/xfs/xfs_xattr.c): the latter is left out, since no other filesystem takes it for
-// one. Cost: one system call for most nodes.
+// ListXattrs returns the names of the extended attributes that this process may see; none on a
+// filesystem without attributes. It leaves out XFS's internal copies of access control lists
+// (trusted.SGI_ACL_*, fs/xfs/xfs_xattr.c), which no other filesystem accepts. Cost: one system
+// call for most files.
 func ListXattrs(dirfd int, name string) ([]string, error) {
 	list, err := xattrRead(dirfd, name, "")
 	if err == unix.EOPNOTSUPP {
@@ -29,20 +29,21 @@ func ListXattrs(dirfd int, name string) ([]string, error) {
 	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, "trusted.SGI_ACL_") }), nil
 }
 
-// OverlayXattr reports whether an attribute is one that overlayfs keeps for itself on a layer's files.
-// It shows none of them to who looks through it (Documentation/filesystems/overlayfs.rst).
+// OverlayXattr reports whether an attribute is one of overlayfs's own on the files of a layer,
+// which overlayfs hides from users of the mount (Documentation/filesystems/overlayfs.rst).
 func OverlayXattr(name string) bool {
 	return strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.")
 }
 
-// GetXattr reads an attribute. unix.ENODATA: there is none of that name.
+// GetXattr returns the value of the attribute attr of name in dirfd. unix.ENODATA: no such
+// attribute.
 func GetXattr(dirfd int, name, attr string) ([]byte, error) {
 	value, err := xattrRead(dirfd, name, attr)
 	return value, xattrError("getxattr", name, attr, err)
 }
 
-// Xattrs reads all attributes that this process may see; nil when there are
-// none. One that vanishes, or may not be read, is left out.
+// Xattrs returns all extended attributes that this process may read; nil if there are none. An
+// attribute that vanishes meanwhile is left out.
 func Xattrs(dirfd int, name string) (map[string]string, error) {
 	names, err := ListXattrs(dirfd, name)
 	if err != nil || len(names) == 0 {
@@ -72,7 +73,7 @@ func xattrError(op, name, attr string, err error) error {
 	return &os.PathError{Op: op, Path: name, Err: err}
 }
 
-// xattrRead reads the attribute attr, or the list of names when attr is "".
+// xattrRead returns the value of the attribute attr, or the list of names if attr is "".
 func xattrRead(dirfd int, name, attr string) ([]byte, error) {
 	var small [512]byte
 	n, err := xattrReadInto(dirfd, name, attr, small[:])

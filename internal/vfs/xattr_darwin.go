@@ -5,14 +5,13 @@ import "golang.org/x/sys/unix"
 // macOS has no calls for the attributes of a name under a descriptor: the node is
 // opened, itself where it is a link, which takes the right to read it.
 
-// SetXattr writes an attribute; flags may be unix.XATTR_CREATE or
-// unix.XATTR_REPLACE.
+// SetXattr sets an extended attribute; flags may be unix.XATTR_CREATE or unix.XATTR_REPLACE.
 func SetXattr(dirfd int, name, attr string, value []byte, flags int) error {
 	err := onNode(dirfd, name, func(fd int) error { return unix.Fsetxattr(fd, attr, value, flags) })
 	return xattrError("setxattr", name, attr, err)
 }
 
-// RemoveXattr takes an attribute away. unix.ENODATA: there is none.
+// RemoveXattr removes an extended attribute. unix.ENODATA: no such attribute.
 func RemoveXattr(dirfd int, name, attr string) error {
 	err := onNode(dirfd, name, func(fd int) error { return noData(unix.Fremovexattr(fd, attr)) })
 	return xattrError("removexattr", name, attr, err)
@@ -30,7 +29,7 @@ func xattrReadInto(dirfd int, name, attr string, buf []byte) (n int, err error) 
 	return n, err
 }
 
-// noData gives the absence of an attribute the name that it has on Linux.
+// noData translates macOS's error for a missing attribute (ENOATTR) to ENODATA, as on Linux.
 func noData(err error) error {
 	if err == unix.ENOATTR {
 		return unix.ENODATA

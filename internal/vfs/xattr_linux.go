@@ -9,8 +9,7 @@ import (
 // Linux 6.13 has calls for the attributes of a name under a descriptor; before it, the node is
 // opened with O_PATH and reached through /proc.
 
-// SetXattr writes an attribute; flags may be unix.XATTR_CREATE or
-// unix.XATTR_REPLACE.
+// SetXattr sets an extended attribute; flags may be unix.XATTR_CREATE or unix.XATTR_REPLACE.
 func SetXattr(dirfd int, name, attr string, value []byte, flags int) error {
 	args := xattrArgs{value: unsafe.Pointer(unsafe.SliceData(value)), size: uint32(len(value)), flags: uint32(flags)}
 	_, err := xattrat(unix.SYS_SETXATTRAT, dirfd, name, attr, unsafe.Pointer(&args), unsafe.Sizeof(args))
@@ -20,7 +19,7 @@ func SetXattr(dirfd int, name, attr string, value []byte, flags int) error {
 	return xattrError("setxattr", name, attr, err)
 }
 
-// RemoveXattr takes an attribute away. unix.ENODATA: there is none.
+// RemoveXattr removes an extended attribute. unix.ENODATA: no such attribute.
 func RemoveXattr(dirfd int, name, attr string) error {
 	_, err := xattrat(unix.SYS_REMOVEXATTRAT, dirfd, name, attr, nil, 0)
 	if needsProc(err) {
@@ -49,15 +48,16 @@ func xattrReadInto(dirfd int, name, attr string, buf []byte) (n int, err error) 
 	return n, err
 }
 
-// xattrArgs is struct xattr_args of linux/xattr.h, on a machine of 64 bits. The
-// value is a real pointer, so that it follows a stack that moves.
+// xattrArgs is struct xattr_args of linux/xattr.h, on a 64-bit machine. The value is a real
+// pointer, so that it follows a Go stack that moves.
 type xattrArgs struct {
 	value unsafe.Pointer
 	size  uint32
 	flags uint32
 }
 
-// xattrat is any of the four calls; listxattrat alone takes no attribute.
+// xattrat makes one of the system calls setxattrat, getxattrat, listxattrat and removexattrat,
+// selected by call. Only listxattrat takes no attr.
 func xattrat(call uintptr, dirfd int, name, attr string, p unsafe.Pointer, size uintptr) (int, error) {
 	path, err := unix.BytePtrFromString(name)
 	if err != nil {
@@ -85,11 +85,12 @@ func xattrat(call uintptr, dirfd int, name, attr string, p unsafe.Pointer, size 
 	return int(n), nil
 }
 
-// needsProc: the kernel lacks the call, or dirfd itself is an O_PATH descriptor.
+// needsProc reports whether an attribute call must go through /proc: the kernel lacks the
+// *xattrat calls, or dirfd itself is an O_PATH descriptor.
 func needsProc(err error) bool { return err == unix.ENOSYS || err == unix.EBADF }
 
-// throughProc calls f with a path in /proc that means name under dirfd. The
-// kernel follows that link to the node itself, and no further.
+// throughProc calls f with a path in /proc that names the file name in dirfd. The kernel
+// follows the path to the file itself, but not a symbolic link there.
 func throughProc(dirfd int, name string, f func(path string) error) error {
 	if name == "" {
 		return f(fdPath(dirfd))

@@ -28,8 +28,8 @@ type Tree struct {
 	most  int
 	mount uint64
 
-	// fd is what calls go to beside reading: with fanotify the directory itself,
-	// with inotify where the events come from; -1 once it is closed.
+	// mu guards fd: with fanotify a descriptor of the directory, with inotify that of the
+	// event queue; -1 after Close.
 	mu sync.Mutex
 	fd int
 
@@ -40,11 +40,10 @@ type Tree struct {
 // ErrManyDirectories means that the tree has more directories than the limits allow.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
-// New watches the directory dir, absolute, with all directories in it on its mount, except
-// those for which skip returns true. most bounds the number of watched and of remembered
-// directories. Cost: two system calls with a mark on the filesystem, otherwise a walk. Errors:
-// *os.PathError; [ErrManyDirectories], by most or by the limits of this user
-// (/proc/sys/fs/inotify).
+// New watches the absolute directory dir with all directories in it on its mount, except those
+// for which skip returns true. most bounds the number of watches. Cost: two system calls with
+// fanotify, otherwise a walk of the tree. Errors: *os.PathError; [ErrManyDirectories], by most
+// or by this user's limits (/proc/sys/fs/inotify).
 func New(dir string, skip func(path string) bool, most int) (*Tree, error) {
 	st, err := vfs.Lstat(unix.AT_FDCWD, dir)
 	if err != nil {
@@ -70,7 +69,7 @@ func New(dir string, skip func(path string) bool, most int) (*Tree, error) {
 	return w, nil
 }
 
-// Close ends the watch, and wakes a waiting Next.
+// Close ends the watch. A waiting Next returns fs.ErrClosed.
 func (w *Tree) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,8 +80,9 @@ func (w *Tree) Close() {
 	w.file.Close()
 }
 
-// Next waits for a change in the tree. It may return without one, and returns once for many.
-// fs.ErrClosed after Close; [ErrManyDirectories] if the tree has grown beyond the limits.
+// Next waits for a change in the tree. It may return without one, and several changes may
+// count as one. Errors: fs.ErrClosed after Close; [ErrManyDirectories] if the tree has grown
+// beyond the limits.
 func (w *Tree) Next() error {
 	buf := make([]byte, 16<<10)
 	for {
@@ -104,7 +104,7 @@ func (w *Tree) Next() error {
 
 const fanEvents = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO | unix.FAN_MODIFY | unix.FAN_ATTRIB
 
-// mark puts a mark on the filesystem, and reports whether that is supported.
+// mark puts a fanotify mark on the filesystem, and reports whether that is supported.
 func (w *Tree) mark() bool {
 	if os.Geteuid() != 0 {
 		return false
@@ -127,9 +127,8 @@ func (w *Tree) mark() bool {
 	return true
 }
 
-// fanotified reads struct fanotify_event_metadata, each with a directory's handle after it
-// (struct fanotify_event_info_fid), and reports whether one of these directories lies in the
-// tree.
+// fanotified reads fanotify events from buf, each with the handle of a directory (struct
+// fanotify_event_info_fid), and reports whether one of these directories lies in the tree.
 func (w *Tree) fanotified(buf []byte) (changed bool) {
 	const head, info, named, unnamed = 24, 4 + 8, 2, 3 // FAN_EVENT_INFO_TYPE_DFID_NAME, _DFID
 	for len(buf) >= head {
@@ -153,8 +152,8 @@ func (w *Tree) fanotified(buf []byte) (changed bool) {
 	return changed
 }
 
-// holds reports whether the directory of a handle (struct file_handle) lies in the tree. A
-// deleted directory does not: its parent gets an event of its own.
+// holds reports whether the directory of a file handle lies in the tree. For a deleted
+// directory it returns false: its parent gets an event of its own.
 func (w *Tree) holds(handle []byte) bool {
 	size := int(binary.NativeEndian.Uint32(handle))
 	kind := int32(binary.NativeEndian.Uint32(handle[4:]))
@@ -185,7 +184,8 @@ func (w *Tree) holds(handle []byte) bool {
 	return in
 }
 
-// skips reports whether skip excludes a directory or one of its parents in the tree.
+// skips reports whether the caller's skip function excludes a directory or one of its parents
+// in the tree.
 func (w *Tree) skips(path string) bool {
 	for ; len(path) > len(w.dir); path = filepath.Dir(path) {
 		if w.skip(path) {
@@ -198,8 +198,9 @@ func (w *Tree) skips(path string) bool {
 const inEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MODIFY | unix.IN_ATTRIB |
 	unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 
-// add watches a directory and those in it. It leaves out deleted ones, and those that this
-// user cannot read. A moved directory keeps its watches, which learn the new path.
+// add puts inotify watches on a directory and those in it. It leaves out deleted ones, and
+// those that this user cannot read. A moved directory keeps its watches, which then have the
+// new path.
 func (w *Tree) add(path string) error {
 	if path != w.dir && w.skip(path) {
 		return nil
@@ -244,7 +245,7 @@ func (w *Tree) add(path string) error {
 	return nil
 }
 
-// inotified reads struct inotify_event.
+// inotified reads inotify events from buf, and reports whether one is a change in the tree.
 func (w *Tree) inotified(buf []byte) (changed bool, err error) {
 	const head = 16
 	for len(buf) >= head {

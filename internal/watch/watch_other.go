@@ -20,16 +20,11 @@ type Tree struct{}
 // ErrManyDirectories means that the tree has more directories than the limits allow.
 var ErrManyDirectories = errors.New("too many directories to watch")
 
-// New watches the directory dir, absolute, with all directories in it on its mount, except
-// those for which skip returns true. most bounds the number of watched and of remembered
-// directories. Cost: two system calls with a mark on the filesystem, otherwise a walk. Errors:
-// *os.PathError; [ErrManyDirectories], by most or by the limits of this user
-// (/proc/sys/fs/inotify).
+// New watches a directory tree, on Linux. Here it always returns an error.
 func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
-// Close ends the watch, and wakes a waiting Next.
+// Close ends the watch.
 func (*Tree) Close() {}
 
-// Next waits for a change in the tree. It may return without one, and returns once for many.
-// fs.ErrClosed after Close; [ErrManyDirectories] if the tree has grown beyond the limits.
+// Next waits for a change in the tree, on Linux.
 func (*Tree) Next() error { return vfs.ErrNeedsLinux }
