@@ -23,5 +23,5 @@ func Drivers() []snapshot.Driver {
 	}
 }
 
-// server returns the program that serves trees.
+// server returns the command line of the program that serves fusecow trees.
 func server() ([]string, error) { return run.Beside("snapfs-fuse") }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Driver returns the driver of this backend.
+// Driver returns the driver with which the engine finds and opens this backend.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: "btrfs", Automatic: true, Open: Open}
 }
@@ -27,8 +27,9 @@ func Open(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return open("btrfs", place, place.Tree.Path)
 }
 
-// OpenFrom is Open for a tree with an equal copy in the directory from. The backend captures from,
-// and its results name place.Tree. Its errors have the backend name name. See package pool.
+// OpenFrom opens the backend for a tree that has an equal copy in the directory from: it
+// captures from, and its results name place.Tree. Its errors name the backend as name. Package
+// pool uses it.
 func OpenFrom(_ context.Context, name string, place snapshot.Place, from string) (*Backend, error) {
 	return open(name, place, from)
 }
@@ -37,14 +38,15 @@ func OpenFrom(_ context.Context, name string, place snapshot.Place, from string)
 // number of processes, may use the same place at once.
 type Backend struct {
 	name string
-	// top is the directory that contains .snapfs, hidden is the name of .snapfs there, and key is
-	// the name of this state directory's part of it.
+	// top is the directory that contains .snapfs; hidden is the name of .snapfs there; key
+	// names the subdirectory of .snapfs for this state directory.
 	top, hidden, key string
-	// Capture and Clone replace tree by from. Both are equal, except after OpenFrom.
+	// tree is the path that callers pass to Capture and Clone, which read from instead. Both
+	// are equal, except after OpenFrom.
 	tree, from string
-	// state is the state directory that owns this part.
+	// state is the state directory whose forks and snapshots this backend stores.
 	state string
-	// own is set by Own.
+	// own is set if the whole filesystem belongs to snapfs; see Own.
 	own bool
 }
 
@@ -83,7 +85,8 @@ func open(name string, place snapshot.Place, from string) (*Backend, error) {
 	return b, nil
 }
 
-// findData finds .snapfs from the nearest existing parent directory of a missing tree.
+// findData finds .snapfs for a tree that no longer exists, starting at the nearest existing
+// parent directory. It returns false if there is none.
 func (b *Backend) findData(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		src, err := findSource(dir)
@@ -132,7 +135,7 @@ func checkUsable(src source) error {
 	return nil
 }
 
-// Facts returns the properties of all trees of this backend.
+// Facts returns the properties of this backend: frozen bases, and so on.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,
@@ -140,10 +143,10 @@ func (b *Backend) Facts() snapshot.Facts {
 	}
 }
 
-// Hidden returns the directory of all data.
+// Hidden returns the directory .snapfs, which no sandbox may see.
 func (b *Backend) Hidden() []string { return []string{b.top + sep(b.top) + b.hidden} }
 
-// fail returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
+// fail wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.
 func (b *Backend) fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A capture is the state of a Capture or Clone of one tree.
+// A capture is one running call of Capture or Clone, with the directories it has open.
 type capture struct {
 	*Backend
 	dataDir
@@ -70,7 +70,7 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.CaptureAsOf(ctx, tree, id, vfs.Now())
 }
 
-// CaptureAsOf is Capture with another time of the snapshot.
+// CaptureAsOf does the same as Capture, and records taken as the time of the snapshot.
 func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, taken time.Time) (snapshot.Snapshot, error) {
 	if err := valid(id); err != nil {
 		return snapshot.Snapshot{}, b.fail("capturing", string(id), err)

@@ -17,14 +17,15 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// ListChanges implements [snapshot.ChangeLister] by btrfs's record of the transaction that wrote each item.
-// Root only. It first syncs the filesystem. Cost: the sync, and 0.2 ms for each changed file.
+// ListChanges implements [snapshot.ChangeLister]: it searches the btrfs tree for items that
+// transactions after the base have written. Only root may. It first syncs the filesystem.
+// Cost: the sync, and 0.2 ms for each changed file.
 func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(ctx, snapshots, string(base), forks, string(fork))
 }
 
-// ListChangesBetween implements [snapshot.ChangeLister]. It returns ErrNotSupported for snapshots that
-// do not descend from one subvolume.
+// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots. ErrNotSupported:
+// they do not descend from one subvolume.
 func (b *Backend) ListChangesBetween(ctx context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(ctx, snapshots, string(x), snapshots, string(y))
 }
@@ -38,10 +39,10 @@ func (b *Backend) compare(ctx context.Context, kindA, a, kindB, z string) iter.S
 	}
 }
 
-// errEnough: the caller has stopped the iteration.
+// errEnough ends a search after the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// A side is one of the two compared trees.
+// A side is one of the two compared trees, opened.
 type side struct {
 	fd     int // the root of the subvolume
 	top    int // the tree, a directory of the subvolume

@@ -25,7 +25,7 @@ func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.CloneAsOf(ctx, tree, id, fork, vfs.Now())
 }
 
-// CloneAsOf is Clone with another time of the snapshot.
+// CloneAsOf does the same as Clone, and records taken as the time of the snapshot.
 func (b *Backend) CloneAsOf(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID, taken time.Time) (snapshot.Snapshot, snapshot.Fork, error) {
 	s, f, err := b.clone(ctx, tree, id, fork, taken)
 	if err != nil {
@@ -70,10 +70,12 @@ func (b *Backend) clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.snapshotOf(id, sm), b.forkOf(fork, fm), nil
 }
 
-// waiting is the longest time one thread waits for the other.
+// waiting bounds how long the thread of the snapshot and that of the fork wait for each other,
+// so that one commit covers both.
 const waiting = 200 * time.Microsecond
 
-// prelude does the steps before the two snapshot calls.
+// prelude records the new snapshot as the latest of its tree, before Clone calls the snapshot
+// ioctls.
 func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err
@@ -151,7 +153,7 @@ func (e *entry) born() (btrfs.Subvolume, error) {
 	return btrfs.Info(fd)
 }
 
-// remake replaces the entry fe by a fork of the snapshot se.
+// remake replaces the tree of the fork fe by a copy of the snapshot se.
 func (c *capture) remake(ctx context.Context, se, fe *entry) error {
 	sm, info, err := c.loadAt(se.path)
 	if err != nil {

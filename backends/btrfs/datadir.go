@@ -48,7 +48,8 @@ func hash(s string) string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// A dataDir is the open directory of this state directory's part of .snapfs. Paths are relative to it.
+// A dataDir is the open subdirectory of .snapfs for this state directory. Paths are relative
+// to it.
 type dataDir struct{ fd int }
 
 func (r dataDir) close() { unix.Close(r.fd) }
@@ -92,8 +93,8 @@ func (b *Backend) openOrCreate() (dataDir, error) {
 	return b.enter()
 }
 
-// build creates .snapfs and this state directory's part of it. It creates both under another name
-// and renames them, so that they are complete when they appear. Repeatable.
+// build creates .snapfs and its subdirectory for this state directory. It creates both under
+// another name and renames them, so that they are complete when they appear. Repeatable.
 func (b *Backend) build() error {
 	top, err := unix.Open(b.top, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -166,7 +167,7 @@ func removeIncomplete(path string, subvolume bool) {
 	}
 }
 
-// unique returns a new unique name that identifies this process.
+// unique returns a new unique name that contains the identity of this process.
 func unique() string {
 	return strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(started(), 10) + "-" + strconv.FormatUint(next.Add(1), 36)
 }

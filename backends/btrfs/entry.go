@@ -74,7 +74,7 @@ func renameNew(dir int, from, to string) error {
 	}
 }
 
-// valid checks ids before anything is created.
+// valid returns an error for a malformed id, before anything is created.
 func valid[T ~string](ids ...T) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(string(id)) {
@@ -91,7 +91,7 @@ func (e *entry) close() {
 	}
 }
 
-// giveUp removes the results of begin and copyFrom.
+// giveUp removes the entry after an error: its directory, mark and copied subvolumes.
 func (e *entry) giveUp() error {
 	e.close()
 	if unix.Unlinkat(e.data.fd, e.path+"/"+markName, 0) == nil &&
@@ -155,8 +155,8 @@ func snapshotInto(src, dir int, name string, readOnly bool) error {
 	return nil
 }
 
-// copyNested replaces the empty directories that a snapshot has in place of nested subvolumes by
-// snapshots of those, recursively. The paths in nested are relative to within.
+// copyNested replaces the empty directories that a snapshot has in place of nested subvolumes
+// by snapshots of those subvolumes, recursively. The paths in nested are relative to within.
 func copyNested(ctx context.Context, src, dst int, within string, nested []string, readOnly bool) error {
 	for _, path := range nested {
 		if err := ctx.Err(); err != nil {

@@ -13,7 +13,8 @@ import (
 func notFound(why string) error { return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New(why)} }
 func corrupt(why string) error  { return &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New(why)} }
 
-// kindOf returns the sentinel that an error stands for.
+// kindOf returns the error kind of package errs for a system error, such as ErrNotFound for
+// ENOENT.
 func kindOf(err error) error {
 	if kind := errs.KindOf(err); kind != nil {
 		return kind
@@ -35,7 +36,7 @@ func kindOf(err error) error {
 	return errs.ErrNotSupported
 }
 
-// hintsFor returns the default hints for errors of a kind.
+// hintsFor returns the default hints for errors of a kind, about the directory path.
 func hintsFor(kind error, path string) []string {
 	if path == "" {
 		path = "."

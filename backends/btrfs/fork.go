@@ -18,7 +18,8 @@ import (
 
 func baseName(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// descent returns the ancestors of a subvolume that was made at the transaction born.
+// descent returns the ancestors of the subvolume that a mark describes, which was created by
+// the transaction born.
 func (m mark) descent(born uint64) []ancestor {
 	line := m.line[:len(m.line):len(m.line)]
 	if m.from != "" {
@@ -27,7 +28,8 @@ func (m mark) descent(born uint64) []ancestor {
 	return line
 }
 
-// load reads a complete entry. Errors: ErrNotFound, ErrCorrupt.
+// load reads the mark of a complete entry and the attributes of its subvolume. Errors:
+// ErrNotFound, ErrCorrupt.
 func (r dataDir) load(kind, id string) (mark, btrfs.Subvolume, error) {
 	if !snapshot.ValidID(id) {
 		return mark{}, btrfs.Subvolume{}, notFound("not a valid id")
@@ -59,7 +61,8 @@ func (r dataDir) loadAt(path string) (mark, btrfs.Subvolume, error) {
 	return m, info, nil
 }
 
-// notFoundIfMissing returns notFound for a path that does not exist, and err otherwise.
+// notFoundIfMissing returns ErrNotFound if err means that a path does not exist, and err
+// otherwise.
 func notFoundIfMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return notFound("not found")
@@ -99,7 +102,8 @@ func (b *Backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.forkOf(id, fm), err
 }
 
-// forkMark returns the mark of a fork of the snapshot from.
+// forkMark returns the mark for a fork of the snapshot from, whose mark is m and whose
+// subvolume info describes.
 func forkMark(from snapshot.ID, m mark, info btrfs.Subvolume) mark {
 	m.kind, m.base, m.line, m.from = forks, string(from), m.descent(info.Born), ""
 	return m
@@ -123,8 +127,8 @@ func (r dataDir) makeFork(ctx context.Context, from, kind, id string, m mark) er
 	return nil
 }
 
-// Seal implements [snapshot.Backend]. Both uses are the same: the fork stays in place, and the
-// snapshot is atomic.
+// Seal implements [snapshot.Backend]: it snapshots the fork atomically, in use or not, and the
+// fork stays in place.
 func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.seal(ctx, fork, id)
 	return s, b.fail("sealing", string(fork), err)
@@ -183,13 +187,13 @@ func (r dataDir) replaceMark(ctx context.Context, path string, m mark) error {
 	return nil
 }
 
-// Lookup implements [snapshot.Backend].
+// Lookup implements [snapshot.Backend]: it returns the snapshot with this id.
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(id, m), b.fail("looking up", string(id), err)
 }
 
-// LookupFork implements [snapshot.Backend].
+// LookupFork implements [snapshot.Backend]: it returns the fork with this id.
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(id, m), b.fail("looking up", string(id), err)

@@ -16,12 +16,13 @@ import (
 	"github.com/snapfs/snapfs/internal/qgroup"
 )
 
-// LimitPlace implements [snapshot.Sharer]: each filesystem has its own counters.
+// LimitPlace implements [snapshot.Sharer]: forks on one filesystem can share a limit, so it
+// names the filesystem.
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.top) }
 
-// Own declares that the filesystem belongs to snapfs: [Backend.LimitFork] may turn simple quotas
-// on. On another filesystem that is the owner's decision, because kernels before Linux 6.7 refuse
-// to mount it afterwards.
+// Own declares that the filesystem belongs to snapfs alone, so that [Backend.LimitFork] may
+// turn simple quotas on. Elsewhere that is the owner's decision, because kernels before Linux
+// 6.7 refuse to mount the filesystem afterwards.
 func (b *Backend) Own() { b.own = true }
 
 // CanLimit implements [snapshot.Limiter]: root can limit bytes by simple quotas.
@@ -116,7 +117,7 @@ func (b *Backend) limitFork(ctx context.Context, fork string, l snapshot.DiskLim
 	return err
 }
 
-// Gauge implements [snapshot.Gauge].
+// Gauge implements [snapshot.Gauge]: it returns the bytes charged to the fork's quota group.
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	n, err := b.gauge(string(fork))
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(n)}, b.fail("measuring", string(fork), err)

@@ -20,7 +20,7 @@ import (
 	"github.com/snapfs/snapfs/internal/subvol"
 )
 
-// List implements [snapshot.Backend].
+// List implements [snapshot.Backend]: it returns the ids of all snapshots and forks.
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -60,14 +60,14 @@ func (r dataDir) hasMark(kind, id string) bool {
 	return err == nil && m.kind == kind || errors.Is(err, errs.ErrCorrupt)
 }
 
-// Remove implements [snapshot.Backend]. It renames the snapshot and its ready-made forks into the
+// Remove implements [snapshot.Backend]: it renames the snapshot and its preforks into the
 // trash; [Backend.Sweep] frees the space.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), stock, snapshots))
 }
 
-// RemoveFork implements [snapshot.Backend] by a rename. It cannot detect whether the fork is in
-// use.
+// RemoveFork implements [snapshot.Backend]: it renames the fork into the trash. It cannot
+// detect whether the fork is in use.
 func (b *Backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return b.fail("removing", string(id), b.remove(ctx, string(id), forks))
 }
@@ -98,8 +98,8 @@ func (b *Backend) remove(ctx context.Context, id string, kinds ...string) error 
 	return nil
 }
 
-// The rate of Sweep is limited, because the commit of the next creation has to execute all pending
-// removals and would take seconds.
+// Bounds of the rate at which Sweep deletes subvolumes. The commit of the next creation has to
+// execute all pending deletions, and would otherwise take seconds.
 const (
 	sweepBatch = 8
 	sweepPause = 20 * time.Millisecond
@@ -107,8 +107,8 @@ const (
 	sweepQueue = 64
 )
 
-// Sweep implements [snapshot.Sweeper]. The space of the last removals is free after the
-// filesystem's commit interval of 30 seconds.
+// Sweep implements [snapshot.Sweeper]: it deletes the trash. The space of the last deletions
+// is free after the filesystem's commit interval of 30 seconds.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -121,7 +121,8 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return b.fail("sweeping", "", r.sweep(ctx))
 }
 
-// Pending implements [snapshot.Sweeper]. Every removal leaves a subvolume to sweep, so it does not look.
+// Pending implements [snapshot.Sweeper]. It always returns true, because every removal leaves
+// a subvolume in the trash.
 func (b *Backend) Pending() bool { return true }
 
 func (r dataDir) sweep(ctx context.Context) error {

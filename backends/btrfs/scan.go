@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
-// A scan finds the differences between a and b, which were equal at the transaction since.
+// A scan finds the differences between the trees a and b, which were equal at the transaction
+// since.
 type scan struct {
 	ctx   context.Context
 	since uint64
@@ -112,8 +113,8 @@ func (s *scan) emitNames(names *namer, ino uint64, isDir bool) error {
 	return err
 }
 
-// compareDir yields the names of a directory that only one side has, or that are different inodes:
-// openWhole subtrees may differ there.
+// compareDir yields the names of a directory that only one tree has, or that are different
+// inodes in the two. The whole subtrees at these names may differ.
 func (s *scan) compareDir(names *namer, ino uint64) error {
 	at, err := names.paths(ino)
 	if err != nil || len(at) == 0 {
@@ -147,7 +148,7 @@ type child struct {
 	subvolume bool
 }
 
-// entries reads a directory of a subvolume; the map is empty if it does not exist.
+// entries reads a directory of a subvolume; the map is empty if the directory does not exist.
 func entries(fd int, ino uint64) (map[string]child, error) {
 	all := map[string]child{}
 	r := btrfs.Range{MinObject: ino, MaxObject: ino, MinType: btrfs.DirIndex, MaxType: btrfs.DirIndex}

@@ -15,11 +15,12 @@ import (
 	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
-// SendForm implements [snapshot.Sender]. The kernel writes the form that every snapfs reads.
+// SendForm implements [snapshot.Sender]: the format is btrfs's own send stream, which every
+// snapfs can read.
 func (b *Backend) SendForm() snapshot.Form { return snapshot.FormCommands }
 
-// Send implements [snapshot.Sender] by the kernel's send. It needs root, and a tree that is a whole
-// subvolume.
+// Send implements [snapshot.Sender] by the kernel's send (see btrfs.Send). It needs root, and
+// a tree that is a whole subvolume.
 func (b *Backend) Send(ctx context.Context, w io.Writer, s snapshot.Sending) error {
 	return b.fail("sending", string(s.ID), b.send(ctx, w, s))
 }
@@ -50,7 +51,8 @@ func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 	return pump(ctx, w, func(out int) error { return btrfs.Send(tree, out, parent) })
 }
 
-// openWhole opens a snapshot that is a whole subvolume. Errors: ErrNotSupported.
+// openWhole opens the subvolume of a snapshot whose tree is the whole subvolume.
+// ErrNotSupported: the tree is a directory inside it.
 func (r dataDir) openWhole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	m, info, err := r.load(snapshots, string(id))
 	if err != nil {

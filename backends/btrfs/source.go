@@ -22,7 +22,7 @@ type source struct {
 	root, within string
 	// mount is the top directory of the mount.
 	mount string
-	// home is the directory of that mount for this user's .snapfs, or "".
+	// home is the directory of that mount in which this user's .snapfs belongs, or "".
 	home string
 	// owner is the uid of root's owner.
 	owner uint32

@@ -70,8 +70,8 @@ func (c *capture) flush() bool {
 	}
 }
 
-// manyChanges is the number of changed files from which on the tree counts as changed, without a
-// look at each.
+// manyChanges is the number of changed inodes from which on the tree counts as changed without
+// checking whether they lie in it.
 const manyChanges = 256
 
 // changedSince reports whether the tree may have changed after a transaction, as far as changes are

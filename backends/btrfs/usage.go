@@ -43,7 +43,7 @@ func (b *Backend) usage(ctx context.Context, fork string) (int64, error) {
 	return s.written(ctx)
 }
 
-// written adds up the data that the subvolume has written since it was made.
+// written returns the bytes of data that the subvolume has written since it was created.
 func (s *side) written(ctx context.Context) (int64, error) {
 	var sum int64
 	err := btrfs.Search(s.fd, btrfs.Range{NewerThan: s.info.Born}, func(it btrfs.Item) bool {

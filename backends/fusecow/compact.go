@@ -29,15 +29,16 @@ const (
 	// replacesFile exists in a merged layer until all records name that layer. It lists the replaced layers,
 	// one per line.
 	replacesFile = "/instead"
-	// supersededFile marks a layer that a merged one has replaced. A process that has just read an older record
-	// may be about to open the layer, so it stays for the time of grace.
+	// supersededFile marks a layer that a merged one has replaced. A process that has just
+	// read an older record may be about to open the layer, so a sweep removes it only after a
+	// grace period.
 	supersededFile = "/superseded"
 	grace          = time.Minute
 	// unmergeableFile, in the first of some layers, lists layers that cannot be merged, one per line.
 	unmergeableFile = "/apart"
 )
 
-// A recordFile is a record and its path.
+// A recordFile is a record with its path.
 type recordFile struct {
 	path string
 	record
@@ -65,8 +66,9 @@ func (b *backend) records() (all []recordFile, err error) {
 	return all, nil
 }
 
-// compact merges some chains. Cost: reading the logs of the merged layers and of those below them, and, while
-// it holds the lock exclusively, all records.
+// compact merges the given chains of layers, each into one layer. Cost: reading the logs of
+// the merged layers and of those below them, and, while it holds the lock exclusively, all
+// records.
 func (b *backend) compact(ctx context.Context, chains []chain) error {
 	for _, c := range chains {
 		err := b.merge(ctx, &c)

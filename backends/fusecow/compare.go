@@ -26,11 +26,12 @@ var (
 	_ snapshot.Hider        = (*backend)(nil)
 )
 
-// errStop means that the caller wants no more results.
+// errStop ends a comparison after the caller has stopped the iteration.
 var errStop = errors.New("enough")
 
-// ListChanges yields the paths recorded in the logs of layers that only one of the two has. If the fork is served,
-// its server commits its log first. Cost: in proportion to the changes since the capture.
+// ListChanges implements [snapshot.ChangeLister]: it yields the paths recorded in the logs of
+// layers that only one of base and fork has. If the fork is served, its server commits its log
+// first. Cost: in proportion to the changes since the capture.
 func (b *backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := b.snapshot(base)
@@ -48,7 +49,7 @@ func (b *backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapsh
 	}
 }
 
-// ListChangesBetween is ListChanges for two snapshots.
+// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
 func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := b.snapshot(x)
@@ -66,7 +67,8 @@ func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.S
 	}
 }
 
-// flushed returns the record of a fork after its server, if any, has committed everything.
+// flushed returns the record of a fork after its server, if any, has committed all changes to
+// the log.
 func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, err error) {
 	err = b.retryBusy(ctx, b.forkPath(id), func() (again bool, err error) {
 		if r, err = b.fork(id); err == nil {

@@ -38,7 +38,8 @@ func (b *backend) borrowed(ctx context.Context, fork snapshot.ForkID) ([]layer.B
 	return layer.FindBorrowed(o)
 }
 
-// Detach copies up what [layer.FS.Detach] finds, by opening the layers itself. It needs no mount.
+// Detach copies up what [layer.FS.Detach] finds at the given paths, for [snapshot.Detacher].
+// It opens the layers itself and needs no mount.
 func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, _ func(do func(root int) error) error) error {
 	paths := map[string]bool{}
 	for _, one := range what {

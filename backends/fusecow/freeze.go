@@ -36,8 +36,8 @@ type Freezer interface {
 // was killed before it created the state.
 type stateNote struct {
 	path, state string
-	// pending: the process that wrote the note was killed, but a command that it started may still create the
-	// state.
+	// pending is set if the process that wrote the note was killed, while a command that it
+	// started may still create the state.
 	pending bool
 }
 
@@ -108,8 +108,8 @@ func (b *backend) writeNote(ctx context.Context, name, state string) error {
 
 func (b *backend) notePath(name string) string { return b.dir + "/states/" + name }
 
-// checkVisible checks that this process can open the directory of a new state. A state that cannot be opened is
-// useless.
+// checkVisible returns an error if this process cannot open the directory of a new state,
+// which would make the state useless.
 func (b *backend) checkVisible(r *record) error {
 	path, err := b.freezer.Path(r.State)
 	if err != nil {

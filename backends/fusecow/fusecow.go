@@ -20,8 +20,9 @@ import (
 
 const name = "fusecow"
 
-// Driver opens this backend, which holds any directory of a local filesystem. program returns the program, with
-// arguments, that calls [Serve]. Driver calls it when it opens a tree or needs a server.
+// Driver returns the driver of this backend, which accepts any directory of a local
+// filesystem. program returns the program, with arguments, that calls [Serve]; the backend
+// calls it when it opens a tree or needs a server.
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		b := &backend{dir: filepath.Clean(place.Dir), program: program}
@@ -32,8 +33,8 @@ func Driver(program func() ([]string, error)) snapshot.Driver {
 	}}
 }
 
-// OpenFrozen opens this backend with bases that f freezes. program is as in [Driver]. Errors include those of
-// f.
+// OpenFrozen opens this backend with bases that f freezes. program is as in [Driver]. Errors
+// include those of f.
 func OpenFrozen(ctx context.Context, place snapshot.Place, program func() ([]string, error), f Freezer) (snapshot.Backend, error) {
 	if !place.Held {
 		if err := f.Holds(ctx, place.Tree.Path); err != nil {
@@ -155,7 +156,8 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf returns the kind of err, a reason of our own or a system error.
+// kindOf returns the error kind of err: that of an error of this package, or the one that
+// matches a system error.
 func kindOf(err error) error {
 	var r *errs.Error
 	switch {
@@ -167,7 +169,7 @@ func kindOf(err error) error {
 	return errs.KindOfFile(err)
 }
 
-// because returns an error of a kind with a text of our own.
+// because returns an error of this kind about path, with the text why.
 func because(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: name, Path: path, Err: &errs.Error{Kind: kind, Err: errors.New(why), Hints: hints}}
 }

@@ -28,8 +28,9 @@ var _ interface {
 	snapshot.Gauge
 } = (*backend)(nil)
 
-// A limit is the limit in a fork's record: the values, and the file in quotas/ that counts its layers and
-// enforces a limit. If forks share the file, the limit set last applies to all of them.
+// A limit is the disk limit in a fork's record: its values, and the name of the file in
+// quotas/ that counts and limits its layers. If forks share the file, the limit set last
+// applies to all of them.
 type limit struct {
 	Bytes  int64  `json:"bytes,omitempty"`
 	Inodes int64  `json:"inodes,omitempty"`
@@ -40,7 +41,7 @@ func (l *limit) usage() quota.Usage { return quota.Usage{Bytes: l.Bytes, Inodes:
 
 func (b *backend) quotaPath(name string) string { return b.dir + "/quotas/" + name }
 
-// quotaName returns the name of the quota of a fork with this limit.
+// quotaName returns the name of the quota file for the fork id with the limit l.
 func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	if l.Share == "" {
 		return "fork-" + string(id)
@@ -53,7 +54,8 @@ func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 // LimitPlace names the directory in which forks can share a limit, for [snapshot.Sharer].
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
-// CanLimit reports why a fork cannot be limited, for [snapshot.Limiter]. Any user can limit bytes and inodes, if the filesystem reports
+// CanLimit returns the reason why a fork cannot be limited to l, or nil, for
+// [snapshot.Limiter]. Any user can limit bytes and inodes, if the filesystem reports
 // immediately how much space a file occupies.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	if l == (snapshot.DiskLimit{}) {

@@ -12,8 +12,9 @@ import (
 
 var _ snapshot.ServerMonitor = (*backend)(nil)
 
-// WaitExit reports whether the server of a fork was killed while the fork was mounted, for [snapshot.ServerMonitor]. A server
-// removes its socket before it exits, unless it is killed.
+// WaitExit waits until the server of a fork has exited, and reports whether it was killed
+// while the fork was mounted, for [snapshot.ServerMonitor]. A server removes its socket before
+// it exits, unless it is killed.
 func (b *backend) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	r, err := b.fork(fork)
 	if err != nil || !waitEnd(ctx, b.socketPath(r.upper())) {

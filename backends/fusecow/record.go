@@ -20,7 +20,7 @@ import (
 
 // A record is the text file of a snapshot or a fork.
 type record struct {
-	// Format marks a record as ours and has its version.
+	// Format identifies the file as a record of this backend and holds the format version.
 	Format string    `json:"format"`
 	Tree   string    `json:"tree"`
 	State  string    `json:"state,omitempty"` // name of a frozen state, by a [Freezer]
@@ -30,7 +30,7 @@ type record struct {
 	Layers []string `json:"layers"`
 	// Indexes has the highest index of each layer, if some were merged; see [layer.Options].
 	Indexes []int `json:"places,omitempty"`
-	// Own is how many of the first layers of a fork belong to its first base.
+	// Own is the number of layers, from the oldest, that belong to a fork's first base.
 	Own   int    `json:"own,omitempty"`
 	Limit *limit `json:"limit,omitempty"`
 }
@@ -61,8 +61,8 @@ func (r *record) index(i int) int {
 	return r.Indexes[i]
 }
 
-// layersUpTo returns how many of the layers end at an index, or -1 if a layer spans it. While layers are being
-// merged, records may name different layers for the same indexes.
+// layersUpTo returns how many of the layers end at the index place, or -1 if one layer spans
+// it. While layers are being merged, records may name different layers for the same indexes.
 func (r *record) layersUpTo(place int) int {
 	for n := 0; n <= len(r.Layers); n++ {
 		if r.index(n-1) == place {
@@ -163,7 +163,7 @@ func (r *record) write(path string, firm bool) error {
 	return nil
 }
 
-// find reads the record of an id, and checks that its layers exist.
+// find reads the record of an id at path, and checks that its layers exist.
 func (b *backend) find(id, path string, fork bool) (record, error) {
 	if !snapshot.ValidID(id) {
 		return record{}, because(errs.ErrNotFound, "", "invalid id")

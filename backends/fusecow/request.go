@@ -14,29 +14,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A request is sent to the server of a fork. One of its first fields is set.
+// A request is a message to the server of a fork. Exactly one of its first fields is set.
 type request struct {
-	// Mount asks for another mount.
+	// Mount requests another mount of the fork.
 	Mount    bool       `json:"mount,omitempty"`
 	ReadOnly bool       `json:"readonly,omitempty"`
 	View     layer.View `json:"side,omitempty"`
-	// Flush asks the server to commit everything to its log.
+	// Flush requests that the server commits all changes to its log.
 	Flush bool `json:"flush,omitempty"`
-	// Freeze asks the server to continue on the layer of this name, which is empty.
+	// Freeze requests that the server continues on the empty layer of this name.
 	Freeze string `json:"freeze,omitempty"`
-	// RollBack asks the server to serve this record of the same tree, and to make it the fork's.
+	// RollBack requests that the server serves this record of the same tree, and makes it the
+	// fork's record.
 	RollBack *record `json:"return,omitempty"`
-	// LateReads asks for the lower files that had already changed when they were read.
+	// LateReads requests the list of lower files that had already changed when the fork read
+	// them.
 	LateReads bool `json:"late,omitempty"`
-	// Recount asks the server to charge the quota that the fork's record now names.
+	// Recount requests that the server charges the quota that the fork's record now names.
 	Recount bool `json:"limit,omitempty"`
 
-	// lock is the file with the fork's lock, sent along with requests that change the record. The server may
-	// handle the request after the sender was killed, and no other process may get the lock before that.
+	// lock is the file with the fork's lock, sent with requests that change the record: the
+	// lock then lasts until the server has handled the request, even if the sender is killed.
 	lock *os.File
 }
 
-// A reply answers a request or a startRequest. Failure is empty after success.
+// A reply is the answer to a request or a startRequest. Failure is empty after success.
 type reply struct {
 	Failure   string   `json:"wrong,omitempty"`
 	Path      string   `json:"path,omitempty"`
@@ -53,7 +55,7 @@ var kinds = []error{
 	errs.ErrInterrupted,
 }
 
-// failureReply converts an error to a reply.
+// failureReply converts an error to a reply that carries it.
 func failureReply(err error) (a reply) {
 	if err == nil {
 		return a
@@ -65,7 +67,8 @@ func failureReply(err error) (a reply) {
 	return a
 }
 
-// err converts a reply back to its error. EBUSY means that the request may be repeated.
+// err returns the error that a reply carries, or nil. EBUSY means that the request may be
+// repeated.
 func (a *reply) err() error {
 	switch {
 	case a.Failure == "":
@@ -114,7 +117,8 @@ func requestReply(path string, q request) (*os.File, *reply, error) {
 	return root, a, err
 }
 
-// lateReadsAt asks the server at path for its late reads. There are none if no server listens.
+// lateReadsAt returns the late reads of the server that listens at path, or none if no server
+// does.
 func lateReadsAt(path string) (all []string, err error) {
 	_, a, err := requestReply(path, request{LateReads: true})
 	if errors.Is(err, errNotServed) || errors.Is(err, unix.EBUSY) { // the server is exiting, and nobody reads any more
@@ -132,8 +136,8 @@ func lateReadsAt(path string) (all []string, err error) {
 // errHungUp means that the server exited before it replied.
 var errHungUp = errors.New("the server has ended")
 
-// exchange sends what to a server, with lock unless that is nil, and returns the reply and the mount in it, if
-// any.
+// exchange sends the message what to a server, with lock unless that is nil. It returns the
+// reply and the mount that came with it, if any.
 func exchange(p *fdsock.Conn, what any, lock *os.File) (*os.File, *reply, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -251,9 +255,10 @@ func (s *server) handle(q request) (*os.File, error) {
 	return nil, s.advance(&q)
 }
 
-// advance moves the fork to another layer, in its record too. The caller holds mu. The client holds the fork's
-// lock and [backend.lock], shared. But the client may be killed, and a sweep could then replace the record or
-// remove the layer; so the server takes [backend.lock] as well.
+// advance freezes the fork's top layer and continues on another one, also in the fork's
+// record. The caller holds mu, and the client holds the fork's lock and [backend.lock],
+// shared. The server takes [backend.lock] too, because the client may be killed and a sweep
+// could then remove the layer.
 func (s *server) advance(q *request) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

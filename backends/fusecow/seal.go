@@ -79,7 +79,8 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	return s, nil
 }
 
-// switchFork replaces the record r of a fork by next. The fork's server does it if there is one, as q requests.
+// switchFork replaces the record r of a fork by next. If the fork has a server, switchFork
+// sends it the request q to do so.
 func (b *backend) switchFork(ctx context.Context, fork snapshot.ForkID, r, next *record, q request, use snapshot.Use) error {
 	return b.retryBusy(ctx, b.layerPath(r.upper()), func() (again bool, err error) {
 		clean, release, err := logfile.TryLock(b.layerPath(r.upper()))
@@ -153,7 +154,7 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 	return err
 }
 
-// Base returns the snapshot on which a fork now stands, after a running Return has ended.
+// Base returns the snapshot on which a fork is based, after waiting for a running Return.
 func (b *backend) Base(ctx context.Context, fork snapshot.ForkID) (snapshot.ID, error) {
 	unlock, err := b.lockFork(ctx, fork)
 	if err != nil {

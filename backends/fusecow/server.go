@@ -22,7 +22,7 @@ const StarterFD = 3
 type MountedFS interface {
 	// MountAgain returns another mount, with MOUNT_ATTR_* flags.
 	MountAgain(attr uint64) (*os.File, error)
-	// Flush commits everything to the log, including mapped pages.
+	// Flush writes all changes to the layer, including those of mapped pages.
 	Flush() error
 	// Switch replaces the filesystem by next, and closes the old one. It calls then at the point of no return.
 	// After an error before that point nothing has changed.
@@ -36,8 +36,9 @@ type MountedFS interface {
 // A Mounter mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags.
 type Mounter func(f *layer.FS, side layer.View, attr uint64) (MountedFS, *os.File, error)
 
-// A startRequest says what a new server is to serve: a fork for writing, or, without Fork, the tree of Record
-// read-only. A read-only server listens at Socket unless that is empty. Lower is the path of the tree.
+// A startRequest is the first message to a new server: serve a fork for writing, or, without
+// Fork, the tree of Record read-only. A read-only server listens at Socket unless that is
+// empty. Lower is the path of the tree.
 type startRequest struct {
 	Dir    string          `json:"dir"`
 	Fork   snapshot.ForkID `json:"fork,omitempty"`
@@ -47,9 +48,9 @@ type startRequest struct {
 	Record record          `json:"record"`
 }
 
-// Serve is the whole life of a server process: it receives a startRequest, replies with a mount, and serves the
-// tree until the last mount is gone. If ctx ends before that, the mounts are dead, but the layers are
-// committed.
+// Serve is the main function of a server process: it receives a startRequest, replies with a
+// mount, and serves the tree until the last mount is gone. If ctx ends before, the mounts stop
+// working, but all changes are committed.
 func Serve(ctx context.Context, mount Mounter) error {
 	p := fdsock.FromFD(StarterFD)
 	text, _, err := p.Receive()
@@ -112,8 +113,8 @@ func (s *server) start(lower string, r *record, view layer.View) (*os.File, erro
 	return root, nil
 }
 
-// claimFork listens in the layer of a fork that was opened for writing. The caller holds mu. EBUSY means that
-// the fork has moved on to another layer.
+// claimFork starts to listen in the layer of a fork that was opened for writing. The caller
+// holds mu. EBUSY means that the fork has moved on to another layer.
 func (s *server) claimFork(r *record) error {
 	now, err := s.b.fork(s.fork)
 	if err != nil {
@@ -134,9 +135,9 @@ func (s *server) claimFork(r *record) error {
 	return err
 }
 
-// mountView mounts a view, for the first time or again. The caller holds mu. EBUSY or ENOTCONN means that the
-// view has lost its last mount and the other view is about to: it cannot be mounted again before, because the
-// kernel's knowledge of it is not forgotten.
+// mountView mounts a view, for the first time or again. The caller holds mu. EBUSY or
+// ENOTCONN: the view has lost its last mount, and must not be mounted again before the other
+// view has ended too, because the kernel still has its inodes cached.
 func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
 	if readOnly || s.fork == "" {
@@ -174,7 +175,7 @@ func (s *server) viewEnded(view layer.View) {
 	close(s.gone)
 }
 
-// wait waits for the last mount to go, and closes the filesystem.
+// wait waits until the last mount is gone, and closes the filesystem.
 func (s *server) wait(ctx context.Context) error {
 	select {
 	case <-s.gone:
@@ -189,7 +190,8 @@ func (s *server) wait(ctx context.Context) error {
 	return s.fs.Close()
 }
 
-// listen creates a listening socket at path, which must be ours.
+// listen creates a listening socket at path. It first removes the socket file that a killed
+// server left there.
 func listen(path string) (*fdsock.Conn, error) {
 	if err := os.Remove(path); err != nil && !notExist(err) { // of a killed server
 		return nil, err

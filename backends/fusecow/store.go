@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare creates the directories of the layout.
+// prepare creates the backend's directories.
 func (b *backend) prepare() error {
 	for _, dir := range []string{"/forks", "/layers", "/quotas", "/snapshots", "/tmp", "/trash"} {
 		if err := os.MkdirAll(b.dir+dir, 0o700); err != nil {
@@ -54,7 +54,8 @@ func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func
 	return func() { f.Close() }, err
 }
 
-// lockForkFile is lockFork, but returns the file that holds the lock until all its descriptors are closed.
+// lockForkFile does the same as lockFork, and returns the open file, which holds the lock
+// until all its descriptors are closed.
 func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.File, error) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never fails
@@ -82,7 +83,7 @@ func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.F
 	return f, nil
 }
 
-// retry calls try until that returns again false or ctx ends.
+// retry calls try until it returns again = false, or ctx ends.
 func retry(ctx context.Context, try func() (again bool, err error)) error {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		again, err := try()
@@ -119,9 +120,9 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 	return nil
 }
 
-// replace replaces the record of a fork atomically, also across a power cut. If the fork was removed meanwhile,
-// it returns ErrNotExist and does not bring it back. The caller, or the client that it works for, holds the
-// fork's lock, as a removal does, or holds [backend.lock] exclusively.
+// replace replaces the record of a fork atomically, also across a power cut. If the fork was
+// removed meanwhile, it returns ErrNotExist and does not create it. The caller holds the
+// fork's lock, or [backend.lock] exclusively.
 func (b *backend) replace(path string, r *record) error {
 	next := b.dir + "/tmp/" + uniqueName("record")
 	if err := r.write(next, true); err != nil {
@@ -135,7 +136,7 @@ func (b *backend) replace(path string, r *record) error {
 	return nil
 }
 
-// removeRecord removes a record in any state, if it is ours.
+// removeRecord removes the record at path, valid or not, if it has this backend's format mark.
 func (b *backend) removeRecord(ctx context.Context, id, path string, fork bool) error {
 	if !snapshot.ValidID(id) {
 		return nil // no entry of ours can have that name
@@ -194,7 +195,7 @@ func (b *backend) newLayer(ctx context.Context, id snapshot.ForkID) (string, err
 	return name, nil
 }
 
-// discard moves path into the trash. Sweep finds what could not be moved.
+// discard moves path into the trash. If that fails, a later Sweep finds path.
 func (b *backend) discard(path string) {
 	_ = vfs.RenameNew(path, b.dir+"/trash/"+uniqueName(""))
 }

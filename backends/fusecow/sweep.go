@@ -21,11 +21,12 @@ import (
 // Sweep does the background work:
 //
 //   - It deletes layers that no record names and no process has open, interrupted creations, and the trash,
-//     resting as long as it works.
+//     pausing for as long as it works.
 //   - It thaws states that no record names.
-//   - It merges layers that are only needed together. If that fails, the rest is done all the same.
+//   - It merges layers that are only needed together, and continues if that fails.
 //
-// Cost: reading every record, with the lock held exclusively. The rest runs without the lock.
+// Cost: reading every record, with the lock held exclusively; deleting and merging work
+// without the lock.
 func (b *backend) Sweep(ctx context.Context) error {
 	if _, err := os.Lstat(b.dir); notExist(err) {
 		return nil
@@ -50,7 +51,7 @@ func (b *backend) Sweep(ctx context.Context) error {
 type pendingWork struct {
 	states []stateNote // that no record names
 	chains []chain     // of layers worth merging
-	// waits: some layers have to be removed soon.
+	// waits is set if some layers can be removed soon, but not yet.
 	waits bool
 	// unfinished is the error of an interrupted merge that could not be completed.
 	unfinished error

@@ -41,9 +41,9 @@ func (t *Trees) Holds(path string) error {
 	return fail("opening", "", err)
 }
 
-// Serve returns the views of the tree at path as layers of an overlay, topmost first, for a fork, or for a
-// single look if fork is "". For a fork the server records the files that had changed since taken when they
-// were read.
+// Serve returns the views of the tree at path as layers of an overlay, topmost first. They
+// belong to fork, or, if fork is "", to a snapshot that is read once. For a fork the server
+// records the files that had changed since taken when they were read.
 func (t *Trees) Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served {
 	if fork == "" { // each mount has a server of its own
 		return []snapshot.Served{lowerView{t, path, taken, fork, layer.Whole}}
@@ -113,7 +113,8 @@ func (s lowerView) requestView(path string) (*os.File, error) {
 	return root, err
 }
 
-// claimSocket listens at the server's socket path. EBUSY means that another server does.
+// claimSocket starts to listen at the server's socket path. EBUSY means that another server
+// already does.
 func (s *server) claimSocket() error {
 	dir, err := os.Open(filepath.Dir(s.socketPath))
 	if err != nil {

@@ -21,11 +21,11 @@ func checkStart(ctx context.Context, id string) error {
 	return ctx.Err()
 }
 
-// now returns a time that lies before the ctime of every later change.
+// now returns a time that is earlier than the ctime of every later change.
 func now() time.Time { return vfs.Now().Add(-1) }
 
-// Capture creates one small file, and a frozen state if there is a [Freezer]. It looks at nothing in the tree
-// but its root.
+// Capture implements [snapshot.Backend]: it creates one small file, and a frozen state if
+// there is a [Freezer]. It reads only the root directory of the tree.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := record{Tree: tree.Path, Taken: now()}
 	err := checkStart(ctx, string(id))
@@ -42,7 +42,7 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return s, fail("capturing", string(id), err)
 }
 
-// Fork creates a layer and a small file.
+// Fork implements [snapshot.Backend]: it creates a layer and a small file.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := b.forked(ctx, from, id)
 	if err != nil {
@@ -109,8 +109,8 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.removeRecord(ctx, string(id), b.snapshotPath(id), false))
 }
 
-// RemoveFork also removes the writable layer of the fork at once, because no snapshot names it. A fork that is
-// served is in use.
+// RemoveFork implements [snapshot.Backend]. It also removes the fork's writable layer at once,
+// because no snapshot names it. ErrBusy: the fork is served, that is, in use.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), b.removeFork(ctx, id))
 }
@@ -149,7 +149,8 @@ func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
 	return nil
 }
 
-// Pending reports whether a sweep would free space immediately.
+// Pending implements [snapshot.Sweeper]: it reports whether a sweep would free space
+// immediately.
 func (b *backend) Pending() bool {
 	dir, err := os.Open(b.dir + "/trash")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshotView and forkView serve the views of a snapshot and of a fork.
+// snapshotView and forkView mount a snapshot and a fork, for [snapshot.Served].
 type (
 	snapshotView struct {
 		b  *backend
@@ -66,7 +66,8 @@ func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) 
 // patience bounds the wait for a process to release a layer or to reply.
 const patience = 5 * time.Second
 
-// retryBusy calls try until that returns again false, for patience at most, and then returns ErrBusy.
+// retryBusy calls try until it returns again = false, for patience at most, and then returns
+// ErrBusy about path.
 func (b *backend) retryBusy(ctx context.Context, path string, try func() (again bool, err error)) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -77,8 +78,8 @@ func (b *backend) retryBusy(ctx context.Context, path string, try func() (again 
 	return err
 }
 
-// mountFork gets a mount from the fork's server, or starts a server. EBUSY means that a server is just starting
-// or exiting.
+// mountFork returns a mount from the fork's server, which it starts if necessary. EBUSY means
+// that a server is just starting or exiting.
 func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error) {
 	r, err := b.fork(id)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ListChanges yields the content of the fork's upper layer, and of its layers above those of base.
-// Cost: in proportion to their entries.
+// ListChanges implements [snapshot.ChangeLister]: it yields the entries of the fork's upper
+// layer, and of its layers above those of base. Cost: in proportion to their entries.
 func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := store.Find(string(base), b.store.SnapshotPath(base))
@@ -32,7 +32,7 @@ func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot
 	}
 }
 
-// ListChangesBetween does the same for two snapshots.
+// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
 func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := store.Find(string(x), b.store.SnapshotPath(x))
@@ -58,7 +58,7 @@ func (b *backend) listChanges(x, y *store.Record, yield func(snapshot.Candidate,
 	return diff.ListChanges(b.mode(), b.treesOf(x), b.treesOf(y), y.Tree, yield)
 }
 
-// treesOf returns the trees of a record's layers, topmost first.
+// treesOf returns the directories with the content of a record's layers, topmost first.
 func (b *backend) treesOf(r *store.Record) []string {
 	var trees []string
 	if r.Fork {
@@ -74,8 +74,9 @@ func (b *backend) mode() diff.Mode {
 	return diff.Mode{Prefix: b.store.Attr(""), Unprivileged: b.store.UserXattr}
 }
 
-// Borrowed lists directories and files with a redirect. A file has one if it was renamed with metacopy,
-// that is if only its metadata was copied up.
+// Borrowed implements [snapshot.Detacher]: it lists directories and files with a redirect,
+// which read their content from the real tree under another name. A file has a redirect if it
+// was renamed with only its metadata copied up.
 func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapshot.Borrowed, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	var list []snapshot.Borrowed
@@ -85,9 +86,9 @@ func (b *backend) Borrowed(ctx context.Context, fork snapshot.ForkID) ([]snapsho
 	return list, fail("looking through", string(fork), err)
 }
 
-// Detach makes the kernel copy the entries up, through a mount of the fork. After the unmount it removes
-// the redirects of directories itself. In this order, a kill at any point leaves the fork with the
-// content it showed.
+// Detach implements [snapshot.Detacher]: through a mount of the fork it makes the kernel copy
+// the entries up, and after the unmount it removes the redirects of directories. In this
+// order, a kill at any point leaves the fork with the content it showed.
 func (b *backend) Detach(ctx context.Context, fork snapshot.ForkID, what []snapshot.Borrowed, mounted func(do func(root int) error) error) error {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err == nil {

@@ -57,9 +57,9 @@ func whyNoLower(f mount.Filesystem) string {
 
 func foldsNames(fs string) bool { return fs == "vfat" || fs == "exfat" || fs == "ntfs3" }
 
-// checkMounts checks the tree by the mount table. The kernel refuses an ordinary user a tree with
-// locked mounts inside (they may hide files that the user must not see), and it refuses everybody
-// an overlay of an overlay of an overlay.
+// checkMounts returns an error if the mount table shows that the tree cannot be a lower layer.
+// The kernel refuses an ordinary user a tree with locked mounts inside, and everybody an
+// overlay stacked on two others.
 func (b *backend) checkMounts(path string, isOverlay bool) error {
 	mounts, err := mount.List()
 	if err != nil {
@@ -81,13 +81,13 @@ func (b *backend) checkMounts(path string, isOverlay bool) error {
 	return nil
 }
 
-// within reports whether path is dir or inside it, by name.
+// within reports whether path is dir or inside it, comparing path names only.
 func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }
 
-// stacked reports whether an overlay has another overlay as a layer. A layer whose path does not
-// exist in this mount namespace counts as none.
+// stacked reports whether the overlay m has another overlay as a layer. A layer whose path
+// does not exist in this mount namespace counts as none.
 func stacked(m mount.Point) bool {
 	for option := range strings.SplitSeq(m.SuperOptions, ",") {
 		key, layers, _ := strings.Cut(option, "=")

@@ -60,7 +60,7 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 	return b.narrowed(n, &s, dir, write)
 }
 
-// A narrowing reads the layers of an overlay.
+// A narrowing is the layers of an overlay, opened to find the parts of one directory.
 type narrowing struct {
 	diff.Layers
 	o     *snapshot.Overlay
@@ -92,7 +92,7 @@ func (n *narrowing) inBase(dir string) bool {
 	return err == nil && st.IsDir()
 }
 
-// narrowed returns the view of the directory that s names.
+// narrowed returns the view of the directory dir, whose lookup is s.
 func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) (snapshot.View, error) {
 	o := snapshot.Overlay{UserXattr: n.o.UserXattr}
 	for i, tree := range n.trees {
@@ -122,9 +122,9 @@ func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) 
 	return snapshot.View{Overlay: &o}, nil
 }
 
-// copyUpDirs makes dir in the upper layer, with its missing parents, as a copy up by the kernel would:
-// each directory has the attributes of the one that it covers, and the times of the existing parent
-// do not change. Atomic.
+// copyUpDirs makes dir in the upper layer, with its missing parents, as a copy up by the
+// kernel would: each directory gets the attributes of the one that it covers, and the existing
+// parent's times stay. Atomic.
 func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) error {
 	unlock, err := b.store.Lock(ctx, unix.LOCK_SH)
 	if err != nil {

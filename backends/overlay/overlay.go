@@ -17,8 +17,8 @@ import (
 
 const name = "overlay"
 
-// Driver returns the driver of this backend. It accepts any directory of a local filesystem, and
-// stores its data on any local filesystem that overlayfs can use as an upper.
+// Driver returns the driver of this backend. It accepts any directory of a local filesystem,
+// and stores its layers on any local filesystem that overlayfs accepts as an upper.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: Open}
 }
@@ -76,10 +76,11 @@ func (b *backend) Facts() snapshot.Facts {
 	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.store.UserXattr, PartsLinks: true, Served: b.served != nil}
 }
 
-// Hidden returns the directory of the layers, which no sandbox may see.
+// Hidden returns the state directory with the layers, which no sandbox may see.
 func (b *backend) Hidden() []string { return []string{b.store.Dir} }
 
-// fail returns err as an [*errs.Error] with the operation, the id, and the path of a *fs.PathError.
+// fail wraps err in an [*errs.Error] with the operation, the id, and the path of a
+// *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) { // an error of the quota storage has an Op
 		return err

@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chainLimits returns two lengths of a chain of layers: from mergeAt on, Sweep merges it, and later
-// forks use the merged layer; at max, Seal merges it first. Each layer costs half a microsecond at
-// every look-up of a name that is not cached. Linux accepts 500 layers; before Linux 6.5 it wants all
-// of them in one mount option of 255 bytes, enough for thirteen descriptors.
+// chainLimits returns two lengths of a chain of layers: from mergeAt on Sweep merges it, and
+// at max Seal merges it first. Each layer costs half a microsecond at every uncached lookup.
+// Linux accepts 500 layers; before Linux 6.5 all of them must fit in one mount option of 255
+// bytes, enough for thirteen.
 func chainLimits() (mergeAt, max int) {
 	if hostinfo.Before(6, 5) {
 		return 5, 10
@@ -30,8 +30,9 @@ func chainLimits() (mergeAt, max int) {
 	return 16, 64
 }
 
-// Seal freezes the fork's upper layer and gives the fork a new one (Idle), or copies the layer
-// (InUse). If no Sweep has merged a long chain, Seal merges it first.
+// Seal implements [snapshot.Backend]: it freezes the fork's upper layer and gives the fork a
+// new one (use Idle), or copies the layer (InUse). If no Sweep has merged a long chain of
+// layers, Seal merges it first.
 func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, use snapshot.Use) (snapshot.Snapshot, error) {
 	s := store.Record{Taken: now()}
 	err := store.CheckID(ctx, string(id))
@@ -50,7 +51,8 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(id, &s), nil
 }
 
-// maySeal does the checks of both ways to seal, and merges the chain if it is full.
+// maySeal returns an error if the fork cannot be sealed, and merges its chain of layers if it
+// is full. marked reports a volatile mark of the kernel, and boot is the boot id.
 func (b *backend) maySeal(ctx context.Context, r *store.Record, id snapshot.ID) (marked bool, boot string, err error) {
 	if _, err := os.Lstat(b.store.SnapshotPath(id)); err == nil {
 		return false, "", store.Refuse(errs.ErrExists, b.store.SnapshotPath(id), "a snapshot of this name exists")
@@ -70,8 +72,9 @@ func (b *backend) maySeal(ctx context.Context, r *store.Record, id snapshot.ID) 
 	return marked, boot, err
 }
 
-// sealIdle seals in three steps, each of which leaves a valid state: the fork gets a new upper
-// above its old one; the snapshot exists; the snapshot is the fork's base.
+// sealIdle seals a fork that is not in use, in three steps, each of which leaves a valid
+// state: the fork gets a new upper above its old one; the snapshot gets its record; the
+// snapshot becomes the fork's base.
 func (b *backend) sealIdle(ctx context.Context, fork snapshot.ForkID, r *store.Record, id snapshot.ID, s *store.Record) (err error) {
 	marked, boot, err := b.maySeal(ctx, r, id)
 	if err != nil {
@@ -147,9 +150,9 @@ func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *store.
 	})
 }
 
-// compact makes a layer that replaces a whole chain. Existing records keep the chain, because their
-// views may be mounted; new records use the merged layer. Cost: in proportion to the content of the
-// chain.
+// compact makes one layer that replaces a whole chain. Existing records still name the chain,
+// because their views may be mounted; new records use the merged layer. Cost: in proportion to
+// the content of the chain.
 func (b *backend) compact(ctx context.Context, chain []string) error {
 	return b.mergeInto(ctx, "merged", chain, func(layer string) error {
 		err := os.Symlink("../"+layer, b.store.LayerPath(chain[0])+"/merged")

@@ -9,22 +9,26 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A LowerServer serves the lower tree, in place of a path of the real tree.
+// A LowerServer serves lower trees by a process, so that the overlay's lower layer is a served
+// mount and not a path of the real tree.
 type LowerServer interface {
 	// Holds returns the reason why the tree at path cannot be served, or nil.
 	Holds(path string) error
-	// Serve returns the lower layers, topmost first, that show the tree at path. They belong to a
-	// fork, or to a snapshot if fork is "", whose base was taken at this time.
+	// Serve returns the lower layers, topmost first, that show the tree at path. They belong
+	// to fork, or to a snapshot if fork is "". taken is the time at which its base was
+	// captured.
 	Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served
 }
 
-// Backend is the backend that this package opens.
+// Backend is the type of opened backend that [Open] returns, for packages that extend it.
 type Backend = backend
 
-// OpenOn is [Open] with the layers on a storage that limits them. See package overlayquota.
+// OpenOn does the same as [Open], with the layers on the storage g, which limits their size.
+// See package overlayquota.
 func OpenOn(place snapshot.Place, g store.QuotaStorage) (*Backend, error) { return open(place, g, nil) }
 
-// OpenServed is [Open] with the layers above a served tree. See package overlayfuse.
+// OpenServed does the same as [Open], with a served tree as the lower layer. See package
+// overlayfuse.
 func OpenServed(place snapshot.Place, tree LowerServer) (*Backend, error) {
 	return open(place, nil, tree)
 }

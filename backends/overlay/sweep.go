@@ -11,9 +11,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Sweep deletes layers that no record names, remains of killed processes, and the trash, and rests
-// for as long as it works. It also merges chains that have become long, and syncs frozen layers.
-// Cost: it reads every record while it holds the lock exclusively; the rest runs without the lock.
+// Sweep implements [snapshot.Sweeper]: it deletes layers that no record names, remains of
+// killed processes, and the trash, merges long chains of layers, and syncs frozen layers. It
+// rests for as long as it works. Cost: reading every record with the lock held exclusively.
 func (b *backend) Sweep(ctx context.Context) error {
 	if store.IsGone(b.store.Dir) {
 		return nil
@@ -45,7 +45,7 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 	return b.syncAndUnmark(ctx, notes)
 }
 
-// mergeLong merges the long chains of snapshots.
+// mergeLong merges the long layer chains of snapshots.
 func (b *backend) mergeLong(ctx context.Context, c *store.LiveLayers) error {
 	for _, chain := range c.Chains {
 		chain = b.store.Shorten(chain)

@@ -17,13 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boot returns the boot id, like proc.BootID, at a third of the cost: every fork needs it.
+// boot returns the boot id, like proc.BootID, but at a third of the cost, because every fork
+// needs it.
 func (b *backend) boot() (string, error) {
 	id, err := store.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSuffix(id, "\n"), err
 }
 
-// checkLayers returns the reason why a chain of frozen layers cannot be trusted, or nil.
+// checkLayers returns the reason why the content of frozen layers may be incomplete, or nil: a
+// machine crash before they were synced.
 func (b *backend) checkLayers(layers []string, boot string) error {
 	for _, layer := range layers {
 		if unix.Access(b.store.TreePath(layer), unix.F_OK) != nil {
@@ -75,8 +77,8 @@ func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *store
 	})
 }
 
-// withForkLocked calls do with the record of a fork, under a lock that excludes other seals and syncs
-// of the fork. It tries again if the fork got another upper layer meanwhile.
+// withForkLocked calls do with the record of a fork, under a lock against other seals and
+// syncs of the fork. If the fork got another upper layer meanwhile, it locks that.
 func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do func(*store.Record) error) error {
 	for {
 		r, err := store.Find(string(id), b.store.ForkPath(id))
@@ -100,8 +102,8 @@ func (b *backend) withForkLocked(ctx context.Context, id snapshot.ForkID, do fun
 	}
 }
 
-// isUnsynced reports whether the upper layer of a fork has the kernel's mark. A mark of another boot
-// is an error.
+// isUnsynced reports whether the upper layer of a fork has the kernel's volatile mark
+// ([store.KernelMark]). A mark of another boot is an error.
 func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
 	marked, err := b.store.IsVolatile(r.Upper)
 	if marked && r.Boot != boot {
@@ -110,10 +112,10 @@ func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
 	return marked, err
 }
 
-// Sync syncs the filesystem of the layers and then removes the marks that prevent another mount
-// of the fork. It is called after the fork's last process has ended. Cost: writing all unsaved
-// data; nothing without a mark. Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot),
-// ErrNoSpace.
+// Sync implements [snapshot.Syncer]: it syncs the filesystem of the layers and then removes
+// the volatile marks, which prevent another mount of the fork. The engine calls it after the
+// fork's last process has ended. Cost: writing all unsaved data; nothing without a mark.
+// Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot), ErrNoSpace.
 func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *store.Record) error {
 		boot, err := b.boot()
@@ -147,7 +149,7 @@ func (b *backend) unsyncedNotes(layers []string) (notes []string) {
 	return notes
 }
 
-// syncAndUnmark syncs the layers' filesystem, and then removes these notes and marks.
+// syncAndUnmark syncs the layers' filesystem, and then removes these notes and volatile marks.
 func (b *backend) syncAndUnmark(ctx context.Context, notes []string) error {
 	if len(notes) == 0 {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Usage adds up the allocated blocks of the fork's upper layer, without its sealed layers. Cost: in
-// proportion to the layer's entries.
+// Usage implements [snapshot.Meter]: it adds up the allocated blocks of the fork's upper
+// layer, without its frozen layers. Cost: in proportion to the layer's entries.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {
@@ -52,7 +52,8 @@ type meter struct {
 	seen map[uint64]bool // inodes with several links
 }
 
-// visit skips directories that an ordinary user may not read.
+// visit adds up the entries of a directory, and skips directories that an ordinary user may
+// not read.
 func (m *meter) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil, nil

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capture writes one small file. It reads only the root directory of the tree.
+// Capture implements [snapshot.Backend]: it writes one small file, and reads only the root
+// directory of the tree.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	r := store.Record{Tree: tree.Path, Taken: now()}
 	err := store.CheckID(ctx, string(id))
@@ -30,11 +31,11 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.snapshotOf(id, &r), nil
 }
 
-// now returns a time before the ctime of every later change. A change in the same clock tick
-// shortly before also counts as later; the opposite error is impossible.
+// now returns a time that is not later than the ctime of any later change. A change shortly
+// before, in the same clock tick, may have that time too.
 func now() time.Time { return vfs.Now().Add(-1) }
 
-// Fork makes three directories and a small file.
+// Fork implements [snapshot.Backend]: it makes three directories and a small file.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := b.fork(ctx, from, id)
 	if err != nil {
@@ -91,7 +92,8 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 	return b.snapshotOf(id, &r), nil
 }
 
-// LookupFork also records that the fork may be mounted during this boot.
+// LookupFork implements [snapshot.Backend]. It also records that the fork may be mounted
+// during this boot.
 func (b *backend) LookupFork(ctx context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	r, err := store.Find(string(id), b.store.ForkPath(id))
 	if err == nil {
@@ -116,8 +118,9 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.store.Forget(ctx, string(id), b.store.SnapshotPath(id)))
 }
 
-// RemoveFork also discards the fork's upper layer at once: no snapshot names it, because Seal gives
-// the fork a new upper before it writes the snapshot's record.
+// RemoveFork implements [snapshot.Backend]. It also moves the fork's upper layer into the
+// trash at once: no snapshot names it, because Seal gives the fork a new upper before it
+// writes the snapshot's record.
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	path := b.store.ForkPath(id)
 	r, err := store.Find(string(id), path)
@@ -142,7 +145,7 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), err)
 }
 
-// Pending reports whether the trash has entries.
+// Pending implements [snapshot.Sweeper]: it reports whether the trash has entries.
 func (b *backend) Pending() bool {
 	dir, err := os.Open(b.store.Dir + "/trash")
 	if err != nil {
@@ -169,7 +172,7 @@ func (b *backend) forkOf(id snapshot.ForkID, r *store.Record) snapshot.Fork {
 	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Overlay: o}}
 }
 
-// overlay returns the mount of a record's layers. If fork is not "", it belongs to that fork.
+// overlay returns the overlay mount of a record's layers, for the fork unless fork is "".
 func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overlay {
 	lower := make([]string, 0, len(r.Layers)+1)
 	for _, layer := range r.Layers {

@@ -1,17 +1,19 @@
 //go:build linux
 
-// Package overlayfuse keeps forks with the kernel's overlayfs above a lower that a process serves over FUSE,
-// with package fusecow. The kernel stores the changes of a sandbox itself, at its own speed; the server gets a
-// request only for what the sandbox looks at for the first time.
+// Package overlayfuse stores forks by the kernel's overlayfs, above a lower tree that a
+// process serves over FUSE with package fusecow. The kernel stores the changes of a sandbox at
+// its own speed; the server gets a request only for the first access to a file of the lower
+// tree.
 //
-// This makes trees usable that overlayfs refuses as a lower: an overlay on an overlay, a directory in which an
-// ordinary user has mounted something, a case-insensitive directory. Unlike fusecow it neither saves originals
-// nor counts usage. This is why it is a driver of its own.
+// Trees become usable that overlayfs refuses as a lower: an overlay on an overlay, a directory
+// in which an ordinary user has mounted something, a case-insensitive directory. Unlike
+// fusecow it neither saves originals nor counts usage, so it is a driver of its own.
 //
 // # Layout
 //
-// That of package overlay; and served/ with the sockets of the servers, one per fork, which give out further
-// mounts of the same filesystem.
+// The layout is that of package overlay, and the directory served/ with a socket for each
+// server. There is one server for each fork, which hands out further mounts of the same
+// filesystem.
 package overlayfuse
 
 import (
@@ -25,8 +27,8 @@ import (
 
 const name = "fusecow-overlay"
 
-// Driver opens this backend, which holds any directory of a local filesystem. program is as in
-// [fusecow.Driver].
+// Driver returns the driver of this backend, which accepts any directory of a local
+// filesystem. program is as in [fusecow.Driver].
 func Driver(program func() ([]string, error)) snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, Open: func(_ context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		trees := fusecow.NewTrees(filepath.Join(place.Dir, "served"), program)
@@ -38,7 +40,7 @@ func Driver(program func() ([]string, error)) snapshot.Driver {
 	}}
 }
 
-// A Backend is an overlay backend above served trees.
+// A Backend is the backend of package overlay above served lower trees.
 type Backend struct {
 	*overlay.Backend
 	trees *fusecow.Trees

@@ -35,8 +35,8 @@ import (
 
 const name = "overlay-quota"
 
-// Driver returns the driver of this backend. It is chosen by name, or for a limit that no other
-// backend can enforce. The pools are beside the driver's own directory.
+// Driver returns the driver of this backend. The engine chooses it by name, or for a limit
+// that no other backend can enforce. The pools are beside the driver's own directory.
 func Driver() snapshot.Driver {
 	return snapshot.Driver{Name: name, Automatic: true, ForLimits: true, Open: open}
 }
@@ -115,7 +115,7 @@ func refuse(why string, hints ...string) error {
 	return &errs.Error{Op: "opening", Component: name, Kind: errs.ErrNotSupported, Err: errors.New(why), Hints: hints}
 }
 
-// Capture implements [snapshot.Backend].
+// Capture implements [snapshot.Backend], as package overlay does.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	if err := b.Maintain(ctx); err != nil { // before the first write to the pool
 		return snapshot.Snapshot{}, err
@@ -123,7 +123,8 @@ func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return b.Backend.Capture(ctx, tree, id)
 }
 
-// Fork implements [snapshot.Backend].
+// Fork implements [snapshot.Backend]: it makes a fork whose upper layer is a subvolume of the
+// pool.
 func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	if err := b.storage.pool.Growing(ctx, id); err != nil {
 		return snapshot.Fork{}, err
@@ -131,13 +132,15 @@ func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Maintain implements [snapshot.Maintainer].
+// Maintain implements [snapshot.Maintainer]: it limits all forks on the pool to the space that
+// the host has.
 func (b *Backend) Maintain(ctx context.Context) error { return b.storage.pool.Maintain(ctx) }
 
-// LimitPlace implements [snapshot.Sharer].
+// LimitPlace implements [snapshot.Sharer]: it names the pool's filesystem, on which forks can
+// share a limit.
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.storage.pool.Mount()) }
 
-// Gauge implements [snapshot.Gauge].
+// Gauge implements [snapshot.Gauge]: it returns the bytes charged to the fork's quota group.
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	layer, err := b.LayerOf(fork)
 	if err != nil {
@@ -170,7 +173,7 @@ func gauge(layer string) (int64, error) {
 	return qgroup.Used(int(dir.Fd()), groups[0])
 }
 
-// failed returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
+// failed wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.
 func failed(op, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/subvol"
 )
 
-// kin returns the part of an id that all forks of one sandbox have in common. The names of their
-// layers begin with it.
+// kin returns the part of a fork's id that all forks of one sandbox have in common, with which
+// the names of their layers begin.
 func kin(id string) string {
 	id, _, _ = strings.Cut(id, "-")
 	return id

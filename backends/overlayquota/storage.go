@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A poolStorage stores the layers of an overlay in a pool.
+// A poolStorage is a [store.QuotaStorage] that makes each layer a subvolume of a pool.
 type poolStorage struct {
 	dir  string
 	pool *pool.Pool
@@ -27,7 +27,7 @@ type poolStorage struct {
 
 var _ store.QuotaStorage = (*poolStorage)(nil)
 
-// Make makes a subvolume.
+// Make makes a subvolume at path.
 func (g *poolStorage) Make(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -40,7 +40,7 @@ func (g *poolStorage) Make(path string) error {
 	return os.Chmod(path, 0o700)
 }
 
-// Destroy deletes a subvolume.
+// Destroy deletes the subvolume name; false if it is not one.
 func (g *poolStorage) Destroy(dir int, name string) (bool, error) {
 	st, err := vfs.Lstat(dir, name)
 	if err != nil || st.Ino != btrfs.RootInode {
@@ -50,7 +50,8 @@ func (g *poolStorage) Destroy(dir int, name string) (bool, error) {
 	return err != unix.ENOTEMPTY, err
 }
 
-// CanLimit returns the reason why bytes cannot be limited, or nil. btrfs counts no inodes.
+// CanLimit returns the reason why forks cannot be limited to l, or nil. btrfs limits bytes,
+// not inodes.
 func (g *poolStorage) CanLimit(l snapshot.DiskLimit) error {
 	if l.Inodes > 0 {
 		return &errs.Error{
@@ -61,7 +62,8 @@ func (g *poolStorage) CanLimit(l snapshot.DiskLimit) error {
 	return g.pool.CanLimit()
 }
 
-// Limit puts the layer into the quota group of the fork, or of the forks that share the limit.
+// Limit puts a fork's layer into the quota group of the fork, or of the forks that share the
+// limit, and sets the group's limit.
 func (g *poolStorage) Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error {
 	return failed("limiting", layer, g.limit(ctx, layer, l))
 }
@@ -116,7 +118,7 @@ func (g *poolStorage) limit(ctx context.Context, layer string, l snapshot.DiskLi
 	return err
 }
 
-// InheritLimit puts the next layer into the group of the old one.
+// InheritLimit puts the layer next into the quota group of the layer old.
 func (g *poolStorage) InheritLimit(old, next string) error {
 	return failed("limiting", next, g.inheritGroup(context.Background(), old, next))
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often the copy of a changing file is tried, with pauses from one millisecond to
-// half a second in all.
+// patience is how often the copy of a file that keeps changing is tried, with pauses of half a
+// second in total.
 const patience = 9
 
 // A copier copies one tree, directory by directory.
@@ -40,7 +40,7 @@ type inode struct {
 
 func inodeOf(st *vfs.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
 
-// errAgain: a file changed, or was replaced, during the copy.
+// errAgain means that a file changed, or was replaced, while it was copied.
 var errAgain = errors.New("the file keeps changing during the copy")
 
 // openTree opens the root of a tree, which must not be a symbolic link.
@@ -83,7 +83,8 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	return c.run(in, dst, &root)
 }
 
-// run copies until the trail is empty. c.close closes the descriptors.
+// run copies all directories that the copier has still to visit. c.close closes the
+// descriptors.
 func (c *copier) run(src, dst int, root *vfs.Stat) error {
 	if err := c.descend("", src, dst, root); err != nil {
 		return c.at("", err)
@@ -187,7 +188,7 @@ func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	return c.descend(name, src, dst, &opened)
 }
 
-// step is one change on disk, which a test can make fail.
+// step calls do, a single change on disk named what; a test can make it fail.
 func (c *copier) step(what string, do func() error) error {
 	if err := fault.Point(c.ctx, what); err != nil {
 		return err
@@ -195,7 +196,7 @@ func (c *copier) step(what string, do func() error) error {
 	return do()
 }
 
-// at adds the path in the source tree to err.
+// at wraps err with the path of name in the source tree.
 func (c *copier) at(name string, err error) error {
 	var b strings.Builder
 	b.WriteString(strings.TrimSuffix(c.from, "/"))
@@ -218,7 +219,7 @@ func (c *copier) at(name string, err error) error {
 	return &fs.PathError{Op: "copy", Path: b.String(), Err: err}
 }
 
-// errWritten marks an error of the copy's side. ENOENT there does not mean that the source was
+// errWritten marks an error on the copy's side, where ENOENT does not mean that the source was
 // deleted.
 var errWritten = errors.New("error of the copy")
 
@@ -230,7 +231,8 @@ func written(err error) error {
 	return &errs.Error{Kind: errWritten, Err: err}
 }
 
-// changed returns errAgain for errors that mean that an entry has changed its type.
+// changed returns errAgain for errors that mean that an entry has changed its type, and other
+// errors as they are.
 func changed(err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENXIO) {
 		return errAgain

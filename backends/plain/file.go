@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file copies a regular file, with its holes, and with shared blocks if the filesystem can. It
-// returns errAgain, and leaves no copy, if the file changed meanwhile.
+// file copies a regular file, with its holes, and with shared blocks if the filesystem
+// supports it. errAgain: the file changed meanwhile, and no copy is left.
 func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	src, err := openRead(here.src, name, 0)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// write makes the copy of src.
+// write creates the file name in the directory dir as a copy of src.
 func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	var dst int
 	var whole bool // the content is cloned
@@ -103,8 +103,8 @@ func (c *copier) content(dst, src int, size int64) error {
 
 const stretch = 8 << 20 // bytes between two checks of the context
 
-// extent copies the bytes between two offsets. If the file was truncated it ends early; the caller
-// then finds another size.
+// extent copies the bytes between two offsets. It stops early if the file was truncated; the
+// caller then finds another size.
 func (c *copier) extent(dst, src int, from, to int64) error {
 	for from < to {
 		if err := c.ctx.Err(); err != nil {
@@ -125,7 +125,7 @@ func (c *copier) extent(dst, src int, from, to int64) error {
 	return nil
 }
 
-// byHand copies through a buffer of this process, for filesystems without copy_file_range.
+// byHand copies through a buffer in memory, for filesystems without copy_file_range.
 func (c *copier) byHand(dst, src int, from, to int64) (int, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, 256<<10)

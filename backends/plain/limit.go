@@ -18,7 +18,7 @@ func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	return b.refuse("", l)
 }
 
-// LimitFork implements [snapshot.Limiter].
+// LimitFork implements [snapshot.Limiter]. It always returns ErrNotSupported.
 func (b *backend) LimitFork(_ context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	if _, err := b.find(forks, string(fork)); err != nil {
 		return fail("limiting", string(fork), err)

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A mark is the file that makes a directory one of this backend:
+// A mark is a text file that identifies a directory as a snapshot or fork of this backend:
 //
 //	snapfs plain 1
 //	fork f1
@@ -32,7 +32,7 @@ func (m mark) text() string {
 		m.kind.word, m.id, m.tree, m.base, m.taken.UTC().Format(time.RFC3339Nano))
 }
 
-// parseMark reads the mark of an id and kind. Errors: ErrNotFound (a mark of another id or kind),
+// parseMark parses the text of a mark. Errors: ErrNotFound (a mark of another id or kind),
 // ErrCorrupt.
 func parseMark(k kind, id, text string) (mark, error) {
 	rest, ok := strings.CutPrefix(text, markFormat)

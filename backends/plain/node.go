@@ -79,7 +79,8 @@ func (c *copier) finish(src, dst int, st *vfs.Stat) error {
 	})
 }
 
-// finishSpecial is finish for inodes that cannot be opened. A symbolic link has no mode.
+// finishSpecial does the same as finish for files that cannot be opened. A symbolic link has
+// no mode.
 func (c *copier) finishSpecial(here *level, name string, st *vfs.Stat) error {
 	mode := st.Mode & 0o7777
 	err := c.step("set the owner", func() error {
@@ -113,8 +114,8 @@ func (c *copier) finishSpecial(here *level, name string, st *vfs.Stat) error {
 	})
 }
 
-// notPermitted reports whether this process may not set an owner, or the user namespace does not have
-// that owner.
+// notPermitted reports whether err means that this process may not set an owner, or that its
+// user namespace does not have that owner.
 func notPermitted(err error) bool {
 	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL)
 }
@@ -151,9 +152,9 @@ func openRead(dir int, name string, flags int) (int, error) {
 	}
 }
 
-// copyXattrs copies the attributes of from in directory src to to in directory dst; an empty name
-// is the descriptor itself. Attributes of the system (security.*, trusted.*) that this process may
-// not set, or the filesystem does not support, are left out.
+// copyXattrs copies the extended attributes of from in directory src to to in directory dst;
+// an empty name is the descriptor itself. It skips system attributes (security.*, trusted.*)
+// that this process may not set or the filesystem does not support.
 func copyXattrs(src int, from string, dst int, to string) error {
 	all, err := vfs.Xattrs(src, from)
 	if err != nil {

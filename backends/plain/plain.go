@@ -39,7 +39,8 @@ func (b *backend) Facts() snapshot.Facts {
 	}
 }
 
-// fail returns err as an [*errs.Error] with the operation, the id, and the path of a *fs.PathError.
+// fail wraps err in an [*errs.Error] with the operation, the id, and the path of a
+// *fs.PathError.
 func fail(op, id string, err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +56,7 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// because returns an error of this kind with a text of this package.
+// because returns an error of this kind about path, with the text why.
 func because(kind error, path, why string) error {
 	return &fs.PathError{Op: "copy", Path: path, Err: &errs.Error{Kind: kind, Err: errors.New(why)}}
 }

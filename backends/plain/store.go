@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kind is a snapshot or a fork.
+// A kind is either snapshot or fork, with the name of its directory.
 type kind struct{ word, dir string }
 
 var (
@@ -112,7 +112,7 @@ func (b *backend) publish(ctx context.Context, m mark) error {
 	return renameNew(half, b.path(m.kind, m.id))
 }
 
-// discard deletes a directory of this backend at once.
+// discard moves an entry of this backend into the trash and deletes it at once.
 func (b *backend) discard(k kind, name string) {
 	dead := uniqueName("failed-")
 	if renameNew(b.path(k, name), filepath.Join(b.trash(), dead)) == nil {
@@ -121,8 +121,8 @@ func (b *backend) discard(k kind, name string) {
 	}
 }
 
-// read reads the mark of the entry name, which must have this id. It returns ErrNotFound also for
-// an entry of another program.
+// read reads the mark of the directory name, which must have this kind and id. It returns
+// ErrNotFound also for a directory of another program.
 func (b *backend) read(k kind, id, name string) (mark, error) {
 	dir := b.path(k, name)
 	fd, err := unix.Open(dir, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -20,8 +20,9 @@ const (
 	batch   = 512         // entries removed between two rests
 )
 
-// Sweep deletes the trash. It rests for as long as it works, so that it uses at most half of the
-// disk's time. An entry that cannot be deleted does not stop it; its error is returned at the end.
+// Sweep implements [snapshot.Sweeper]: it deletes the trash. It rests for as long as it works,
+// so that it uses at most half of the disk's time. It continues after an entry that cannot be
+// deleted, and returns the error at the end.
 func (b *backend) Sweep(ctx context.Context) error {
 	entries, err := os.ReadDir(b.trash())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,12 +42,13 @@ func (b *backend) Sweep(ctx context.Context) error {
 	return fail("sweeping", "", b.clear(ctx, names))
 }
 
-// Pending implements [snapshot.Sweeper]. Every removal leaves a tree to sweep, so it does not look.
+// Pending implements [snapshot.Sweeper]. It always returns true, because every removal leaves
+// a tree in the trash.
 func (b *backend) Pending() bool { return true }
 
-// clear deletes entries of the trash with their content. It does not descend into nested
-// directories, but moves them up into the trash. So a tree of any depth needs three descriptors,
-// and nothing is lost if the process is killed.
+// clear deletes entries of the trash with their content. It moves nested directories up into
+// the trash instead of descending into them, so that a tree of any depth needs three
+// descriptors, and nothing is lost if the process is killed.
 func (b *backend) clear(ctx context.Context, names []string) error {
 	trash, err := unix.Open(b.trash(), vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -114,7 +116,7 @@ func (s *sweeper) empty(name string) (more []string, err error) {
 	return more, unix.Unlinkat(s.trash, name, unix.AT_REMOVEDIR)
 }
 
-// open opens a directory, after it has given the owner all permissions.
+// open gives the owner of a directory all permissions and opens it.
 func (s *sweeper) open(at int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	var st unix.Stat_t

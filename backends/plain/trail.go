@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keepOpen is the number of nested directories that are open at once, on either side. A deeper copy
-// closes the outer ones and reopens them through ".." on the way up, so that neither PATH_MAX nor
-// the limit on descriptors bounds the depth of a tree.
+// keepOpen is the number of nested directories that the copier has open at once, in the source
+// and in the copy. It closes outer ones and reopens them through ".." on the way up, so that
+// neither PATH_MAX nor the limit on descriptors bounds the depth of a tree.
 const keepOpen = 64
 
-// A level is a directory that is being copied.
+// A level is a directory that the copier is copying.
 type level struct {
 	name     string
 	src, dst int // descriptors, or -1 if closed
@@ -22,7 +22,7 @@ type level struct {
 	todo     []vfs.Entry
 }
 
-// descend starts the copy of a directory. It owns the descriptors.
+// descend starts the copy of a directory, and takes over its two descriptors.
 func (c *copier) descend(name string, src, dst int, st *vfs.Stat) error {
 	l := &level{name: name, src: src, dst: dst, stat: *st}
 	c.trail = append(c.trail, l)
@@ -60,7 +60,7 @@ func (c *copier) ascend() error {
 	return nil
 }
 
-// reopen opens a directory as the parent of one in it.
+// reopen opens the directory of this level again, as the parent of its subdirectory child.
 func (l *level) reopen(child *level) error {
 	src, err := openRead(child.src, "..", unix.O_DIRECTORY)
 	if err != nil {

@@ -46,8 +46,8 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	return b.snapshotOf(m), nil
 }
 
-// seal copies the fork f into the snapshot m. It writes the fork's next mark before the snapshot
-// gets its name, so that a full disk fails early.
+// seal copies the fork f into the snapshot m. It writes the fork's next mark before it renames
+// the snapshot into place, so that a full disk fails early.
 func (b *backend) seal(ctx context.Context, f, m mark) error {
 	if err := checkID(m.id); err != nil {
 		return err

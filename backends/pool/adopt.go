@@ -187,8 +187,8 @@ func (p *Pool) bound(tree string) bool {
 	return err1 == nil && err2 == nil && there.MountRoot && there.Ino == here.Ino && there.Dev == here.Dev
 }
 
-// recoverAll completes or undoes interrupted operations, and mounts adopted workspaces. It skips a
-// workspace that another process is working on.
+// recoverAll completes or undoes operations that a killed process left, and mounts adopted
+// workspaces. It skips a workspace on which another process is working.
 func (p *Pool) recoverAll(ctx context.Context) error {
 	records, err := p.records()
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *Pool) recoverAll(ctx context.Context) error {
 	return nil
 }
 
-// recoverOne is mend for one workspace, with its lock held.
+// recoverOne does the work of recoverAll for one workspace, whose lock the caller holds.
 func (p *Pool) recoverOne(ctx context.Context, tree string) error {
 	r, err := p.record(tree)
 	if err == nil {

@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how often the copy of a changing file is tried.
+// patience is how often the copy of a file that keeps changing is tried.
 const patience = 3
 
-// file updates the copy of an entry that is no directory, and returns its inode for the manifest.
+// file updates the copy of an entry that is not a directory, and returns its inode for the
+// manifest. same is set if the copy is up to date.
 func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (inode, error) {
 	s.note(func(r *Report) { r.Seen++ })
 	if st.Nlink > 1 {

@@ -1,9 +1,9 @@
 //go:build linux
 
 // Package pool gives any Linux host a frozen base: a btrfs in a sparse file. A workspace is
-// imported into it once, and later imports copy only changes. Forks are then btrfs subvolumes (see
-// package btrfs, which this backend uses). A workspace can also be adopted: moved onto the pool and
-// mounted at its old path, so that no further import is needed.
+// imported into it once, and later imports copy only changes. Forks are then btrfs subvolumes
+// (see package btrfs, which this backend uses). A workspace can also be adopted: moved onto
+// the pool and mounted at its old path, so that no further import is needed.
 //
 // Making, mounting and using a pool needs root.
 //
@@ -20,14 +20,14 @@
 //	mnt/.snapfs                        the snapshots and forks
 //	mnt/layers/<key>                   layers for trees on other filesystems (see package overlayquota)
 //
-// The loop device detaches itself with the mount, or with a killed process, so none is left over.
-// After a reboot the first use of the pool mounts it and the adopted workspaces again.
+// The loop device detaches itself with the mount, or with a killed process, so none is left
+// over. After a reboot the first use of the pool mounts it and the adopted workspaces again.
 //
 // # Reading the code
 //
-// Begin with [Pool] (pool.go), backend (driver.go), which adds an update of the copy to the backend of
-// package btrfs, and syncer (sync.go), which makes a directory equal to another. adopt.go and unadopt.go
-// moveAside a workspace onto a pool and back.
+// Begin with [Pool] (pool.go), backend (driver.go), which adds an update of the copy to the
+// backend of package btrfs, and syncer (sync.go), which makes a directory equal to another.
+// adopt.go and unadopt.go move a workspace onto a pool and back.
 //
 // The package knows package btrfs, but neither the engine nor another backend.
 package pool

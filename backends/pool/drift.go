@@ -95,10 +95,10 @@ func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, 
 }
 
 const (
-	// walkers is how many threads walk: a third gains nothing.
+	// walkers is the number of threads that walk a workspace; a third would gain nothing.
 	walkers = 2
-	// racy is the time before an import in which a write may not have changed the ctime: two ticks
-	// of the slowest clock.
+	// racy is the time before an import in which a change may have left the ctime as it was:
+	// two ticks of the slowest clock.
 	racy = 20 * time.Millisecond
 )
 

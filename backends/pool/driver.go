@@ -56,19 +56,20 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 type backend struct {
 	*btrfs.Backend
 	pool *Pool
-	// walks: the tree is not adopted.
+	// walks is set if the tree is not adopted, so that captures first walk it to update the
+	// copy.
 	walks bool
 }
 
-// Facts returns the facts of btrfs, changed for the walk and the copy.
+// Facts returns the properties of the btrfs backend, adjusted for the walk and the copy.
 func (b *backend) Facts() snapshot.Facts {
 	f := b.Backend.Facts()
 	f.CopiesWhole, f.RealInodes = b.walks, !b.walks
 	return f
 }
 
-// Capture implements [snapshot.Backend]. The snapshot stands for the instant at which Capture
-// began.
+// Capture implements [snapshot.Backend]: it updates the pool's copy and snapshots that. The
+// snapshot stands for the instant at which Capture began.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	var s snapshot.Snapshot
 	err := b.withCurrentCopy(ctx, tree, func(began time.Time) (err error) {
@@ -78,7 +79,7 @@ func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.I
 	return s, err
 }
 
-// Clone implements [snapshot.Cloner], like Capture.
+// Clone implements [snapshot.Cloner]: it updates the pool's copy and clones that.
 func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	var s snapshot.Snapshot
 	var f snapshot.Fork
@@ -92,7 +93,7 @@ func (b *backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return s, f, err
 }
 
-// Fork implements [snapshot.Backend].
+// Fork implements [snapshot.Backend], after checking that the host has space for a new fork.
 func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID) (snapshot.Fork, error) {
 	if err := b.pool.Growing(ctx, id); err != nil {
 		return snapshot.Fork{}, err
@@ -100,7 +101,8 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	return b.Backend.Fork(ctx, from, id)
 }
 
-// Maintain implements [snapshot.Maintainer].
+// Maintain implements [snapshot.Maintainer]: it limits the pool's forks to the space that the
+// host has.
 func (b *backend) Maintain(ctx context.Context) error { return b.pool.Maintain(ctx) }
 
 // withCurrentCopy updates the copy, and calls do under the lock of the tree.

@@ -34,7 +34,7 @@ func needRoot() error {
 	}}
 }
 
-// failed returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
+// failed wraps err in an [*errs.Error] with its operation, id and path. A nil err stays nil.
 func failed(op, id, path string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err
@@ -55,8 +55,8 @@ func failed(op, id, path string, err error) error {
 	return e
 }
 
-// incomplete is the name prefix of incomplete and of half removed entries. The name of the process
-// that works on it follows.
+// incomplete is the name prefix of directories that are being made or removed. The identity of
+// the working process follows in the name.
 const incomplete = ".new."
 
 func processName() string {
@@ -85,7 +85,8 @@ func removeIncomplete(dir string) {
 // lock waits for an exclusive lock of the file path. The end of the process releases it.
 func lock(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
 
-// tryLock is lock without the wait. It returns unix.EWOULDBLOCK if another process has the lock.
+// tryLock takes the lock of the file path without waiting. unix.EWOULDBLOCK: another process
+// has it.
 func tryLock(path string) (unlock func(), err error) {
 	return flock(path, unix.LOCK_EX|unix.LOCK_NB)
 }

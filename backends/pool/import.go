@@ -32,7 +32,7 @@ func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress))
 	return report, failed("importing", p.Name, tree, err)
 }
 
-// update is Import with the tree's lock held.
+// update does the work of Import, with the tree's lock held.
 func (p *Pool) update(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	r, err := p.record(tree)
 	switch {

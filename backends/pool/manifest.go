@@ -22,7 +22,7 @@ type manifest map[string][]byte
 
 const manifestMagic = "snapfs manifest 1\n"
 
-// An inode is the metadata of a file that is compared.
+// An inode is the metadata of a file that is compared to find changes.
 type inode struct {
 	ino          uint64
 	mode         uint32
@@ -73,7 +73,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// block encodes a directory.
+// block encodes the entries of one directory for a manifest file.
 func block(path string, entries []named) []byte {
 	b := appendString(make([]byte, 4, 64+len(entries)*(inodeSize+24)), path)
 	for _, e := range entries {

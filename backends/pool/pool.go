@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Least is the smallest size of a pool.
+// Least is the smallest size of a pool, in bytes.
 const Least snapshot.Bytes = 256 << 20
 
 const format = 1
@@ -112,7 +112,7 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	return Open(ctx, dir, name)
 }
 
-// build makes a complete pool in the directory half.
+// build makes a complete pool in the directory half, before it gets its name.
 func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	if err := fault.Point(ctx, "make the image"); err != nil {
 		return err
@@ -165,8 +165,8 @@ func makeIncomplete(half string) (err error) {
 	return err
 }
 
-// format makes the filesystem. It tries again because mkfs.btrfs examines all mounted loop devices,
-// and fails when one of them disappears meanwhile.
+// format makes the filesystem. It retries, because mkfs.btrfs examines all mounted loop
+// devices and fails when one of them disappears meanwhile.
 func (p *Pool) format(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		_, err := run.Output(ctx, "mkfs.btrfs", "-q", "-f", "-L", "snapfs", p.image())
@@ -243,8 +243,8 @@ func (p *Pool) ensure(ctx context.Context) error {
 	return p.recoverAll(ctx)
 }
 
-// markPending records the start of an operation that the next command must complete or undo if this
-// process is killed. done deletes the record.
+// markPending records the start of an operation, which a later command must complete or undo
+// if this process is killed. The returned done deletes the record.
 func (p *Pool) markPending(what string) error {
 	return os.WriteFile(filepath.Join(p.Dir, "pending", what), nil, 0o600)
 }
@@ -426,7 +426,7 @@ func (p *Pool) remove(ctx context.Context) error {
 	return nil
 }
 
-// users lists the numbers of snapshots and forks on the pool.
+// users lists what uses the pool, such as "3 forks" and "1 snapshot".
 func (p *Pool) users() ([]string, error) {
 	var used []string
 	for _, kind := range []string{"snapshots", "forks"} {

@@ -26,7 +26,7 @@ const (
 	leftOff  = "returned" // the copy back is complete, and is being renamed
 )
 
-// A record describes one workspace.
+// A record describes one workspace on the pool, as JSON.
 type record struct {
 	Format int       `json:"format"`
 	Path   string    `json:"path"`
@@ -46,8 +46,8 @@ func (p *Pool) recordFile(path string) string {
 	return filepath.Join(p.Dir, "trees", key(path)+".json")
 }
 
-// home returns the directory of a workspace on the pool, and tree the subvolume in it with the
-// content.
+// home returns the directory of a workspace on the pool. The method tree returns the subvolume
+// in it with the content.
 func (p *Pool) home(path string) string { return filepath.Join(p.mnt(), "trees", key(path)) }
 func (p *Pool) tree(path string) string { return filepath.Join(p.home(path), "tree") }
 
@@ -106,10 +106,11 @@ type Status struct {
 	InUse []string
 }
 
-// A TreeStatus is a workspace on a pool.
+// A TreeStatus describes one workspace on a pool.
 type TreeStatus struct {
 	Path string
-	// Adopted: the workspace is on the pool. False: the pool has a copy of it.
+	// Adopted is set if the workspace itself is on the pool; otherwise the pool has a copy of
+	// it.
 	Adopted bool
 	// Synced is the time of the last update of the copy.
 	Synced time.Time

@@ -27,17 +27,18 @@ import (
 // The members of the group are the subvolumes in which forks are made, and with them all forks: the
 // kernel adds a new subvolume to the groups of the one that it is made in.
 
-// reserveOf returns the reserve of a filesystem of this size: 5 %, at least 1 GiB and at most 10
-// GiB.
+// reserveOf returns the bytes that a pool leaves free on a filesystem of this size: 5 %, at
+// least 1 GiB and at most 10 GiB.
 func reserveOf(size int64) int64 { return min(max(size/20, 1<<30), 10<<30) }
 
-// host returns the free space and the reserve of the filesystem below the image.
+// host returns the free bytes and the reserve of the filesystem that holds the pool's image.
 func (p *Pool) host() (free, reserve int64, err error) {
 	fs, err := mount.FilesystemOf(p.image())
 	return fs.Avail, reserveOf(fs.Size), err
 }
 
-// hostHasRoom returns ErrNoSpace if the pool must not grow by need bytes.
+// hostHasRoom returns ErrNoSpace if growing the image by need bytes would use the host's
+// reserve.
 func (p *Pool) hostHasRoom(need int64) error {
 	free, reserve, err := p.host()
 	if err != nil || free-need > reserve {
@@ -50,8 +51,8 @@ func (p *Pool) hostHasRoom(need int64) error {
 	}
 }
 
-// Growing is called before a new fork is made. Errors: ErrNoSpace (only the reserve of the host is
-// left).
+// Growing checks, before a new fork is made, that the host has more than its reserve free.
+// Errors: ErrNoSpace.
 func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	err := p.hostHasRoom(0)
 	if err == nil {
@@ -60,9 +61,9 @@ func (p *Pool) Growing(ctx context.Context, id snapshot.ForkID) error {
 	return failed("forking", string(id), p.Dir, err)
 }
 
-// Maintain limits all data of forks to the space that the host has now. It is called for each new fork,
-// and regularly while processes run in one. It does nothing on a kernel without simple quotas.
-// Cost: some system calls.
+// Maintain limits the data of all forks together to the space that the host has now. The
+// engine calls it for each new fork, and regularly while processes run in one. It does nothing
+// on a kernel without simple quotas. Cost: some system calls.
 func (p *Pool) Maintain(ctx context.Context) error {
 	return failed("limiting the forks on", p.Name, p.mnt(), p.limitForks(ctx))
 }
@@ -108,8 +109,8 @@ func (p *Pool) limitForks(ctx context.Context) error {
 	return btrfs.Limit(fd, qgroup.All, used+max(0, free-reserve))
 }
 
-// makeLayers makes the subvolume for layers before anything is made in it. A plain directory there
-// would be counted with the subvolume that contains the user's trees.
+// makeLayers makes the directory for layers a subvolume, before anything is made in it; in a
+// plain directory, layers would count for the subvolume of the user's trees.
 func (p *Pool) makeLayers(top int) error {
 	if err := btrfs.Create(top, filepath.Base(p.Layers())); err != nil && !errors.Is(err, os.ErrExist) {
 		return &os.PathError{Op: "make the subvolume", Path: p.Layers(), Err: err}

@@ -31,7 +31,8 @@ type Report struct {
 	Progress
 	// Deleted counts deleted names; a directory with its content counts once.
 	Deleted int64
-	// Unsettled lists files that changed during each copy. The copy has some state in between.
+	// Unsettled lists files that changed during every attempt to copy them; the copy of each
+	// may mix several states.
 	Unsettled []string
 }
 
@@ -41,8 +42,8 @@ type Report struct {
 type syncer struct {
 	src, dst *os.File
 	old      manifest
-	// doubt: an earlier run did not finish, so the copy may have entries that the manifest does
-	// not.
+	// doubt is set if an earlier run did not finish, so that the copy may have entries that
+	// the manifest lacks.
 	doubt    bool
 	progress func(Progress)
 	// before is called once, before the first change of dst.
@@ -59,7 +60,7 @@ type syncer struct {
 	blocks []byte
 	once   sync.Once
 	err    error
-	// changed: the copy was modified.
+	// changed is set once the copy was modified.
 	changed bool
 	slots   chan struct{} // a slot for each goroutine besides the first
 	dirs    []string      // directories whose attributes are set at the end
@@ -98,7 +99,8 @@ func (s *syncer) run(ctx context.Context) error {
 	return s.finishDirs(ctx)
 }
 
-// change is called before each change of the copy.
+// change is called before each change of the copy, with the name of the step; the first call
+// also calls before.
 func (s *syncer) change(ctx context.Context, step string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -174,8 +176,8 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// dir updates the copy of a directory and of its subdirectories. trusted: the manifest's entries
-// describe this directory.
+// dir updates the copy of a directory and of its subdirectories. trusted is set if the
+// manifest's entries describe this directory.
 func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	defer l.close()
 	entries, err := vfs.Entries(int(l.src.Fd()))
@@ -219,7 +221,8 @@ func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old
 	return now, errors.Join(err, beneath.wait())
 }
 
-// entry updates the copy of one entry. It returns nil if the entry was deleted or is left out.
+// entry updates the copy of one entry and returns its entry for the manifest, or nil if it was
+// deleted or is left out.
 func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, beneath *crew) (*named, error) {
 	st, err := vfs.Lstat(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.skip != nil && s.skip(&st) {
@@ -261,8 +264,8 @@ func (c *crew) wait() error {
 	return errors.Join(c.errs...)
 }
 
-// enter updates a subdirectory, in another goroutine if a slot is free. same: the copy has a
-// directory of that name for it; equal: with its attributes.
+// enter updates a subdirectory, in another goroutine if a slot is free. same is set if the
+// copy has a directory of that name for it; equal if that also has its attributes.
 func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat, same, equal bool, beneath *crew) error {
 	s.note(func(r *Report) { r.Seen++ })
 	path := join(l.path, name)

@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unadopt moves an adopted workspace back to its former filesystem. The pool keeps its copy, like
-// that of an import, for existing sandboxes. Errors: ErrNotFound (not adopted), ErrBusy (a process
-// uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is still adopted.
+// Unadopt moves an adopted workspace back to its former filesystem. The pool keeps its copy,
+// as after an import, because existing sandboxes need it. Errors: ErrNotFound (not adopted),
+// ErrBusy (a process uses it), ErrNoSpace, ErrInterrupted. After an error the workspace is
+// still adopted.
 func (p *Pool) Unadopt(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	unlock, err := p.lockTree(tree)
 	if err != nil {
@@ -56,7 +57,8 @@ func (p *Pool) bringBack(ctx context.Context, r record, progress func(Progress))
 	return report, p.clearPending(key(r.Path))
 }
 
-// copyBack makes the copy: most of it while the workspace is in use, and the rest after the unmount.
+// copyBack copies the workspace to the directory incoming: most of it while it is in use, and
+// the rest after the unmount.
 func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress func(Progress)) (Report, error) {
 	if err := os.RemoveAll(incoming); err != nil {
 		return Report{}, err

@@ -14,9 +14,9 @@ import (
 	"github.com/snapfs/snapfs/internal/zfs"
 )
 
-// ListChanges implements [snapshot.ChangeLister]. The kernel lists the changed objects, and their names are
-// found by reading directories. It first syncs the fork. Cost: a transaction group, a look at each
-// name of one tree, and at the names of the other in changed directories.
+// ListChanges implements [snapshot.ChangeLister]: the kernel lists the changed objects, and
+// directory reads find their names. It first syncs the fork. Cost: a transaction group, and
+// reading all directories of one tree and the changed ones of the other.
 func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(string(fork), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(base))
@@ -31,8 +31,9 @@ func (b *Backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapsh
 	})
 }
 
-// ListChangesBetween implements [snapshot.ChangeLister]. ErrNotSupported: the older one is no ancestor
-// of the younger one, or the fork that the younger one was sealed from has been removed.
+// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots. ErrNotSupported:
+// the older is no ancestor of the younger, or the fork from which the younger was sealed has
+// been removed.
 func (b *Backend) ListChangesBetween(ctx context.Context, s, t snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(string(t), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(s))
@@ -50,7 +51,8 @@ func (b *Backend) ListChangesBetween(ctx context.Context, s, t snapshot.ID) iter
 	})
 }
 
-// DetectDrift implements [snapshot.DriftDetector], like ListChanges.
+// DetectDrift implements [snapshot.DriftDetector]: it compares a snapshot with the real tree
+// as ListChanges does.
 func (b *Backend) DetectDrift(ctx context.Context, id snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
 	return b.compare(string(id), func(r dataDir, emit func(snapshot.Candidate) bool) error {
 		x, err := r.side(snapshots, string(id))
@@ -127,11 +129,10 @@ func diff(ctx context.Context, x, y side, emit func(snapshot.Candidate) bool) er
 	return err
 }
 
-// changedObjects returns the numbers of the objects that differ between a snapshot and a younger
-// one, or a dataset. It never asks the kernel for a name, for two reasons. ZFS stores one parent
-// for a file, that of its last link, even if that link is gone. And the function that makes the
-// path (zfs_obj_to_path_impl of OpenZFS 2.1) writes past its buffer if the path is longer than 8
-// KiB.
+// changedObjects returns the numbers of the objects that differ between a snapshot and a
+// younger one, or a dataset. It never asks the kernel for names: ZFS stores one parent for a
+// file, that of its last link, even a removed one; and its path function (zfs_obj_to_path_impl
+// of OpenZFS 2.1) overflows its buffer for a path over 8 KiB.
 func changedObjects(older, younger string) (zfs.Objects, error) {
 	if !knownVersion() {
 		return nil, errors.New("not ZFS version 2")

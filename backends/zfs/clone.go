@@ -17,8 +17,8 @@ var (
 	_ snapshot.AtomicCloner = (*Backend)(nil)
 )
 
-// Clone implements [snapshot.Cloner]. The hold is placed while the clone is made, and the snapshot
-// is mounted at its first look-up. Cost: two transaction groups.
+// Clone implements [snapshot.Cloner]. It places the hold while the clone is made; the snapshot
+// is mounted at its first lookup. Cost: two transaction groups.
 func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID, fork snapshot.ForkID) (snapshot.Snapshot, snapshot.Fork, error) {
 	c, err := b.cloneTrees(ctx, []snapshot.Cloning{{Tree: tree, ID: id, Fork: fork}})
 	if err != nil {
@@ -27,15 +27,16 @@ func (b *Backend) Clone(ctx context.Context, tree snapshot.Tree, id snapshot.ID,
 	return b.unseen(c[0].base), b.forkOf(c[0].fork), nil
 }
 
-// Instant returns the pool of a tree: one transaction group can contain snapshots of one pool.
+// Instant returns the pool of a tree: only trees in one pool can be snapshotted in one
+// transaction group.
 func (b *Backend) Instant(tree snapshot.Tree) (string, error) {
 	src, err := findSource(tree.Path)
 	return poolOf(src.dataset), fail("looking up", "", err)
 }
 
-// CloneAtomically implements [snapshot.AtomicCloner]. One transaction makes all snapshots; otherwise the
-// cost is that of as many clones. ErrNotSupported: two of the trees are in one dataset, or in
-// different pools.
+// CloneAtomically implements [snapshot.AtomicCloner]: one transaction makes all snapshots.
+// Cost: that of as many calls of Clone. ErrNotSupported: two of the trees are in one dataset,
+// or in different pools.
 func (b *Backend) CloneAtomically(ctx context.Context, trees []snapshot.Cloning) ([]snapshot.Snapshot, error) {
 	all, err := b.cloneTrees(ctx, trees)
 	var bases []snapshot.Snapshot
@@ -45,14 +46,14 @@ func (b *Backend) CloneAtomically(ctx context.Context, trees []snapshot.Cloning)
 	return bases, fail("cloning", "", err)
 }
 
-// unseen describes a snapshot that is not mounted.
+// unseen returns the snapshot for a mark, without mounting it.
 func (b *Backend) unseen(m mark) snapshot.Snapshot {
 	s := b.snapshotOf(m)
 	s.View = snapshot.View{}
 	return s
 }
 
-// cloned has the marks of a snapshot and of its fork.
+// A cloned holds the marks of a snapshot and of its fork.
 type cloned struct {
 	tree       string
 	base, fork mark
@@ -90,8 +91,8 @@ func (b *Backend) cloneTrees(ctx context.Context, trees []snapshot.Cloning) ([]c
 	return nil, err
 }
 
-// clonedAs returns the marks of the snapshots and forks to make. All snapshots share one unique
-// number.
+// clonedAs returns the marks of the snapshots and forks to make. All snapshots share one
+// unique number, so that one call makes them.
 func clonedAs(trees []snapshot.Cloning) (all []cloned, err error) {
 	seen := map[string]bool{}
 	for _, t := range trees {
@@ -134,8 +135,8 @@ func snapAndHold(ctx context.Context, all []cloned, meanwhile func() error) erro
 	return errors.Join(held, err)
 }
 
-// entries makes the entries of all snapshots and then calls do. After an error there is no entry.
-// It mounts nothing.
+// entries makes the entries of all snapshots, and then calls do. After an error there is no
+// entry. It mounts nothing.
 func (r dataDir) entries(ctx context.Context, all []cloned, do func() error) error {
 	if len(all) == 0 {
 		return do()

@@ -17,7 +17,7 @@ import (
 // its change may then have happened or not. Errors: *errs.Error.
 func zfsCmd(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
 
-// zfsWith is zfsCmd with a text as standard input.
+// zfsWith does the same as zfsCmd, with input as the program's standard input.
 func zfsWith(ctx context.Context, input string, args ...string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -29,10 +29,9 @@ func zfsWith(ctx context.Context, input string, args ...string) (string, error) 
 	return out.String(), errorOf(err)
 }
 
-// checkRunning returns ErrCorrupt if the pool of a dataset is suspended. A process that writes to a
-// suspended pool, or waits for it, blocks until the pool resumes, and cannot even be killed. So
-// every verb checks this first; /proc answers without blocking (the kstat spa_state of OpenZFS
-// 0.8).
+// checkRunning returns ErrCorrupt if the pool of a dataset is suspended. A process that writes
+// to a suspended pool, or waits for it, blocks and cannot even be killed, so every method
+// checks first. It reads the kstat spa_state in /proc, which does not block (OpenZFS 0.8).
 func checkRunning(dataset string) error {
 	pool := poolOf(dataset)
 	// A pool that does not exist has no such file; the next call reports that.
@@ -46,7 +45,7 @@ func checkRunning(dataset string) error {
 	}
 }
 
-// kstats has a directory for each imported pool (OpenZFS 0.8).
+// kstats is the directory with a subdirectory for each imported pool (OpenZFS 0.8).
 var kstats = "/proc/spl/kstat/zfs"
 
 // checkImported returns ErrNotFound if the pool of a dataset is not imported: it was exported, or its
@@ -64,8 +63,8 @@ func checkImported(dataset string) error {
 	return nil // the next call reports other errors
 }
 
-// movedError returns the error for a captured dataset that does not exist although its pool does: it was
-// renamed or destroyed, or another pool has that name. The entry stays.
+// movedError returns the error for an entry whose captured dataset does not exist although its
+// pool does: it was renamed or destroyed, or another pool has that name. The entry stays.
 func movedError(m mark) error {
 	return &errs.Error{
 		Kind: errs.ErrNotFound, Path: m.dataset,
@@ -89,7 +88,7 @@ func missingDataset(m mark) error {
 	return notFound("not found")
 }
 
-// errorOf returns an error of zfs(8) with its kind.
+// errorOf returns an error of zfs(8) as an *errs.Error of the kind that its text means.
 func errorOf(err error) error {
 	var e *run.Error
 	var missing *run.MissingError
@@ -116,12 +115,12 @@ func hintsOfKind(kind error) []string {
 	return nil
 }
 
-// kindOfLine returns the kind of an error line such as
+// kindOfLine returns the error kind for an error line of zfs(8), such as
 //
 //	cannot destroy 'tank/home@s1': dataset is busy
 //
-// The end of the line is a text of libzfs_error_description (lib/libzfs/libzfs_util.c of OpenZFS
-// 2.1, in the C locale), or one of the command itself.
+// It compares the end of the line with the texts of libzfs_error_description
+// (lib/libzfs/libzfs_util.c of OpenZFS 2.1, in the C locale) and of the command itself.
 func kindOfLine(line string) error {
 	// A name may contain a colon and a blank; the texts at the end do not.
 	why := line

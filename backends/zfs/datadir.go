@@ -29,10 +29,10 @@ const (
 	incomplete = "new."
 	// later is the name prefix of entries that a sweep could not destroy yet.
 	later = "later."
-	// undone is the name prefix of entries that their own maker gave up: nothing of them is under
-	// way.
+	// undone is the name prefix of entries that the process that made them gave up: no call
+	// for them is still running.
 	undone = "undone."
-	// makerTimeout is the longest time that work started by a killed maker may take.
+	// makerTimeout is the longest time that calls of a killed process may still take effect.
 	makerTimeout = time.Minute
 )
 
@@ -58,7 +58,8 @@ func (b *Backend) openOrCreate() (dataDir, error) {
 
 func (r dataDir) fd() int { return int(r.Fd()) }
 
-// writeFile creates a file with durable content. Its name is durable only after [room.sync].
+// writeFile creates a file with durable content. Its name is durable only after
+// [dataDir.sync].
 func (r dataDir) writeFile(path, text string) error {
 	f, err := vfs.OpenBeneath(r.fd(), path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
@@ -71,7 +72,7 @@ func (r dataDir) writeFile(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sync makes the names in a directory durable.
+// sync makes the names in a directory durable (fsync).
 func (r dataDir) sync(path string) error {
 	dir, err := vfs.OpenBeneath(r.fd(), path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -134,7 +135,7 @@ func (r dataDir) load(kind, id string) (mark, error) {
 	return m, err
 }
 
-// find is load, with a check that the pool is not suspended.
+// find does the same as load, and also checks that the pool is not suspended.
 func (r dataDir) find(kind, id string) (mark, error) {
 	m, err := r.load(kind, id)
 	if err == nil {
@@ -154,7 +155,8 @@ func (r dataDir) discardAs(path, prefix string) error {
 	return err
 }
 
-// incompleteName returns a unique name that identifies this process.
+// incompleteName returns a unique name for an incomplete entry, which contains the identity of
+// this process.
 func incompleteName() string {
 	start := uint64(0)
 	if p, err := proc.Self(); err == nil {

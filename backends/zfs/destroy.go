@@ -13,22 +13,22 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// destroyProgram runs in the kernel (zfs-program(8)), in one transaction: no other change happens
-// diff the check of a mark and the destruction.
+// destroyProgram is a ZFS channel program (zfs-program(8)), which the kernel runs in one
+// transaction: no other change happens between its check of a mark and the destruction.
 //
 //go:embed destroy.lua
 var destroyProgram string
 
-// destroyed is the result of the program, by name of a dataset.
+// destroyed is the result of the channel program for each dataset, by name.
 type destroyed struct {
 	Failed  map[string]int  // the errno of a failure
 	Missing map[string]bool // the dataset does not exist
 	Moved   map[string]bool // neither does the dataset that was captured
 }
 
-// destroy destroys the datasets of a pool that have their mark. A dataset that does not exist, or
-// has another mark, is skipped. A snapshot with clones is destroyed with the last of them. Cost: a
-// process and a transaction group.
+// destroy destroys the datasets of a pool whose mark matches their entry. A dataset that does
+// not exist, or has another mark, is skipped. A snapshot with clones is destroyed with the
+// last of them. Cost: a process and a transaction group.
 func destroy(ctx context.Context, pool string, list []trashEntry) (said destroyed, err error) {
 	args := []string{"program", "-j", pool, "-"}
 	for _, d := range list {

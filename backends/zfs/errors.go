@@ -15,7 +15,8 @@ import (
 func notFound(why string) error { return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New(why)} }
 func corrupt(why string) error  { return &errs.Error{Kind: errs.ErrCorrupt, Err: errors.New(why)} }
 
-// notFoundIfMissing returns notFound for a path that does not exist, and err otherwise.
+// notFoundIfMissing returns ErrNotFound if err means that a path does not exist, and err
+// otherwise.
 func notFoundIfMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return notFound("not found")
@@ -32,7 +33,7 @@ func noProgram(err error) error {
 	return p
 }
 
-// fail returns err as an [*errs.Error] with its operation and place. A nil err stays nil.
+// fail wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.
 func fail(op, id string, err error) error {
 	if err == nil || errs.HasOp(err) {
 		return err
@@ -52,7 +53,8 @@ func fail(op, id string, err error) error {
 	return e
 }
 
-// kindOf returns the sentinel that an error stands for. An unknown error is ErrCorrupt.
+// kindOf returns the error kind of package errs for a system error; ErrCorrupt for an unknown
+// one.
 func kindOf(err error) error {
 	var p *errs.Error
 	if errors.As(err, &p) {

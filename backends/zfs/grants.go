@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed lists the grants to make a snapshot with a mark, to hold, release and destroy it.
-// Destroying needs the grant mount.
+// needed lists the zfs-allow(8) grants for making a snapshot with a mark, and for holding,
+// releasing and destroying it. Destroying needs the grant mount too.
 var needed = []string{"snapshot", "userprop", "hold", "release", "destroy", "mount"}
 
-// delegated returns the reason why this process, of an ordinary user, cannot make and destroy
-// snapshots of the tree's dataset, or nil.
+// delegated returns the reason why this ordinary user cannot make and destroy snapshots of the
+// tree's dataset, or nil.
 func delegated(ctx context.Context, tree string) error {
 	src, err := findSource(tree)
 	if err == nil {
@@ -93,9 +93,9 @@ func itself() func(kind, name string) bool {
 	}
 }
 
-// granted parses the output of `zfs allow DATASET` (print_fs_perms of cmd/zfs/zfs_main.c). For the
-// dataset and each parent it lists the permission sets, and the grants on that dataset, on its
-// descendants, or both.
+// granted parses the output of `zfs allow DATASET` and returns the set of permissions that to
+// accepts. The output lists, for the dataset and each parent, permission sets and the grants
+// on that dataset, on its descendants, or both (print_fs_perms of cmd/zfs/zfs_main.c).
 func granted(said, dataset string, to func(kind, name string) bool) map[string]bool {
 	has, sets := map[string]bool{}, map[string][]string{}
 	at, section := "", ""

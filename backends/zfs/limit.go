@@ -10,13 +10,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// CanLimit implements [snapshot.Limiter]. It returns ErrNotSupported; docs/design/0010-zfs.md
-// explains what ZFS can limit, and why that is no [snapshot.DiskLimit].
+// CanLimit implements [snapshot.Limiter]. It returns ErrNotSupported: docs/design/0010-zfs.md
+// explains which limits ZFS has, and why none is a [snapshot.DiskLimit].
 func (b *Backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {
 	return fail("limiting", "", refuse(b.dir, l))
 }
 
-// LimitFork implements [snapshot.Limiter].
+// LimitFork implements [snapshot.Limiter]. It always returns ErrNotSupported.
 func (b *Backend) LimitFork(_ context.Context, fork snapshot.ForkID, l snapshot.DiskLimit) error {
 	_, err := b.find(forks, string(fork))
 	if err == nil {

@@ -16,7 +16,7 @@ const (
 	// property is the user property that marks a dataset or snapshot of snapfs. Its value is the
 	// unique number that is also a part of the name.
 	property = "snapfs:mark"
-	// homeMark is the value on the dataset that contains the forks.
+	// homeMark is the value of the property on the dataset that contains the forks.
 	homeMark = "home"
 	tag      = "snapfs"
 	homeName = ".snapfs"

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ensureMounted mounts the dataset of an entry, unless it is mounted. A snapshot is mounted read-only by
-// ZFS. noatime is set, because each access time would be a change. Errors: ErrNotFound (no such
-// dataset: the entry is incomplete, or the pool is not imported), ErrDenied (the encryption key is
-// not loaded), ErrDrifted (the tree's path in the dataset contains a symbolic link).
+// ensureMounted mounts the dataset of an entry with noatime, unless it is mounted. Snapshots
+// are read-only. Errors: ErrNotFound (no such dataset: the entry is incomplete, or the pool is
+// not imported), ErrDenied (the encryption key is not loaded), ErrDrifted (the tree's path in
+// the dataset contains a symbolic link).
 func (r dataDir) ensureMounted(m mark) error {
 	if err := r.mount(m); err != nil || m.within == "." {
 		return err

@@ -13,14 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough: the caller has stopped the iteration.
+// errEnough ends a search after the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// A finder finds the names of changed objects by walking two states of a tree at once. A directory
-// whose object has not changed has the same names in both, and is read only in the younger one. A
-// name that is another object, or exists in one state only, is yielded with Tree set. So every hard
-// link of a file is found. The finder reads only directories; it looks at no file, and relies on no
-// time.
+// A finder finds the names of changed objects by walking two states of a tree at once. A
+// directory whose object is unchanged has the same names in both states and is read only in
+// the younger one. A name that is another object, or exists in one state only, is yielded with
+// Tree set. The finder reads directories only, never files or times.
 type finder struct {
 	ctx      context.Context
 	old, new int // the roots of the trees
@@ -29,7 +28,7 @@ type finder struct {
 	left     []found // directories still to read
 }
 
-// found is a directory that both states have.
+// A found is a directory that both states have.
 type found struct {
 	path string
 	ino  uint64
@@ -138,8 +137,8 @@ func (f *finder) dir(dir found) error {
 	return nil
 }
 
-// unmoved handles a name of the same object in both states. An entry of unknown type may be a
-// directory.
+// unmoved handles a name that is the same object in both states: it yields a changed object,
+// and queues a directory to be compared.
 func (f *finder) unmoved(path string, e vfs.Entry) error {
 	isDir := e.Type == unix.DT_DIR
 	if f.changed.Has(e.Ino) && !f.emit(snapshot.Candidate{Path: path, Named: isDir}) {
@@ -151,8 +150,8 @@ func (f *finder) unmoved(path string, e vfs.Entry) error {
 	return nil
 }
 
-// unread handles a directory that cannot be read: another filesystem is mounted there, or it was
-// deleted.
+// unread handles a directory that cannot be read: it skips one on which another filesystem is
+// mounted, and yields a deleted one with Tree set.
 func (f *finder) unread(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.EXDEV):

@@ -15,11 +15,10 @@ import (
 // moduleVersion is the file with the version of the kernel's OpenZFS.
 var moduleVersion = "/sys/module/zfs/version"
 
-// callKernel makes a call of the kernel that zfs(8) would make, without starting zfs(8), which would
-// take longer than the call. It returns the kernel's reply, and whether the call succeeded. After a
-// failed call nothing has changed, and the caller runs zfs(8), which does the work or reports the
-// error; so all error texts come from one source. Only ZFS 2 is called this way: its call numbers
-// and arguments cannot change.
+// callKernel makes the ioctl that zfs(8) would make, and avoids starting a process, which
+// takes longer. It returns the kernel's reply, and done if the call succeeded. After a failed
+// call nothing has changed, and the caller runs zfs(8), so that all error texts come from
+// there. It works only with ZFS 2, whose call numbers and arguments are fixed.
 func callKernel(ctx context.Context, call zfs.Call, name string, pairs ...zfs.Pair) (said []byte, done bool) {
 	if ctx.Err() != nil || !knownVersion() {
 		return nil, false
@@ -34,7 +33,8 @@ func knownVersion() bool {
 	return err == nil && strings.HasPrefix(string(version), "2.")
 }
 
-// exists asks the kernel whether a dataset exists. known is false if the kernel cannot be asked.
+// exists reports whether a dataset exists, by an ioctl. known is false if the kernel cannot be
+// asked.
 func exists(dataset string) (there, known bool) {
 	if !knownVersion() {
 		return false, false

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List implements [snapshot.Backend].
+// List implements [snapshot.Backend]: it returns the ids of all snapshots and forks.
 func (b *Backend) List(context.Context) ([]snapshot.ID, []snapshot.ForkID, error) {
 	r, err := b.enter()
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,8 +51,8 @@ func names[T ~string](r dataDir, kind string) ([]T, error) {
 	return ids, err
 }
 
-// Remove implements [snapshot.Backend] by a rename. [Backend.Sweep] destroys the snapshot, or ZFS
-// does when its last clone is destroyed.
+// Remove implements [snapshot.Backend]: it renames the snapshot's entry into the trash.
+// [Backend.Sweep] destroys the snapshot, or ZFS does when its last clone is destroyed.
 func (b *Backend) Remove(ctx context.Context, id snapshot.ID) error {
 	return fail("removing", string(id), b.remove(ctx, snapshots, string(id)))
 }
@@ -96,8 +96,8 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 	return r.discard(entry)
 }
 
-// Pending implements [snapshot.Sweeper]. Entries that a sweep had to leave do not count, until
-// another entry is removed.
+// Pending implements [snapshot.Sweeper]. Entries that an earlier sweep had to leave do not
+// count until another entry is removed.
 func (b *Backend) Pending() bool {
 	r, err := b.enter()
 	if err != nil {
@@ -108,12 +108,12 @@ func (b *Backend) Pending() bool {
 	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !inProgress(name) && !strings.HasPrefix(name, later) })
 }
 
-// A trashEntry is an entry in the trash.
+// A trashEntry is a removed snapshot or fork in the trash.
 type trashEntry struct {
 	entry string
 	mark  mark
-	// young: the dataset may still be made by a call of a killed process. undone: the maker itself
-	// gave up, so no such call is under way.
+	// young is set if a call of a killed process may still make the dataset. undone is set if
+	// the maker itself gave up, so that no such call is running.
 	young, undone bool
 }
 
@@ -158,8 +158,8 @@ func (r dataDir) sweep(ctx context.Context) error {
 	return trouble
 }
 
-// together is the number of datasets in one transaction. Each is an argument of one program, and
-// the transaction delays all writers of the pool.
+// together is the number of datasets that one transaction destroys; each transaction delays
+// all writers of the pool.
 const together = 100
 
 // sweepPart destroys some entries of one pool. An entry whose dataset does not exist, or has no
@@ -245,8 +245,8 @@ func (r dataDir) listTrash(ctx context.Context) ([]trashEntry, error) {
 	return list, trouble
 }
 
-// readTrashEntry unmounts an entry of the trash, and returns it, or nothing if there is nothing to destroy
-// now. err is the reason why the entry is left to a later sweep.
+// readTrashEntry unmounts an entry of the trash and returns it, or nothing if there is nothing
+// to destroy now. The error is the reason why the entry is left to a later sweep.
 func (r dataDir) readTrashEntry(name string) ([]trashEntry, error) {
 	entry := trash + "/" + name
 	text, err := r.readFile(entry + "/" + markName)
@@ -287,7 +287,7 @@ func (r dataDir) young(entry string) bool {
 	return err != nil || time.Since(st.MTime.Time()) < makerTimeout
 }
 
-// existing lists the existing snapshots that have their mark.
+// existing returns the names of those snapshots in list that exist and have their mark.
 func existing(ctx context.Context, list []trashEntry) (names []string, err error) {
 	args := []string{"get", "-H", "-p", "-s", "local", "-o", "name,value", property}
 	want := map[string]string{}
@@ -314,7 +314,7 @@ func existing(ctx context.Context, list []trashEntry) (names []string, err error
 	return names, nil
 }
 
-// release removes the holds of snapshots, as far as they exist and have one.
+// release removes snapfs's hold from each snapshot that exists and has one.
 func release(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil

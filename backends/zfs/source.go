@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is the place of a tree on its filesystem.
+// A source is the dataset and path at which a tree is stored.
 type source struct {
-	// dataset is the name as in zfs(8).
+	// dataset is the dataset's name as in zfs(8).
 	dataset string
 	// within is the path from the root of the dataset to the tree, or ".".
 	within string

@@ -14,9 +14,10 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// States are ZFS snapshots that an ordinary user makes with the grants of root (zfs-allow(8)) and
-// reads in .zfs, where the kernel mounts them on demand. The name of a state is that of the
-// snapshot, a slash, and the path from the root of the dataset to the tree.
+// States implements fusecow.Freezer with ZFS snapshots, which an ordinary user makes with
+// root's grants (zfs-allow(8)) and reads in .zfs, where the kernel mounts them on demand. The
+// name of a state is that of the snapshot, a slash, and the path from the root of the dataset
+// to the tree.
 type States struct{}
 
 // Holds returns the reason why this process cannot snapshot the tree's dataset, or nil. Cost: a run
@@ -25,7 +26,8 @@ func (States) Holds(ctx context.Context, tree string) error {
 	return fail("opening", "", delegated(ctx, tree))
 }
 
-// Name returns a new unique name. It creates nothing. Errors: ErrNotFound, ErrNotSupported.
+// Name returns a new unique name for a state. It creates nothing. Errors: ErrNotFound,
+// ErrNotSupported.
 func (States) Name(tree string) (string, error) {
 	src, err := findSource(tree)
 	if err == nil {
@@ -63,11 +65,11 @@ func (States) Path(state string) (string, error) {
 	return path.Join(root, ".zfs/snapshot", tag+"-"+s.unique, s.within), fail("looking up", "", err)
 }
 
-// Thaw releases and destroys the snapshots that have a mark. Snapshots that are in use, or on a
-// pool that is not imported, are returned as busy. A snapshot with a clone is destroyed with it.
-// For each hundred it runs zfs(8) once to list them, once to release, and once for each dataset.
-// Errors: ErrDenied, ErrCorrupt (not a name of snapfs, or a suspended pool); some snapshots may
-// then be destroyed.
+// Thaw releases and destroys the snapshots that have a mark. It returns as busy those in use
+// or on a pool that is not imported; a snapshot with a clone is destroyed with the clone.
+// Cost: two runs of zfs(8) for each hundred, and one for each dataset. Errors: ErrDenied,
+// ErrCorrupt (not a name of snapfs, or a suspended pool); some snapshots may then be
+// destroyed.
 func (States) Thaw(ctx context.Context, states []string) (busy []string, err error) {
 	for part := range slices.Chunk(states, together) {
 		used, err := thaw(ctx, part)
@@ -79,7 +81,7 @@ func (States) Thaw(ctx context.Context, states []string) (busy []string, err err
 	return busy, nil
 }
 
-// A state is a snapshot's name in parts.
+// A state is the name of a state, split into dataset, snapshot and path.
 type state struct{ dataset, unique, within string }
 
 func (s state) name() string { return snapshotName(s.dataset, s.unique) }
@@ -94,7 +96,7 @@ func parseState(text string) (state, error) {
 	return state{dataset, u, within}, nil
 }
 
-// rootOf returns the mount point of the root of a dataset.
+// rootOf returns the mount point of a dataset.
 func rootOf(dataset string) (string, error) {
 	mounts, err := mount.List()
 	if err != nil {

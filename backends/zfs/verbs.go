@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capture implements [snapshot.Backend]: a snapshot of the tree's dataset, and a hold on it. Cost:
-// two transaction groups.
+// Capture implements [snapshot.Backend]: it makes a snapshot of the tree's dataset, and places
+// a hold on it. Cost: two transaction groups.
 func (b *Backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
 	s, err := b.capture(ctx, tree, string(id))
 	return s, fail("capturing", string(id), err)
@@ -56,14 +56,15 @@ func captureOf(tree snapshot.Tree, id string) (mark, error) {
 }
 
 // takeOne makes the entry of a snapshot, and the snapshot of the dataset that contains the
-// directory from.
+// directory from. After an error there is neither.
 func (r dataDir) takeOne(ctx context.Context, m mark, from string) error {
 	return r.make(ctx, m, func() error {
 		return snapAndHold(ctx, []cloned{{tree: from, base: m}}, func() error { return nil })
 	})
 }
 
-// snap makes snapshots with a mark at one instant. from has a directory in each of their datasets.
+// snap makes the snapshots names, with a mark, at one instant. from has a directory in each of
+// their datasets.
 func snap(ctx context.Context, from, names []string, unique string) error {
 	for _, path := range from {
 		if err := flush(path); err != nil {
@@ -97,8 +98,8 @@ func hold(ctx context.Context, names ...string) error {
 	return err
 }
 
-// flush writes dirty mmap pages to ZFS. A snapshot does not include them before their writeback,
-// because they belong to the kernel's page cache.
+// flush writes dirty pages of mapped files to ZFS, because a snapshot does not contain them
+// before their writeback.
 func flush(path string) error {
 	dir, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -198,7 +199,8 @@ func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 	return nil
 }
 
-// giveUp moves an incomplete entry to the trash. Sweep finds out which of its parts exist.
+// giveUp moves an incomplete entry to the trash. Sweep then finds out which of its datasets
+// exist.
 func (r dataDir) giveUp(entry string) error { return r.discardAs(entry, undone) }
 
 // begin makes the directory and the mark of an entry in the trash, and then renames the entry to
@@ -235,7 +237,7 @@ func (r dataDir) begin(ctx context.Context, m mark) error {
 	return nil
 }
 
-// valid checks ids before anything is created.
+// valid returns an error for a malformed id, before anything is created.
 func valid(ids ...string) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(id) {
@@ -245,8 +247,8 @@ func valid(ids ...string) error {
 	return nil
 }
 
-// Seal implements [snapshot.Backend]. Both uses are the same: the fork stays in place, and the
-// snapshot is atomic.
+// Seal implements [snapshot.Backend]: it snapshots the fork atomically, in use or not, and the
+// fork stays in place.
 func (b *Backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID, _ snapshot.Use) (snapshot.Snapshot, error) {
 	s, err := b.seal(ctx, string(fork), string(id))
 	return s, fail("sealing", string(fork), err)
@@ -301,14 +303,15 @@ func (r dataDir) replaceMark(ctx context.Context, m mark) error {
 	return r.sync(m.kind + "/" + m.id)
 }
 
-// Lookup implements [snapshot.Backend]. It mounts the snapshot if it is not mounted, after a reboot
-// or in another mount namespace.
+// Lookup implements [snapshot.Backend]: it returns the snapshot with this id, and mounts it if
+// necessary, as after a reboot or in another mount namespace.
 func (b *Backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, error) {
 	m, err := b.find(snapshots, string(id))
 	return b.snapshotOf(m), fail("looking up", string(id), err)
 }
 
-// LookupFork implements [snapshot.Backend], like Lookup.
+// LookupFork implements [snapshot.Backend]: it returns the fork with this id, and mounts it if
+// necessary.
 func (b *Backend) LookupFork(_ context.Context, id snapshot.ForkID) (snapshot.Fork, error) {
 	m, err := b.find(forks, string(id))
 	return b.forkOf(m), fail("looking up", string(id), err)

@@ -15,7 +15,7 @@ import (
 
 const name = "zfs"
 
-// Driver returns the driver of this backend.
+// Driver returns the driver with which the engine finds and opens this backend.
 func Driver() snapshot.Driver { return snapshot.Driver{Name: name, Automatic: true, Open: Open} }
 
 // Open returns the backend for place.Tree. It writes nothing, and starts no program. Errors:
@@ -63,10 +63,10 @@ func checkUsable(tree string) error {
 	return checkName(src)
 }
 
-// A Backend stores snapshots and forks of datasets. Any number of backends, in any number of
-// processes, may use the same place at once.
+// A Backend stores snapshots and forks as ZFS datasets. Any number of backends, in any number
+// of processes, may use the same state directory at once.
 type Backend struct {
-	// dir is the backend's part of the state directory.
+	// dir is the backend's directory in the state directory.
 	dir string
 }
 
@@ -80,7 +80,7 @@ var _ interface {
 	snapshot.DriftDetector
 } = (*Backend)(nil)
 
-// Facts returns the properties of all trees of this backend.
+// Facts returns the properties of this backend: frozen bases, and so on.
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,

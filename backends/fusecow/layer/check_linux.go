@@ -62,7 +62,7 @@ func Check(o Options, repair bool) ([]Problem, error) {
 type checker struct {
 	f     *FS
 	found []Problem
-	// cut is the offset at which the log of the top layer has to be truncated, or 0.
+	// cut is the offset at which the damaged log of the top layer has to be truncated, or 0.
 	cut int64
 }
 
@@ -112,7 +112,7 @@ func (c *checker) add(layer, what string, args ...any) {
 	c.found = append(c.found, Problem{Layer: layer, What: fmt.Sprintf(what, args...)})
 }
 
-// layer checks one layer.
+// layer checks one layer, at index at.
 func (c *checker) layer(at logfile.Index, path string, top bool) error {
 	l, err := logfile.Open(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -251,7 +251,7 @@ func (f *FS) wrongLinkCounts() map[*inode]int {
 	return wrong
 }
 
-// repairTop repairs the top layer.
+// repairTop repairs the problems of the top layer that can be repaired.
 func repairTop(o Options) error {
 	c, err := checkUpTo(o)
 	if c != nil {

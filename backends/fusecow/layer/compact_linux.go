@@ -47,7 +47,8 @@ func (f *FS) compactedSize() (size int64) {
 	return size
 }
 
-// digestLog returns records with the same effect as the top layer's log.
+// digestLog returns the shortest list of records with the same effect as the log of the top
+// layer d.
 func (f *FS) digestLog(d *stackedLayer) (logfile.Writer, error) {
 	g := logfile.NewDigest()
 	if err := d.Records(g.Add); err != nil {

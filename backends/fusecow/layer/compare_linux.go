@@ -35,7 +35,7 @@ func Compare(a, b Options, report func(path string, tree bool) error) error {
 	return t.reportPaths(stacks)
 }
 
-// openTables opens the layers read-only, for their inode table.
+// openTables opens the layers read-only, to compare their inode tables; it serves nothing.
 func openTables(o Options) (*FS, error) {
 	o.ReadOnly = true
 	if len(o.Layers) > 0 {
@@ -44,7 +44,7 @@ func openTables(o Options) (*FS, error) {
 	return openRoot(o)
 }
 
-// A comparison reports the inodes and names that some logs record.
+// A comparison reports the paths of the inodes and names that the logs of some layers record.
 type comparison struct {
 	logfile.Mentions
 	report func(path string, tree bool) error
@@ -112,10 +112,10 @@ func (n *inode) nameUnchanged(other *inode, name string) bool {
 	return to.lower != nil && to.lower.Name == name && to.lower.Dir != nil && to.lower.Dir.Path() == n.lower.Path()
 }
 
-// A pathIndex finds the paths of the inodes in a table.
+// A pathIndex finds the paths of the inodes in the table of a filesystem.
 type pathIndex struct {
 	f *FS
-	// names are the explicit names of each inode.
+	// names are, for each inode, the directory entries that layers record for it.
 	names map[*inode][]nameKey
 	// byLower holds the inodes by their lower paths.
 	byLower map[string]*inode
@@ -170,7 +170,7 @@ func (a *pathIndex) dirPath(n *inode) (string, bool) {
 	return all[0], true
 }
 
-// lowerPath returns the path of a clean lower inode, if it is visible.
+// lowerPath returns the path at which a clean lower inode is visible; false if it is hidden.
 func (a *pathIndex) lowerPath(o *lower.Ref) (string, bool) {
 	if o.Dir == nil {
 		return ".", true

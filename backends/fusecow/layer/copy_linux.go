@@ -9,10 +9,10 @@ import (
 // maxCopy bounds one [FS.Copy], because Freeze has to wait for it.
 const maxCopy = 64 << 20
 
-// Copy is copy_file_range(2): it copies up to size bytes between files, or within one, without reading them. It
-// shares blocks where the underlying filesystem can, and lets the kernel copy otherwise. It may copy less than
-// size; 0 means the end of the source. Errors: EOPNOTSUPP and EXDEV (content is not a single file, or on two
-// filesystems), after which the caller should read and write instead; EDQUOT, ESTALE, and those of files.
+// Copy does copy_file_range(2) between two files, or within one. It shares blocks where the
+// underlying filesystem can, and may copy less than size; 0 means the end of the source.
+// EOPNOTSUPP and EXDEV: the caller should read and write instead. Other errors: EDQUOT,
+// ESTALE, and those of files.
 func (f *FS) Copy(from uint64, off int64, to uint64, at, size int64, lose Privileges) (int64, error) {
 	src, err := f.inodeByID(from)
 	if err != nil {

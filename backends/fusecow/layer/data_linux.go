@@ -101,7 +101,7 @@ func (f *FS) withUpper(n *inode, limit int64, do func(fd int) error) (err error)
 	return err
 }
 
-// withUpperOnce is withUpper without the repetition.
+// withUpperOnce does the same as withUpper, without the second call of do.
 func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()
@@ -128,7 +128,8 @@ func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 	return do(d.Num)
 }
 
-// copyUp moves the content of n to the top layer, as [FS.fillCopiedUp] describes, up to limit bytes.
+// copyUp copies up to limit bytes of the content of n to the top layer, as [FS.fillCopiedUp]
+// describes.
 func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 	n.lock().Lock()
 	defer n.lock().Unlock()
@@ -257,17 +258,18 @@ func (f *FS) noteWrite(n *inode, fd int, end, reserved int64, lose Privileges) e
 	return nil
 }
 
-// Privileges says what a file loses when it is written to.
+// Privileges are the privileges that a file loses when it is written to.
 type Privileges int
 
-// A write takes nothing (it writes back a mapped page), file capabilities, or capabilities and the set-id bits.
+// What a write takes from a file: nothing (the kernel writes back a mapped page), its file
+// capabilities, or capabilities and set-id bits.
 const (
 	LoseNothing Privileges = iota
 	LoseCapability
 	LoseSetID
 )
 
-// strip removes privileges from a dirty inode.
+// strip removes the privileges p from a dirty inode.
 func (n *inode) strip(p Privileges) {
 	if p == LoseNothing {
 		return
@@ -331,7 +333,8 @@ func (f *FS) resize(n *inode, size int64) error {
 	return f.truncate(n, size)
 }
 
-// Fallocate is fallocate(2).
+// Fallocate does fallocate(2) on the content of an inode. lose are the privileges that the
+// file loses.
 func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges) error {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -384,7 +387,8 @@ func (f *FS) Fallocate(id uint64, mode uint32, off, size int64, lose Privileges)
 	})
 }
 
-// Seek is lseek(2) with SEEK_DATA or SEEK_HOLE.
+// Seek returns the next offset with data or in a hole, as lseek(2) with SEEK_DATA or
+// SEEK_HOLE.
 func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -418,7 +422,8 @@ func (f *FS) Seek(id uint64, off int64, whence int) (int64, error) {
 	return unix.Seek(d.Num, off, whence)
 }
 
-// Fsync puts the content of an inode and all metadata on stable storage. With data it works as fdatasync(2).
+// Fsync writes the content of an inode and all metadata to stable storage. With data it writes
+// only what fdatasync(2) requires.
 func (f *FS) Fsync(id uint64, data bool) error {
 	n, err := f.inodeByID(id)
 	if err != nil || f.readOnly {

@@ -13,8 +13,8 @@ import (
 
 // A Borrowed is a dirty inode whose content is still read from the lower, under another name.
 type Borrowed struct {
-	// Path is the present path, From the path in the lower. They are equal for a file that has lost one of
-	// several names if the others are unknown.
+	// Path is the present path; From is the path in the lower. They are equal for a file that
+	// has lost one of several names whose other names are unknown.
 	Path, From string
 	Dir        bool
 }
@@ -87,11 +87,11 @@ func (f *FS) Detach(ctx context.Context, paths map[string]bool) error {
 	return nil
 }
 
-// A detacher copies up what is still in the lower.
+// A detacher copies up content that is still read from the lower.
 type detacher struct {
 	*FS
 	ctx context.Context
-	// linked are files with several links that were clean before.
+	// linked are clean files with several hard links that the detacher has made dirty.
 	linked []*inode
 }
 

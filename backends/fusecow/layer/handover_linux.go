@@ -55,7 +55,7 @@ func (f *FS) sameTarget(x, y *inode, name string) bool {
 	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name) && f.isLower(x.lower, name, cmp.Or(a, b))
 }
 
-// isLower reports whether the lower entry called name is n.
+// isLower reports whether n shows the file that the lower directory dir has under name.
 func (f *FS) isLower(dir *lower.Ref, name string, n *inode) bool {
 	st, err := f.lower.Stat(dir, name)
 	if err != nil {
@@ -65,7 +65,8 @@ func (f *FS) isLower(dir *lower.Ref, name string, n *inode) bool {
 	return n.lower.Identity == id && n.id == f.lower.InoOf(&id)
 }
 
-// ErrOtherFile means that an inode number known to the kernel stands for different files in two filesystems.
+// ErrOtherFile means that one inode number, known to the kernel, stands for different files in
+// the two filesystems of a HandOver.
 var ErrOtherFile = errors.New("an open file is another file in the other state")
 
 // HandOver makes next take over all inodes that the kernel has looked up in f. next has other layers over the
@@ -137,7 +138,7 @@ func sameFile(n, m *inode) bool {
 	return n.lower == nil || n.lower.Dir == nil || n.lower.Identity == m.lower.Identity
 }
 
-// A handover is the state of a running HandOver.
+// A handover is the state of a running [FS.HandOver].
 type handover struct {
 	from, to  *FS
 	index     *pathIndex // of to, before the handover
@@ -169,7 +170,8 @@ func (h *handover) shows(o *lower.Ref) bool {
 	return !other
 }
 
-// counterpart returns the inode that continues n, which no layer of the new filesystem records.
+// counterpart returns the inode of the new filesystem that replaces n, for an n that no layer
+// of it records.
 func (h *handover) counterpart(n *inode) *inode {
 	if n.lower == nil || !h.shows(n.lower) {
 		return h.orphan(n)
@@ -189,7 +191,8 @@ func (h *handover) counterpart(n *inode) *inode {
 	return m
 }
 
-// orphan returns an inode without a name that continues n.
+// orphan returns a new inode without a name, with the state and content of n, for files that
+// the new filesystem lacks.
 func (h *handover) orphan(n *inode) *inode {
 	m := &inode{id: n.id, lower: n.lower, attr: n.attr, layer: n.layer, changed: n.changed, dirtyState: cleanState}
 	m.nlink = 0
@@ -232,7 +235,8 @@ func (h *handover) copyContent(n, m *inode) error {
 	return nil
 }
 
-// copy copies the content of n to the empty file dst, and returns the bytes it reserved.
+// copy copies the content of n to the empty file dst, and returns the bytes it reserved for
+// that.
 func (h *handover) copy(dst int, n *inode) (reserved int64, err error) {
 	if n.sparse != nil {
 		if reserved = h.to.alignUp(n.size); !h.to.reserveWait(reserved) {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An inode is one that the kernel has looked up, or that is dirty, or both. FS.mu guards its fields, except
-// those that never change. There may be a million inodes, most of them only looked up: such a clean one takes
-// 128 bytes, and a dirty one has its own [dirtyState].
+// An inode is an entry of the inode table: one that the kernel has looked up, or that is
+// dirty, or both. FS.mu guards its fields, except those that never change. There may be a
+// million, mostly clean ones of 128 bytes; a dirty one has a [dirtyState] of its own.
 type inode struct {
 	// id is the inode's FUSE node id: its inode number, except for the root.
 	id uint64
@@ -32,14 +32,15 @@ type inode struct {
 	layer logfile.Index
 	// view is the view that shows the inode, see [FS.View].
 	view View
-	// changed: the inode is dirty in some layer, so that this table, not the lower, has its attributes.
+	// changed is set if the inode is dirty in some layer, so that this table, not the lower,
+	// has its attributes.
 	changed bool
 }
 
 // dirtyState is the extra state of a dirty inode.
 type dirtyState struct {
-	// logged: a log records the inode. frame is the first frame that records the present layer and sources of
-	// the content, or 0 if none does yet.
+	// logged is set if a log records the inode. frame is the first log frame that records the
+	// present layer and sources of the content, or 0 if none does yet.
 	logged bool
 	frame  int64
 	// target is the target of a symbolic link. xattrs are all extended attributes.
@@ -49,8 +50,8 @@ type dirtyState struct {
 	entries map[string]*inode
 	// recordedIn is the index of the topmost layer whose log has, or is about to have, a record of the inode.
 	recordedIn logfile.Index
-	// charged is the number of bytes that the content counts for in its layer. preallocated: space beyond the
-	// end of the file was requested, and counts too.
+	// charged is the number of bytes that the content counts for in its layer. preallocated is
+	// set if space beyond the end of the file was requested; that space counts too.
 	charged      int64
 	preallocated bool
 	// sparse is nil if the content is one whole file.
@@ -85,7 +86,7 @@ type attr struct {
 	mode, uid, gid      uint32
 	nlink, rdev         uint32
 	atime, mtime, ctime logfile.Time
-	// blocks of 512 bytes of content in the lower.
+	// blocks is the allocated size of content in the lower, in blocks of 512 bytes.
 	blocks int64
 }
 
@@ -94,7 +95,7 @@ func now() logfile.Time {
 	return logfile.At(t.Unix(), uint32(t.Nanosecond()))
 }
 
-// record returns the state of n for the log.
+// record returns the log record for the present state of n.
 func (n *inode) record() logfile.Inode {
 	r := logfile.Inode{
 		ID: n.id, Mode: n.mode, UID: n.uid, GID: n.gid, Nlink: n.nlink, Rdev: n.rdev,
@@ -110,7 +111,8 @@ func (n *inode) record() logfile.Inode {
 	return r
 }
 
-// setRecord sets the state of n, except its numbers and its lower inode. The caller has called ownState.
+// setRecord sets the state of n from its log record, except its numbers and its lower inode.
+// The caller has called ownState.
 func (n *inode) setRecord(r *logfile.Inode) {
 	n.attr = attr{
 		ino: n.ino, size: r.Size, mode: r.Mode, uid: r.UID, gid: r.GID, nlink: r.Nlink, rdev: r.Rdev,
@@ -120,8 +122,8 @@ func (n *inode) setRecord(r *logfile.Inode) {
 	n.setBlocks(r.Blocks)
 }
 
-// setBlocks sets the size of the content to that many blocks of 512 bytes. Blocks in a layer are charged. The
-// caller has called ownState.
+// setBlocks sets the allocated size of the content, in blocks of 512 bytes, and charges those
+// in a layer. The caller has called ownState.
 func (n *inode) setBlocks(blocks int64) {
 	n.charged, n.blocks = 0, blocks
 	if n.layer >= 0 {

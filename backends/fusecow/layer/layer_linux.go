@@ -32,11 +32,10 @@ type Options struct {
 	// Base is the number of first layers that belong to somebody else. Their content counts for no quota of
 	// this filesystem.
 	Base int
-	// CopyUpLimit is the most bytes that the first write to a lower file copies; 0 means 64 MiB. Of a larger
-	// file whose blocks cannot be shared, only the blocks that are written to are copied up, and the rest is
-	// read from the lower file. The lower file then has to stay as it is: after somebody has written to it,
-	// reads of the part that was not copied fail with ESTALE. For a file of a frozen layer, or of a frozen
-	// lower, the limit is a 64th.
+	// CopyUpLimit bounds the bytes that the first write to a lower file copies; 0 means 64
+	// MiB. A larger file whose blocks cannot be shared becomes a sparse upper: only written
+	// blocks are copied up. If the lower file changes afterwards, reads of its other blocks
+	// fail with ESTALE. For content in a frozen layer or lower the limit is a 64th.
 	CopyUpLimit int64
 	// Since, unless zero, makes the filesystem record each lower file whose change time is Since or later when
 	// its content is opened. See [FS.LateReads].
@@ -46,7 +45,7 @@ type Options struct {
 	// Frozen promises that nobody changes the lower, so that no originals need be saved.
 	Frozen bool
 
-	// repair: the log of the last layer may not describe everything there, even where it was closed cleanly.
+	// repair makes Open treat the last layer's log as incomplete, even after a clean close.
 	// cut, unless 0, is the offset at which reading that log stops.
 	repair bool
 	cut    int64
@@ -57,7 +56,7 @@ type Options struct {
 type FS struct {
 	lower *lower.Tree
 	fds   *lower.FDCache
-	// These options never change.
+	// readOnly and the fields after it are options, which never change after Open.
 	readOnly    bool
 	frozen      bool
 	copyUpLimit int64
@@ -95,18 +94,18 @@ type namespace struct {
 	listings    listings
 }
 
-// journal is what the log does not record yet. namespace.mu guards it.
+// journal holds the changes that the log does not record yet. namespace.mu guards it.
 type journal struct {
 	logMu sync.Mutex // held while the log is written
 	// pendingLog estimates the bytes by which the next commit grows the log.
 	pendingLog atomic.Int64
-	// frames counts the frames written since Open, plus one for all that were there before. durableFrame is
-	// the last one on stable storage.
+	// frames counts the frames written since Open, plus one for all earlier ones. durableFrame
+	// is the last frame on stable storage.
 	frames, durableFrame atomic.Int64
-	// dirty and dirtyNames have changed since the last commit.
+	// dirty and dirtyNames are the inodes and names that have changed since the last commit.
 	dirty      map[*inode]struct{}
 	dirtyNames map[nameKey]struct{}
-	// garbage is the content of inodes that are gone, which the log does not yet record as gone.
+	// garbage is the content of removed inodes whose removal the log does not record yet.
 	garbage []deadContent
 	// removing is the number of bytes that the running commit is deleting. They stay charged until then.
 	removing atomic.Int64
@@ -176,7 +175,7 @@ func randomIno() uint64 { return logfile.FirstOwnIno + rand.Uint64N(1<<60) }
 // the original path by then.
 func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower.RootFD()) }
 
-// ReadOnly reports whether no change is possible.
+// ReadOnly reports whether the filesystem refuses all changes.
 func (f *FS) ReadOnly() bool { return f.readOnly }
 
 // openRoot opens the lower without any layer.
@@ -285,7 +284,8 @@ func (f *FS) openLayer(i int, o *Options) error {
 
 func (f *FS) top() logfile.Index { return logfile.Index(len(f.layers) - 1) }
 
-// commitPeriodically bounds what is lost when this process is killed.
+// commitPeriodically commits to the log every commitInterval, which bounds the changes that
+// are lost when this process is killed.
 func (f *FS) commitPeriodically() {
 	tick := time.NewTicker(commitInterval)
 	defer tick.Stop()

@@ -60,7 +60,7 @@ func (f *FS) Commit(sync bool) error {
 	return err
 }
 
-// unlogged is one batch of changes for the log.
+// An unlogged is one batch of changes to be committed to the log.
 type unlogged struct {
 	records    []byte
 	dirty      map[*inode]struct{}
@@ -68,7 +68,7 @@ type unlogged struct {
 	garbage    []deadContent
 	originals  []*logfile.Original
 	pendingLog int64
-	// before is the state of the inodes before the batch.
+	// before is the logged state of the inodes before the batch, to restore it after an error.
 	before []loggedState
 }
 
@@ -285,11 +285,10 @@ func (f *FS) replayInode(r *logfile.Inode, refs map[string]*lower.Ref) {
 	}
 }
 
-// recover brings a layer that was not closed cleanly into order. It takes sizes and charges of content from the
-// files, which know better than the log, and disposes of other files as [Orphans] says. A file whose content is
-// missing becomes empty, or shows its sources again: the power failed before the content reached the disk, or
-// after the content was deleted and before the log recorded that. careful keeps recover from deleting what the
-// log does not mention.
+// recover repairs a layer after a crash. It takes sizes and charges of content from the files,
+// not the log, and disposes of other files as [Orphans] says. A file whose content is missing
+// becomes empty, or shows its extent sources again. careful keeps recover from deleting files
+// that the log does not mention.
 func (f *FS) recover(careful bool) error {
 	d, top := f.layers[f.top()], f.top()
 	others, err := d.Orphans(careful)
@@ -336,7 +335,8 @@ func (f *FS) recover(careful bool) error {
 	return nil
 }
 
-// extendSparse extends the content of n to the end of its first source.
+// extendSparse extends the upper file of a sparse upper n with a hole up to the end of its
+// first source.
 func (f *FS) extendSparse(d *stackedLayer, n *inode) error {
 	n.size = n.sparse.Shown()
 	if f.readOnly {

@@ -42,8 +42,8 @@ func (f *FS) loadLower(n *inode) error {
 // LateReads returns the paths of the lower files that had changed since Options.Since when they were read.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
-// saveOriginal saves the original of n in the layer d. It returns nil if it could not: the original is then
-// unknown. Cost: a clone of the file's blocks, or a copy.
+// saveOriginal saves the original of n in the layer d. If saving fails it returns nil, and the
+// original is unknown later. Cost: a clone of the file's blocks, or a copy.
 func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	if f.frozen {
 		return nil

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LowerOnly reports whether the filesystem is the lower without any layer, read-only.
+// LowerOnly reports whether the filesystem shows only the lower, read-only and without any
+// layer.
 func (f *FS) LowerOnly() bool { return f.readOnly && len(f.layers) == 0 }
 
-// readDirLowerOnly is ReadDir for a filesystem that is the lower alone. Its offsets are those of the lower
-// filesystem, which stay valid when the directory is opened anew. No state between two reads is needed, and so
-// no requests to open or close a directory.
+// readDirLowerOnly is [FS.ReadDir] for a filesystem without layers. It uses the offsets of the
+// lower filesystem, which stay valid when the directory is opened again, so that the kernel
+// needs no requests to open or close a directory.
 func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e vfs.Entry, next uint64) (room bool, err error)) error {
 	d, err := f.lower.DirFD(n.lower)
 	if err != nil {
@@ -39,7 +40,7 @@ func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e vfs.Entr
 	})
 }
 
-// A Content is an open content file, of a filesystem that nobody writes to. FD stays valid until Close.
+// A Content is an open content file of a read-only filesystem. FD stays valid until Close.
 type Content struct {
 	FD    int
 	f     *FS
@@ -47,7 +48,7 @@ type Content struct {
 	close func()
 }
 
-// Content opens the content of an inode. It fails if the content is sparse.
+// Content opens the content of an inode. It returns an error for a sparse upper.
 func (f *FS) Content(id uint64) (*Content, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -78,8 +79,9 @@ func (f *FS) Content(id uint64) (*Content, error) {
 	return c, nil
 }
 
-// Current reports whether c is still the content of inode id. It is not if the number was reused, if the lower
-// has another file under that name, or if the size differs from the one that the kernel has cached.
+// Current reports whether c is still the content of inode id. It returns false if the number
+// was reused, the lower has another file under that name, or the size differs from the one
+// that the kernel has cached.
 func (c *Content) Current(id uint64) bool {
 	n, err := c.f.inodeByID(id)
 	if err != nil || n != c.n {

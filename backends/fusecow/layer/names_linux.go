@@ -111,13 +111,14 @@ func (f *FS) isEmpty(dir *inode) (bool, error) {
 // New describes an inode to create.
 type New struct {
 	Name string // in its directory; empty for an inode without a name, see [FS.Link]
-	// Mode includes the file type. Umask is ignored if the directory has a default ACL.
+	// Mode includes the file type. Umask is applied to it, unless the directory has a default
+	// ACL.
 	Mode, Umask, UID, GID uint32
 	Rdev                  uint32
 	Target                string // of a symbolic link
 }
 
-// Make creates an inode in a directory.
+// Make creates the inode that what describes in the directory id.
 func (f *FS) Make(id uint64, what New) (Entry, error) {
 	dir, err := f.inodeByID(id)
 	if err != nil {
@@ -184,7 +185,7 @@ func addSubdirs(dir *inode, by int) {
 	}
 }
 
-// Link is link(2).
+// Link adds the name to the directory dirID as a hard link of the inode id, as link(2).
 func (f *FS) Link(id, dirID uint64, name string) (Entry, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -217,7 +218,7 @@ func (f *FS) Link(id, dirID uint64, name string) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Remove is unlink(2), or rmdir(2).
+// Remove removes a name from the directory id, as unlink(2), or as rmdir(2) with rmdir set.
 func (f *FS) Remove(id uint64, name string, rmdir bool) error {
 	dir, err := f.inodeByID(id)
 	if err != nil {
@@ -257,7 +258,8 @@ func (f *FS) Remove(id uint64, name string, rmdir bool) error {
 	return nil
 }
 
-// checkRemove reports why a name of n cannot be removed, and does beforehand what may fail later.
+// checkRemove returns the reason why a name of n cannot be removed, or nil. It first does the
+// steps of a removal that can fail.
 func (f *FS) checkRemove(n *inode) error {
 	if n.isDir() {
 		empty, err := f.isEmpty(n)
@@ -292,8 +294,8 @@ func (f *FS) dropLink(n *inode) {
 	f.markDirty(n)
 }
 
-// Rename is renameat2(2), without RENAME_WHITEOUT. An inode keeps its lower reference, so the entries of a
-// renamed directory do not move.
+// Rename does renameat2(2), without RENAME_WHITEOUT. The renamed inode keeps its lower
+// reference, so the entries of a renamed directory are not copied up.
 func (f *FS) Rename(fromID uint64, name string, toID uint64, toName string, flags uint32) error {
 	from, err := f.inodeByID(fromID)
 	if err != nil {
@@ -348,7 +350,8 @@ func (f *FS) Rename(fromID uint64, name string, toID uint64, toName string, flag
 	return nil
 }
 
-// checkRename reports why n cannot be renamed to an entry of to, which is now old, or nil if there is none.
+// checkRename returns the reason why n cannot be renamed into the directory to, where old has
+// the target name, or nil. old is nil for a free name.
 func (f *FS) checkRename(n, to, old *inode, flags uint32) error {
 	exchange := flags&unix.RENAME_EXCHANGE != 0
 	switch {

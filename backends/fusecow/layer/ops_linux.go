@@ -27,13 +27,13 @@ type Attr struct {
 // An Entry is an inode that the kernel may refer to until [FS.Forget].
 type Entry struct {
 	ID uint64 // 0 if there is no such entry
-	// Generation counts how often a directory came back under its number after the kernel had removed it and
-	// while it was in use. The kernel takes each as another inode.
+	// Generation distinguishes inodes that used the same number: it counts how often a
+	// directory that the kernel removed but still refers to came back under its number.
 	Generation uint64
 	Attr
 }
 
-// inodeByID returns the inode that the kernel calls id, or ESTALE.
+// inodeByID returns the inode with the FUSE node id, or ESTALE.
 func (f *FS) inodeByID(id uint64) (*inode, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -70,7 +70,8 @@ func (f *FS) stat(n *inode) Attr {
 	return a
 }
 
-// entry returns n as an entry, which adds a kernel reference. The caller holds mu.
+// entry returns n as an Entry for the kernel, and counts one more kernel reference. The caller
+// holds mu.
 func (f *FS) entry(n *inode) Entry {
 	n.lookups++
 	return Entry{n.id, f.generations[n.id], f.stat(n)}
@@ -109,7 +110,7 @@ func (f *FS) Lookup(id uint64, name string) (Entry, error) {
 	return f.entry(n), nil
 }
 
-// Relookup returns a known inode as an entry again, which adds a kernel reference.
+// Relookup returns a known inode as an Entry, and counts one more kernel reference.
 func (f *FS) Relookup(id uint64) (Entry, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {
@@ -143,7 +144,7 @@ func (f *FS) Attr(id uint64) (Attr, error) {
 	return f.stat(n), nil
 }
 
-// A Change changes the attributes that Set names.
+// A Change holds new attribute values; its Set says which of them to apply.
 type Change struct {
 	Set            Set
 	Size           int64
@@ -151,10 +152,11 @@ type Change struct {
 	Atime, Mtime   logfile.Time
 }
 
-// A Set names attributes of a [Change].
+// A Set is a bit set of attributes of a [Change].
 type Set int
 
-// SetAtimeNow and SetMtimeNow use the current time. KillSetID, with SetSize, also clears the set-id bits.
+// Bits of a Set. SetAtimeNow and SetMtimeNow use the current time. KillSetID, with SetSize,
+// also clears the set-id bits.
 const (
 	SetMode Set = 1 << iota
 	SetUID
@@ -167,7 +169,8 @@ const (
 	KillSetID
 )
 
-// SetAttr does chmod(2), chown(2), utimensat(2) and truncate(2), in any combination.
+// SetAttr changes mode, owner, times and size of an inode, in any combination, and returns the
+// new attributes.
 func (f *FS) SetAttr(id uint64, c *Change) (Attr, error) {
 	n, err := f.inodeByID(id)
 	if err != nil {

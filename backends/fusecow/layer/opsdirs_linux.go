@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listings are the open directories. The listing of each stays as it was at its first read, whatever is removed
-// later. The kernel may have cached the beginning of a listing and then reads only the rest. Both parts must
-// fit together, so an unread listing is fixed just before its directory changes.
+// listings holds the open directories. A listing is fixed at its first read and stays the
+// same, whatever is removed later. The kernel may read only the rest of a listing that it has
+// cached in part, so an unread listing is fixed just before its directory changes.
 type listings struct {
 	mu   sync.Mutex // taken after FS.mu
 	next uint64
@@ -55,7 +55,7 @@ func (f *FS) CloseDir(list uint64) {
 	}
 }
 
-// noteRead removes opened from the unread ones. The caller holds mu.
+// noteRead removes opened from the unread listings. The caller holds mu.
 func (l *listings) noteRead(opened *listing) {
 	rest := slices.DeleteFunc(l.unread[opened.dir], func(o *listing) bool { return o == opened })
 	if l.unread[opened.dir] = rest; len(rest) == 0 {
@@ -83,13 +83,13 @@ func (f *FS) snapshotListings(dir *inode) {
 	delete(l.unread, dir.id)
 }
 
-// A Dir is a directory that ReadDir is reading.
+// A Dir is the directory that a running ReadDir lists.
 type Dir struct {
 	f *FS
 	n *inode
 }
 
-// Lookup is [FS.Lookup] of a name in d.
+// Lookup does [FS.Lookup] for a name in d.
 func (d Dir) Lookup(name string) (Entry, error) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -136,7 +136,7 @@ func (f *FS) ReadDir(list, id, offset uint64, add func(d Dir, e vfs.Entry, next 
 	return nil
 }
 
-// readListing makes the listing of an open directory, a new one if anew is set.
+// readListing makes the listing l of the open directory n; anew replaces an existing one.
 func (f *FS) readListing(n *inode, l *listing, anew bool) error {
 	own, err := f.listLower(n)
 	if err != nil {

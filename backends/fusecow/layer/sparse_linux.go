@@ -19,7 +19,8 @@ import (
 // old and new content would be a file that never existed, so once somebody writes to the lower file, reading
 // what was not copied up fails with ESTALE. This is why [Options.CopyUpLimit] exists.
 
-// defaultCopyUpLimit takes about a tenth of a second to copy.
+// defaultCopyUpLimit is the default of Options.CopyUpLimit in bytes, which take about a tenth
+// of a second to copy.
 const defaultCopyUpLimit = 64 << 20
 
 // frozenDivisor divides the copy-up limit for content in a frozen layer or a frozen lower, where sources cannot
@@ -29,7 +30,7 @@ const frozenDivisor = 64
 // MaxSources bounds the extent sources of one file. A file that would need more is copied.
 const MaxSources = 8
 
-// sparseOf returns nil for an inode whose content is one file.
+// sparseOf returns the sparse upper of n, or nil if its content is one whole file.
 func (f *FS) sparseOf(n *inode) *sparse.Upper {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -99,7 +100,8 @@ func (f *FS) copyTo(dst, src int, need int64, clone bool) error {
 	return err
 }
 
-// copySparseReserving copies the first size bytes of what n shows, and returns the bytes it reserved.
+// copySparseReserving copies the first size bytes of the content of n, a sparse upper p, to
+// dst, and returns the bytes it reserved.
 func (f *FS) copySparseReserving(dst int, n *inode, p *sparse.Upper, size int64) (reserved int64, err error) {
 	if reserved = f.alignUp(size); !f.reserveWait(reserved) {
 		return 0, unix.EDQUOT
@@ -123,7 +125,8 @@ func (n *inode) revertToSource() {
 	}
 }
 
-// replaySparse applies a record of sources, and reports whether it was valid.
+// replaySparse applies a log record of extent sources to the inode id, and reports whether it
+// was valid.
 func (f *FS) replaySparse(id uint64, p logfile.Sparse) bool {
 	n := f.inodes[id]
 	if n == nil || !n.regular() || len(p.Sources) == 0 || len(p.Sources) > MaxSources {

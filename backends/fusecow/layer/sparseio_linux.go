@@ -56,8 +56,9 @@ func (f *FS) skipShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64
 	return max(off, shown), f.copyUpEdges(n, p, fd, shown, end) // the block in which the sources end
 }
 
-// zeroShown writes zeros to the part of [off, end) in which sources show through, in place of punching a hole.
-// It returns the start of the rest, which can be punched. The caller holds the content lock and writeMu.
+// zeroShown writes zeros to the part of [off, end) in which sources show through, where a
+// punched hole would show them. It returns the start of the other part, which can be punched.
+// The caller holds the content lock and writeMu.
 func (f *FS) zeroShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64, error) {
 	shown := min(end, p.Shown())
 	if off >= shown {

@@ -37,9 +37,9 @@ func (f *FS) lowerInode(dir *lower.Ref, name string, st *vfs.Stat) *inode {
 	return n
 }
 
-// isSameInode reports whether the lower entry name in dir, which now has the identity of n.lower, is a hard
-// link of n. It is not if the lower file was renamed to it, because n still belongs to the name by which it was
-// found first.
+// isSameInode reports whether the lower entry name in dir, which has the identity of n.lower,
+// is a hard link of n. It returns false if the lower file was renamed to that entry, because n
+// still belongs to its first name.
 func (f *FS) isSameInode(n *inode, dir *lower.Ref, name string, st *vfs.Stat) bool {
 	if n.lower.IsEntry(dir, name) {
 		return true
@@ -142,7 +142,8 @@ func (f *FS) makeDirty(n *inode) error {
 	return f.makeDirtyUnchecked(n)
 }
 
-// makeDirtyUnchecked is makeDirty without the quota check, for operations that free space.
+// makeDirtyUnchecked does the same as makeDirty without the quota check, for operations that
+// free space.
 func (f *FS) makeDirtyUnchecked(n *inode) error {
 	if f.readOnly {
 		return unix.EROFS
@@ -164,10 +165,10 @@ func (f *FS) makeDirtyUnchecked(n *inode) error {
 	return nil
 }
 
-// lowerParent makes the lower parent directory of n dirty, by calling change, and returns it, so that the
-// caller can add n's name to it. It returns nil if n has no lower parent or is named there already. A dirty
-// inode needs an explicit name because the lower may get another file under that name: editors save a file by
-// renaming a new one over it.
+// lowerParent makes the lower parent directory of n dirty, by calling change, and returns it
+// for the caller to add n's name to. It returns nil if n has no lower parent or is named there
+// already. A dirty inode needs that explicit name because the lower may get another file under
+// it, as when an editor saves.
 func (f *FS) lowerParent(n *inode, change func(*inode) error) (*inode, error) {
 	if n.lower == nil || n.lower.Dir == nil || n.nlink == 0 {
 		return nil, nil //nolint:nilnil // as it says

@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage counts what layers hold, as it changes. Each layer has a slot, of its own or of a quota. Content is charged by the
-// blocks that the filesystem has allocated, up to the end of the file, because filesystems give back what they
-// allocated beyond it. Space for a write is reserved beforehand by an upper bound, so that concurrent writers
-// together never exceed the quota.
+// usage tracks the usage of the layers. Each layer has a slot, of its own or of a quota.
+// Content is charged by the blocks that the filesystem has allocated, up to the end of the
+// file. Space for a write is reserved beforehand by an upper bound, so that concurrent writers
+// never exceed the quota together.
 //
-// The slots and the quota change under both freezing and mu, so holding either is enough to read them.
+// The slots and the quota change under both freezing and mu, so holding either is enough to
+// read them.
 type usage struct {
 	slots    []*quota.Slot // of each layer, at its highest index
 	quota    *quota.Quota  // limits the layers from firstOwn on; may be nil
@@ -22,9 +23,9 @@ type usage struct {
 	block    int64         // allocation unit; never changes after Open
 }
 
-// SetQuota charges the layers at paths to q from now on and limits them by it; nil means no quota. Layers that
-// are not in paths, because they were merged since, are charged elsewhere. f owns q afterwards, and closes it
-// when another quota is set and in Close. After an error nothing has changed, and the caller still owns q.
+// SetQuota charges the layers at paths to q from now on and limits them by it; nil means no
+// quota. f owns q afterwards, and closes it when another quota is set and in Close. After an
+// error nothing has changed, and the caller still owns q.
 func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 	f.freezing.Lock()
 	defer f.freezing.Unlock()
@@ -55,7 +56,7 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 	return nil
 }
 
-// Usage returns the usage of the top layer, and that of all layers that are not the base's.
+// Usage returns the usage of the top layer, and that of all layers above the base's.
 func (f *FS) Usage() (top, own quota.Usage) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -88,7 +89,7 @@ func (f *FS) reserve(bytes int64) bool {
 	return false
 }
 
-// reserveWait is reserve, retried as [FS.retryAfterDelete] describes.
+// reserveWait does the same as reserve, and retries as [FS.retryAfterDelete] describes.
 func (f *FS) reserveWait(bytes int64) bool {
 	return f.retryAfterDelete(func() bool { return f.reserve(bytes) })
 }
@@ -181,8 +182,8 @@ func (f *FS) holeBytes(n *inode, fd int, from, end int64) (sum int64) {
 	return sum
 }
 
-// recharge updates the charge of n to what its file occupies, and releases a reservation. The caller holds
-// freezing and mu.
+// recharge updates the charge of n to the space that its file occupies, and releases a
+// reservation. The caller holds freezing and mu.
 func (f *FS) recharge(n *inode, fd int, reserved int64) {
 	charged := n.charged
 	var st unix.Stat_t
@@ -193,7 +194,7 @@ func (f *FS) recharge(n *inode, fd int, reserved int64) {
 	n.charged = charged
 }
 
-// chargeOf returns the charge for a number of blocks of 512 bytes.
+// chargeOf returns the bytes to charge for content of this many blocks of 512 bytes.
 func (f *FS) chargeOf(n *inode, blocks int64) int64 {
 	if n.preallocated {
 		return blocks * 512

@@ -5,16 +5,19 @@ package layer
 type View uint8
 
 const (
-	// Whole is the whole lower. As the view of an inode it means not yet decided.
+	// Whole is the view of the whole lower. As the view of an inode it means that none is
+	// assigned yet.
 	Whole View = iota
-	// Cached has directories, and small files without extended attributes or further links.
+	// Cached is the view with directories, and with small files that have no extended
+	// attributes or further links.
 	Cached
-	// Uncached has everything else, and everything in directories that it alone has.
+	// Uncached is the view with all other files, and with all entries of directories that only
+	// it has.
 	Uncached
 )
 
-// maxCached bounds the size of a file in Cached: the kernel reads such a file with a few requests and never
-// again.
+// maxCached bounds the size in bytes of a file in Cached: the kernel reads such a file with a
+// few requests and then has it cached.
 const maxCached = 1 << 20
 
 // View returns the view of an inode, which depends on the inode alone, not on its directory. The answer stays
@@ -43,7 +46,8 @@ func (f *FS) View(id uint64) View {
 	return f.setView(n, view)
 }
 
-// PinUncached records that the kernel looked up the inode in Uncached, so that the inode stays in that view.
+// PinUncached records that the kernel looked the inode up in the view Uncached, so that it
+// stays in that view.
 func (f *FS) PinUncached(id uint64) {
 	f.mu.RLock()
 	n := f.inodes[id]

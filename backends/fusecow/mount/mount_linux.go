@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Server serves a filesystem from goroutines of this process until its last mount is gone. If the process
-// dies, its mounts stay, but are dead. The process may use its own mounts, except by touching a mapped page of
-// a file in them: a thread that waits for such a page blocks garbage collection, and with it the server.
+// A Server serves a FUSE filesystem from goroutines of this process until its last mount is
+// gone. If the process dies, its mounts stay but every access fails. The process must not
+// touch mapped pages of files in its own mounts: the waiting thread would block garbage
+// collection, and so the server.
 type Server struct {
 	served
 	server *fuse.Server
@@ -28,9 +29,9 @@ type Server struct {
 
 const maxWrite = 1 << 20
 
-// New mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags, and starts serving it. It needs
-// /dev/fuse, and a user namespace if this process may not mount. Other users may use the mount if this process
-// is root.
+// New mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags, and starts serving it.
+// It needs /dev/fuse, and makes a user namespace if this process may not mount. Other users
+// may use the mount if this process is root.
 func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	k, root, err := mount.NewFUSE(mount.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
@@ -71,14 +72,14 @@ func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	return s, root, nil
 }
 
-// Mount is [New] for [fusecow.Serve].
+// Mount does the same as [New], with the types that [fusecow.Serve] needs.
 func Mount(f *layer.FS, view layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
 	return New(f, view, attr)
 }
 
-// disablePoll makes the kernel remember that files of this filesystem cannot be polled. Otherwise the Go
-// runtime asks for each file that it opens, with epoll_ctl(2), on a thread that it believes to be busy, and may
-// deadlock with this server. go-fuse answers for the name used here.
+// disablePoll makes the kernel remember that files of this filesystem cannot be polled.
+// Otherwise the Go runtime would call epoll_ctl(2) for each file that this process opens
+// there, and could deadlock with this server.
 func disablePoll(root *os.File) {
 	fd, err := unix.Openat(int(root.Fd()), ".go-fuse-epoll-hack", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -91,7 +92,8 @@ func disablePoll(root *os.File) {
 // MountAgain returns another mount of the filesystem with flags of its own.
 func (s *Server) MountAgain(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
 
-// Flush commits all metadata changes, and writes to mapped pages, to the log.
+// Flush writes all changes to the layer: it makes the kernel write back mapped pages, and
+// commits metadata to the log.
 func (s *Server) Flush() error {
 	root, err := s.MountAgain(unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
@@ -114,8 +116,8 @@ func (s *Server) Flush() error {
 // Wait returns after the last mount is gone.
 func (s *Server) Wait() { s.server.Wait() }
 
-// Close closes /dev/fuse. Call it after Wait. The server cannot be used afterwards, because its descriptors may
-// be reused.
+// Close closes /dev/fuse. The caller must have waited with Wait, and cannot use the server
+// afterwards.
 func (s *Server) Close() {
 	s.pass.closeIdle()
 	s.fuse.Close()

@@ -27,23 +27,24 @@ type passthrough struct {
 	timer    *time.Timer
 }
 
-// A backing is an open file. All opens of a file use one backing id, or all use the page cache: the kernel
-// allows no mixture.
+// A backing is an open content file that the kernel reads directly. All opens of a file use
+// one backing id, or all use the page cache: the kernel allows no mixture.
 type backing struct {
 	inode   uint64
 	content *layer.Content // nil if there is no id
 	id      int32
 	users   int
-	// element and round, of an idle file, are its position in the list and the round in which it became idle.
+	// element is the position of an idle file in the list of idle files; round is the round in
+	// which it became idle.
 	element *list.Element
 	round   int
 }
 
 const (
-	// idleTime is the shortest time that an unused file stays registered; the longest is twice that. A file
-	// removed from the lower occupies its space so long.
+	// idleTime is the shortest time that a closed file stays registered with the kernel; the
+	// longest is twice that. A file removed from the lower occupies its space until then.
 	idleTime = 2 * time.Second
-	// maxIdle bounds the number of unused files.
+	// maxIdle bounds the number of closed files that stay registered.
 	maxIdle = 4096
 )
 
@@ -140,7 +141,7 @@ func (p *passthrough) expireIdle() {
 	}
 }
 
-// closeIdle drops all idle files, when none is open any more.
+// closeIdle unregisters all idle files, when the server ends.
 func (p *passthrough) closeIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raw answers the kernel's requests. The kernel sends the ones that are not implemented (open, create, flush,
-// access, locks) once, gets ENOSYS, and does without them from then on: it reads and writes by inode, and
+// raw answers the kernel's FUSE requests. To open, create, flush, access and lock requests it
+// answers ENOSYS; the kernel then sends no more of them, reads and writes by inode, and
 // creates files with MKNOD.
 type raw struct {
 	fuse.RawFileSystem
@@ -30,12 +30,13 @@ type raw struct {
 type served struct {
 	mu sync.RWMutex
 	f  *layer.FS
-	// numberPrefix, unless empty, begins names that stand for inodes by number; see [Server.refreshLengths].
+	// numberPrefix, unless empty, is the prefix of names that stand for inodes by number; see
+	// [Server.refreshLengths].
 	numberPrefix string
 }
 
-// Open is sent only once, unless passthrough is in use: after ENOSYS the kernel opens files without a request,
-// and keeps their pages.
+// Open opens a file for passthrough. Without passthrough it answers ENOSYS once, and the
+// kernel then opens files without a request and keeps their pages cached.
 func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if r.pass.server == nil {
 		return fuse.ENOSYS
@@ -49,13 +50,15 @@ func (r raw) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.St
 
 func (r raw) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { r.pass.close(in.NodeId) }
 
-// Flush is sent only once: closing a file has nothing to write.
+// Flush answers ENOSYS, so that the kernel sends no more requests when files are closed: there
+// is nothing to write then.
 func (r raw) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
-// forever is the cache time for names and attributes, which nobody else changes.
+// forever is the time for which the kernel may cache names and attributes, because only this
+// server changes them.
 const forever = 365 * 24 * time.Hour
 
-// status returns the error number to send to the kernel.
+// status converts an error to the error number for the kernel.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {
@@ -79,7 +82,8 @@ func fill(out *fuse.Attr, a *layer.Attr) {
 	}
 }
 
-// entry fills out for an inode, or for a name that does not exist, which the kernel caches too.
+// entry fills the reply out for the looked-up inode e, or for a name that does not exist,
+// which the kernel caches too.
 func (r raw) entry(out *fuse.EntryOut, e layer.Entry, err error) fuse.Status {
 	if err != nil {
 		return status(err)
@@ -124,7 +128,7 @@ func (r raw) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) f
 	return attr(out, &a, err)
 }
 
-// sets maps the kernel's flags for SETATTR to those of package layer.
+// sets maps the kernel's SETATTR flags to those of package layer.
 var sets = [...]struct {
 	theirs uint32
 	ours   layer.Set
@@ -164,7 +168,7 @@ func (r raw) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status)
 	return []byte(target), status(err)
 }
 
-// Read reads by inode.
+// Read reads file content, found by inode number because files are not opened.
 func (r raw) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -209,9 +213,9 @@ func (r raw) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(r.f.Fallocate(in.NodeId, in.Mode, int64(in.Offset), int64(in.Length), privilegesLost(in.Uid)))
 }
 
-// privilegesLost returns what a file loses to a write-like request of a user. These requests, unlike WRITE, do
-// not say whether to clear set-id bits. Where the kernel does not send the user either, it clears them itself
-// (file_modified, Linux 6.0).
+// privilegesLost returns the privileges that a file loses to a request of a user that changes
+// it without WRITE, such as FALLOCATE. These requests do not say whether to clear set-id bits.
+// Where the kernel sends no user either, it clears them itself (file_modified, Linux 6.0).
 func privilegesLost(uid uint32) layer.Privileges {
 	const nobody = 1<<32 - 1
 	if uid != 0 && uid != nobody {
@@ -257,8 +261,8 @@ func (r raw) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fu
 	return fuse.OK
 }
 
-// OpenDir lets the kernel cache the listing, since it knows of every change. It is sent only once if listings
-// need no state.
+// OpenDir opens a directory and lets the kernel cache its listing. If listings need no state
+// it answers ENOSYS once, and the kernel then opens directories without a request.
 func (r raw) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -288,12 +292,13 @@ func (r raw) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList)
 	}))
 }
 
-// ReadDirPlus is ReadDir with a Lookup of each name.
+// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name.
 func (r raw) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return r.listPlus(in, out, func(*layer.Entry) bool { return true })
 }
 
-// listPlus lists a directory, with a Lookup of each name; it returns the inodes for which shown returns true.
+// listPlus lists a directory with a Lookup of each name; it returns only the inodes for which
+// shown returns true.
 func (r raw) listPlus(in *fuse.ReadIn, out *fuse.DirEntryList, shown func(*layer.Entry) bool) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

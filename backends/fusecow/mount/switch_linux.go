@@ -15,12 +15,13 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 )
 
-// Switch replaces the served filesystem by next, which has other layers over the same lower, and closes the old
-// one. Users of the mounts then see next, even in files that they have open or mapped; see [layer.FS.HandOver].
-// Nobody may write to a mount meanwhile, and everything must be flushed beforehand. Switch calls then at the
-// point of no return. Errors before that point are those of HandOver and of then: the old filesystem stays, and
-// only cached names, and mounts on them, may be gone. Errors after it are those of mounting again and of
-// closing the old one.
+// Switch replaces the served filesystem by next, which has other layers over the same lower,
+// and closes the old one. Users of the mounts then see next, even in open or mapped files; see
+// [layer.FS.HandOver]. Nobody may write meanwhile, and everything must be flushed before.
+//
+// Switch calls then at the point of no return. After an error before that point the old
+// filesystem stays, and only cached names, and mounts on them, may be gone. Later errors are
+// those of mounting again and of closing the old one.
 func (s *Server) Switch(next *layer.FS, then func() error) error {
 	s.forgetNames(s.f.ChangedNames(next))
 	s.waitForget() // so that only inodes in use are handed over
@@ -117,7 +118,8 @@ func (s *Server) setNumberPrefix(byNumber string) {
 	s.numberPrefix = byNumber
 }
 
-// lookupByNumber returns the inode that such a name in the root stands for.
+// lookupByNumber returns the inode for a name in the root that consists of numberPrefix and an
+// inode number. ok is false for other names.
 func (s *served) lookupByNumber(dir uint64, name string) (e layer.Entry, ok bool, err error) {
 	if s.numberPrefix == "" || dir != layer.RootID {
 		return e, false, nil

@@ -14,7 +14,7 @@ import (
 // files, and disables both requests. The uncached view, below it, has the other files, and shows the
 // directories of the cached view as empty ones.
 
-// viewOf returns the server of a view.
+// viewOf returns the request handler for a view.
 func viewOf(all raw, view layer.View) fuse.RawFileSystem {
 	switch view {
 	case layer.Cached:
@@ -26,7 +26,7 @@ func viewOf(all raw, view layer.View) fuse.RawFileSystem {
 	}
 }
 
-// A cachedView shows [layer.Cached].
+// A cachedView answers requests for the view [layer.Cached].
 type cachedView struct{ raw }
 
 // whiteout is the id of a whiteout device, which stands for every name that does not exist: an overlay then
@@ -35,7 +35,7 @@ const whiteout = 1 << 63
 
 var whiteoutAttr = layer.Attr{Ino: whiteout, Mode: unix.S_IFCHR, Nlink: 1}
 
-// Lookup finds no entry for a file of the uncached view.
+// Lookup looks a name up; for a file of the uncached view it returns no entry.
 func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -50,7 +50,7 @@ func (c cachedView) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out
 	return c.entry(out, e, err)
 }
 
-// shows reports whether e is in this view, and drops the kernel reference if it is not.
+// shows reports whether e is in the cached view, and drops the kernel reference if it is not.
 func (c cachedView) shows(e *layer.Entry) bool {
 	if c.f.View(e.ID) == layer.Cached {
 		return true
@@ -59,7 +59,7 @@ func (c cachedView) shows(e *layer.Entry) bool {
 	return false
 }
 
-// GetAttr also knows the whiteout.
+// GetAttr returns the attributes of an inode, also of the whiteout.
 func (c cachedView) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.NodeId == whiteout {
 		return attr(out, &whiteoutAttr, nil)
@@ -72,13 +72,14 @@ func (c cachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.Di
 	return c.listPlus(in, out, c.shows)
 }
 
-// Open is sent only once; after ENOSYS the kernel opens files without a request.
+// Open answers ENOSYS, after which the kernel opens files without a request.
 func (cachedView) Open(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) fuse.Status {
 	return fuse.ENOSYS
 }
 
-// GetXAttr is sent only once; after ENOSYS no file has attributes. Programs above the overlay get EOPNOTSUPP,
-// as on a filesystem without attributes, where a file without the attribute would give ENODATA.
+// GetXAttr answers ENOSYS, after which the kernel treats all files as having no extended
+// attributes. Programs above the overlay then get EOPNOTSUPP, as on a filesystem without
+// attributes.
 func (cachedView) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []byte) (uint32, fuse.Status) {
 	return 0, fuse.ENOSYS
 }
@@ -88,8 +89,9 @@ func (cachedView) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint
 	return 0, fuse.OK
 }
 
-// An uncachedView shows every file that is looked up in it: those that the cached view does not show. A
-// directory of the cached view has an empty listing here, because the cached view lists all names.
+// An uncachedView answers requests for the view [layer.Uncached]: it shows every file that
+// overlayfs looks up in it. A directory of the cached view has an empty listing here, because
+// the cached view lists all names.
 type uncachedView struct{ raw }
 
 // Lookup pins the inode to this view, because overlayfs keeps the layer in which it found a name.
@@ -109,7 +111,7 @@ func (a uncachedView) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse
 	return a.raw.ReadDir(cancel, in, out)
 }
 
-// ReadDirPlus is ReadDir with a Lookup of each name.
+// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name.
 func (a uncachedView) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	if a.f.View(in.NodeId) == layer.Cached {
 		return fuse.OK

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package servetest makes a test binary its own server of fusecow trees, so that tests need no second program.
+// Package servetest lets a test binary act as its own server of fusecow trees, so that tests
+// need no second program.
 package servetest
 
 import (

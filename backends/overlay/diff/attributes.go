@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setPlacement sets the attributes of an entry in the new layer that relate it to the layers below: opaque
-// if it hides them, redirect if they have it under another name.
+// setPlacement sets the overlay attributes of an entry in the new layer: opaque if it hides
+// the layers below, redirect if they have it under another name.
 func (m *merger) setPlacement(name string, parent, s *Stack) error {
 	marks := map[string]string{}
 	switch {
@@ -43,11 +43,10 @@ func (m *merger) setPlacement(name string, parent, s *Stack) error {
 	return nil
 }
 
-// keepsAttr reports whether an attribute of the source is copied to the new layer. Not copied are
-// redirect and opaque, which setPlacement sets, and the attributes that number links and layers, which are
-// invalid in another layer. Of overlayfs's attributes that leaves origin and impure, by which a
-// file preserves its inode number; protattr, its flags; and overlay.overlay.*, those of an overlay
-// inside the sandbox.
+// keepsAttr reports whether to copy an extended attribute to the new layer. It excludes
+// redirect and opaque, which setPlacement sets, and attributes that refer to other layers. It
+// includes origin, impure and protattr, and overlay.overlay.*, those of an overlay inside the
+// sandbox.
 func (m *merger) keepsAttr(attr string, s *Stack) bool {
 	short, own := strings.CutPrefix(attr, m.Prefix)
 	if !own {
@@ -109,7 +108,8 @@ func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 	return store.PathError("chown", name, unix.Fchownat(fd, "", int(want.UID), int(want.GID), unix.AT_EMPTY_PATH))
 }
 
-// same reports whether the attribute already has this value, set by a security module.
+// same reports whether the attribute already has this value, because a security module has set
+// it.
 func (m *merger) same(fd int, attr, value string) bool {
 	has, err := vfs.GetXattr(fd, "", attr)
 	return err == nil && string(has) == value

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FindRedirects lists the entries of an overlay, given by the trees of its layers, that are read from
-// another path of the lower tree.
+// FindRedirects returns the entries that an overlay with these layer trees reads from another
+// path of its lower tree.
 func FindRedirects(ctx context.Context, how Mode, trees []string) ([]snapshot.Borrowed, error) {
 	l := redirectFinder{Layers: Layers{Mode: how}, ctx: ctx}
 	defer l.Close()

@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errEnough: the caller has stopped the iteration.
+// errEnough ends a search after the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// ListChanges yields the changes between two states of tree, given by the trees of their layers,
-// topmost first. If their lowest layers are the same, the states can differ only at entries of the
-// layers above those.
+// ListChanges yields the changes between two states x and y of tree, each given by its layer
+// trees, topmost first. If their lowest layers are the same, only entries of the layers above
+// those are compared.
 func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	from, to := x, y
 	for len(from) > 0 && len(to) > 0 && from[len(from)-1] == to[len(to)-1] {
@@ -40,7 +40,8 @@ func ListChanges(how Mode, x, y []string, tree string, yield func(snapshot.Candi
 	return err
 }
 
-// topmost returns the uppermost directory of a state of tree.
+// topmost returns the directory that an overlay of trees above tree shows as its root: the
+// first of trees, or tree if there are none.
 func topmost(trees []string, tree string) string {
 	if len(trees) > 0 {
 		return trees[0]
@@ -48,7 +49,8 @@ func topmost(trees []string, tree string) string {
 	return tree
 }
 
-// changesIn yields the entries of some layers of a chain above a tree.
+// changesIn yields the entries of the layers some, which are part of the layers chain above
+// tree.
 func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
@@ -99,8 +101,8 @@ func (m Mode) xattrs(dir string) (map[string]string, error) {
 type changeLister struct {
 	Mode
 	yield func(snapshot.Candidate, error) bool
-	// checkLayers is the last directory that was yielded with Tree set. Entries inside it are covered;
-	// they are only searched for redirects.
+	// whole is the last directory that was yielded with Tree set. Entries inside it are not
+	// yielded again, but are searched for redirects.
 	whole     string
 	redirects redirectChecker
 }
@@ -120,9 +122,8 @@ func (t *changeLister) emit(name string, tree bool) error {
 	return nil
 }
 
-// visit yields a directory, and its entries that are no directories. The directory is yielded with
-// Tree set if it hides the layers below (opaque), if it has a redirect, or if this user may not
-// read it.
+// visit yields a directory and its entries that are not directories. It sets Tree if the
+// directory hides the layers below (opaque), has a redirect, or is unreadable for this user.
 func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):

@@ -48,7 +48,7 @@ type detacher struct {
 	prefix string   // of overlayfs's attributes
 	tree   string
 	need   int64 // bytes
-	// first maps an inode with several links to the first name found, and links are its other
+	// first maps an inode with several links to the first name found; links holds its other
 	// names. Overlayfs would copy up each name as a separate file.
 	first map[fileID]string
 	links []linkOf
@@ -56,7 +56,7 @@ type detacher struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// A linkOf is another name of the file first.
+// A linkOf is another name, to be linked to the file first.
 type linkOf struct{ name, first string }
 
 // copyAll lets the kernel copy the entries up, in a mount of the fork. It first checks the free
@@ -147,7 +147,8 @@ func (r *detacher) countBytes(_ int, _, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// checkSpace returns ErrNoSpace if a copy does not fit. A filesystem that shares blocks is not checked.
+// checkSpace returns ErrNoSpace if the files to copy do not fit on the disk. It skips the
+// check on a filesystem that shares blocks.
 func (r *detacher) checkSpace() error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(r.upper.Fd()), &fs); err != nil {
@@ -159,8 +160,8 @@ func (r *detacher) checkSpace() error {
 	return store.Refuse(errs.ErrNoSpace, r.tree, "no space for a copy of the renamed files", "snapfs gc")
 }
 
-// copyUp makes the kernel copy one entry up, with its content. It opens a file for writing, and
-// writes nothing; any other entry is given the times that it has.
+// copyUp makes the kernel copy one entry up, with its content: it opens a file for writing and
+// writes nothing, and sets the times of any other entry to their present values.
 func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	if r.seen(name, st) {
 		return nil
@@ -179,7 +180,7 @@ func (r *detacher) copyUp(dir int, last, name string, st *vfs.Stat) error {
 	return unix.Close(fd)
 }
 
-// removeRedirects removes the redirects from the upper layer, which is not mounted.
+// removeRedirects removes the redirects from the upper layer, which must not be mounted.
 func (r *detacher) removeRedirects(what []snapshot.Borrowed) error {
 	for _, l := range r.links {
 		if err := r.link(l); err != nil {

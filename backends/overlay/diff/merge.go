@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A merger writes one layer that is equivalent to several, whatever is below them. Merging one
-// layer copies it.
+// A merger writes one layer with the same effect as several, above any lower tree. Merging a
+// single layer copies it.
 type merger struct {
 	Layers
 	ctx  context.Context
@@ -27,8 +27,8 @@ type inode struct {
 	ino   uint64
 }
 
-// Merge fills the empty directory dst with the combined content of the layers trees, topmost first.
-// Cost: in proportion to their content. After an error dst holds a part.
+// Merge fills the empty directory dst with the combined content of the layers trees, topmost
+// first. Cost: in proportion to their content. After an error dst holds a partial result.
 func Merge(ctx context.Context, how Mode, trees []string, dst string) error {
 	m := merger{Layers: Layers{Mode: how}, ctx: ctx, link: map[inode]string{}}
 	defer m.Close()
@@ -154,7 +154,8 @@ func (m *merger) hardLink(first string, dir int, base string) error {
 	return store.PathError("link", base, unix.Linkat(unix.AT_FDCWD, vfs.FDPath(node), dir, base, unix.AT_SYMLINK_FOLLOW))
 }
 
-// special makes an entry that is no directory, with its content.
+// special makes an entry that is not a directory in the new layer: a file with its content, a
+// symbolic link, fifo, socket, device or whiteout.
 func (m *merger) special(dir int, base string, s *Stack) error {
 	switch s.Stat.Mode & unix.S_IFMT {
 	case unix.S_IFREG:

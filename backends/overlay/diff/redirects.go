@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A redirectChecker checks directories of layers that have a redirect. Such a layer holds the new name and
-// the changes inside; overlayfs reads the rest from the lower tree under the old name. If the tree
-// no longer has that name, above all because the rename itself was promoted, overlayfs shows the
-// directory empty, without an error, as if all of it had been deleted.
+// A redirectChecker checks directories of layers that have a redirect, whose other entries
+// overlayfs reads from the lower tree under the old name. If the tree no longer has that name,
+// for example because the rename was promoted, overlayfs shows the directory empty without an
+// error.
 type redirectChecker struct {
 	chain  []string // the trees of the layers, topmost first
 	tree   string

@@ -14,44 +14,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Stack is the result of a look-up of one name, as overlayfs does it: the path of the name in
-// each layer, topmost first, and last in the lower tree below all layers. The paths differ from
-// layer to layer where a directory was renamed (Documentation/filesystems/overlayfs,
-// "redirect_dir").
+// A Stack is the result of looking up one name as overlayfs does: its path in each layer,
+// topmost first, and last in the lower tree. The paths differ between layers where a directory
+// was renamed (Documentation/filesystems/overlayfs, "redirect_dir").
 type Stack struct {
 	at  []string // one path for each layer, and one for the lower tree
 	end int      // the index of the first layer that is hidden by those above it
 	// Top is the index of the layer that provides the entry, or -1.
 	Top  int
 	Stat vfs.Stat // of the entry in the top layer
-	// data is the index of the layer that provides a regular file's content. It differs from top if
-	// only the metadata was copied up, and is -1 if the lower tree provides the content.
+	// data is the index of the layer that has a regular file's content. It differs from Top if
+	// only the metadata was copied up, and is -1 for content of the lower tree.
 	data     int
 	Has      []bool // whether a layer provides a directory, and is not hidden
 	Whiteout bool   // the entry in the top layer is a whiteout
 }
 
-// ReachesLower reports whether the lower tree takes part in the entry.
+// ReachesLower reports whether the entry shows, or merges with, an entry of the lower tree.
 func (s *Stack) ReachesLower() bool { return s.end == len(s.at) }
 
 // LowerPath returns the path of the entry in the lower tree.
 func (s *Stack) LowerPath() string { return s.at[len(s.at)-1] }
 
-// A Mode is how the layers were written: by root's overlay or by an ordinary user's.
+// A Mode describes who wrote the layers: root's overlay or an ordinary user's.
 type Mode struct {
 	Prefix string // of overlayfs's own attributes, "trusted.overlay." or "user.overlay."
-	// Unprivileged: the layers were written by an ordinary user's overlay, and so have no redirects and
-	// no metacopies. The reader is that user, who may lack the permission to read some of them.
+	// Unprivileged is set for layers of an ordinary user's overlay, which have no redirects
+	// and no metacopies. The reader is that user, who may be unable to read some entries.
 	Unprivileged bool
 }
 
-// Layers are the layers of an overlay, as open directories.
+// Layers are the opened layers of an overlay.
 type Layers struct {
 	Mode
 	roots []*os.File
 }
 
-// Open opens the layers. The caller closes them, also after an error.
+// Open opens the layers. The caller must call Close, also after an error.
 func (l *Layers) Open(trees []string) error {
 	for _, tree := range trees {
 		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
@@ -82,7 +81,7 @@ func (l *Layers) root() Stack {
 	return s
 }
 
-// child looks name up in the directory parent, in the layers with index from and above.
+// child looks up name in the directory parent, in the layers from the index from upwards.
 func (l *Layers) child(parent *Stack, name string, from int) (Stack, error) {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: parent.end, Has: make([]bool, n), Top: -1, data: -1}
@@ -109,8 +108,8 @@ func (l *Layers) child(parent *Stack, name string, from int) (Stack, error) {
 	return s, nil
 }
 
-// add adds the entry found in layer j to the stack. It sets s.end if the entry hides the layers
-// lowerPath j.
+// add adds the entry found in layer j to the stack. It sets s.end if the entry hides the
+// layers below j.
 func (l *Layers) add(s *Stack, j int, st vfs.Stat, node *os.File) error {
 	isDir, first := st.IsDir(), s.Top < 0
 	switch {
@@ -169,7 +168,7 @@ func (l *Layers) redirect(s *Stack, j int, node *os.File) error {
 	return nil
 }
 
-// Locate looks up a path from the root, in the layers with index from and above.
+// Locate looks up a path from the root, in the layers from the index from upwards.
 func (l *Layers) Locate(name string, from int) (Stack, error) {
 	s := l.root()
 	for part := range strings.SplitSeq(name, "/") {

@@ -1,14 +1,13 @@
 //go:build linux
 
-// Package quota limits the forks of the overlay backend by project quotas.
+// Package quota limits the forks of the overlay backend by project quotas (ext4, xfs).
 //
-// A fork with a limit has a project id of its own, if the filesystem of the layers has project
-// quotas (ext4, xfs). The fork's upper layer has the project id, and so has each new upper that a
-// seal gives to the fork: the content of sealed layers still counts. The ids are in a range of
-// snapfs, and are stored nowhere but on the layers.
+// A fork with a limit has a project id of its own, which its upper layers carry: also those
+// that a seal has frozen, whose content still counts. The ids are in a range that snapfs uses,
+// and are stored only on the layers.
 //
-// A process in the initial user namespace can give a file that it owns another project; in another
-// user namespace it cannot (fileattr_set_prepare in fs/ioctl.c).
+// A process in the initial user namespace can move a file that it owns to another project; in
+// another user namespace it cannot (fileattr_set_prepare in fs/ioctl.c).
 package quota
 
 import (
@@ -39,8 +38,8 @@ type Projects struct{ Store *store.Store }
 
 func isProject(id uint32) bool { return id-firstProject < projectCount }
 
-// labelling is a file in a layer, whose presence means that not all files of the layer have the
-// project id yet.
+// labelling is a file in a layer that exists while not all files of the layer have the project
+// id yet.
 const labelling = "/remarking"
 
 // CanLimit returns the reason why forks cannot be limited to l, or nil.
@@ -87,7 +86,7 @@ func (p Projects) CanLimit(l snapshot.DiskLimit) error {
 	return no(why, pool, "umount DEVICE && mount -o prjquota DEVICE")
 }
 
-// openNearest opens the state directory, or its nearest parent that exists.
+// openNearest opens the state directory, or its nearest existing parent.
 func (p Projects) openNearest() (*os.File, error) {
 	for at := p.Store.Dir; ; at = filepath.Dir(at) {
 		f, err := os.Open(at)
@@ -97,7 +96,8 @@ func (p Projects) openNearest() (*os.File, error) {
 	}
 }
 
-// Limit is called with the layer locked, so that no seal gives the fork another one.
+// Limit sets the disk limit of the fork with record r to l. The caller holds the lock of the
+// fork's layer, so that no seal replaces it meanwhile.
 func (p Projects) Limit(ctx context.Context, r *store.Record, l snapshot.DiskLimit) error {
 	if p.Store.Storage != nil {
 		return p.Store.Storage.Limit(ctx, p.Store.LayerPath(r.Upper)+p.Store.Inner(), l)
@@ -140,15 +140,15 @@ func (p Projects) Limit(ctx context.Context, r *store.Record, l snapshot.DiskLim
 	return store.PathError("limit the project of", dir.Name(), limitProject(fd, id, l))
 }
 
-// A project is also charged for the directories that layers consist of: each layer and its tree,
-// and for the upper layer the work directory with the entries that the kernel makes in it. The
-// kernel makes them at each mount, however full the fork is.
+// The space that a project is charged for empty layers: each layer and its tree directory, and
+// for the upper layer the work directory with the kernel's entries in it. The kernel makes
+// those at each mount, even if the fork is full.
 const (
 	ownBytes, ownInodes       = 8 * 4096, 8
 	frozenBytes, frozenInodes = 2 * 4096, 2
 )
 
-// addOverhead adds the overhead of layers to a limit.
+// addOverhead returns the limit increased by the bytes and inodes of empty layers.
 func addOverhead(l snapshot.DiskLimit, bytes, inodes int) snapshot.DiskLimit {
 	if l.Bytes > 0 {
 		l.Bytes += snapshot.Bytes(bytes)
@@ -203,7 +203,7 @@ func (p Projects) InheritLimit(old, next string) error {
 	return setProject(dir.Name(), id, false)
 }
 
-// noQuotas reports whether quotas have been turned off.
+// noQuotas reports whether err means that quotas have been turned off.
 func noQuotas(err error) bool {
 	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL)
 }
@@ -220,13 +220,13 @@ func freeProject(fd int) (uint32, error) {
 	}
 }
 
-// label gives a layer, with all its content, a project id that has no limit yet. A process killed
-// meanwhile leaves the file labelling, and the next call starts again.
+// label gives a layer, with all its content, a project id that has no limit yet. A process
+// killed meanwhile leaves the file labelling, and the next call starts again.
 //
-// Until label has finished, a rename from an unlabelled directory into a labelled one fails with
-// EXDEV. The work directory comes first, because the kernel creates files there and renames them
-// into the layer. The layer's own directory does not pass its project on: notes in it, beside the
-// tree, do not belong to the fork.
+// Until label has finished, a rename from an unlabelled directory into a labelled one fails
+// with EXDEV. label therefore begins with the work directory, from which the kernel renames
+// files into the layer. The layer's own directory does not pass its project on, because the
+// backend's notes in it do not belong to the fork.
 func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 	if err := fault.Point(ctx, "label the layer"); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (p Projects) label(ctx context.Context, layer string, id uint32) error {
 	return os.Remove(note)
 }
 
-// setProject gives a directory a project id.
+// setProject sets the project id of a directory; with inherit, new entries get it too.
 func setProject(dir string, id uint32, inherit bool) error {
 	f, err := vfs.OpenDir(unix.AT_FDCWD, dir)
 	if err != nil {
@@ -289,7 +289,8 @@ func (m labeller) visit(name string, dir *os.File, err error) (dirs []string, _ 
 	return dirs, err
 }
 
-// file labels regular files, the only ones that can be opened without side effects.
+// file sets the project id of a regular file; other files cannot be opened without side
+// effects.
 func (m labeller) file(dir int, entry []byte) error {
 	st, err := vfs.Lstat(dir, string(entry))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsRegular() {
@@ -309,7 +310,7 @@ func (m labeller) file(dir int, entry []byte) error {
 	return store.PathError("give a project to", string(entry), projquota.Set(fd, m.id, false))
 }
 
-// ProjectOf returns the project id of a layer, if it is one of snapfs's range, or 0.
+// ProjectOf returns the project id of a layer, or 0 if it has none in snapfs's range.
 func (p Projects) ProjectOf(layer string) uint32 {
 	if p.Store.UserXattr || p.Store.Storage != nil {
 		return 0
@@ -326,7 +327,8 @@ func (p Projects) ProjectOf(layer string) uint32 {
 	return id
 }
 
-// DropWork removes the work directory of a frozen layer: at once, if a fork is charged for it.
+// DropWork removes the work directory of a frozen layer. If a project is charged for the
+// directory, DropWork deletes it at once instead of moving it to the trash.
 func (p Projects) DropWork(layer string) {
 	if p.ProjectOf(layer) != 0 {
 		_ = os.RemoveAll(p.Store.WorkPath(layer)) // otherwise Sweep does it
@@ -360,9 +362,9 @@ func (p Projects) UnlimitProject(layer string, id uint32) error {
 	return store.PathError("lift the limit of", dir.Name(), err)
 }
 
-// FreeOfProject reports whether a layer that no record names has no project id, and so may be reused.
-// If the layer has one and no fork does, freeOfProject also removes the limit, which a process killed
-// in RemoveFork has left.
+// FreeOfProject reports whether a layer that no record names has no project id, and so may be
+// reused. If no fork uses the layer's project id any more, FreeOfProject removes the project's
+// limit, which a killed RemoveFork has left.
 func (p Projects) FreeOfProject(c *store.LiveLayers, layer string) (bool, error) {
 	id := p.ProjectOf(layer)
 	if id == 0 {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LiveLayers lists the layers that records name.
+// LiveLayers holds the layers that records name.
 type LiveLayers struct {
 	Used   map[string]bool // all layers
 	Upper  map[string]bool // the upper layers of forks
@@ -34,8 +34,9 @@ type cachedRecord struct {
 	Record
 }
 
-// Collect moves layers that no record names into the trash. If a record cannot be read it moves none,
-// because that record may name any of them.
+// Collect moves layers that no record names into the trash, or stores empty ones for reuse if
+// free returns true. If any record is unreadable it moves none, because that record may name
+// any layer. It returns the layers in use.
 func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer string) (bool, error)) (*LiveLayers, error) {
 	k := recordCache{}
 	if _, err := s.count(k); err != nil { // without the lock, so that under it only new records are read
@@ -94,8 +95,9 @@ func (c *LiveLayers) add(r *Record) {
 	}
 }
 
-// ctimeResolution is the age from which on a file's ctime differs from that of every later change: the
-// clocks of filesystems advance at least every hundredth of a second.
+// ctimeResolution is the age from which on a file's ctime is certainly earlier than that of
+// any later change, because the clocks of filesystems advance at least every hundredth of a
+// second.
 const ctimeResolution = 50 * time.Millisecond
 
 // read returns the record at path from the cache, unless its ctime or inode has changed.
@@ -114,7 +116,7 @@ func (k recordCache) read(path string) (Record, error) {
 	return r, err
 }
 
-// mergedInto returns the layer that replaces this one and all below it, or "".
+// mergedInto returns the layer that replaces this one and all layers below it, or "".
 func (s *Store) mergedInto(layer string) string {
 	to, err := os.Readlink(s.LayerPath(layer) + "/merged")
 	to = strings.TrimPrefix(to, "../")
@@ -156,7 +158,7 @@ func readDir(dir string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// clearTmp discards entries that no living process writes.
+// clearTmp moves entries of tmp/ that no living process writes into the trash.
 func (s *Store) clearTmp() error {
 	dir := filepath.Join(s.Dir, "tmp")
 	entries, err := readDir(dir)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package store has the records, the layers and the trash of the overlay backend.
+// Package store manages the records, the layers and the trash of the overlay backend.
 //
 // # Layout
 //
@@ -18,14 +18,15 @@
 //	trash/                   files and directories to delete
 //	none/                    an empty directory, for overlays that need another lower
 //
-// A layer is created at its final place and never moves. Removing a snapshot or fork removes its
-// record. Snapshots and forks share layers: [Store.Collect] takes the lock exclusively and moves layers
-// that no record names into the trash.
+// A layer is created at its final place and never moves. Removing a snapshot or fork removes
+// its record. Snapshots and forks share layers: [Store.Collect] takes the lock exclusively and
+// moves layers that no record names into the trash.
 //
 // # Reading the code
 //
-// Begin with [Store] (store.go) and [Record] (record.go). Files and layers are reused (reuse.go,
-// spare.go), because deleted inodes are expensive on ext4.
+// Begin with [Store] (store.go) and [Record] (record.go). Files and layers are reused
+// (reuse.go, spare.go), because deleted inodes are expensive on ext4.
 //
-// The package does not mount, and does not know how overlayfs combines layers: see package diff.
+// The package does not mount, and does not know how overlayfs combines layers: see package
+// diff.
 package store

@@ -8,12 +8,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Refuse returns an error of this kind with a text of this package.
+// Refuse returns an error of this kind about path, with the text why and hints.
 func Refuse(kind error, path, why string, hints ...string) error {
 	return &fs.PathError{Op: "overlay", Path: path, Err: errs.New("", "", kind, why, hints...)}
 }
 
-// PathError returns err with an operation and a path, or nil if err is nil.
+// PathError returns err with the operation op and the path, or nil if err is nil.
 func PathError(op, path string, err error) error {
 	if err == nil {
 		return nil

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewLayer makes an empty layer for writes of the fork id. An overlay shows the root directory of
-// its uppermost layer, so the new layer gets the attributes of below, the directory that it will
-// cover. The caller holds the lock.
+// NewLayer makes an empty layer for writes of the fork id. The new layer gets the attributes
+// of below, the directory that it will cover, because an overlay shows the root directory of
+// its uppermost layer. The caller holds the lock.
 func (s *Store) NewLayer(ctx context.Context, id, below string) (layer string, err error) {
 	layer = UniqueName(id + "-")
 	if err := fault.Point(ctx, "make the layer"); err != nil {
@@ -56,8 +56,8 @@ func (s *Store) makeLayer(layer string) error {
 	return err
 }
 
-// CopyAttrs copies owner, mode, extended attributes and times of the directory like to dir. For an
-// ordinary user it copies the part of the ownership that the user may set.
+// CopyAttrs copies owner, mode, extended attributes and times of the directory like to dir. An
+// ordinary user copies the owner and group only as far as permitted.
 func (s *Store) CopyAttrs(dir, like string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -141,8 +141,8 @@ func SetTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// Shorten replaces layers by the merged layer that stands for them, if the chain is long enough to
-// matter.
+// Shorten returns the chain of layers with those replaced that a merged layer stands for, if
+// the chain is long.
 func (s *Store) Shorten(layers []string) []string {
 	if len(layers) <= s.MergeAt {
 		return layers
@@ -155,7 +155,8 @@ func (s *Store) Shorten(layers []string) []string {
 	return layers
 }
 
-// TopDir returns the uppermost directory of a chain of layers above a tree.
+// TopDir returns the uppermost directory of a chain of layers above tree: the first layer's
+// tree, or tree itself.
 func (s *Store) TopDir(layers []string, tree string) string {
 	if len(layers) > 0 {
 		return s.TreePath(layers[0])
@@ -163,7 +164,8 @@ func (s *Store) TopDir(layers []string, tree string) string {
 	return tree
 }
 
-// MakeLocked makes the directory home, with a tree in it, and locks it.
+// MakeLocked makes the layer directory home with a tree in it, and locks it until release is
+// called.
 func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), err error) {
 	unlock, err := s.Lock(ctx, unix.LOCK_SH)
 	if err != nil {
@@ -190,5 +192,5 @@ func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), er
 	return func() { dir.Close() }, nil
 }
 
-// IsGone reports whether path does not exist.
+// IsGone reports whether path no longer exists.
 func IsGone(path string) bool { return unix.Access(path, unix.F_OK) != nil }

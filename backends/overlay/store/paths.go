@@ -4,8 +4,8 @@ package store
 
 import "github.com/snapfs/snapfs/engine/snapshot"
 
-// TreeDir is the directory of a layer that holds its tree. The name is the ownership mark of a
-// layer, and the version of its content.
+// TreeDir is the name of the directory in a layer that holds its content. The name is also the
+// ownership mark of a layer, and its format version.
 const TreeDir = "snapfs-1"
 
 // SnapshotPath returns the path of a snapshot's record.
@@ -17,15 +17,17 @@ func (s *Store) ForkPath(id snapshot.ForkID) string { return s.Dir + "/forks/" +
 // LayerPath returns the directory of a layer.
 func (s *Store) LayerPath(layer string) string { return s.Dir + "/layers/" + layer }
 
-// TreePath returns the tree of a layer: overlayfs's upperdir or one of its lowerdirs.
+// TreePath returns the directory with the content of a layer: overlayfs's upperdir or one of
+// its lowerdirs.
 func (s *Store) TreePath(layer string) string {
 	return s.LayerPath(layer) + s.Inner() + "/" + TreeDir
 }
 
-// WorkPath returns overlayfs's workdir of a layer.
+// WorkPath returns the directory that overlayfs uses as workdir with a layer.
 func (s *Store) WorkPath(layer string) string { return s.LayerPath(layer) + s.Inner() + "/work" }
 
-// Attr returns the full name of one of overlayfs's own attributes.
+// Attr returns the full name of an overlayfs attribute: trusted.overlay. or user.overlay. and
+// short.
 func (s *Store) Attr(short string) string {
 	if s.UserXattr {
 		return "user.overlay." + short

@@ -44,7 +44,8 @@ const (
 	forkV1     = recordMark + "1 fork\n"
 )
 
-// errIncomplete: a record lacks its last line, because its writer was killed or is still writing.
+// errIncomplete means that a record lacks its last line, because its writer was killed or is
+// still writing.
 var errIncomplete = errors.New("the record is incomplete")
 
 func (r *Record) text() []byte {
@@ -124,7 +125,7 @@ func (r *Record) check() error {
 	return nil
 }
 
-// layerName refuses names that could lead out of the directory of layers.
+// layerName returns an error for a name that could lead out of the directory of layers.
 func layerName(name string) error {
 	if len(name) == 0 || name[0] == '.' || strings.ContainsAny(name, "/\x00") {
 		return errors.New("no valid layer name")
@@ -145,9 +146,9 @@ func ReadRecord(path string) (Record, error) {
 	return r, nil
 }
 
-// ReadFile reads a small file with few system calls. It follows no symbolic link and does not block
-// on a pipe. A file that has lost its name while it was read is read again, because it may have
-// become the file of another record (see reuse.go).
+// ReadFile reads a small file with few system calls. It follows no symbolic link and does not
+// block on a pipe. It reads again if the file lost its name meanwhile, because the store may
+// have reused the file for another record (see reuse.go).
 func ReadFile(path string) (string, error) {
 	for {
 		text, st, err := readOnce(path)
@@ -189,8 +190,8 @@ func readOnce(path string) (text string, st vfs.Stat, err error) {
 	}
 }
 
-// writeNew creates a file with this text. After an error the file does not exist; a process killed
-// meanwhile leaves a part of the text.
+// writeNew creates a file with this text. After an error the file does not exist; a killed
+// process leaves a part of the text.
 func writeNew(path string, text []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {

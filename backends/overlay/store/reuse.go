@@ -15,8 +15,8 @@ import (
 // The files of removed records are reused, for the same reason as layers (see spare.go): they lie
 // in old/, and Sweep leaves maxSpare of them there.
 
-// writeRecord creates a record at path. It fills an old file and renames it, if there is one, so
-// that the record is never incomplete; otherwise it calls writeNew.
+// writeRecord creates a record at path. If there is an old file to reuse, it fills and renames
+// that, so that the record is never incomplete; otherwise it calls writeNew.
 func (s *Store) writeRecord(path string, text []byte) error {
 	if own := s.takeOld(); own != "" {
 		err := writeOver(own, text)
@@ -76,8 +76,8 @@ func writeOver(path string, text []byte) error {
 	return unix.Ftruncate(fd, int64(n))
 }
 
-// Retire moves the file of a record to old/, or deletes it. A record that does not exist is no
-// error.
+// Retire moves the file of a record to old/ for reuse, or deletes it. A record that does not
+// exist is no error.
 func (s *Store) Retire(path string) error {
 	err := vfs.RenameNew(path, filepath.Join(s.Dir, "old", UniqueName("")))
 	if errors.Is(err, fs.ErrNotExist) { // either the record or the directory old

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSpare is the most layers in spare/. Layers without content are reused by a rename. This saves three mkdir calls, and avoids deleted
-// inodes: ext4 does not reuse an inode for minutes after its deletion (recently_deleted in
-// fs/ext4/ialloc.c), and examines each such inode when it looks for a free one nearby. After a
-// thousand forks made and removed, a mkdir takes half a millisecond instead of twenty microseconds.
+// maxSpare is the most layers in spare/. Reusing empty layers saves three mkdir calls and
+// avoids deleted inodes, which ext4 does not reuse for minutes (recently_deleted in
+// fs/ext4/ialloc.c) but examines in each search for a free one: a mkdir then takes half a
+// millisecond instead of twenty microseconds.
 const maxSpare = 32
 
 // reuse renames a spare layer to layer. It returns false if there is none.
@@ -34,8 +34,9 @@ func (s *Store) reuse(layer string) bool {
 	return false
 }
 
-// KeepSpare stores a layer in spare/, if it is empty. No record names the layer, and it has no project
-// id. The caller has the lock, so that no sweep examines the layer meanwhile.
+// KeepSpare moves an empty layer to spare/, and reports whether it did. No record names the
+// layer, and it has no project id. The caller holds the lock, so that no sweep examines the
+// layer meanwhile.
 func (s *Store) KeepSpare(layer string) bool {
 	if s.Storage != nil {
 		return false

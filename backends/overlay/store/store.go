@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Store holds the records, the layers and the trash of one state directory. It has no other state,
-// so that any number of processes may use the same directory.
+// A Store holds the records, the layers and the trash of one state directory. It has no state
+// in memory, so that any number of processes may use the same directory.
 type Store struct {
 	Dir       string
 	UserXattr bool // overlayfs's attributes are user.* instead of trusted.*
@@ -28,9 +28,9 @@ type Store struct {
 	MergeAt   int // Shorten replaces layers of a longer chain by a merged one
 }
 
-// Prepare makes the directories of the layout. Callers try first and call Prepare only after
-// ENOENT, that is at the first use of the state directory. The directory that the first verb needs
-// is made last: a process that finds it finds all others.
+// Prepare makes the store's directories. Callers call it only after ENOENT, at the first use
+// of the state directory. It makes last the directory that every method needs first, so that a
+// process that finds it finds all others.
 func (s *Store) Prepare() error {
 	for _, dir := range []string{"forks", "layers", "tmp", "trash", "old", "snapshots"} {
 		if err := os.MkdirAll(filepath.Join(s.Dir, dir), 0o700); err != nil {
@@ -57,8 +57,8 @@ func (s *Store) Create(ctx context.Context, path string, r *Record) error {
 	return err
 }
 
-// Replace replaces the record of a fork. It fails with ErrNotExist if the fork was removed
-// meanwhile, and never creates it again. Atomic.
+// Replace replaces the record of a fork. Atomic. ErrNotExist: the fork was removed meanwhile;
+// Replace does not create it again.
 func (s *Store) Replace(ctx context.Context, path string, r *Record) error {
 	if err := fault.Point(ctx, "replace the record"); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *Store) Replace(ctx context.Context, path string, r *Record) error {
 	return nil
 }
 
-// CheckID checks that id is valid and that ctx has not ended.
+// CheckID returns an error if id is malformed or ctx has ended.
 func CheckID(ctx context.Context, id string) error {
 	if !snapshot.ValidID(id) {
 		return Refuse(errs.ErrNotSupported, "", "an id has 1 to 64 characters of a-z, 0-9 and -, and does not begin with -")
@@ -95,8 +95,8 @@ func Find(id, path string) (Record, error) {
 	return r, err
 }
 
-// Forget removes a record, complete or not, if it carries this backend's mark. Sweep removes its
-// layers later.
+// Forget removes a record, complete or not, if it has this backend's ownership mark. Sweep
+// removes its layers later.
 func (s *Store) Forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
 		return nil // no record of this backend has such a name
@@ -151,8 +151,8 @@ func (s *Store) Lock(ctx context.Context, how int) (unlock func(), err error) {
 	return func() { unix.Close(fd) }, nil
 }
 
-// LockLayer excludes other seals and syncs of the same fork. A caller of both locks takes lockLayer
-// first.
+// LockLayer locks a layer against other seals and syncs of its fork. A caller that takes both
+// locks calls LockLayer before Lock.
 func (s *Store) LockLayer(ctx context.Context, layer string) (unlock func(), err error) {
 	path := s.LayerPath(layer)
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -185,10 +185,10 @@ func flock(ctx context.Context, fd, how int) error {
 	}
 }
 
-// ToTrash moves path into the trash. If that fails, Sweep will find path.
+// ToTrash moves path into the trash. If that fails, Sweep finds path later.
 func (s *Store) ToTrash(path string) {
 	_ = vfs.RenameNew(path, filepath.Join(s.Dir, "trash", UniqueName("")))
 }
 
-// UniqueName returns a unique name.
+// UniqueName returns a unique name that begins with prefix.
 func UniqueName(prefix string) string { return prefix + strconv.FormatUint(rand.Uint64(), 36) }

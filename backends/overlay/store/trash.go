@@ -58,7 +58,7 @@ type deleter struct {
 }
 
 // remove deletes name in dir, with all its content. It follows no symbolic link and enters no
-// mount. An entry that does not exist was deleted by another sweep.
+// mount. A missing entry is no error, because another sweep may have deleted it.
 func (d *deleter) remove(dir int, name string, depth int) error {
 	if err := d.pace(); err != nil {
 		return err

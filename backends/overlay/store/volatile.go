@@ -12,20 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KernelMark is the path in a work directory that a volatile overlay leaves behind
-// (Documentation/filesystems/overlayfs, "Volatile mount"). The overlay's syncs had no effect, and the kernel
-// refuses to mount the layer again until that directory is removed. The backend removes it as
-// follows:
+// KernelMark is the path of the directory that a volatile overlay leaves in its work directory
+// (Documentation/filesystems/overlayfs, "Volatile mount"). The overlay's syncs had no effect,
+// and the kernel refuses to mount the layer again until that directory is removed:
 //
-//   - The directory exists and is of this boot: all writes are in the page cache or on the disk,
-//     and nothing is lost. Sync syncs the filesystem and removes the directory. Seal instead
-//     notes it on the frozen layer, as "unsettled".
-//   - The directory is of an earlier boot: the machine may have crashed with unwritten pages. Every
-//     verb refuses such a layer, with an error that names its path.
+//   - If it is of this boot, all writes are in the page cache or on the disk. Sync syncs the
+//     filesystem and removes the directory. Seal instead notes it on the frozen layer, as "unsettled".
+//   - If it is of an earlier boot, unwritten pages may be lost. Every method refuses such a layer,
+//     with an error that names its path.
 const KernelMark = "/work/incompat/volatile"
 
-// IsVolatile reports whether the work directory of a layer has the kernel's mark. The mark is
-// inside a directory of mode 000, which belongs to the user who mounted the overlay.
+// IsVolatile reports whether the work directory of a layer has the [KernelMark]. The mark is
+// inside a directory of mode 000 of the user who mounted the overlay.
 func (s *Store) IsVolatile(layer string) (bool, error) {
 	path := s.WorkPath(layer) + KernelMark
 	for range 2 {

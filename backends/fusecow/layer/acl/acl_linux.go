@@ -3,9 +3,9 @@ package acl
 
 import "encoding/binary"
 
-// Access control lists are stored as extended attributes: a version, then entries of a tag, permissions and an
-// id (linux/posix_acl_xattr.h). The kernel checks them, but the filesystem has to keep list and mode
-// consistent.
+// Names of the extended attributes that hold access control lists. The value is a version,
+// then entries of a tag, permissions and an id (linux/posix_acl_xattr.h). The kernel checks
+// the lists, but the filesystem has to make list and mode agree.
 const (
 	Access  = "system.posix_acl_access"
 	Default = "system.posix_acl_default"
@@ -29,7 +29,8 @@ func each(list []byte, do func(tag, perm uint16) uint16) bool {
 	return true
 }
 
-// Mode returns the permission bits that a list stands for, and whether they express the whole list.
+// Mode returns the permission bits that a list stands for. whole reports whether these bits
+// express the whole list, ok whether it is valid.
 func Mode(list string) (mode uint32, whole, ok bool) {
 	whole = true
 	var group, mask uint32
@@ -55,7 +56,7 @@ func Mode(list string) (mode uint32, whole, ok bool) {
 	return mode | group<<3, whole, ok
 }
 
-// WithMode returns list with the permissions of mode.
+// WithMode returns the list with its permissions changed to those of mode.
 func WithMode(list string, mode uint32) string {
 	group := uint16(groupObj)
 	b := []byte(list)

@@ -6,7 +6,7 @@ import "slices"
 type Digest struct {
 	inodes map[uint64]lastInode
 	seen   int // number of inode records so far
-	// gone are all inodes that the log ever recorded as gone.
+	// gone holds all inodes that the log ever recorded as removed.
 	gone      map[uint64]bool
 	names     map[uint64]map[string]lastName
 	originals [][]byte
@@ -34,7 +34,7 @@ type lastName struct {
 	to     uint64
 }
 
-// Add takes the next record of the log.
+// Add updates the digest by the next record of the log.
 func (g *Digest) Add(kind byte, r *Reader) {
 	before := r.rest
 	record := func() []byte { return before[:len(before)-len(r.rest)] }
@@ -70,8 +70,8 @@ func (g *Digest) Add(kind byte, r *Reader) {
 	}
 }
 
-// Need takes a record of a layer below. It collects in needed the gone and unname records of g that cancel one
-// of those below, and so have to stay.
+// Need reads a record of a layer below the digested log. If a gone or unname record of the
+// digest cancels it, Need adds that record to needed, so that it is not dropped.
 func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	switch kind {
 	case KindInode:
@@ -89,7 +89,8 @@ func (g *Digest) Need(needed *Digest, kind byte, r *Reader) {
 	}
 }
 
-// needUnname adds to needed the last record of a name if it uncovers the lower's entry.
+// needUnname adds to needed the last record of a name if that record makes the lower's entry
+// visible again.
 func (g *Digest) needUnname(needed *Digest, dir uint64, name string) {
 	if last, ok := g.names[dir][name]; ok && last.kind == KindUnname {
 		setName(needed.names, dir, name, last)
@@ -103,9 +104,9 @@ func setName(names map[uint64]map[string]lastName, dir uint64, name string, last
 	names[dir][name] = last
 }
 
-// Records returns the minimal records. Gone inodes come first, because their numbers may have been reused.
-// Inodes stay in the order of their last records, because two of them may have had the same lower path. Names
-// come after the inodes that they refer to.
+// Records returns the digest as the fewest records. Removed inodes come first, because their
+// numbers may have been reused; inodes keep the order of their last records; names follow the
+// inodes that they refer to.
 func (g *Digest) Records(needed *Digest) (w Writer) {
 	for id := range needed.gone {
 		w.Gone(id)

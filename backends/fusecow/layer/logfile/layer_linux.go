@@ -25,15 +25,18 @@ type Layer struct {
 	Size int64 // of the log, up to the end of the last whole frame
 	// synced is the length of the log that is known to be on stable storage.
 	synced int64
-	// UncleanMode: the mode of the log says that the layer is not clean; see MarkOpen.
+	// UncleanMode is set if the mode bits of the log mark the layer as not clean; see
+	// MarkOpen.
 	UncleanMode bool
-	// Torn: bytes follow the last whole frame, or content exists although the log records no inode.
+	// Torn is set if bytes follow the last whole frame, or content exists although the log
+	// records no inode.
 	Torn bool
-	// corrupt: what follows the last whole frame is as long as its header says, so a kill did not tear it.
+	// corrupt is set if a broken last frame has its full length, so that a kill cannot have
+	// torn it.
 	corrupt bool
 	// ReadLimit, unless 0, is the offset at which reading a log that is being repaired stops.
 	ReadLimit int64
-	// renamed: the directory entry of the log may not be on stable storage.
+	// renamed is set while the directory entry of the log may not be on stable storage.
 	renamed bool
 }
 
@@ -41,7 +44,7 @@ type Layer struct {
 // has whole frames after a broken one.
 var ErrDamaged = errors.New("the log is damaged")
 
-// Magic begins a log.
+// Magic is the word with which every log begins.
 const Magic = "fusecow1"
 
 // checksum returns the CRC-32C of records. The first call builds the table.
@@ -184,7 +187,7 @@ func (d *Layer) Append(records []byte) error {
 	return nil
 }
 
-// Sync puts the whole log on stable storage.
+// Sync writes the whole log to stable storage.
 func (d *Layer) Sync() error {
 	if err := d.syncDir(); err != nil {
 		return err
@@ -199,9 +202,9 @@ func (d *Layer) Sync() error {
 	return err
 }
 
-// A writer of a layer marks it as open first, and as clean at last. Both marks are frames. On a full disk that
-// does not write files in place there is no space for the first frame, which must not keep anybody from
-// removing files there; this mode bit of the log is the mark then.
+// uncleanBit is the mode bit of a log that marks its layer as open for writing. Usually a
+// frame does that, and another marks the layer as clean at the end; the bit replaces the first
+// frame on a full disk, where appending fails but removing files must still work.
 const uncleanBit = 0o100
 
 // MarkOpen marks the layer as open for writing.
@@ -242,7 +245,7 @@ func ContentPath(id uint64) string {
 	return "data/" + strconv.FormatUint(id>>9&0xff, 16) + "/" + strconv.FormatUint(id, 16)
 }
 
-// OpenContent opens the content of inode id; with create it creates or empties it.
+// OpenContent opens the content file of inode id; with make it creates or empties the file.
 func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 	name := ContentPath(id)
 	if make {

@@ -1,12 +1,12 @@
 package logfile
 
-// Mentions are the inodes and names that some logs record, whatever they say of them.
+// Mentions are the inodes and names for which some logs have any record.
 type Mentions struct {
 	Inodes map[uint64]struct{}
 	Names  map[Name]struct{}
 }
 
-// A Name is a name in a directory.
+// A Name is a directory entry: the directory's inode number and the name.
 type Name struct {
 	Dir  uint64
 	Name string
@@ -17,8 +17,8 @@ func NewMentions() Mentions {
 	return Mentions{map[uint64]struct{}{}, map[Name]struct{}{}}
 }
 
-// Add adds those of the log of the layer at path. A gone inode needs no entry: it has also lost its names, which
-// are recorded.
+// Add adds the inodes and names that the log of the layer at path records. It skips removed
+// inodes, because their names are recorded too.
 func (m *Mentions) Add(path string) error {
 	return readRecords(path, func(kind byte, r *Reader) {
 		switch kind {

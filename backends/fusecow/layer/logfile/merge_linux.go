@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Stack is the layers of a filesystem, the oldest first.
+// A Stack lists the layers of a filesystem, the oldest first.
 type Stack struct {
 	Layers []string // paths
 	// Indexes holds, for each of Layers, the highest index that it occupies, in rising order: a layer that
@@ -76,7 +76,7 @@ type merger struct {
 	originalIn map[string]string // layer with the copy of an original, by path in the layer
 }
 
-// read digests the logs of the merged layers.
+// read reads the logs of the merged layers into digests.
 func (m *merger) read() error {
 	taken := false
 	for i := m.from; i < m.to; i++ {

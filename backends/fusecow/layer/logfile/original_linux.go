@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Original is the state of a lower file just before it was first written to, truncated, or replaced by a
-// rename here. The lower may change later, and the original is then the merge base.
+// An Original is the state of a lower file just before the fork first wrote to, truncated or
+// replaced it. The lower may change later; the original is then the merge base.
 type Original struct {
 	// Path is relative to the lower's root.
 	Path string
@@ -22,7 +22,8 @@ type Original struct {
 	File string
 
 	ID uint64
-	// Copy numbers the copies of files with this inode number, from 1; 0 means no copy.
+	// Copy is the number of the saved copy among those of files with this inode number, from
+	// 1; 0 means no copy.
 	Copy uint64
 }
 
@@ -111,8 +112,8 @@ func (r *Reader) Original() (o Original) {
 	return o
 }
 
-// Originals returns the originals that the logs of some layers record: the earliest one of each path. Cost:
-// reading the logs. Errors are those of files, and [ErrDamaged].
+// Originals returns the originals that the logs of some layers record; of several for one
+// path, the earliest. Cost: reading the logs. Errors are those of files, and [ErrDamaged].
 func Originals(layers []string) ([]Original, error) {
 	var all []Original
 	known := map[string]bool{}

@@ -19,20 +19,20 @@ import (
 // without an inode as found/INODE, and a damaged log, whole, as log.damaged. If the name is taken, a number is
 // appended. They stay until the layer is removed or somebody takes them away.
 
-// Orphans decides which content without an inode is set aside, and which can be deleted because nobody can want
-// it.
+// An Orphans decides for content files without an inode whether to delete them or to set them
+// aside in found/.
 //
-// If the log is whole up to its end, everything is known: the inode is gone, or it was created after the last
-// frame, by a process that was killed before any fsync(2) of it returned. If frames were lost, they may have
-// recorded the inode. Then only content whose inode the rest of the log records as gone can be deleted, and
-// only if its number is not a lower inode's, which may have been reused.
+// If the log is whole, the inode was removed, or created after the last frame by a process
+// that was killed before any fsync(2): its content can be deleted. If frames were lost, they
+// may have recorded the inode. Then only content of inodes that the remaining log records as
+// removed can be deleted, and only with numbers that no lower inode has.
 type Orphans struct {
 	d    *Layer
 	gone map[uint64]bool // nil if everything is known
 }
 
-// Orphans prepares for the orphans of a layer whose log was read. Cost: one more read of the log if frames were
-// lost. With careful, content that is not known to be gone is set aside in any case.
+// Orphans returns the [Orphans] of a layer whose log was read. Cost: one more read of the log
+// if frames were lost. careful makes it set aside all content that is not known to be removed.
 func (d *Layer) Orphans(careful bool) (*Orphans, error) {
 	i := &Orphans{d: d}
 	if !careful && !d.Torn {
@@ -52,7 +52,7 @@ func (d *Layer) Orphans(careful bool) (*Orphans, error) {
 	return i, err
 }
 
-// Dispose deletes orphaned content or sets it aside.
+// Dispose deletes the content of the unknown inode id, or sets it aside.
 func (i *Orphans) Dispose(id uint64) error {
 	if i.gone == nil || id >= FirstOwnIno && i.gone[id] {
 		return i.d.RemoveContent(id)

@@ -13,7 +13,7 @@ const (
 	KindName   = 'e' // a directory has this name; inode 0 is a whiteout
 	KindUnname = 'u' // a directory shows the lower's entry under this name again
 	KindClean  = 'c' // the layer is clean
-	// KindOriginal is the original state of a lower file.
+	// KindOriginal is the kind of a record with the original of a lower file; see [Original].
 	KindOriginal = 'o'
 	KindSparse   = 'p' // the extent sources of an inode's content; follows its record
 
@@ -71,7 +71,7 @@ func (w *Writer) Inode(n *Inode) {
 	}
 }
 
-// Gone encodes that an inode is gone.
+// Gone encodes that an inode was removed.
 func (w *Writer) Gone(id uint64) {
 	*w = append(*w, KindGone)
 	w.num(id)
@@ -92,7 +92,7 @@ func (w *Writer) Unname(dir uint64, name string) {
 	w.text(name)
 }
 
-// Sparse encodes the extent sources of the inode id. Its record must come before.
+// Sparse encodes the extent sources of the inode id, whose own record must come before.
 func (w *Writer) Sparse(id uint64, p *Sparse) {
 	*w = append(*w, KindSparse)
 	w.num(id)
@@ -193,7 +193,7 @@ func (r *Reader) Inode() (n Inode) {
 	return n
 }
 
-// Gone decodes the number of an inode that is gone.
+// Gone decodes the number of a removed inode.
 func (r *Reader) Gone() (id uint64) { return r.num() }
 
 // Name decodes a name in a directory, and its inode, 0 for a whiteout.
@@ -217,7 +217,7 @@ func (r *Reader) Sparse() (id uint64, p Sparse) {
 	return id, p
 }
 
-// Skip skips the rest of a record of that kind.
+// Skip skips the fields of a record of that kind.
 func (r *Reader) Skip(kind byte) {
 	switch kind {
 	case KindClean:

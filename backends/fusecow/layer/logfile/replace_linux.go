@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace replaces the log with one of a single frame, and locks the new file. A kill at any moment leaves the
-// old or the new log, whole, and maybe a partial log.new. After an error the log is either the old or the new
-// one; the new name reaches stable storage before anything appended later counts as synced.
+// Replace atomically replaces the log by one with a single frame of records, and locks the new
+// file. A kill leaves the old or the new log, whole, and maybe a partial log.new. The new
+// directory entry reaches stable storage before anything appended later counts as synced.
 func (d *Layer) Replace(records []byte) (err error) {
 	log, err := os.OpenFile(d.Path+"/log.new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -54,8 +54,8 @@ func (d *Layer) RemoveTemp() error {
 	return nil
 }
 
-// lockLog opens and locks the log of a layer. Replace gives the name to another file, so a log that has lost
-// its name after it was locked is opened anew.
+// lockLog opens and locks the log of a layer. If [Layer.Replace] has replaced the file
+// meanwhile, lockLog opens the new one.
 func lockLog(path string, flags int) (*os.File, error) {
 	for {
 		log, err := os.OpenFile(path+"/log", flags|unix.O_NOFOLLOW, 0o600)

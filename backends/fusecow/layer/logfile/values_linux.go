@@ -16,10 +16,11 @@ func At(sec int64, nsec uint32) Time { return Time{int32(sec >> 32), uint32(sec)
 // Sec returns the whole seconds since 1970.
 func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
 
-// An Index says where the content of a regular file is: the index of a layer, or one of these constants.
+// An Index is the place of a regular file's content: the index of a layer, or one of the
+// constants below.
 type Index int32
 
-// Content without a layer.
+// Values of an Index for content that is in no layer.
 const (
 	InLower   Index = -1 // in the lower
 	NoContent Index = -2 // no content: all zeros
@@ -41,12 +42,13 @@ func FileIdentity(st *vfs.Stat) Identity {
 	return Identity{Ino: st.Ino, Born: At(st.BTime.Sec, st.BTime.Nsec)}
 }
 
-// An Inode is the recorded state of an inode.
+// An Inode is the state of an inode as a log records it.
 type Inode struct {
 	ID                          uint64
 	Mode, UID, GID, Nlink, Rdev uint32
 	Size                        int64
-	// Blocks of 512 bytes that the content occupies: in its layer, or, for content in the lower, there.
+	// Blocks is the allocated size of the content in blocks of 512 bytes, in its layer or in
+	// the lower.
 	Blocks              int64
 	Layer               Index
 	Atime, Mtime, Ctime Time
@@ -70,9 +72,10 @@ type Sparse struct {
 type Source struct {
 	Layer Index
 	Until int64
-	// File identifies the file, if it is itself a sparse upper.
+	// File is the identity of the source file, if it is itself a sparse upper.
 	File Identity
-	// Size, Mtime and Blocks of the file when it became a source, to detect changes.
+	// Size, Mtime and Blocks are those of the file when it became a source; a later difference
+	// means that it has changed.
 	Size   int64
 	Mtime  Time
 	Blocks int64 // of 512 bytes

@@ -24,7 +24,8 @@ type Key struct {
 	ID    uint64
 }
 
-// DirKey returns the key of a lower directory, by name: any directory of that name will do.
+// DirKey returns the cache key of a lower directory. It is the name alone: after a rename, a
+// new directory of that name serves as well.
 func DirKey(o *Ref) Key { return Key{Layer: logfile.InLower, Dir: o} }
 
 // An FD is a descriptor that stays open until its last user has released it and the cache has dropped it.

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// lateReads records the lower files that had changed after an instant and were opened later. It costs one
-// comparison, because each open reads the change time anyway.
+// lateReads collects the lower files that had already changed, since an instant, when they
+// were opened. Each open compares one change time.
 type lateReads struct {
 	since vfs.Timestamp // never changes
 	mu    sync.Mutex
@@ -17,7 +17,7 @@ type lateReads struct {
 	bytes int // total length of paths
 }
 
-// These bounds make the list fit into one message.
+// maxLate and maxLateBytes bound the list so that it fits into one message.
 const maxLate, maxLateBytes = 500, 64 << 10
 
 func (l *lateReads) add(o *Ref, changed vfs.Timestamp) {
@@ -44,7 +44,7 @@ func (t *Tree) LateReads() []string {
 	return slices.Sorted(maps.Keys(t.late.paths))
 }
 
-// TakeLateReads makes t continue the records of another tree.
+// TakeLateReads copies the list of late reads from another tree into t, which continues it.
 func (t *Tree) TakeLateReads(from *Tree) {
 	t.late.paths, t.late.bytes = from.late.paths, from.late.bytes
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Ref refers to a lower inode by its name. It never changes.
+// A Ref refers to a lower inode by its directory and name. It never changes.
 type Ref struct {
 	Dir  *Ref // nil for the root
 	Name string
@@ -44,8 +44,8 @@ func (t *Tree) IdentityOf(st *vfs.Stat) logfile.Identity {
 	return t.OmitRootDev(logfile.Identity{Ino: st.Ino, Dev: uint32(st.Dev), Born: logfile.At(st.BTime.Sec, st.BTime.Nsec)})
 }
 
-// OmitRootDev sets Dev to 0 if it is the device of the lower's root. The kernel assigns device numbers of
-// btrfs, ZFS and tmpfs anew at each mount, and logs must stay valid.
+// OmitRootDev sets the device number to 0 if it is that of the lower's root: btrfs, ZFS and
+// tmpfs get a new number at each mount, and identities in logs must stay valid.
 func (t *Tree) OmitRootDev(id logfile.Identity) logfile.Identity {
 	if id.Dev == t.dev {
 		id.Dev = 0
@@ -53,8 +53,8 @@ func (t *Tree) OmitRootDev(id logfile.Identity) logfile.Identity {
 	return id
 }
 
-// RefAt returns the Ref of path. Its parents get names only and no identity, which avoids a stat(2) of each. refs
-// holds the Refs made so far.
+// RefAt returns the Ref of path. Its parents have names but no identity, which avoids a
+// stat(2) for each. refs caches the Refs made so far.
 func RefAt(refs map[string]*Ref, path string) *Ref {
 	if o := refs[path]; o != nil {
 		return o

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Tree is an open lower.
+// A Tree is an open lower directory tree.
 type Tree struct {
 	root int    // descriptor of the root
 	dev  uint32 // device of the root
@@ -43,7 +43,7 @@ func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, erro
 	return t, st, nil
 }
 
-// Close closes the root. The owner of the cache closes the rest.
+// Close closes the root's descriptor. The owner of the cache closes the other descriptors.
 func (t *Tree) Close() { unix.Close(t.root) }
 
 // RootFD returns a descriptor (O_PATH) of the root.
@@ -139,7 +139,7 @@ func (t *Tree) Has(dir *Ref, name string) (bool, error) {
 	return err == nil, err
 }
 
-// With calls do with a descriptor of o's lower directory and its name there.
+// With calls do with a descriptor of the directory that contains o, and with o's name there.
 func (t *Tree) With(o *Ref, do func(dirfd int, name string) error) error {
 	dir, name := o.Dir, o.Name
 	if dir == nil {
@@ -167,11 +167,12 @@ func (t *Tree) InoOf(id *logfile.Identity) uint64 {
 	return hashedInos | h&(hashedInos-1)
 }
 
-// hashedInos is the first number for inodes that cannot keep theirs.
+// hashedInos is the first inode number for lower inodes on other filesystems than the root's,
+// whose own numbers may collide.
 const hashedInos = 1 << 60
 
-// StillLeads reports whether the path of o still leads to the same lower inode. Cost: three system calls,
-// needed only for inodes with a second name.
+// StillLeads reports whether the path of o still leads to the same lower inode. Cost: three
+// system calls. Only inodes with a second name need this check.
 func (t *Tree) StillLeads(o *Ref) bool {
 	fd, err := vfs.OpenBeneathFD(t.root, o.Path(), unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {

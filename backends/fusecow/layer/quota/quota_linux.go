@@ -1,5 +1,5 @@
-// Package quota counts what layers hold, and limits it, across processes. It must not
-// know mounted filesystems.
+// Package quota counts the disk space and inodes of layers, and limits them, across processes.
+// It must not know mounted filesystems.
 package quota
 
 import (
@@ -16,19 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what layers hold: the bytes of content and logs in whole blocks, and the inodes that logs record.
+// Usage is the disk usage of layers: the bytes of content and logs in whole blocks, and the
+// inodes that logs record.
 type Usage struct{ Bytes, Inodes int64 }
 
-// A Quota limits what several layers hold together. It is a file that each process serving one of the layers
-// has mapped, with a counter for each layer. There is no lock: a process first adds to its counter, and takes
-// that back if the sum exceeds the limit.
+// A Quota limits the total usage of several layers. It is a file with a counter for each
+// layer, which each process that serves one of them maps into memory. There is no lock: a
+// process first adds to its counter, and subtracts again if the sum exceeds the limit.
 type Quota struct {
 	mem   []byte
 	head  *header
 	slots []Slot
 }
 
-// A header begins the file. A maximum of 0 means no limit.
+// A header is the beginning of a quota file. A maximum of 0 means no limit.
 type header struct {
 	format, maxBytes, maxInodes, slots atomic.Int64
 }
@@ -36,7 +37,7 @@ type header struct {
 // A Slot counts the usage of one layer. One with key 0 is free.
 type Slot struct{ key, Bytes, Inodes, _ atomic.Int64 }
 
-// ErrDamaged reports that the file with a fork's quota use is damaged.
+// ErrDamaged reports a damaged quota file.
 var ErrDamaged = errors.New("the quota file is damaged")
 
 const (
@@ -45,9 +46,9 @@ const (
 	slotSize    = int64(unsafe.Sizeof(Slot{}))
 )
 
-// Open maps the file at path, and creates it without a limit if it does not exist. All its blocks are
-// allocated at once: writing to a mapped page for which there is no space would kill the process. Errors: those
-// of files, [ErrQuotaDamaged].
+// Open maps the quota file at path, and creates it without a limit if it does not exist. It
+// allocates all blocks at once, because writing to a mapped page for which there is no space
+// would kill the process. Errors: those of files, [ErrDamaged].
 func Open(path string) (_ *Quota, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Content reads a sparse upper together with its sources.
+// A Content reads a sparse upper together with its sources. Level 0 is the upper file, level
+// i+1 the i-th source.
 type Content struct {
 	*Upper
 	// Open opens a source, or the upper itself if s is nil. Put releases what it returned.
@@ -33,7 +34,8 @@ func (c *Content) open(level int) (d *lower.FD, until int64, err error) {
 	return d, s.Until, err
 }
 
-// readLevel fills buf with what a level and the sources below it show. The caller holds the content lock.
+// readLevel fills buf with the bytes that a level and the sources below it show at off. The
+// caller holds the content lock.
 func (c *Content) readLevel(level int, buf []byte, off int64) error {
 	d, until, err := c.open(level)
 	if err != nil {

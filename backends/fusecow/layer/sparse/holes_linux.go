@@ -41,7 +41,8 @@ func WriteAll(fd int, buf []byte, off int64) error {
 	return nil
 }
 
-// Extent returns the first range of data in [from, end), or end, end if there is none.
+// Extent returns the first range of data in [from, end) as its start and end, or end, end if
+// there is none.
 func Extent(fd int, from, end int64) (data, hole int64, err error) {
 	data, err = unix.Seek(fd, from, unix.SEEK_DATA)
 	if err == unix.ENXIO || err == nil && data >= end {
@@ -53,9 +54,9 @@ func Extent(fd int, from, end int64) (data, hole int64, err error) {
 	return data, min(hole, end), err
 }
 
-// ReportsHoles reports whether the filesystem of fd reports the holes of a file immediately and correctly. ZFS
-// waits for the disk, and ZFS 2.1 reported data that was being written as a hole (openzfs/zfs#15526). XFS may
-// be configured to allocate more than is written, and reports that as data. Unknown filesystems count as wrong.
+// ReportsHoles reports whether SEEK_HOLE on the filesystem of fd is immediate and correct. ZFS
+// waits for the disk, and ZFS 2.1 reported data being written as a hole (openzfs/zfs#15526).
+// XFS may preallocate and report that as data. Unknown filesystems count as wrong.
 func ReportsHoles(fd int) bool {
 	var st unix.Statfs_t
 	if unix.Fstatfs(fd, &st) != nil {
@@ -73,8 +74,8 @@ func ReportsHoles(fd int) bool {
 	return false
 }
 
-// hasHugePages reports whether a tmpfs may use huge pages (huge= in tmpfs(5)), which are data as a whole once
-// one byte is. It also returns true if it cannot find out.
+// hasHugePages reports whether a tmpfs may use huge pages (huge= in tmpfs(5)), which become
+// data as a whole after one byte is written. It also returns true if it cannot find out.
 func hasHugePages(fd int) bool {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -89,8 +90,8 @@ func hasHugePages(fd int) bool {
 	return true
 }
 
-// CopyFile copies content with its holes; with clone it only shares blocks. Other goroutines may use both
-// descriptors, so it duplicates them.
+// CopyFile copies the content of src to dst with its holes; with clone it only shares blocks.
+// It duplicates both descriptors, because other goroutines may use them.
 func CopyFile(dst, src int, clone bool) error {
 	to, err := Dup(dst)
 	if err != nil {

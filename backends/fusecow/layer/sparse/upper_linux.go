@@ -1,5 +1,5 @@
-// Package sparse reads files that are sparse uppers: whose holes show the content of lower extent sources. It
-// handles open files and must not know the inode table or the quota.
+// Package sparse reads sparse uppers: files whose holes show the content of lower files, their
+// extent sources. It works on open files and must not know the inode table or the quota.
 package sparse
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Upper says which files show through the holes of an inode's content. It is never modified, only
-// replaced.
+// An Upper lists the sources that show through the holes of an inode's upper file. It is never
+// modified, only replaced.
 type Upper struct {
 	logfile.Sparse
 	// WriteMu is held by writers of the content.
@@ -20,7 +20,7 @@ type Upper struct {
 // New returns the upper that a log records.
 func New(p logfile.Sparse) *Upper { return &Upper{Sparse: p, WriteMu: new(sync.Mutex)} }
 
-// Cut limits all sources to offset at. It returns nil if nothing shows through any more.
+// Cut returns an Upper with all sources limited to offset at, or nil if no source remains.
 func (p *Upper) Cut(at int64) *Upper {
 	if p == nil || p.Shown() <= at {
 		return p
@@ -36,7 +36,7 @@ func (p *Upper) Cut(at int64) *Upper {
 	return next
 }
 
-// In returns p for a copy of its upper file.
+// In returns the Upper with the identity of fd, a copy of its upper file.
 func (p *Upper) In(fd int) (*Upper, error) {
 	if p == nil {
 		return nil, nil
@@ -45,5 +45,5 @@ func (p *Upper) In(fd int) (*Upper, error) {
 	return New(logfile.Sparse{Own: logfile.FileIdentity(&st), Sources: p.Sources}), err
 }
 
-// Shown returns the offset up to which a source may show through.
+// Shown returns the largest offset up to which any source may show through.
 func (p *Upper) Shown() int64 { return p.Sources[0].Until }
