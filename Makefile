@@ -103,7 +103,7 @@ programs:
 .PHONY: test
 test: programs ## test every package, as root and as an ordinary user; root skips none; leftovers fail
 	@$(if $(filter ./...,$(PKGS)),rm -rf $(RESULTS);) mkdir -p -m 777 $(RESULTS)
-	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_TEST_SHARDS=1 SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		LATER=$(if $(filter ./...,$(PKGS)),$(LATER)) .ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) $(call tested,$(PKGS))
 	@$(if $(ROOT),SNAPFS_SECOND_PASS=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/skips .ci/as-user -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off $(FLAGS) \
@@ -112,7 +112,7 @@ test: programs ## test every package, as root and as an ordinary user; root skip
 .PHONY: test-long
 test-long: programs ## run the tests that the last make test cut short: every step, more seeds, more rounds
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
-	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
 		$$(cut -d' ' -f1 $(LATER) | sort -u)
 
@@ -164,17 +164,17 @@ keep-vm: ## save the results of check-vm for the table of Linux 6.1
 	$(GO) run ./internal/conformance -keep docs/conformance-6.1.json out/vm
 
 .PHONY: docs
-docs: ## regenerate manuals, exit codes and the conformance table (after test, as root)
+docs: ## regenerate manuals, exit codes and the conformance table (after test and test-long, as root)
 	$(GO) generate ./...
 	@ls $(RESULTS)/*.json >/dev/null 2>&1 || { echo 'docs: no results of the conformance suite'; \
-		echo 'hint: make test'; exit 1; } >&2
+		echo 'hint: make test test-long'; exit 1; } >&2
 	$(GO) run ./internal/conformance $(RESULTS) > out/conformance.md
 	mv out/conformance.md docs/conformance.md
 	$(GO) run ./internal/conformance -kernels docs/conformance-6.1.json > out/kernels.md
 	mv out/kernels.md docs/kernels.md
 
 .PHONY: generated
-generated: ## check that generated files match their sources and the last test
+generated: ## check that generated files match their sources and the last test and test-long
 	@.ci/unchanged $(MAKE) docs
 
 .PHONY: bench-gate

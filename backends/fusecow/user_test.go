@@ -14,7 +14,9 @@ import (
 // An ordinary user mounts in a user namespace, as a sandbox does, on filesystems that root has mounted.
 
 func TestConformanceOfAnOrdinaryUser(t *testing.T) {
-	byUser(t, subject("fusecow (user)"), "ext4")
+	s := subject("fusecow (user)")
+	s.StorageOnly = !treetest.Long(t)
+	byUser(t, s, "ext4")
 }
 
 func TestConformanceOfAnOrdinaryUserOnBtrfs(t *testing.T) {
