@@ -73,9 +73,8 @@ func (p *processes) other(name string, args ...string) timing.Subject {
 
 func (p *processes) program(name, program string, args ...string) timing.Subject {
 	t, err := run.Prepare(run.Program{Name: program, Args: args, Env: p.s.env(), Dir: p.dir})
-	var missing *run.MissingError
-	if errors.As(err, &missing) {
-		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return 0, missing }}
+	if errors.Is(err, run.ErrMissing) {
+		return timing.Subject{Name: name, Do: func(context.Context) (time.Duration, error) { return 0, err }}
 	}
 	if err != nil {
 		p.err = errors.Join(p.err, err)

@@ -37,7 +37,7 @@ var (
 	ErrClosed       = errors.New("closed")
 )
 
-// Error is a failure with its place. It prints as
+// Error is a failure with its place: the type of every error that needs no other. It prints as
 // "op subject: component: path: cause": an empty part is left out, and a path
 // with control characters is quoted. It unwraps to its Kind and its Err.
 type Error struct {
@@ -88,13 +88,20 @@ func New(op, path string, kind error, text string, hints ...string) error {
 	return e
 }
 
-// Wrap returns err as an [*Error] of the kind that [KindOf] finds. A nil err
-// stays nil, and an err that is or wraps an [*Error] is returned as it is,
-// because it names its place already.
+// With returns err as an [*Error] of the kind that [KindOf] finds. A nil err stays nil.
+func With(op, path string, err error, hints ...string) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, Path: path, Kind: KindOf(err), Err: err, Hints: hints}
+}
+
+// Wrap is [With] for an err that may name its place already: one that is or
+// wraps an [*Error] is returned as it is.
 func Wrap(op, path string, err error) error {
 	var e *Error
-	if err == nil || errors.As(err, &e) {
+	if errors.As(err, &e) {
 		return err
 	}
-	return &Error{Op: op, Path: path, Kind: KindOf(err), Err: err}
+	return With(op, path, err)
 }

@@ -54,6 +54,13 @@ func TestNewAndWrapFillTheError(t *testing.T) {
 	if got := wrapped.Error(); got != "reading: /etc/motd: outer: no such file or directory" || !errors.Is(wrapped, ErrNotFound) {
 		t.Errorf("Wrap gives %q", got)
 	}
+	if err := With("reading", "/etc/motd", nil, "snapfs gc"); err != nil {
+		t.Errorf("With of nil is %v", err)
+	}
+	with := With("copying", "/", wrapped, "snapfs gc")
+	if got := with.Error(); got != "copying: /: "+wrapped.Error() || !slices.Equal(HintsOf(with), []string{"snapfs gc"}) || !errors.Is(KindOf(with), ErrNotFound) {
+		t.Errorf("With gives %q", got)
+	}
 	if again := Wrap("copying", "/", wrapped); again != wrapped { //nolint:errorlint // identity is what is tested
 		t.Errorf("Wrap of an *Error gives %q", again)
 	}

@@ -11,7 +11,8 @@ type Hinter interface{ Hints() []string }
 type ExitCoder interface{ ExitCode() int }
 
 // A Status is a kind of failure that has an exit status of its own. A package
-// declares one where no kind of this package says the same.
+// declares one where no kind of this package says the same. It is a type because
+// the status belongs to the kind, wherever an error carries it.
 type Status struct {
 	text string
 	code int

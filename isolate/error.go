@@ -14,7 +14,8 @@ func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the sandbox has ended")
 }
 
-// CommandError reports that a command could not be executed.
+// CommandError reports that a command could not be executed. It is a type because the errno comes from another
+// process, and a shell's exit status follows from it.
 type CommandError struct {
 	// Path is the command as the caller gave it.
 	Path string

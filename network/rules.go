@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
 // Grammar is the syntax of rules that [Parse] accepts, for help and documents.
@@ -86,8 +88,8 @@ func (p ports) String() string {
 	}
 }
 
-// RuleError is a syntax error in a text of rules.
-type RuleError struct {
+// A Mistake is a syntax error in a text of rules.
+type Mistake struct {
 	// Column is the position in the parsed text, in characters from 1.
 	Column int
 	// Rule is the text of the invalid rule.
@@ -96,12 +98,12 @@ type RuleError struct {
 	Why, Want string
 }
 
-func (e *RuleError) Error() string {
-	s := fmt.Sprintf("rule %q, column %d: %s", e.Rule, e.Column, e.Why)
-	if e.Want != "" {
-		s += ": " + e.Want
+// Reason returns the error and the suggestion as one text.
+func (m *Mistake) Reason() string {
+	if m.Want != "" {
+		return m.Why + ": " + m.Want
 	}
-	return s
+	return m.Why
 }
 
 // fault is an error at an offset in one rule.
@@ -110,11 +112,20 @@ type fault struct {
 	why, want string
 }
 
-// Parse parses rules as described in [Grammar]. An error is a [*RuleError].
+// Parse parses rules as described in [Grammar]. Errors: errs.ErrInvalid.
 func Parse(text string) (Rules, error) {
+	r, bad := Read(text)
+	if bad != nil {
+		return r, errs.New("", "", errs.ErrInvalid, fmt.Sprintf("rule %q, column %d: %s", bad.Rule, bad.Column, bad.Reason()))
+	}
+	return r, nil
+}
+
+// Read parses rules, or returns the first mistake.
+func Read(text string) (Rules, *Mistake) {
 	var r Rules
 	if len(text) > maxText {
-		return Rules{}, &RuleError{1, cutShort(text), "longer than " + strconv.Itoa(maxText) + " bytes", "fewer rules"}
+		return Rules{}, &Mistake{1, cutShort(text), "longer than " + strconv.Itoa(maxText) + " bytes", "fewer rules"}
 	}
 	for at := 0; at <= len(text); {
 		part, _, _ := strings.Cut(text[at:], ",")
@@ -125,7 +136,7 @@ func Parse(text string) (Rules, error) {
 			bad = &fault{0, "more than " + strconv.Itoa(maxRules) + " rules", "fewer, with a star or a prefix"}
 		}
 		if bad != nil {
-			return Rules{}, &RuleError{1 + utf8.RuneCountInString(text[:from+bad.at]), cutShort(trimmed), bad.why, bad.want}
+			return Rules{}, &Mistake{1 + utf8.RuneCountInString(text[:from+bad.at]), cutShort(trimmed), bad.why, bad.want}
 		}
 		r.add(one)
 		at += len(part) + 1

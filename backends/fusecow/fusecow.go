@@ -82,9 +82,8 @@ func checkFUSE() error {
 // serverProgram returns the program that serves trees.
 func (b *backend) serverProgram() ([]string, error) {
 	program, err := b.program()
-	var missing *run.MissingError
-	if errors.As(err, &missing) {
-		err = because(errs.ErrNotSupported, missing.Name, "this program is not installed", missing.Fix)
+	if errors.Is(err, run.ErrMissing) {
+		err = &errs.Error{Kind: errs.ErrNotSupported, Err: err, Hints: errs.HintsOf(err)}
 	}
 	return program, err
 }

@@ -41,12 +41,11 @@ func failed(op, id, path string, err error) error {
 	}
 	e := &errs.Error{Op: op, Component: name, Subject: id, Path: path, Kind: errs.KindOf(err), Err: err}
 	var p *errs.Error
-	var missing *run.MissingError
 	switch {
+	case errors.Is(err, run.ErrMissing):
+		e.Kind, e.Hints = errs.ErrNotSupported, errs.HintsOf(err)
 	case errors.As(err, &p):
 		e.Kind, e.Hints = p.Kind, p.Hints
-	case errors.As(err, &missing):
-		e.Kind, e.Hints = errs.ErrNotSupported, []string{missing.Fix}
 	case e.Kind == nil:
 		e.Kind = errs.ErrNotSupported
 	case errors.Is(e.Kind, errs.ErrNoSpace):

@@ -91,11 +91,10 @@ func missingDataset(m mark) error {
 // errorOf returns an error of zfs(8) as an *errs.Error of the kind that its text means.
 func errorOf(err error) error {
 	var e *run.Error
-	var missing *run.MissingError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &missing):
+	case errors.Is(err, run.ErrMissing):
 		return noProgram(err)
 	case !errors.As(err, &e) || e.Code < 0:
 		return err

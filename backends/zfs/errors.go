@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/run"
 )
 
 func notFound(why string) error { return &errs.Error{Kind: errs.ErrNotFound, Err: errors.New(why)} }
@@ -25,12 +24,7 @@ func notFoundIfMissing(err error) error {
 }
 
 func noProgram(err error) error {
-	p := &errs.Error{Kind: errs.ErrNotSupported, Err: err}
-	var missing *run.MissingError
-	if errors.As(err, &missing) && missing.Fix != "" {
-		p.Hints = []string{missing.Fix}
-	}
-	return p
+	return &errs.Error{Kind: errs.ErrNotSupported, Err: err, Hints: errs.HintsOf(err)}
 }
 
 // fail wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.

@@ -87,7 +87,7 @@ func TestAStateNameSurvivesParsing(t *testing.T) {
 }
 
 func TestAMissingProgramIsReportedWithAHint(t *testing.T) {
-	err := fail("opening", "", errorOf(&run.MissingError{Name: "zfs", Fix: "apt-get install zfsutils-linux"}))
+	err := fail("opening", "", errorOf(&errs.Error{Path: "zfs", Err: run.ErrMissing, Hints: []string{"apt-get install zfsutils-linux"}}))
 	var e *errs.Error
 	if !errors.As(err, &e) || !errors.Is(err, errs.ErrNotSupported) || len(e.Hints) != 1 {
 		t.Errorf("%#v", err)

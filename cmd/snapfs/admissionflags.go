@@ -53,7 +53,7 @@ func (p *patienceValue) Type() string { return "duration" }
 // admission returns the engine's admission options for the flags.
 func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	if a.queue > 0 && a.ifRoom {
-		return supervise.Admission{}, usageError{errors.New("--queue and --if-room exclude one another")}
+		return supervise.Admission{}, usageError(errors.New("--queue and --if-room exclude one another"))
 	}
 	return supervise.Admission{Queue: a.queue, IfRoom: a.ifRoom, Waiting: u.waits()}, nil
 }

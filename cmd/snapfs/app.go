@@ -96,12 +96,5 @@ func shiftProgram() ([]string, error) {
 // beside finds a program of snapfs in this program's directory.
 func beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name)
-	var missing *run.MissingError
-	if errors.As(err, &missing) {
-		err = &errs.Error{
-			Op: doing, Path: missing.Name, Kind: errs.ErrNotFound, Err: errors.New("program is not installed"),
-			Hints: []string{missing.Fix},
-		}
-	}
-	return program, err
+	return program, errs.With(doing, "", err)
 }

@@ -30,7 +30,7 @@ var errEmptyName = errors.New("the name is empty")
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return usageError{fmt.Errorf("%s is missing", names[len(args)])}
+			return usageError(fmt.Errorf("%s is missing", names[len(args)]))
 		}
 		return tooMany(args, len(names))
 	}
@@ -45,7 +45,7 @@ func atMost(names ...string) cobra.PositionalArgs {
 func between(first string, more ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usageError{fmt.Errorf("%s is missing", first)}
+			return usageError(fmt.Errorf("%s is missing", first))
 		}
 		return tooMany(args, 1+len(more))
 	}
@@ -55,7 +55,7 @@ func between(first string, more ...string) cobra.PositionalArgs {
 func atLeast(first string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return usageError{fmt.Errorf("%s is missing", first)}
+			return usageError(fmt.Errorf("%s is missing", first))
 		}
 		return nil
 	}
@@ -63,7 +63,7 @@ func atLeast(first string) cobra.PositionalArgs {
 
 func tooMany(args []string, most int) error {
 	if len(args) > most {
-		return usageError{fmt.Errorf("too many arguments:  %q", args[most])}
+		return usageError(fmt.Errorf("too many arguments:  %q", args[most]))
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func optionalName(args []string, i int) (string, error) {
 		return "", nil
 	}
 	if args[i] == "" {
-		return "", usageError{errEmptyName}
+		return "", usageError(errEmptyName)
 	}
 	return args[i], nil
 }

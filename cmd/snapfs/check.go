@@ -36,7 +36,7 @@ type problemFound struct {
 // check examines the records of a sandbox on disk: `snapfs doctor` with a sandbox's name.
 func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 	if len(args) == 0 {
-		return usageError{errors.New("--repair requires the name of a sandbox")}
+		return usageError(errors.New("--repair requires the name of a sandbox"))
 	}
 	var other string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
@@ -45,7 +45,7 @@ func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 		}
 	})
 	if other != "" {
-		return usageError{fmt.Errorf("--%s does not apply to an existing sandbox", other)}
+		return usageError(fmt.Errorf("--%s does not apply to an existing sandbox", other))
 	}
 	e, err := a.engine(cmd.Context())
 	if err != nil {

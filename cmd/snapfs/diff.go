@@ -56,10 +56,10 @@ owner can read it. It replaces an earlier review page and no other file.`,
 		Args: atLeast("sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if d.patch && d.stat {
-				return usageError{errors.New("--patch and --stat exclude one another")}
+				return usageError(errors.New("--patch and --stat exclude one another"))
 			}
 			if d.html != "" && (d.patch || d.stat) {
-				return usageError{errors.New("--html excludes --patch and --stat")}
+				return usageError(errors.New("--html excludes --patch and --stat"))
 			}
 			return d.run(cmd, args)
 		},
@@ -175,7 +175,7 @@ func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err err
 // lonely returns the usage error for the real tree without a second state to compare.
 func (d *differ) lonely(arg string) error {
 	if arg == surelyReal || arg == realTree && !slices.Contains(d.a.sandboxes(nil), realTree) {
-		return usageError{errors.New("real requires a sandbox to compare with")}
+		return usageError(errors.New("real requires a sandbox to compare with"))
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error)
 	case arg == surelyReal, arg == realTree && !named:
 		return compare.Ref{}, true, nil
 	case arg == realTree:
-		return ref, false, usageError{errors.New(`"real" is a sandbox, too: write @real for the real tree, sandbox:real for the sandbox`)}
+		return ref, false, usageError(errors.New(`"real" is a sandbox, too: write @real for the real tree, sandbox:real for the sandbox`))
 	case strings.HasPrefix(arg, surelyNamed):
 		ref, err = sandboxRef(strings.TrimPrefix(arg, surelyNamed))
 		return ref, true, err
@@ -207,7 +207,7 @@ func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error)
 func sandboxRef(arg string) (compare.Ref, error) {
 	name, state, at := strings.Cut(arg, "@")
 	if name == "" || strings.Contains(state, "..") {
-		return compare.Ref{}, usageError{fmt.Errorf("%q is not one snapshot: write sandbox, sandbox@state, or sandbox@ for its base", arg)}
+		return compare.Ref{}, usageError(fmt.Errorf("%q is not one snapshot: write sandbox, sandbox@state, or sandbox@ for its base", arg))
 	}
 	return compare.Ref{Sandbox: name, State: state, Base: at && state == ""}, nil
 }
@@ -246,7 +246,7 @@ func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) 
 	abs := make([]string, 0, len(paths))
 	for _, p := range paths {
 		if p == "" {
-			return nil, usageError{errors.New("a path is empty")}
+			return nil, usageError(errors.New("a path is empty"))
 		}
 		if !filepath.IsAbs(p) {
 			p = filepath.Join(from, p)

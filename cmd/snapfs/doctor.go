@@ -56,7 +56,7 @@ else 8.`,
 			}
 			if len(args) > 0 {
 				if req.profile != "" || args[0] == "" {
-					return usageError{errors.New("name the profile once, as an argument or by --profile")}
+					return usageError(errors.New("name the profile once, as an argument or by --profile"))
 				}
 				req.profile = args[0]
 			}

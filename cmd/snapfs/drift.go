@@ -43,7 +43,7 @@ more than a second can read the same report in /run/snapfs/drift.`,
 		ValidArgsFunction: a.completeSandbox,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if follow && exitCode {
-				return usageError{errors.New("--follow and --exit-code exclude one another")}
+				return usageError(errors.New("--follow and --exit-code exclude one another"))
 			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {

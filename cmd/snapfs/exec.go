@@ -28,7 +28,7 @@ exits with the command's status.`,
 		ValidArgsFunction: a.completeThenFiles,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) == 2 && args[1] == "--" {
-				return usageError{errors.New("exec requires a sandbox and a command")}
+				return usageError(errors.New("exec requires a sandbox and a command"))
 			}
 			return nil
 		},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/snapfs/snapfs/errs"
 )
@@ -60,11 +61,11 @@ func exitCodes() []exitCode {
 	}
 }
 
-// usageError is an error of the command line. Its kind is ErrInvalid, whatever the kind of its
-// cause.
-type usageError struct{ error }
+// errUsage is the kind of an error of the command line.
+var errUsage = fmt.Errorf("usage: %w", errs.ErrInvalid)
 
-func (u usageError) Unwrap() error { return &errs.Error{Kind: errs.ErrInvalid, Err: u.error} }
+// usageError returns err as an error of the command line, whatever its kind.
+func usageError(err error) error { return &errs.Error{Kind: errUsage, Err: err} }
 
 // statusOf returns the exit status for an error: the error's own, or that of its kind. passes
 // is true for a command that exits with the status of another command.

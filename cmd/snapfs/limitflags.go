@@ -26,18 +26,18 @@ func setLimits(l *catalog.Limits, texts []string) error {
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
-			return usageError{fmt.Errorf("%q is not NAME=VALUE, for example memory=4G or memory=none", text)}
+			return usageError(fmt.Errorf("%q is not NAME=VALUE, for example memory=4G or memory=none", text))
 		}
 		known, err := l.SetField(name, value)
 		if err != nil {
-			return usageError{err}
+			return usageError(err)
 		}
 		if !known {
 			var names []string
 			for _, one := range l.Fields() {
 				names = append(names, one.Name)
 			}
-			return usageError{errors.New("no limit named " + pathlist.Printable(name) + "; the limits are " + strings.Join(names, ", "))}
+			return usageError(errors.New("no limit named " + pathlist.Printable(name) + "; the limits are " + strings.Join(names, ", ")))
 		}
 	}
 	return nil

@@ -118,7 +118,7 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if a.state == "" && cmd.Flags().Changed("state") {
-			return usageError{errors.New("--state is empty")} // a variable that was never set, not the default
+			return usageError(errors.New("--state is empty")) // a variable that was never set, not the default
 		}
 		return nil
 	}
@@ -133,7 +133,7 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 		root.AddCommand(cmd)
 	}
 	tameCompletion(root)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{flagError(err)} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(flagError(err)) })
 	return root
 }
 

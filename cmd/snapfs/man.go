@@ -33,7 +33,7 @@ func newMan(a *app) *cobra.Command {
 				err = fmt.Errorf("unknown command %q for %q", rest[0], page.CommandPath())
 			}
 			if err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			return writeManual(a.ui.out, page)
 		},

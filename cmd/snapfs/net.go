@@ -41,7 +41,7 @@ adds a destination, also for running processes.
 			if len(allow) > 0 {
 				rules, err := network.Parse(strings.Join(allow, ","))
 				if err != nil {
-					return usageError{err}
+					return usageError(err)
 				}
 				if _, err := e.Supervise.AllowNetwork(cmd.Context(), args[0], rules); err != nil {
 					return err

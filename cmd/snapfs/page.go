@@ -65,7 +65,7 @@ func (a *app) writePage(ctx context.Context, file string, changes *compare.Chang
 // nothing but an empty file or an earlier page.
 func replacePage(file string, write func(io.Writer) (page.Written, error)) (written page.Written, err error) {
 	fail := func(err error) error {
-		return &errs.Error{Op: "writing the page", Path: file, Kind: errs.KindOf(err), Err: err}
+		return errs.With("writing the page", file, err)
 	}
 	if err := replaceable(file); err != nil {
 		return written, fail(err)

@@ -111,7 +111,7 @@ func (p *pools) grow() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var to size
 			if err := to.Set(args[0]); err != nil {
-				return usageError{fmt.Errorf("size %q: %w", args[0], err)}
+				return usageError(fmt.Errorf("size %q: %w", args[0], err))
 			}
 			opened, err := p.open(cmd.Context())
 			if err != nil {

@@ -60,7 +60,7 @@ func (a *app) ports(ctx context.Context, e *engine.Engine, name string, open, en
 		for _, text := range list.texts {
 			port, host, err := forward.Parse(text)
 			if err != nil {
-				return usageError{err}
+				return usageError(err)
 			}
 			*list.to = append(*list.to, pair{port, host})
 		}

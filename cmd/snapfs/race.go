@@ -143,7 +143,7 @@ func (r *racer) checkFlags(cmd *cobra.Command, args []string) error {
 		{!listed && len(args) == 0, "no command: add one after --, or --try or --file"},
 	} {
 		if rule.broken {
-			return usageError{errors.New(rule.text)}
+			return usageError(errors.New(rule.text))
 		}
 	}
 	return nil
@@ -172,13 +172,13 @@ func (r *racer) commands(args []string) (list [][]string, err error) {
 			}
 		}
 		if list == nil {
-			return nil, usageError{fmt.Errorf("no command in %s", r.file)}
+			return nil, usageError(fmt.Errorf("no command in %s", r.file))
 		}
 		return list, nil
 	}
 	for _, t := range r.try {
 		if t == "" {
-			return nil, usageError{errors.New("--try is empty")}
+			return nil, usageError(errors.New("--try is empty"))
 		}
 		list = append(list, inShell(t))
 	}

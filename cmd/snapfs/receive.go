@@ -46,22 +46,22 @@ the first of them.`,
 				return err
 			}
 			if strings.HasSuffix(arg, "@") {
-				return usageError{errEmptyName}
+				return usageError(errEmptyName)
 			}
 			switch {
 			case have && forget:
-				return usageError{errors.New("--have and --forget exclude one another")}
+				return usageError(errors.New("--have and --forget exclude one another"))
 			case forget && arg != "":
-				return usageError{errors.New("--forget takes no sandbox: it deletes all partial streams")}
+				return usageError(errors.New("--forget takes no sandbox: it deletes all partial streams"))
 			case have && strings.Contains(arg, "@"):
-				return usageError{errors.New("--have takes a sandbox without a snapshot")}
+				return usageError(errors.New("--have takes a sandbox without a snapshot"))
 			case have:
 				return a.have(cmd, arg)
 			case forget:
 				return a.forget(cmd)
 			}
 			if isTerminal(a.ui.in) {
-				return usageError{errors.New("standard input is a terminal; use ssh HOST snapfs send SANDBOX | snapfs receive")}
+				return usageError(errors.New("standard input is a terminal; use ssh HOST snapfs send SANDBOX | snapfs receive"))
 			}
 			return a.receive(cmd, &req, arg)
 		},

@@ -70,7 +70,7 @@ func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	}
 	rules, allowed, err := hostfs.NetworkRules(r.policy.Network)
 	if err != nil {
-		return hostfs.Request{}, "", usageError{err}
+		return hostfs.Request{}, "", usageError(err)
 	}
 	if allowed {
 		r.policy.Network = "allow:" + rules.String()
@@ -90,7 +90,7 @@ func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	}
 	for _, p := range req.Policy.Hide {
 		if real, err := realDirectory(p); err == nil && (within(start, real) || within(workspace, real)) {
-			return hostfs.Request{}, "", usageError{fmt.Errorf("%s contains the workspace and cannot be hidden", pathlist.Printable(p))}
+			return hostfs.Request{}, "", usageError(fmt.Errorf("%s contains the workspace and cannot be hidden", pathlist.Printable(p)))
 		}
 	}
 	return req, start, nil
@@ -102,7 +102,7 @@ func (r *requestFlags) resolveLists() (err error) {
 	for _, paths := range [][]string{r.policy.Expose, r.policy.Hide} {
 		for i, p := range paths {
 			if p == "" {
-				return usageError{errors.New("--expose and --hide require a path that is not empty")}
+				return usageError(errors.New("--expose and --hide require a path that is not empty"))
 			}
 			if paths[i], err = absolute(p); err != nil {
 				return err
@@ -111,7 +111,7 @@ func (r *requestFlags) resolveLists() (err error) {
 	}
 	for _, name := range r.policy.Env {
 		if name == "" || strings.ContainsAny(name, "= \n\x00") {
-			return usageError{fmt.Errorf("--env takes a variable's name without a value, not %q", name)}
+			return usageError(fmt.Errorf("--env takes a variable's name without a value, not %q", name))
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func printable(list []string, between string) string {
 func (r *requestFlags) noneEmpty() (err error) {
 	r.given.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
-			err = usageError{fmt.Errorf("--%s is empty", f.Name)}
+			err = usageError(fmt.Errorf("--%s is empty", f.Name))
 		}
 	})
 	return err

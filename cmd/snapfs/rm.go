@@ -21,7 +21,7 @@ disk space in the background.`,
 		ValidArgsFunction: a.completeSandboxes,
 		Args: func(_ *cobra.Command, args []string) error {
 			if every == (len(args) > 0) {
-				return usageError{errors.New("rm requires sandbox names or --all")}
+				return usageError(errors.New("rm requires sandbox names or --all"))
 			}
 			return nil
 		},

@@ -44,7 +44,7 @@ with --report to a file.`,
 		Args:        atLeast("the command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.keep && r.apply {
-				return usageError{errors.New("--keep and --apply exclude one another")}
+				return usageError(errors.New("--keep and --apply exclude one another"))
 			}
 			return r.run(cmd.Context(), args)
 		},
@@ -221,22 +221,9 @@ func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocum
 		return errors.Join(err, kerr)
 	}
 	doc.Fate = "kept"
-	return &keptError{err, s.Record.Name}
+	name := s.Record.Name
+	return errs.With("", "", fmt.Errorf("%w\nkept as %s", err, name), append(errs.HintsOf(err), "snapfs diff "+name, "snapfs rm "+name)...)
 }
-
-// keptError is an error after which snapfs made the sandbox permanent, so that no work is
-// lost.
-type keptError struct {
-	error
-	name string
-}
-
-func (k *keptError) Error() string { return k.error.Error() + "\nkept as " + k.name }
-
-func (k *keptError) Unwrap() error { return k.error }
-
-// hints are the commands to inspect and to remove the sandbox.
-func (k *keptError) hints() []string { return []string{"snapfs diff " + k.name, "snapfs rm " + k.name} }
 
 // applyIt applies the workspace's changes to the real tree. If that fails, it makes the
 // sandbox permanent, so that no work is lost. With asks it offers to do so for changes

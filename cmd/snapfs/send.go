@@ -40,13 +40,13 @@ or everything if that part differs. --have - reads from standard input.`,
 			name, state := splitState(args[0])
 			req := transfer.SendRequest{Sandbox: name, State: state, Base: base}
 			if strings.HasSuffix(args[0], "@") {
-				return usageError{errEmptyName}
+				return usageError(errEmptyName)
 			}
 			if isTerminal(a.ui.out) {
-				return usageError{fmt.Errorf("standard output is a terminal; use snapfs send %s | ssh HOST snapfs receive", args[0])}
+				return usageError(fmt.Errorf("standard output is a terminal; use snapfs send %s | ssh HOST snapfs receive", args[0]))
 			}
 			if base != "" && have != "" {
-				return usageError{errors.New("--base and --have exclude one another")}
+				return usageError(errors.New("--base and --have exclude one another"))
 			}
 			var err error
 			if req.Have, err = a.thereIs(have); err != nil {
@@ -73,14 +73,14 @@ func (a *app) thereIs(file string) ([]string, error) {
 	default:
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, &errs.Error{Op: "reading", Path: file, Kind: errs.KindOf(err), Err: err}
+			return nil, errs.With("reading", file, err)
 		}
 		defer f.Close()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, mostHave+1))
 	if err != nil {
-		return nil, &errs.Error{Op: "reading", Path: file, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("reading", file, err)
 	}
 	if len(text) > mostHave {
 		return nil, &errs.Error{

@@ -137,13 +137,13 @@ func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case ways > 1:
-		return usageError{errors.New("--to, --continue and --cancel exclude one another")}
+		return usageError(errors.New("--to, --continue and --cancel exclude one another"))
 	case f.approve && !f.goOn:
-		return usageError{errors.New("--approve requires --continue")}
+		return usageError(errors.New("--approve requires --continue"))
 	case cmd.Flags().Changed("profile") && (f.to == "" || f.profile == ""):
-		return usageError{errors.New("--profile requires a file, and --to")}
+		return usageError(errors.New("--profile requires a file, and --to"))
 	case cmd.Flags().Changed("to") && f.to == "":
-		return usageError{errors.New("--to is empty")}
+		return usageError(errors.New("--to is empty"))
 	case f.goOn || f.cancel:
 		return atMost("promotion")(cmd, args)
 	}
@@ -168,7 +168,7 @@ func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string
 		p, err = pipeline.New(e).CancelStages(ctx, name, w)
 	default:
 		if o.DryRun || o.Plan != "" || o.Tool != "" || o.Target != "" {
-			return usageError{errors.New("--dry-run, --plan, --tool and --target exclude --to: each stage has its own plan and target")}
+			return usageError(errors.New("--dry-run, --plan, --tool and --target exclude --to: each stage has its own plan and target"))
 		}
 		profile, perr := a.profileOf(e, name, f.profile)
 		if perr != nil {

@@ -63,7 +63,7 @@ supports --live.`,
 				return err
 			}
 			if stop && live {
-				return usageError{errors.New("--stop and --live exclude one another")}
+				return usageError(errors.New("--stop and --live exclude one another"))
 			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {

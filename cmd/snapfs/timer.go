@@ -46,7 +46,7 @@ which snapfs does not do.`,
 				err = errors.New("the least is 1m")
 			}
 			if err != nil {
-				return usageError{fmt.Errorf("--every: %w", err)}
+				return usageError(fmt.Errorf("--every: %w", err))
 			}
 			m, err := timer.For(os.Geteuid() == 0)
 			if err != nil {

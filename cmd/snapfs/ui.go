@@ -180,7 +180,7 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 	_, passes := cmd.Annotations[passesStatus]
 	var hints []string
 	if strings.HasPrefix(err.Error(), "unknown command") {
-		err = usageError{err}
+		err = usageError(err)
 		typed := a.first
 		if args := cmd.Flags().Args(); cmd.HasParent() && len(args) > 0 {
 			typed = args[0]
@@ -190,14 +190,9 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 		}
 	}
 	status := statusOf(err, passes)
-	var u usageError
-	if errors.As(err, &u) {
+	if errors.Is(err, errUsage) {
 		a.ui.json = a.ui.json || asksJSON(os.Args[1:])
 		hints = append(hints, cmd.CommandPath()+" --help")
-	}
-	var kept *keptError
-	if errors.As(err, &kept) {
-		hints = append(hints, kept.hints()...)
 	}
 	a.ui.complain(err, status, append(errs.HintsOf(err), hints...))
 	return status

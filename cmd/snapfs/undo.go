@@ -40,7 +40,7 @@ same place, the newest first. Their undo data takes disk space; --forget deletes
 			}
 			if forget {
 				if id == "" {
-					return usageError{errors.New("--forget requires a promotion's name; see snapfs undo --list")}
+					return usageError(errors.New("--forget requires a promotion's name; see snapfs undo --list"))
 				}
 				return e.Reconcile.ForgetUndo(cmd.Context(), id)
 			}

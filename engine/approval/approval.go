@@ -31,8 +31,7 @@ type Allow struct {
 	Paths []string
 }
 
-// Needed is an error that lists the changes that need approval. It is the cause of an
-// ErrDenied.
+// Needed lists the changes that need approval.
 type Needed struct {
 	pathlist.List
 	// Allow is the shortest list for [Allow.Paths] that approves all of them, relative to
@@ -40,8 +39,26 @@ type Needed struct {
 	Allow []string
 }
 
-// Unwrap lets errors.As find the pathlist.List.
-func (n *Needed) Unwrap() error { return &n.List }
+// Refusal returns the ErrDenied that lists the changes, with the command that approves them
+// in a sandbox; op is the refused operation, root the tree's absolute path.
+func (n *Needed) Refusal(op, root, sandbox string) error {
+	const (
+		most         = 3
+		plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
+	)
+	command := "snapfs apply " + sandbox
+	for _, p := range n.Allow[:min(len(n.Allow), most)] {
+		abs := path.Join(root, p)
+		if strings.ContainsFunc(abs, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
+			abs = "PATH"
+		}
+		command += " --allow " + abs
+	}
+	if len(n.Allow) > most {
+		command += " --allow …"
+	}
+	return errs.New(op, root, errs.ErrDenied, n.String(), "snapfs diff "+sandbox, command)
+}
 
 // byPath returns why a change needs approval at its path, and how many elements of the path
 // the pattern covers. A change of the time alone needs none.

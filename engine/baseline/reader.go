@@ -133,7 +133,7 @@ func (l *RootedReader) OpenFD(path string) (int, error) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return -1, &errs.Error{Op: "opening", Path: path, Kind: errs.KindOf(err), Err: err}
+		return -1, errs.With("opening", path, err)
 	}
 	return fd, nil
 }
@@ -157,7 +157,7 @@ func Absence(err error) error {
 func OpenRoot(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, &errs.Error{Op: "opening", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("opening", dir, err)
 	}
 	return f, nil
 }

@@ -152,8 +152,7 @@ func (v *forkView) open() (*os.File, error) {
 		return nil, err
 	}
 	dirs, err := hostfs.OpenViews(v.ctx, isolate.OpenViews, v.t.Path, hostfs.MountOf("/", f.View))
-	var m *hostfs.MountedError
-	if errors.As(err, &m) { // every path of interest is in the layers
+	if errors.Is(err, hostfs.ErrMounted) { // every path of interest is in the layers
 		dirs, err = isolate.OpenViews(v.ctx, []isolate.Mount{hostfs.MountOf("/", hostfs.WithoutBase(f.View))})
 	}
 	if err != nil {
@@ -238,7 +237,7 @@ func (k *pathRecorder) recordOriginal(abs string, o *snapshot.Original) error {
 	if o.Content != "" && n.Size <= maxText && k.baseline.bytes+n.Size <= maxBytes {
 		f, err := os.Open(o.Content)
 		if err != nil {
-			return &errs.Error{Op: "recording", Path: o.Content, Kind: errs.KindOf(err), Err: err}
+			return errs.With("recording", o.Content, err)
 		}
 		defer f.Close()
 		data, err := io.ReadAll(io.LimitReader(f, maxText+1))
@@ -330,7 +329,7 @@ func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	}
 	if err != nil {
 		_ = os.Remove(path + ".new")
-		return "", &errs.Error{Op: "recording", Path: path, Kind: errs.KindOf(err), Err: err}
+		return "", errs.With("recording", path, err)
 	}
 	k.bytes += int64(len(data))
 	return name, nil

@@ -138,7 +138,7 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 		return err
 	}
 	if err := fault.Point(ctx, "write the baseline"); err != nil {
-		return &errs.Error{Op: "recording the baseline", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return errs.With("recording the baseline", dir, err)
 	}
 	return bl.save(rec.Name, rec.Refreshed, k)
 }
@@ -164,7 +164,7 @@ func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	for _, d := range []string{filepath.Dir(dir), dir} { // not MkdirAll: a removed sandbox must not reappear
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, &errs.Error{Op: "recording the baseline", Path: d, Kind: errs.KindOf(err), Err: err}
+			return nil, errs.With("recording the baseline", d, err)
 		}
 	}
 	return lockDir(dir)
@@ -175,11 +175,11 @@ func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, &errs.Error{Op: "locking", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("locking", dir, err)
 	}
 	if err := vfs.Flock(f, syscall.LOCK_EX); err != nil {
 		f.Close()
-		return nil, &errs.Error{Op: "locking", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("locking", dir, err)
 	}
 	return f, nil
 }
@@ -219,7 +219,7 @@ func (k *Baseline) open(path string, n Entry) (*os.File, error) {
 	}
 	f, err := os.Open(filepath.Join(k.Dir, n.Data))
 	if err != nil {
-		return nil, &errs.Error{Op: "opening the original of", Path: path, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("opening the original of", path, err)
 	}
 	return f, nil
 }
@@ -256,7 +256,7 @@ func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 		}
 	}
 	if err != nil {
-		return &errs.Error{Op: "copying the baseline of", Path: from.Name, Kind: errs.KindOf(err), Err: err}
+		return errs.With("copying the baseline of", from.Name, err)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ const walkThreads = 4
 // walkSince is changedSince with a number of threads.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
-		return nil, &errs.Error{Op: "walking", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("walking", dir, err)
 	}
 	root, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {

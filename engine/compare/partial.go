@@ -104,8 +104,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 		if err == nil {
 			return appendPart(nil, p), nil
 		}
-		var m *hostfs.MountedError
-		if !errors.As(err, &m) || walk || tries == hostfs.MaxAttempts {
+		if !errors.Is(err, hostfs.ErrMounted) || walk || tries == hostfs.MaxAttempts {
 			return nil, err
 		}
 		env, err := hostfs.MountsNow()
@@ -116,7 +115,7 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 			continue // unmounted meanwhile
 		}
 		parts, err := cm.comparePartial(env, workspace, tree, touches, look)
-		if err == nil || !errors.As(err, &m) || env.MountedBeneath(workspace) {
+		if err == nil || !errors.Is(err, hostfs.ErrMounted) || env.MountedBeneath(workspace) {
 			return parts, err
 		}
 	}

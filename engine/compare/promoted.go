@@ -59,7 +59,7 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	for path := range paths {
 		now, err := mine.Node(path)
 		if err != nil {
-			return hostfs.LookError(filepath.Join(p.Root, path), err)
+			return errs.Wrap("reading", filepath.Join(p.Root, path), err)
 		}
 		was, known := k.Nodes[filepath.Join(p.Root, path)]
 		if c, ok := promotedChange(path, was.Node, now, known); ok {

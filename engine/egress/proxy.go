@@ -74,7 +74,7 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, 
 		return nil, nil //nolint:nilnil // the policy needs no proxy
 	}
 	fail := func(err error) error {
-		return &errs.Error{Op: "opening the network", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
+		return errs.With("opening the network", rec.Name, err)
 	}
 	if eg.program == nil {
 		return nil, errors.Join(fail(errors.New("this program has no proxy command")), tun.Close())

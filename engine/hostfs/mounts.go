@@ -211,7 +211,7 @@ func (s *surveyor) workspace(dir string) error {
 	}
 	if list := (&Environment{mounts: s.mounts}).MountsBeneath(dir); len(list) > 0 {
 		return &errs.Error{
-			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: &MountedError{list},
+			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: mountedError(list),
 			Hints: []string{"sudo umount " + pathlist.Printable(list[0]), "sudo snapfs run …"},
 		}
 	}

@@ -1,11 +1,9 @@
 package hostfs
 
 import (
-	"errors"
 	"os"
 	"syscall"
 
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -20,13 +18,4 @@ func Relative(path, prefix string) string {
 		return "."
 	}
 	return path[len(prefix)+1:]
-}
-
-// LookError adds the path to an error of reading it, unless the error has one.
-func LookError(path string, err error) error {
-	var done *errs.Error
-	if errors.As(err, &done) {
-		return err
-	}
-	return &errs.Error{Op: "reading", Path: path, Kind: errs.KindOf(err), Err: err}
 }

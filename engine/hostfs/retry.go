@@ -3,6 +3,7 @@ package hostfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,11 +62,11 @@ func (a *MountRetry) Close() {
 	}
 }
 
-// A MountedError says that mounts under a tree prevent an overlay of all of it.
-type MountedError struct{ mounts []string }
+// ErrMounted means that mounts under a tree prevent an overlay of all of it.
+var ErrMounted = errors.New("mounted under it")
 
-func (m *MountedError) Error() string {
-	return "mounted under it: " + Several(m.mounts) + "; the kernel refuses an overlay of such a directory to an ordinary user"
+func mountedError(mounts []string) error {
+	return fmt.Errorf("%w: %s; the kernel refuses an overlay of such a directory to an ordinary user", ErrMounted, Several(mounts))
 }
 
 // Several returns the first of paths as text, and the number of the others.
@@ -80,7 +81,7 @@ func Several(paths []string) string {
 // MountedSince returns the error of a directory under which these mounts lie.
 func MountedSince(op, dir string, mounts []string) error {
 	return &errs.Error{
-		Op: op, Path: dir, Kind: errs.ErrBusy, Err: &MountedError{mounts},
+		Op: op, Path: dir, Kind: errs.ErrBusy, Err: mountedError(mounts),
 		Hints: []string{"sudo umount " + pathlist.Printable(mounts[0]), "findmnt -R " + pathlist.Printable(dir) + "   # all that is mounted there"},
 	}
 }
@@ -167,11 +168,10 @@ func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir
 	at := tree
 	for tries := 1; ; tries++ {
 		dirs, err := openPart(ctx, open, b, tree, at, write, views)
-		var m *MountedError
 		if err == nil {
 			return inside(dirs, at, dir)
 		}
-		if !errors.As(err, &m) || tries == MaxAttempts {
+		if !errors.Is(err, ErrMounted) || tries == MaxAttempts {
 			return nil, err
 		}
 		env, merr := MountsNow()
@@ -208,7 +208,7 @@ func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	for i, root := range roots {
 		var derr error
 		if dirs[i], derr = OpenBeneath(root, prefix); derr != nil {
-			err = LookError(dir, derr)
+			err = errs.Wrap("reading", dir, derr)
 		}
 		failures = append(failures, root.Close())
 	}

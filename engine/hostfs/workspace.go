@@ -22,14 +22,14 @@ func (hf *Host) CheckWorkspace(dir string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return refuse(errs.ErrNotFound, "no such directory")
 	case err != nil:
-		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return errs.With("copying", dir, err)
 	case real != dir:
 		return refuse(errs.ErrNotSupported, "the workspace is a symbolic link to "+real)
 	}
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		return &errs.Error{Op: "copying", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return errs.With("copying", dir, err)
 	case !info.IsDir():
 		return &errs.Error{
 			Op: "copying", Path: dir, Kind: errs.ErrInvalid, Err: errors.New("the workspace is a file, not a directory"),

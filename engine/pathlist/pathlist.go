@@ -1,4 +1,4 @@
-// Package pathlist makes one error of many paths, each with its reason, and makes a path
+// Package pathlist makes one text of many paths, each with its reason, and makes a path
 // safe to print on a terminal.
 package pathlist
 
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// List is an error that lists paths, each with its reason. The zero value is an empty list.
+// List is a list of paths, each with its reason. The zero value is an empty list.
 type List struct {
 	// Paths are in the order in which they were added.
 	Paths []string
@@ -15,8 +15,8 @@ type List struct {
 	Why map[string]string
 }
 
-// Error lists the first twenty paths with their reasons, and the number of the others.
-func (l *List) Error() string {
+// String lists the first twenty paths with their reasons, and the number of the others.
+func (l *List) String() string {
 	const most = 20
 	var b strings.Builder
 	for i, path := range l.Paths[:min(len(l.Paths), most)] {

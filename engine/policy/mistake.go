@@ -17,7 +17,8 @@ type Mistake struct {
 	What, Mend string
 }
 
-// An Error lists the mistakes of a profile. It matches [errs.ErrInvalid].
+// An Error lists the mistakes of a profile. It matches [errs.ErrInvalid]. It is a type because an
+// editor wants each mistake with its position.
 type Error struct {
 	File     string
 	Mistakes []Mistake

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -134,16 +133,11 @@ func (r *reader) net(v *unstable.Node, at place) string {
 // rules parses rules and returns them in canonical form, or "" after a mistake; at is the
 // position of their text.
 func (r *reader) rules(text string, at place) string {
-	rules, err := network.Parse(text)
-	var wrong *network.RuleError
+	rules, bad := network.Read(text)
 	switch {
-	case errors.As(err, &wrong):
-		why := wrong.Why
-		if wrong.Want != "" {
-			why += ": " + wrong.Want
-		}
-		at = min(at+place(wrong.Column-1), place(len(r.data)))
-		r.wrong(at, fmt.Sprintf("net: rule %q: %s", wrong.Rule, why), "snapfs net --help has the grammar of rules")
+	case bad != nil:
+		at = min(at+place(bad.Column-1), place(len(r.data)))
+		r.wrong(at, fmt.Sprintf("net: rule %q: %s", bad.Rule, bad.Reason()), "snapfs net --help has the grammar of rules")
 		return ""
 	case rules.Empty():
 		r.wrong(at, "net: no rule", `write net = "none"`)

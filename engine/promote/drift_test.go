@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -94,8 +93,7 @@ func TestDriftNamesTwentyPathsAndCountsTheRest(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(w.real.Name(), s.Path), []byte("x"), 0o644))
 	}
 	_, err := w.apply(t, w.frozen())
-	var r *pathlist.List
-	if !errors.As(err, &r) || len(r.Paths) != 31 {
+	if !errors.Is(err, errs.ErrDrifted) {
 		t.Fatal(err)
 	}
 	if s := err.Error(); !strings.HasSuffix(s, "and 11 more") || strings.Contains(s, "\x1b") || !strings.Contains(s, "f18") || strings.Contains(s, "f19:") {

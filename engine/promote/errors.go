@@ -2,6 +2,7 @@ package promote
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -20,7 +21,7 @@ func refused(l *pathlist.List, target string, kind error, hints ...string) error
 	if len(l.Paths) == 0 {
 		return nil
 	}
-	return &errs.Error{Op: doing, Path: target, Kind: kind, Err: l, Hints: hints}
+	return &errs.Error{Op: doing, Path: target, Kind: kind, Err: errors.New(l.String()), Hints: hints}
 }
 
 func drifted(target string, drifts []Drift) error {
@@ -31,42 +32,33 @@ func drifted(target string, drifts []Drift) error {
 	return refused(&r, target, errs.ErrDrifted)
 }
 
-// plain is an error whose text has no characters that a terminal interprets: paths in it
-// may contain any.
-type plain struct{ error }
-
-func (p plain) Unwrap() error { return p.error }
-
-func (p plain) Error() string {
+// plain returns err with a text that has no characters that a terminal interprets: paths
+// in it may contain any.
+func plain(err error) error {
 	var b strings.Builder
-	text := p.error.Error()
-	for _, c := range text {
+	for _, c := range err.Error() {
 		if strconv.IsPrint(c) && c != '\uFFFD' {
 			b.WriteRune(c)
 		} else {
 			b.WriteString(strings.Trim(strconv.QuoteRune(c), "'"))
 		}
 	}
-	return b.String()
+	return fmt.Errorf("%s%.0w", b.String(), err) // err, without its own text
 }
 
-// fail adds path and kind to an error that has none.
-func fail(path string, err error) error {
+// wrap adds op, path and kind to an error that has none.
+func wrap(op, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
 		return err
 	}
-	return &errs.Error{Op: doing, Path: path, Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
+	return &errs.Error{Op: op, Path: path, Kind: kindOf(err), Err: plain(snapshot.ExplainStale(err))}
 }
 
-// at adds a path relative to the target to an error that has none.
-func at(path string, err error) error {
-	var done *errs.Error
-	if err == nil || errors.As(err, &done) {
-		return err
-	}
-	return &errs.Error{Op: doing, Path: pathlist.Printable(path), Kind: kindOf(err), Err: plain{snapshot.ExplainStale(err)}}
-}
+func fail(path string, err error) error { return wrap(doing, path, err) }
+
+// at is fail for a path relative to the target.
+func at(path string, err error) error { return wrap(doing, pathlist.Printable(path), err) }
 
 // missing reports whether an error says that a path does not exist, or that one of its
 // parents is no directory.

@@ -44,25 +44,25 @@ type Recovery struct {
 func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping)
 	if err != nil || len(names) == 0 {
-		return nil, recovering(stateDir, err)
+		return nil, wrap("recovering", stateDir, err)
 	}
 	lock, err := lockState(stateDir, false)
 	if errors.Is(err, errs.ErrBusy) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, recovering(stateDir, err)
+		return nil, wrap("recovering", stateDir, err)
 	}
 	defer vfs.Unlock(lock)
 	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping); err != nil {
-		return nil, recovering(stateDir, err)
+		return nil, wrap("recovering", stateDir, err)
 	}
 	var all []Recovery
 	var failures []error
 	for _, name := range names {
 		one, err := recoverOne(ctx, filepath.Join(stateDir, name))
 		if err != nil {
-			failures = append(failures, recovering(one.Path, err))
+			failures = append(failures, wrap("recovering", one.Path, err))
 			continue
 		}
 		if filepath.Ext(name) != suffixDropping { // a forgotten promotion is not reported
@@ -70,14 +70,6 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 		}
 	}
 	return all, errors.Join(failures...)
-}
-
-func recovering(path string, err error) error {
-	var done *errs.Error
-	if err == nil || errors.As(err, &done) {
-		return err
-	}
-	return &errs.Error{Op: "recovering", Path: path, Kind: kindOf(err), Err: plain{err}}
 }
 
 // recoverOne ends one promotion.
@@ -93,7 +85,7 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	}
 	real, err := r.openTarget()
 	if err != nil {
-		one.Waits, one.Journal = recovering(r.path, err), journal
+		one.Waits, one.Journal = wrap("recovering", r.path, err), journal
 		return one, nil
 	}
 	defer real.root.Close()

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/approval"
-	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
@@ -44,8 +43,7 @@ func TestSetIDAndDevicesAreRefusedUnlessApproved(t *testing.T) {
 		o := options(w.frozen())
 		o.Allow = allow
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
-		var r *pathlist.List
-		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &r) || strings.Join(r.Paths, " ") != want {
+		if !errors.Is(err, errs.ErrDenied) || strings.Join(w.listed(err), " ") != want {
 			t.Errorf("%+v: %v, want %s", allow, err, want)
 		}
 		if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {

@@ -34,13 +34,13 @@ func (w *work) revert(ctx context.Context, cause error) error {
 		for _, path := range foreign {
 			left.Add(path, "changed by another program meanwhile; left as it is")
 		}
-		err = fmt.Errorf("%w (the old versions are in %s)", &left, w.stagePaths())
+		err = fmt.Errorf("%s (the old versions are in %s)", &left, w.stagePaths())
 	}
 	kind := errs.KindOf(cause)
 	if kind == nil {
 		kind = kindOf(cause)
 	}
-	return &errs.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: plain{fmt.Errorf("%w; %w", cause, err)}}
+	return &errs.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: plain(fmt.Errorf("%w; %w", cause, err))}
 }
 
 // stagePaths lists the paths of the stages.

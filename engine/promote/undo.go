@@ -120,7 +120,7 @@ func undoing(id string, err error) error {
 		}
 		return err
 	}
-	return &errs.Error{Op: "undoing", Subject: id, Kind: kindOf(err), Err: plain{err}}
+	return &errs.Error{Op: "undoing", Subject: id, Kind: kindOf(err), Err: plain(err)}
 }
 
 // checkUndo returns an error that names the results that other programs changed, or the old

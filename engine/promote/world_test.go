@@ -97,6 +97,16 @@ func manifest(t testing.TB, w *world) string {
 	return treetest.Manifest(t, w.real.Name(), treetest.Options{})
 }
 
+// listed returns the paths that an error about the real tree lists, each with its reason.
+func (w *world) listed(err error) (paths []string) {
+	_, list, _ := strings.Cut(err.Error(), w.real.Name()+": ")
+	for one := range strings.SplitSeq(list, "; ") {
+		path, _, _ := strings.Cut(one, ": ")
+		paths = append(paths, path)
+	}
+	return paths
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -173,7 +173,7 @@ func (rc *Reconciler) toApply(rec *catalog.Record, p compare.Part, known baselin
 	}
 	root, err := os.OpenFile(p.Root, syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return promote.Target{}, promote.Base{}, &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.KindOf(err), Err: err}
+		return promote.Target{}, promote.Base{}, errs.With("applying to", p.Root, err)
 	}
 	base := promote.Base{Taken: p.Taken, Frozen: p.Frozen, Known: known[p.Root]}
 	if p.Frozen {
@@ -193,7 +193,7 @@ func (rc *Reconciler) applyPart(ctx context.Context, rec *catalog.Record, p comp
 	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: true, Group: group})
 	err = errors.Join(err, rc.baseline.Remember(rec.Name, p.Root, r.Stamps))
 	if err != nil {
-		return r.ID, hintAllow(err, rec.Name, p.Root)
+		return r.ID, err
 	}
 	a.Changes += r.Applied
 	a.Already = append(a.Already, under(p.Root, r.Already)...)
@@ -210,10 +210,10 @@ func (rc *Reconciler) wouldApply(ctx context.Context, rec *catalog.Record, parts
 			return err
 		}
 		a.Changes += diff.Count(p.Changes)
-		err = wouldRefuse(ctx, target, p, base, o.Allow)
+		err = wouldRefuse(ctx, target, p, base, o.Allow, rec.Name)
 		target.Root.Close()
 		if err != nil {
-			return hintAllow(err, rec.Name, p.Root)
+			return err
 		}
 	}
 	return nil
@@ -221,7 +221,7 @@ func (rc *Reconciler) wouldApply(ctx context.Context, rec *catalog.Record, parts
 
 // wouldRefuse returns the error with which promote.Apply would refuse a part, or
 // nil.
-func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base promote.Base, allow approval.Allow) error {
+func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base promote.Base, allow approval.Allow, sandbox string) error {
 	steps, moved, err := promote.Plan(ctx, t, promote.Source{Tree: p.New}, p.Changes, base)
 	if err != nil {
 		return err
@@ -232,7 +232,7 @@ func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base pro
 			changes[i] = s.Change
 		}
 		if needed := allow.Check(p.Root, changes); needed != nil {
-			return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDenied, Err: needed}
+			return needed.Refusal("applying to", p.Root, sandbox)
 		}
 		return nil
 	}
@@ -245,33 +245,6 @@ func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base pro
 	}
 	return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDrifted, Err: errors.Join(why...)}
 }
-
-// hintAllow adds the command that approves the paths to an error about paths that
-// need approval.
-func hintAllow(err error, name, root string) error {
-	var needed *approval.Needed
-	var e *errs.Error
-	if !errors.As(err, &needed) || !errors.As(err, &e) || len(e.Hints) > 0 {
-		return err
-	}
-	const most = 3
-	command := "snapfs apply " + name
-	for _, path := range needed.Allow[:min(len(needed.Allow), most)] {
-		abs := filepath.Join(root, path)
-		if strings.ContainsFunc(abs, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
-			abs = "PATH"
-		}
-		command += " --allow " + abs
-	}
-	if len(needed.Allow) > most {
-		command += " --allow …"
-	}
-	e.Hints = []string{"snapfs diff " + name, command}
-	return err
-}
-
-// plainInShell are the characters that need no quotes in a shell.
-const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
 // selectParts returns the parts to apply: the workspace, or the changes at paths.
 // elsewhere is the number of changes outside the workspace if paths is empty.

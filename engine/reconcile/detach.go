@@ -143,7 +143,7 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 // detachIn detaches the listed files of one tree and syncs the fork.
 func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Detacher, list []snapshot.Borrowed) error {
 	if err := fault.Point(ctx, "detach renamed files"); err != nil {
-		return &errs.Error{Op: "promoting from", Path: t.Path, Kind: errs.KindOf(err), Err: err}
+		return errs.With("promoting from", t.Path, err)
 	}
 	err := r.Detach(ctx, t.Fork, list, func(do func(root int) error) error {
 		f, err := rc.OpenFork(ctx, t, t.Path)

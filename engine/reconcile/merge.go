@@ -15,7 +15,6 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
@@ -172,7 +171,7 @@ func markNames(sandbox string) (mine, real string) { return "sandbox " + sandbox
 
 // scratchError is an error about the scratch directory of a merge.
 func scratchError(path string, err error) error {
-	return &errs.Error{Op: "creating the scratch directory", Path: path, Kind: errs.KindOf(err), Err: err}
+	return errs.With("creating the scratch directory", path, err)
 }
 
 // openMergeBase opens the merge base of a part. For another target, promotions to
@@ -252,7 +251,7 @@ func (m *partMerge) statAll() error {
 			path := m.Part.Changes[i].Path
 			n, err := l.Node(path)
 			if err != nil {
-				return hostfs.LookError(filepath.Join(m.path, path), err)
+				return errs.Wrap("reading", filepath.Join(m.path, path), err)
 			}
 			m.seen[path] = n
 			if n != nil && n.CTime.After(youngest) {
@@ -278,7 +277,7 @@ func (m *partMerge) changedSince() (string, error) {
 	for _, path := range slices.Sorted(maps.Keys(m.seen)) { // sorted, for the cache of l
 		now, err := l.Present(path)
 		if err != nil {
-			return "", hostfs.LookError(filepath.Join(m.path, path), err)
+			return "", errs.Wrap("reading", filepath.Join(m.path, path), err)
 		}
 		if !sameNode(m.seen[path], now) {
 			return filepath.Join(m.path, path), nil
@@ -330,11 +329,11 @@ func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 	for path := range promoted {
 		now, err := mine.Node(path)
 		if err != nil {
-			return hostfs.LookError(filepath.Join(m.Part.Root, path), err)
+			return errs.Wrap("reading", filepath.Join(m.Part.Root, path), err)
 		}
 		there, err := real.Node(path)
 		if err != nil {
-			return hostfs.LookError(filepath.Join(m.path, path), err)
+			return errs.Wrap("reading", filepath.Join(m.path, path), err)
 		}
 		m.seen[path] = there
 		if err := m.reportBoth(path, m.base.Baseline.Nodes[m.base.Abs(path)].Node, now, there); err != nil {
@@ -398,7 +397,7 @@ func (m *partMerge) compareOne(c diff.Change) error {
 	}
 	switch {
 	case err != nil:
-		return hostfs.LookError(m.base.Abs(c.Path), err)
+		return errs.Wrap("reading", m.base.Abs(c.Path), err)
 	case why != "" && c.Kind == diff.Modified && c.New.Mode.IsDir() && c.Old.Mode.IsDir():
 		if c.What&^diff.Time == 0 {
 			return nil // a directory on both sides; its time does not matter
@@ -470,7 +469,7 @@ func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
 			continue
 		}
 		if err := walk(c.Path); err != nil {
-			return hostfs.LookError(filepath.Join(m.path, c.Path), err)
+			return errs.Wrap("reading", filepath.Join(m.path, c.Path), err)
 		}
 	}
 	return nil
@@ -487,7 +486,7 @@ func (m *partMerge) expected(changes []diff.Change) (map[string]promote.Stamp, e
 		if !seen {
 			var err error
 			if n, err = l.Node(c.Path); err != nil {
-				return nil, hostfs.LookError(filepath.Join(m.path, c.Path), err)
+				return nil, errs.Wrap("reading", filepath.Join(m.path, c.Path), err)
 			}
 		}
 		if n != nil {

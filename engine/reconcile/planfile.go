@@ -83,7 +83,7 @@ func (rc *Reconciler) plansDir() string { return filepath.Join(rc.cat.Dir(), "pl
 func (rc *Reconciler) SavePlan(p *Plan) error {
 	dir := rc.plansDir()
 	fail := func(err error) error {
-		return &errs.Error{Op: "saving the plan", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return errs.With("saving the plan", dir, err)
 	}
 	saved := *p
 	saved.Steps = safeSteps(p.Steps)
@@ -128,7 +128,7 @@ func (rc *Reconciler) prunePlans() error {
 	slices.SortFunc(all, func(a, b aged) int { return b.info.ModTime().Compare(a.info.ModTime()) })
 	for _, a := range all[min(maxPlans, len(all)):] {
 		if err := os.Remove(filepath.Join(rc.plansDir(), a.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return &errs.Error{Op: "removing an old plan", Path: a.name, Kind: errs.KindOf(err), Err: err}
+			return errs.With("removing an old plan", a.name, err)
 		}
 	}
 	return nil

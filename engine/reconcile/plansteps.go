@@ -10,7 +10,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -78,7 +77,7 @@ func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to in
 			s.Result, err = stateOf(&h, source, path, c.New)
 		}
 		if err != nil {
-			return hostfs.LookError(s.Path, err)
+			return errs.Wrap("reading", s.Path, err)
 		}
 	}
 	return nil

@@ -209,7 +209,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 		Base: promote.Base{Known: known}, Allow: o.Allow, Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group,
 	})
 	if err != nil {
-		return "", done.Stamps, hintAllow(err, c.Rec.Name, p.path)
+		return "", done.Stamps, err
 	}
 	r.Changes += done.Applied
 	r.Already = append(r.Already, under(p.path, done.Already)...)

@@ -170,7 +170,7 @@ func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []s
 	free.Policy.Limits.Disk, free.Policy.Limits.Inodes = 0, 0
 	for i, t := range x.next.Trees {
 		if err := fault.Point(ctx, "capture a new base"); err != nil {
-			return rebaseError(t.Path, err)
+			return errs.Wrap("refreshing", t.Path, err)
 		}
 		if !hostfs.Vanished(t, x.next.Workspace) {
 			b, err := x.rc.host.BackendOf(ctx, t)
@@ -189,27 +189,18 @@ func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []s
 	return nil
 }
 
-// rebaseError wraps an error that is not an *errs.Error yet.
-func rebaseError(path string, err error) error {
-	var done *errs.Error
-	if errors.As(err, &done) {
-		return err
-	}
-	return &errs.Error{Op: "refreshing", Path: path, Kind: errs.KindOf(err), Err: err}
-}
-
 // makeBaselineDir creates the directory of the new baseline. It removes an
 // existing one, which a killed refresh has left.
 func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 	if err := fault.Point(ctx, "create the new baseline"); err != nil {
-		return rebaseError(x.baseline.Dir, err)
+		return errs.Wrap("refreshing", x.baseline.Dir, err)
 	}
 	err := os.RemoveAll(x.baseline.Dir)
 	if err == nil {
 		err = os.MkdirAll(x.baseline.Dir, 0o700)
 	}
 	if err != nil {
-		return rebaseError(x.baseline.Dir, err)
+		return errs.Wrap("refreshing", x.baseline.Dir, err)
 	}
 	return nil
 }
@@ -389,7 +380,7 @@ func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error)
 func (x *refreshing) commit(ctx context.Context) error {
 	if len(x.list.Conflicts) > 0 {
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
-			return rebaseError(x.h.Name, err)
+			return errs.Wrap("refreshing", x.h.Name, err)
 		}
 		if err := x.rc.saveConflicts(x.next, x.list); err != nil {
 			return err
@@ -448,7 +439,7 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	}
 	dir, err := hostfs.OpenBeneath(now, prefix)
 	if err != nil {
-		return nil, nil, hostfs.LookError(part.Root, err)
+		return nil, nil, errs.Wrap("reading", part.Root, err)
 	}
 	return dir, inside, nil
 }
@@ -463,7 +454,7 @@ type ForkTree struct {
 // OpenFork opens a directory of an unused fork for writing.
 func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) (*ForkTree, error) {
 	if err := fault.Point(ctx, "open the new fork"); err != nil {
-		return nil, rebaseError(dir, err)
+		return nil, errs.Wrap("refreshing", dir, err)
 	}
 	b, err := rc.host.BackendOf(ctx, t)
 	if err != nil {

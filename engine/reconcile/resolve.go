@@ -13,7 +13,6 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
-	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/sandbox"
@@ -64,7 +63,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 		}
 		// If this fails, a text without markers still counts as resolved.
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
-			return rebaseError(h.Name, err)
+			return errs.Wrap("refreshing", h.Name, err)
 		}
 		return errors.Join(rc.saveConflicts(h.Record, list), rc.sandboxes.Tidy(ctx, h.Record))
 	})
@@ -143,7 +142,7 @@ func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *com
 	defer now.Close()
 	n, err := now.Node(rel)
 	if err != nil || n == nil {
-		return hostfs.LookError(c.Path, errors.Join(err, errs.ErrNotFound))
+		return errs.Wrap("reading", c.Path, errors.Join(err, errs.ErrNotFound))
 	}
 	info, err := os.Lstat(at)
 	if err != nil {

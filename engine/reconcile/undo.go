@@ -181,7 +181,7 @@ func (rc *Reconciler) savePromoted(c *promotedNote) error {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return &errs.Error{Op: "saving the note of a promotion", Path: path, Kind: errs.KindOf(err), Err: err}
+		return errs.With("saving the note of a promotion", path, err)
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func (sb *Store) MakeTmp(rec *catalog.Record) error {
 		err = os.Chmod(dir, 0o777|os.ModeSticky) // the mode of /tmp, whatever the umask
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return &errs.Error{Op: "making", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return errs.With("making", dir, err)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (sb *Store) dropBases(rec *catalog.Record) error {
 		}
 	}
 	if err != nil {
-		return &errs.Error{Op: "removing the baselines of", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
+		return errs.With("removing the baselines of", rec.Name, err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 func (sb *Store) SweepLock() (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(sb.cat.Dir(), "sweeping"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, &errs.Error{Op: "collecting", Path: sb.cat.Dir(), Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("collecting", sb.cat.Dir(), err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
@@ -33,7 +33,7 @@ func (sb *Store) SweepLock() (*os.File, error) {
 // no command for that.
 func (sb *Store) SweepLater(ctx context.Context) error {
 	if err := fault.Point(ctx, "start to clean up"); err != nil {
-		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
+		return errs.With("starting to clean up", "", err, "snapfs gc")
 	}
 	if len(sb.sweeper) == 0 {
 		if err := sb.collect(context.WithoutCancel(ctx)); err != nil {
@@ -43,7 +43,7 @@ func (sb *Store) SweepLater(ctx context.Context) error {
 	}
 	args := append(append([]string{}, sb.sweeper...), sb.cat.Dir())
 	if _, err := run.Background(args, nil); err != nil {
-		return &errs.Error{Op: "starting to clean up", Kind: errs.KindOf(err), Err: err, Hints: []string{"snapfs gc"}}
+		return errs.With("starting to clean up", "", err, "snapfs gc")
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &errs.Error{Op: "listing the promotions", Path: sg.cat.Dir(), Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("listing the promotions", sg.cat.Dir(), err)
 	}
 	var all []Pipeline
 	var failures []error
@@ -127,7 +127,7 @@ func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	sg.prunePipelines(all)
 	dir := sg.Dir(p.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, &errs.Error{Op: "creating", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("creating", dir, err)
 	}
 	lock, err := TryLock(dir)
 	if err != nil {

@@ -31,7 +31,7 @@ func (sv *Manager) NetworkEvents(name string) ([]network.Event, error) {
 			continue
 		}
 		if err != nil {
-			return nil, &errs.Error{Op: "reading the network log", Path: name, Kind: errs.KindOf(err), Err: err}
+			return nil, errs.With("reading the network log", name, err)
 		}
 		for line := range bytes.Lines(data) {
 			var ev network.Event

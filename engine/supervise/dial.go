@@ -48,7 +48,7 @@ func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn,
 		case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
 			return nil, nil //nolint:nilnil // none runs
 		case !errors.Is(err, syscall.EAGAIN):
-			return nil, &errs.Error{Op: "entering", Path: rec.Name, Kind: errs.KindOf(err), Err: err}
+			return nil, errs.With("entering", rec.Name, err)
 		case ctx.Err() != nil, time.Since(began) > stoppedTimeout:
 			return nil, silentError(ctx, rec.Name)
 		}
@@ -95,7 +95,7 @@ func receive(conn *fdsock.Conn) (Reply, []*os.File, error) {
 		return t, nil, &errs.Error{Op: "waiting for the supervisor's reply", Kind: errs.ErrInterrupted, Err: errEnded}
 	}
 	if err != nil {
-		return t, nil, &errs.Error{Op: "waiting for the supervisor's reply", Kind: errs.KindOf(err), Err: err}
+		return t, nil, errs.With("waiting for the supervisor's reply", "", err)
 	}
 	return t, files, json.Unmarshal(msg, &t)
 }

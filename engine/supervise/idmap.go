@@ -41,7 +41,7 @@ func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) er
 	}
 	p, err := run.Background(append(program, strconv.FormatUint(uint64(base), 10)), nil, dev, tree)
 	if err != nil {
-		return &errs.Error{Op: "mapping the ids of a tree", Path: program[0], Kind: errs.KindOf(err), Err: err}
+		return errs.With("mapping the ids of a tree", program[0], err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

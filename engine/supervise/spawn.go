@@ -65,7 +65,7 @@ func (sv *Manager) spawnSupervisor(ctx context.Context, h *catalog.Locked, slot 
 	}
 	theirs.Close()
 	if err != nil {
-		return &errs.Error{Op: "starting a supervisor", Path: h.Name, Kind: errs.KindOf(err), Err: err}
+		return errs.With("starting a supervisor", h.Name, err)
 	}
 	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Now()) })() //nolint:errcheck // pipes support deadlines
 	said, err := io.ReadAll(ready)

@@ -64,7 +64,7 @@ func (h *Supervisor) serve() error {
 	}
 	l, err := fdsock.Listen(h.socket)
 	if err != nil {
-		return &errs.Error{Op: "listening", Path: h.socket, Kind: errs.KindOf(err), Err: err}
+		return errs.With("listening", h.socket, err)
 	}
 	if h.socketInfo, err = os.Lstat(h.socket); err != nil {
 		return errors.Join(err, l.Close())

@@ -87,6 +87,38 @@ func TestErrorsSayWhatNotThatTheyFailed(t *testing.T) {
 	}
 }
 
+// TestErrorTypesAreFew: a failure is an errs.Error, a sentinel or a text. A type of its own has
+// a caller that reads more of it; its comment says what.
+func TestErrorTypesAreFew(t *testing.T) {
+	const want = "CommandError Error Error Error StageError Status"
+	var types []string
+	for path, src := range goFiles(t) {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		fset, file := parse(t, path, src)
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv != nil && n.Name.Name == "Error" && n.Type.Params.NumFields() == 0 {
+					types = append(types, strings.TrimPrefix(string(src[n.Recv.List[0].Type.Pos()-file.FileStart:n.Recv.List[0].Type.End()-file.FileStart]), "*"))
+				}
+			case *ast.StructType:
+				for _, f := range n.Fields.List {
+					if id, ok := f.Type.(*ast.Ident); ok && id.Name == "error" && f.Names == nil {
+						t.Errorf("%s: a struct that embeds an error is a type of error", fset.Position(f.Pos()))
+					}
+				}
+			}
+			return true
+		})
+	}
+	slices.Sort(types)
+	if got := strings.Join(types, " "); got != want {
+		t.Errorf("types with a method Error: %s; want %s", got, want)
+	}
+}
+
 // TestPackagesHavePromisesNotDrawers: a package that is named for nothing
 // collects everything.
 func TestPackagesHavePromisesNotDrawers(t *testing.T) {

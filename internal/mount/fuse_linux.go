@@ -37,8 +37,8 @@ type FUSEOptions struct {
 // NewFUSE makes a FUSE filesystem and a detached mount of it with MOUNT_ATTR_* flags; the
 // kernel checks permissions. A user without the right to mount gets a new user namespace, in
 // which other users appear as nobody. The filesystem ends with its last mount, and reads from
-// Dev then return ENODEV. Cost: 0.1 ms, with a new namespace 1 ms. Errors: *os.PathError,
-// *Error.
+// Dev then return ENODEV. Cost: 0.1 ms, with a new namespace 1 ms. Errors wrap
+// the error number.
 func NewFUSE(o FUSEOptions, attr uint64) (*FUSE, *os.File, error) {
 	f := &FUSE{Dev: -1, options: o, userns: -1}
 	c, err := Fsopen("fuse")
@@ -78,7 +78,7 @@ func (f *FUSE) Mount(attr uint64) (m *os.File, err error) {
 		m, err = f.mount(c, attr)
 	}
 	if errors.Is(err, unix.EINVAL) { // the options are as they were: its device served another, which is no more
-		err = &Error{FS: "fuse", Err: unix.ENOTCONN}
+		err = refused("fuse", "", unix.ENOTCONN)
 	}
 	return m, err
 }
@@ -171,7 +171,7 @@ func (f *FUSE) mountApart(attr uint64) (*os.File, error) {
 		if first {
 			unix.Close(dev)
 		}
-		return nil, &Error{FS: "fuse", Option: failed, Err: err}
+		return nil, refused("fuse", failed, err)
 	}
 	if first {
 		f.Dev, f.userns = dev, int(result[ns])

@@ -1,6 +1,8 @@
 package mount
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -96,33 +98,22 @@ func Unmount(path string) error {
 	return nil
 }
 
-// Error reports a mount that the kernel refused.
-type Error struct {
-	// FS is the filesystem type.
-	FS string
-	// Option is the option refused, as "key=value", or "" when the kernel
-	// took each option and refused the whole.
-	Option string
-	// Log holds the kernel's messages about the refusal; often empty before Linux 6.5.
-	Log []string
-	// Err is the error number.
-	Err error
-}
+// errOption marks the error of a single option; without it the kernel took each
+// option and refused the whole.
+var errOption = errors.New("option")
 
-func (e *Error) Error() string {
-	s := "mount " + e.FS
-	if e.Option != "" {
-		s += ": option " + e.Option
+// refused returns the error of a mount: the filesystem type, the refused option
+// as "key=value" or "", and the messages of the kernel, which are often missing
+// before Linux 6.5.
+func refused(fs, option string, err error, log ...string) error {
+	if len(log) > 0 {
+		err = fmt.Errorf("%w (%s)", err, strings.Join(log, "; "))
 	}
-	s += ": " + e.Err.Error()
-	if len(e.Log) > 0 {
-		s += " (" + strings.Join(e.Log, "; ") + ")"
+	if option != "" {
+		err = fmt.Errorf("%w %s: %w", errOption, option, err)
 	}
-	return s
+	return fmt.Errorf("mount %s: %w", fs, err)
 }
-
-// Unwrap returns the error number, for errors.Is.
-func (e *Error) Unwrap() error { return e.Err }
 
 // FSContext is a filesystem being configured before it is mounted.
 type FSContext struct {
@@ -134,13 +125,14 @@ type FSContext struct {
 func Fsopen(fs string) (*FSContext, error) {
 	fd, err := unix.Fsopen(fs, unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return nil, &Error{FS: fs, Err: err}
+		return nil, refused(fs, "", err)
 	}
 	return &FSContext{fs: fs, f: os.NewFile(uintptr(fd), fs)}, nil
 }
 
 // Set sets a mount option to a value. EINVAL: a value of 256 bytes or more; before Linux 6.5
-// also a value for overlay with a comma. All methods of FSContext return *Error.
+// also a value for overlay with a comma. Errors of all methods wrap the error
+// number.
 func (c *FSContext) Set(key, value string) error {
 	return c.fail(key+"="+value, unix.FsconfigSetString(int(c.f.Fd()), key, value))
 }
@@ -170,7 +162,7 @@ func (c *FSContext) fail(option string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{FS: c.fs, Option: option, Log: c.log(), Err: err}
+	return refused(c.fs, option, err, c.log()...)
 }
 
 // log reads and returns the kernel's messages of the context. Each read returns one message,

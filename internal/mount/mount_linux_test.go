@@ -92,14 +92,13 @@ func TestARefusedMountSaysWhichOptionAndWhy(t *testing.T) {
 	o := layers(t, 2, "lower")
 	o.UserXattr, o.Metacopy = true, true
 	_, err := mount.NewOverlay(o)
-	var e *mount.Error
-	if !errors.As(err, &e) || !strings.Contains(err.Error(), "excludes") {
+	if err == nil || !strings.Contains(err.Error(), "excludes") {
 		t.Errorf("err = %v", err)
 	}
 	o = layers(t, 2, "lower")
 	o.Xino = "absurd"
 	_, err = mount.NewOverlay(o)
-	if !errors.As(err, &e) || e.Option != "xino=absurd" || len(e.Log) == 0 || !errors.Is(err, unix.EINVAL) {
+	if !errors.Is(err, unix.EINVAL) || !strings.HasPrefix(err.Error(), "mount overlay: option xino=absurd: ") || !strings.HasSuffix(err.Error(), ")") {
 		t.Errorf("err = %v", err)
 	}
 }

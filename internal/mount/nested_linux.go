@@ -13,7 +13,7 @@ import (
 //
 // The kernel allows at most two stacked overlays, so an overlay on this layer cannot be a
 // layer itself. Before Linux 6.15 the caller must attach the mount before using it as a layer.
-// Cost: 0.1 ms, and one more layer for each uncached lookup. Errors are *Error.
+// Cost: 0.1 ms, and one more layer for each uncached lookup. Errors wrap the error number.
 func WrapLower(path string, userXattr bool) (*os.File, error) {
 	c, err := Fsopen("tmpfs")
 	if err != nil {

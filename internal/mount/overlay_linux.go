@@ -56,7 +56,7 @@ var ErrEndedReadOnly = errors.New("the kernel made the overlay read-only: its wo
 // NewOverlay returns a detached overlay mount with the options o. With one layer and no upper
 // it returns a read-only clone of the layer instead, which costs nothing to read through.
 //
-// Errors are *Error, *os.PathError, or ErrEndedReadOnly. After an error nothing is mounted,
+// Errors wrap the error number, or are ErrEndedReadOnly. After an error nothing is mounted,
 // but Work may hold the directories overlayfs makes there. Cost: 0.1 ms, and 10 µs a layer.
 func NewOverlay(o Overlay) (*os.File, error) {
 	if o.Nested && len(o.Lower) > 1 {
@@ -67,7 +67,7 @@ func NewOverlay(o Overlay) (*os.File, error) {
 	}
 	if o.UserXattr && (o.RedirectDir || o.Metacopy) {
 		// The kernel says so in its own log only.
-		return nil, refused("userxattr", unix.EINVAL, "userxattr excludes redirect_dir and metacopy")
+		return nil, refused("overlay", "userxattr", unix.EINVAL, "userxattr excludes redirect_dir and metacopy")
 	}
 	if !o.Strings {
 		mount, err := mountOverlay(o)
@@ -83,8 +83,7 @@ func NewOverlay(o Overlay) (*os.File, error) {
 // such a kernel fails without a message when the overlay is created, while a newer one names
 // the option at once.
 func noLowerPlus(err error) bool {
-	var e *Error
-	if !errors.As(err, &e) || e.Err != unix.EINVAL || e.Option != "" {
+	if !errors.Is(err, unix.EINVAL) || errors.Is(err, errOption) {
 		return false
 	}
 	c, err := Fsopen("overlay")
@@ -150,7 +149,7 @@ func setLayers(c *FSContext, o Overlay, names *layerNames) error {
 	if o.Strings {
 		key, lower = "lowerdir", []string{strings.Join(lower, ":")}
 		if len(lower[0]) > maxOption {
-			return refused(key, unix.E2BIG, strconv.Itoa(len(o.Lower))+
+			return refused("overlay", key, unix.E2BIG, strconv.Itoa(len(o.Lower))+
 				" layers do not fit in one option; Linux 6.5 takes them one by one")
 		}
 	}
@@ -170,10 +169,6 @@ func setLayers(c *FSContext, o Overlay, names *layerNames) error {
 		return err
 	}
 	return c.Set("workdir", pair[1])
-}
-
-func refused(option string, err unix.Errno, why string) error {
-	return &Error{FS: "overlay", Option: option, Err: err, Log: []string{why}}
 }
 
 func setFeatures(c *FSContext, o Overlay) error {

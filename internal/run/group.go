@@ -24,7 +24,7 @@ const polite = 2 * time.Second
 // program has succeeded are left alone; otherwise they are ended. Streams must be files, or nil to discard
 // output: descendants can use nothing else later.
 //
-// Errors: *MissingError, *Error.
+// Errors: ErrMissing, *Error.
 func Group(ctx context.Context, p Program, keep bool) error {
 	path, err := Look(p.Name)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,9 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/snapfs/snapfs/errs"
 )
 
-// Error is the failure of a program.
+// Error is the failure of a program. It is a type because callers decide by its exit status and by the lines of
+// its standard error.
 type Error struct {
 	// Name is the program, Args its arguments.
 	Name string
@@ -44,20 +46,16 @@ func (e *Error) Error() string {
 // Unwrap returns the cause: context.Canceled among others.
 func (e *Error) Unwrap() error { return e.Err }
 
-// MissingError is the error for a program that is not installed. It matches fs.ErrNotExist.
-type MissingError struct {
-	Name string
-	// Fix is the command that installs it, or "".
-	Fix string
+// ErrMissing means that a program is not installed. Its error is an [*errs.Error] of the kind
+// errs.ErrNotFound; the Path is the program's name, the hint the command that installs it.
+var ErrMissing = errors.New("not installed")
+
+func missing(name string, fix ...string) error {
+	return &errs.Error{Path: name, Kind: errs.ErrNotFound, Err: ErrMissing, Hints: fix}
 }
 
-func (e *MissingError) Error() string { return e.Name + ": not installed" }
-
-// Is makes the error match fs.ErrNotExist.
-func (e *MissingError) Is(target error) bool { return target == fs.ErrNotExist }
-
 // Look finds a program, also in the administrator's directories that an
-// ordinary user's PATH leaves out. Errors: *MissingError.
+// ordinary user's PATH leaves out. Errors: ErrMissing.
 func Look(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -69,11 +67,11 @@ func Look(name string) (string, error) {
 			}
 		}
 	}
-	return "", &MissingError{Name: name, Fix: fix(name)}
+	return "", missing(name, fix(name)...)
 }
 
 // Beside finds another program of this project: beside this one, as they are installed, or in PATH. Cost: two
-// system calls. Errors: *MissingError.
+// system calls. Errors: ErrMissing.
 func Beside(name string) (args []string, err error) {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
@@ -83,13 +81,13 @@ func Beside(name string) (args []string, err error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return nil, &MissingError{Name: name, Fix: "go install github.com/snapfs/snapfs/cmd/" + name + "@latest"}
+		return nil, missing(name, "go install github.com/snapfs/snapfs/cmd/"+name+"@latest")
 	}
 	return []string{path}, nil
 }
 
-// fix returns the command that installs a program that snapfs may need, on Debian.
-func fix(name string) string {
+// fix returns the command that installs a program that snapfs may need, on Debian, or nothing.
+func fix(name string) []string {
 	var pkg string
 	switch name {
 	case "mkfs.btrfs", "btrfs":
@@ -113,13 +111,13 @@ func fix(name string) string {
 	case "git", "crun", "runc", "fuse-overlayfs":
 		pkg = name
 	default:
-		return ""
+		return nil
 	}
-	return "apt-get install " + pkg
+	return []string{"apt-get install " + pkg}
 }
 
 // Output runs a program to its end and returns its standard output. The program has no standard input and the C
-// locale. When ctx ends, the program is killed. Errors: *MissingError, *Error.
+// locale. When ctx ends, the program is killed. Errors: ErrMissing, *Error.
 func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	var out bytes.Buffer
 	err := Run(ctx, Program{Name: name, Args: args, Env: append(os.Environ(), "LC_ALL=C"), Stdout: &out})
@@ -148,7 +146,7 @@ type Program struct {
 type IDs struct{ UID, GID int }
 
 // Run runs a program to its end. When ctx ends, the program is killed, but not its descendants. Errors:
-// *MissingError, *Error.
+// ErrMissing, *Error.
 func Run(ctx context.Context, p Program) error {
 	path, err := Look(p.Name)
 	if err != nil {

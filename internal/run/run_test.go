@@ -3,8 +3,8 @@ package run
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,15 +38,14 @@ func TestLongOutputIsCutInErrors(t *testing.T) {
 	}
 }
 
-func TestMissingErrorNamesThePackage(t *testing.T) {
+func TestAMissingProgramHasAHintThatInstallsIt(t *testing.T) {
 	t.Setenv("PATH", "/nowhere")
 	_, err := Output(t.Context(), "fuse-overlayfs-missing")
-	var e *MissingError
-	if !errors.As(err, &e) || !errors.Is(err, fs.ErrNotExist) || e.Fix != "" {
+	if !errors.Is(err, ErrMissing) || !errors.Is(err, errs.ErrNotFound) || len(errs.HintsOf(err)) > 0 || err.Error() != "fuse-overlayfs-missing: not installed" {
 		t.Errorf("err = %#v", err)
 	}
-	if got := fix("mkfs.btrfs"); got != "apt-get install btrfs-progs" {
-		t.Errorf("fix = %q", got)
+	if got := errs.HintsOf(missing("mkfs.btrfs", fix("mkfs.btrfs")...)); !slices.Equal(got, []string{"apt-get install btrfs-progs"}) {
+		t.Errorf("hints are %q", got)
 	}
 }
 

@@ -21,7 +21,7 @@ type Timed struct {
 }
 
 // Prepare prepares a program for timed runs. Its standard input is empty; its output is discarded, except
-// standard error for the error. Errors: *MissingError.
+// standard error for the error. Errors: ErrMissing.
 func Prepare(p Program) (*Timed, error) {
 	path, err := Look(p.Name)
 	if err != nil {

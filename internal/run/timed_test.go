@@ -50,8 +50,7 @@ func TestTimedEndsWithItsContext(t *testing.T) {
 
 func TestPrepareReportsAMissingProgram(t *testing.T) {
 	_, err := Prepare(Program{Name: "no-such-program"})
-	var m *MissingError
-	if !errors.As(err, &m) {
+	if !errors.Is(err, ErrMissing) {
 		t.Errorf("got %v", err)
 	}
 }

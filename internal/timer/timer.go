@@ -206,7 +206,7 @@ func (m Manager) fail(op, path string, err error) error {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: err}
+	return errs.With(op, path, err)
 }
 
 func service(args []string) string {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 )
 
@@ -70,9 +71,8 @@ func NeedProgram(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		_, err := run.Look(name)
-		var missing *run.MissingError
-		if errors.As(err, &missing) {
-			Skip(t, "the program "+name, missing.Fix)
+		if errors.Is(err, run.ErrMissing) {
+			Skip(t, "the program "+name, strings.Join(errs.HintsOf(err), ""))
 		}
 	}
 }

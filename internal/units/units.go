@@ -181,12 +181,8 @@ func FormatCPUs(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, text, why) }
 
-// zeroError is [ErrZero] with an explanation.
-type zeroError struct{ error }
-
-func (zeroError) Is(target error) bool { return target == ErrZero }
-
-func zero(what, text, why string) error { return zeroError{wrong(what, text, why)} }
+// zero is wrong for [ErrZero], whose own text is left out.
+func zero(what, text, why string) error { return fmt.Errorf("%w%.0w", wrong(what, text, why), ErrZero) }
 
 // exponent reports whether the text after a number makes it a number with an exponent, 1e3.
 func exponent(rest string) bool {

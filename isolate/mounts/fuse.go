@@ -103,7 +103,7 @@ func (pl *Planner) fuseLayer(key layerKey) *os.File {
 // 6.12), a second FUSE process maps them.
 func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := MountServed(ctx, m, attr, userns)
-	if !errors.As(err, new(unmappable)) || pl.Spec.MapIDs == nil {
+	if !errors.Is(err, errUnmappable) || pl.Spec.MapIDs == nil {
 		return tree, err
 	}
 	plain, err2 := MountServed(ctx, m, attr&unix.MOUNT_ATTR_RDONLY, nil)

@@ -38,7 +38,7 @@ func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr
 	l.base = func(i int) (*os.File, error) { return pl.base(ctx, target, o.Base, i, userns) }
 	m, err := l.overlay(o, attr, base)
 	pl.CloseLater = append(pl.CloseLater, l.mounts...)
-	if !errors.Is(err, unix.EINVAL) || errors.As(err, new(unmappable)) {
+	if !errors.Is(err, unix.EINVAL) {
 		return m, err
 	}
 	placed, err2 := OverlayInScratch(o, attr, l, base)
@@ -172,7 +172,7 @@ func (l *Layers) find(path string) (string, error) {
 // findLower is find for a read-only layer, which FUSE can map if the kernel cannot.
 func (l *Layers) findLower(path string) (string, error) {
 	name, err := l.find(path)
-	if !errors.As(err, new(unmappable)) {
+	if !errors.Is(err, errUnmappable) {
 		return name, err
 	}
 	return l.add(l.mapByFUSE(path, err))

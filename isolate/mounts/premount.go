@@ -5,6 +5,7 @@ package mounts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -70,12 +71,12 @@ func (pl *Planner) MapIDs(pid int) error {
 	ids := "0 " + strconv.Itoa(int(pl.Spec.IDs.Base)) + " " + strconv.Itoa(int(pl.Spec.IDs.Size))
 	for _, file := range []string{proc + "/uid_map", proc + "/gid_map"} {
 		if err := os.WriteFile(file, []byte(ids), 0); err != nil {
-			return mountError("mapping the users", err)
+			return launch.HostError("mapping the users", err)
 		}
 	}
 	userns, err := os.Open(proc + "/ns/user")
 	if err != nil {
-		return mountError("mapping the users", err)
+		return launch.HostError("mapping the users", err)
 	}
 	pl.userns = userns
 	pl.CloseLater = append(pl.CloseLater, userns)
@@ -94,7 +95,7 @@ func (pl *Planner) MakePremounts(ctx context.Context) ([]int, error) {
 	for _, g := range pl.premounts {
 		f, err := pl.make(ctx, g, pl.userns)
 		if err != nil {
-			return nil, mountError("mounting "+g.mount.String(), err)
+			return nil, launch.HostError("mounting "+g.mount.String(), err)
 		}
 		pl.CloseLater, fds = append(pl.CloseLater, f), append(fds, int(f.Fd()))
 	}
@@ -113,7 +114,7 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 		return Mapped(g.mount.Source, attr, nil)
 	case o == nil:
 		m, err := Mapped(g.mount.Source, attr, userns)
-		if !errors.As(err, new(unmappable)) {
+		if !errors.Is(err, errUnmappable) {
 			return m, err
 		}
 		if g.mount.ReadOnly { // its owners appear as nobody
@@ -122,7 +123,7 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 		return pl.mapByFUSE(ctx, g.mount.Target, g.mount.Source, attr, err)
 	case o.Alone() != "":
 		m, err := Mapped(o.Alone(), attr|unix.MOUNT_ATTR_RDONLY, userns)
-		if errors.As(err, new(unmappable)) {
+		if errors.Is(err, errUnmappable) {
 			m, err = pl.mapByFUSE(ctx, g.mount.Target, o.Alone(), attr|unix.MOUNT_ATTR_RDONLY, err)
 		}
 		return m, err
@@ -131,8 +132,8 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 	}
 }
 
-// Mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns an unmappable error if
-// the filesystem does not support that.
+// Mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns errUnmappable if the
+// filesystem does not support that.
 func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	m, err := mount.CloneTree(path, false)
 	if err != nil {
@@ -142,7 +143,7 @@ func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 		err = mount.IDMap(m, userns, false)
 	}
 	if userns != nil && errors.Is(err, unix.EINVAL) {
-		err = unmappable{path, err}
+		err = unmappable(path)
 	}
 	if err == nil && attr != 0 {
 		err = mount.SetMountAttr(m, attr, 0, false)
@@ -168,7 +169,7 @@ func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*o
 	if err := restricted(tree, attr, userns); err != nil {
 		tree.Close()
 		if userns != nil && errors.Is(err, unix.EINVAL) {
-			err = unmappable{m.Target, err}
+			err = unmappable(m.Target)
 		}
 		return nil, err
 	}
@@ -222,34 +223,20 @@ func writable(ov mount.Overlay, base int) (*os.File, error) {
 	return overlay, errors.Join(err, unix.Setfsuid(0), unix.Setfsgid(0), unix.Capset(&header, &before[0]))
 }
 
-// unmappable is the error for a tree whose filesystem does not support id-mapped mounts (mount_setattr(2),
-// "Notes" on ID-mapped mounts): an overlay, which is the root of most containers; 9p; a FUSE filesystem that
-// does not announce support. The alternatives are worse: root inside would be root of the host, or own nothing.
-type unmappable struct {
-	path string
-	err  error
-}
+// errUnmappable is in the error for a tree whose filesystem does not support id-mapped mounts
+// (mount_setattr(2), "Notes" on ID-mapped mounts): an overlay, which is the root of most containers; 9p; a FUSE
+// filesystem that does not announce support. The alternatives are worse: root inside would be root of the host,
+// or own nothing.
+var errUnmappable = errors.New("does not support id-mapped mounts")
 
-func (u unmappable) Error() string { return u.path + ": " + u.err.Error() }
-func (u unmappable) Unwrap() error { return u.err }
-
-func (u unmappable) explained() *errs.Error {
+func unmappable(path string) error {
 	kind := ""
-	if fs, err := mount.FilesystemOf(u.path); err == nil {
+	if fs, err := mount.FilesystemOf(path); err == nil {
 		kind = ", " + fs.Type + ","
 	}
 	return &errs.Error{
-		Op: "mapping the sandbox's users", Path: u.path, Kind: errs.ErrNotSupported,
-		Err:   errors.New("the filesystem there" + kind + " does not support id-mapped mounts, so root in the sandbox would own no files"),
+		Op: "mapping the sandbox's users", Path: path, Kind: errs.ErrNotSupported,
+		Err:   fmt.Errorf("the filesystem there%s %w, so root in the sandbox would own no files", kind, errUnmappable),
 		Hints: []string{"su USER -c 'snapfs run -- COMMAND'"},
 	}
-}
-
-// mountError wraps an error of the supervisor.
-func mountError(op string, err error) error {
-	var u unmappable
-	if errors.As(err, &u) {
-		return u.explained()
-	}
-	return launch.HostError(op, err)
 }

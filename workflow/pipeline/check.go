@@ -85,7 +85,7 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Promotion) (*engine.Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
-		return nil, &errs.Error{Op: "looking for", Path: dir, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("looking for", dir, err)
 	}
 	rec, intent, err := pl.engine.Sandboxes.Create(ctx, hostfs.Request{Workspace: dir, Policy: policy}, true)
 	if err != nil {
@@ -119,16 +119,6 @@ func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile
 	}
 	return nil
 }
-
-// A commandFailure is the failure of a command of a profile. It matches [ErrCheck].
-type commandFailure struct {
-	name, why string
-	tail, log string
-}
-
-func (f *commandFailure) Error() string { return f.why }
-
-func (f *commandFailure) Unwrap() error { return ErrCheck }
 
 // limited returns a context that bounds a command, by its own limit or the time that its stage
 // has left.
@@ -181,15 +171,15 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return log.failure(c, "it took longer than "+policy.Duration(limit.Round(time.Millisecond)).String())
+		return r.failure(log, c, "it took longer than "+policy.Duration(limit.Round(time.Millisecond)).String())
 	case errors.As(err, &unfit):
-		return log.failure(c, unfit.Error())
+		return r.failure(log, c, unfit.Error())
 	case err != nil:
 		return err
 	case st.Signal != 0:
-		return log.failure(c, "it was ended by the signal "+st.Signal.String())
+		return r.failure(log, c, "it was ended by the signal "+st.Signal.String())
 	case st.Code != 0:
-		return log.failure(c, fmt.Sprintf("exit status %d", st.Code))
+		return r.failure(log, c, fmt.Sprintf("exit status %d", st.Code))
 	}
 	return nil
 }
@@ -210,7 +200,7 @@ func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 		if !errors.Is(err, ErrCheck) {
 			return err
 		}
-		s.Why = describe(err)
+		s.Why = err.Error()
 		if eerr := r.enter(context.WithoutCancel(ctx), s, stages.StageUndoing); eerr != nil {
 			return errors.Join(err, eerr)
 		}
@@ -241,20 +231,11 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 	if !errors.Is(err, ErrCheck) {
 		return err
 	}
-	s.Why = describe(err)
+	s.Why = err.Error()
 	if eerr := r.enter(context.WithoutCancel(ctx), s, stages.StageUndoing); eerr != nil {
 		return errors.Join(err, eerr)
 	}
 	return r.takeBack(ctx, i, err)
-}
-
-// describe returns the text of a failure, with the command that failed.
-func describe(err error) string {
-	var f *commandFailure
-	if errors.As(err, &f) {
-		return f.name + ": " + f.why
-	}
-	return err.Error()
 }
 
 // command runs a command of a stage on the real machine, in the stage's directory. Its
@@ -282,11 +263,11 @@ func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		return log.failure(c, "it took longer than "+policy.Duration(limit.Round(time.Millisecond)).String())
+		return r.failure(log, c, "it took longer than "+policy.Duration(limit.Round(time.Millisecond)).String())
 	case errors.As(err, &failed) && failed.Code > 0:
-		return log.failure(c, fmt.Sprintf("exit status %d", failed.Code))
+		return r.failure(log, c, fmt.Sprintf("exit status %d", failed.Code))
 	case errors.As(err, &failed):
-		return log.failure(c, failed.Err.Error())
+		return r.failure(log, c, failed.Err.Error())
 	}
-	return log.failure(c, err.Error())
+	return r.failure(log, c, err.Error())
 }

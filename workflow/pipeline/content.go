@@ -56,7 +56,7 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 	for path := range paths {
 		n, err := l.Node(path)
 		if err != nil {
-			return nil, &errs.Error{Op: "looking at", Path: filepath.Join(rec.Workspace, path), Kind: errs.KindOf(err), Err: err}
+			return nil, errs.With("looking at", filepath.Join(rec.Workspace, path), err)
 		}
 		content[baseline.EscapePath(path)] = digestOf(n)
 	}

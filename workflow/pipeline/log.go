@@ -27,7 +27,7 @@ func (r *pipelineRun) openLog(i int, when string, n int) (*commandLog, error) {
 	path := filepath.Join(r.e.engine.Stages.Dir(r.p.ID), fmt.Sprintf("%s.%s.%d.log", r.p.Stages[i].Name, when, n))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, &errs.Error{Op: "opening the log", Path: path, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("opening the log", path, err)
 	}
 	return &commandLog{file: f}, nil
 }
@@ -46,9 +46,12 @@ func (l *commandLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failure returns the error of a failed command, with the last lines of its output.
-func (l *commandLog) failure(c policy.Command, why string) error {
-	return &commandFailure{name: c.Name, why: why, tail: l.tail(), log: l.file.Name()}
+// failure returns the ErrCheck of a failed command, and records the last lines of its output.
+func (r *pipelineRun) failure(l *commandLog, c policy.Command, why string) error {
+	if r.failed.Command == "" {
+		r.failed = StageError{Command: c.Name, Tail: l.tail(), Log: l.file.Name()}
+	}
+	return errs.New("", c.Name, ErrCheck, why)
 }
 
 func (l *commandLog) tail() string {

@@ -14,7 +14,8 @@ var (
 	ErrWaiting = errs.NewStatus(10, "it waits for approval")
 )
 
-// A StageError names the stage at which a pipeline stopped. The stages before it are done.
+// A StageError names the stage at which a pipeline stopped. The stages before it are done. It
+// is a type because a person is shown the command's output, which no other error has.
 type StageError struct {
 	Pipeline, Stage string
 	// Command is the check that failed, or "". Tail are the last lines of its output, and Log is
@@ -29,11 +30,7 @@ type StageError struct {
 
 // Error returns the cause and what became of the target.
 func (e *StageError) Error() string {
-	text := "stage " + e.Stage + ": "
-	if e.Command != "" {
-		text += e.Command + ": "
-	}
-	text += e.Err.Error()
+	text := "stage " + e.Stage + ": " + e.Err.Error()
 	switch e.State {
 	case stages.StageUndone:
 		text += "; the stage was taken back"

@@ -28,6 +28,8 @@ type pipelineRun struct {
 	// left.
 	began time.Time
 	left  time.Duration
+	// failed has the Command, Tail and Log of the first command that failed.
+	failed StageError
 }
 
 func (r *pipelineRun) report(s *stages.StageRun, what string) {
@@ -98,7 +100,7 @@ func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) e
 	if ctx.Err() != nil || fleeting(err) {
 		return err
 	}
-	s.Why = describe(err)
+	s.Why = err.Error()
 	return errors.Join(err, r.enter(ctx, s, stages.StageFailed))
 }
 
@@ -231,19 +233,13 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 		}
 	}
 	if err != nil {
-		s.Why = describe(why) + "; and it could not be taken back: " + describe(err)
-		return errors.Join(why, stuck{err}, r.enter(ctx, s, stages.StageStuck))
+		s.Why = why.Error() + "; and it could not be taken back: " + err.Error()
+		// Only the text and the kind of err: callers report the first failure.
+		stuck := errs.New("", "", errs.KindOf(err), "it could not be taken back: "+err.Error())
+		return errors.Join(why, stuck, r.enter(ctx, s, stages.StageStuck))
 	}
 	return errors.Join(why, r.enter(ctx, s, stages.StageUndone))
 }
-
-// stuck is the error that prevented the undo of a stage.
-type stuck struct{ error }
-
-func (s stuck) Error() string { return "it could not be taken back: " + describe(s.error) }
-
-// Unwrap hides command errors, so that callers report the first failure.
-func (s stuck) Unwrap() error { return errs.KindOf(s.error) }
 
 // cancel undoes an unfinished stage.
 func (r *pipelineRun) cancel(ctx context.Context, i int) error {

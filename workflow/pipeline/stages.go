@@ -175,8 +175,8 @@ func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher
 func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	p, s := r.p, &r.p.Stages[i]
 	again, cancel := "snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID
-	stage := &StageError{Pipeline: p.ID, Stage: s.Name, State: s.State, Err: err}
-	var failed *commandFailure
+	stage := &r.failed
+	stage.Pipeline, stage.Stage, stage.State, stage.Err = p.ID, s.Name, s.State, err
 	switch {
 	case errors.Is(err, ErrWaiting):
 		stage.Next = []string{again + " --approve", cancel}
@@ -196,9 +196,6 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 				stage.Next = append(stage.Next, hint)
 			}
 		}
-	}
-	if errors.As(err, &failed) {
-		stage.Command, stage.Tail, stage.Log = failed.name, failed.tail, failed.log
 	}
 	return stage
 }

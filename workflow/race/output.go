@@ -51,7 +51,7 @@ func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outp
 	}
 	if err != nil {
 		o.close()
-		return nil, &errs.Error{Op: "making the outputs in", Path: o.dir, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("making the outputs in", o.dir, err)
 	}
 	if req.Output == "" {
 		rr.forgetOutputs()

@@ -35,7 +35,7 @@ func (h *probeHost) close() {
 func (h *probeHost) listen(kind, addr string) (net.Addr, error) {
 	l, err := net.Listen(kind, addr)
 	if err != nil {
-		return nil, &errs.Error{Op: "listening for probes", Path: addr, Kind: errs.KindOf(err), Err: err}
+		return nil, errs.With("listening for probes", addr, err)
 	}
 	h.open = append(h.open, l)
 	return l.Addr(), nil
@@ -137,7 +137,7 @@ func answerAll(l net.Listener) {
 func (h *probeHost) answerQuestions(host string) error {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
 	if err != nil {
-		return &errs.Error{Op: "listening for probes", Path: host, Kind: errs.KindOf(err), Err: err}
+		return errs.With("listening for probes", host, err)
 	}
 	h.open = append(h.open, c)
 	h.resolver = c.LocalAddr().String()

@@ -160,8 +160,5 @@ func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error 
 // failed adds hints to err that say how to resume the transfer.
 func (s *sending) failed(err error) error {
 	state := s.rec.Name + "@" + s.state.Name
-	return &errs.Error{
-		Op: "sending", Path: state, Kind: errs.KindOf(err), Err: err,
-		Hints: []string{"ssh HOST snapfs receive --have | snapfs send " + state + " --have - | ssh HOST snapfs receive"},
-	}
+	return errs.With("sending", state, err, "ssh HOST snapfs receive --have | snapfs send "+state+" --have - | ssh HOST snapfs receive")
 }

@@ -249,11 +249,11 @@ func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	defer dir.Close()
 	nothing := filepath.Join(s.e.cat.Dir(), "empty")
 	if err := os.Mkdir(nothing, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return &errs.Error{Op: "sending", Path: nothing, Kind: errs.KindOf(err), Err: err}
+		return errs.With("sending", nothing, err)
 	}
 	empty, err := os.Open(nothing)
 	if err != nil {
-		return &errs.Error{Op: "sending", Path: nothing, Kind: errs.KindOf(err), Err: err}
+		return errs.With("sending", nothing, err)
 	}
 	defer empty.Close()
 	opt := diff.Options{OverlayViews: true, Skip: s.e.engine.Host.Skip(s.b, s.rec.Workspace), Taken: time.Unix(0, 0)}
