@@ -28,7 +28,9 @@ type work struct {
 	needs []string
 	// online works fetch from a registry: they get the host's network.
 	online bool
-	flags  []string
+	// heavy works use the most processor time: make test does them as one user only.
+	heavy bool
+	flags []string
 	// outside prepares the real workspace.
 	outside string
 	// changes are ends of paths that the report must name.
