@@ -103,7 +103,7 @@ func applyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T, b *bench) {
 	must(os.RemoveAll(filepath.Join(b.state, "sandboxes/x/bases")))
 	nextTick()
 	must(os.Remove(filepath.Join(b.workspace, "gone")))
-	if _, err := b.Reconcile.Apply(t.Context(), "x", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "gone: names came or went") {
+	if _, err := b.Reconcile.Apply(t.Context(), "x", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "gone: cannot tell whether") {
 		t.Errorf("apply: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(b.workspace, "gone")); !errors.Is(err, os.ErrNotExist) {

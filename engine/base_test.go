@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // keptOf is what is kept of the base of a sandbox.
@@ -28,9 +28,6 @@ func TestWhatALiveBaseHeldIsKeptOnceItsSandboxHasChangedIt(t *testing.T) {
 		tick()
 		b.new("s")
 		b.in("s", "echo mine > text; rm gone; printf x > binary; echo new > new")
-		for start := time.Now(); b.keptOf("s") == "" && time.Since(start) < 10*time.Second; {
-			time.Sleep(5 * time.Millisecond) // its keeper is not waited for
-		}
 		kept := b.keptOf("s")
 		for _, name := range []string{"text", "gone", "binary", "new"} {
 			if !strings.Contains(kept, filepath.Join(b.workspace, name)+`"`) {
@@ -41,8 +38,8 @@ func TestWhatALiveBaseHeldIsKeptOnceItsSandboxHasChangedIt(t *testing.T) {
 			t.Error("what the sandbox did not touch is kept")
 		}
 		blobs, err := filepath.Glob(filepath.Join(b.state, "sandboxes/s/bases/0/*"))
-		if err != nil || len(blobs) != 2 {
-			t.Errorf("the list and one text, equal ones once: %v, %v", blobs, err)
+		if err != nil || len(blobs) != 3 {
+			t.Errorf("the window, the list and one text, equal ones once: %v, %v", blobs, err)
 		}
 		if _, err := b.Fork(t.Context(), "s", "", "child"); err != nil {
 			t.Fatal(err)
@@ -68,14 +65,54 @@ func TestWhatALiveBaseHeldIsKeptOnceItsSandboxHasChangedIt(t *testing.T) {
 	})
 }
 
-func TestWhatTheUserChangedFirstIsAnHonestConflict(t *testing.T) {
+// What a person changed before the command started is what the sandbox began with.
+func TestWhatTheUserChangedBeforeTheSandboxIsItsBase(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.write("text", "base\n")
-		tick()
+		b.write("gone", "base\n")
 		b.new("s")
-		tick()
 		b.write("text", "real\n")
-		b.in("s", "echo mine > text")
+		b.write("gone", "real\n")
+		b.in("s", "echo mine > text.new; mv text.new text; rm gone")
+		plan, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
+		if err != nil || len(plan.Steps) != 2 || len(plan.Conflicts) > 0 {
+			t.Errorf("%+v, %v", plan, err)
+		}
+		b.write("text", "later\n")
+		b.in("s", "echo mine again > text")
+		plan, err = b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{Only: []string{"text"}})
+		if err != nil || len(plan.Steps) > 0 || len(plan.Conflicts) != 1 || plan.Conflicts[0].Kind != "content" {
+			t.Errorf("what was recorded once stays: %+v, %v", plan, err)
+		}
+	})
+}
+
+// What a person changes while the command that changes it, too, is running may be
+// before or after, and the original is gone.
+func TestWhatIsChangedWhileTheCommandRunsIsAnHonestConflict(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.write("text", "base\n")
+		b.new("s")
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		p, err := b.Supervise.Exec(t.Context(), "s", isolate.Command{
+			Args: []string{"/bin/sh", "-c", "echo mine > text; echo done; sleep 1000"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace, Stdout: w,
+		})
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if _, err := io.ReadFull(r, make([]byte, len("done"))); err != nil {
+			t.Fatal(err)
+		}
+		b.write("text", "real\n")
+		if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
 		plan, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
 		if err != nil || len(plan.Steps) > 0 || len(plan.Conflicts) != 1 || plan.Conflicts[0].Kind != "no-base" {
 			t.Errorf("%+v, %v", plan, err)

@@ -189,9 +189,8 @@ func TestApplyRefusesWhatAFailedPromotionPutBack(t *testing.T) {
 		b.write("f", "0")
 		tick()
 		b.new("c")
-		tick()
-		b.write("f", "real")
 		b.in("c", "printf mine > f")
+		b.write("f", "real")
 		if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 			t.Fatal(err)
 		}

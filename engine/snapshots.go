@@ -148,7 +148,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		return nil, err
 	}
 	defer func() { e.Sandboxes.EndIfGone(intent, rec, err) }()
-	rec.Origin, rec.Trees, rec.Refreshed = from, slices.Clone(h.Trees), h.Refreshed
+	rec.Origin, rec.Trees, rec.Refreshed, rec.Untouched = from, slices.Clone(h.Trees), h.Refreshed, h.Untouched
 	if m, _ := h.Snapshot(mark); m.Base != nil {
 		rec.SetBase(m.Base)
 		rec.Past = nil // the fork never had another base

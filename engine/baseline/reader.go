@@ -165,8 +165,10 @@ func OpenRoot(dir string) (*os.File, error) {
 // LiveBase reconstructs the original state of a live base from the real tree as
 // it is now.
 type LiveBase struct {
-	Real  RootedReader
-	Taken time.Time
+	Real RootedReader
+	// Since is the instant of the state, see [Recorder.Since]. It comes from the
+	// clock that stamps files, so no margin is needed.
+	Since time.Time
 	// OpenFork opens the sandbox's tree on first use.
 	OpenFork func() (*os.File, error)
 	// Known are the stamps of paths that promotions of the sandbox changed.
@@ -202,8 +204,8 @@ func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
 	case why != "":
 	case n == nil:
 		why, err = b.knownAbsent(path)
-	case !n.CTime.Before(b.Taken):
-		why = "it changed since the base was taken, and the original is no longer available"
+	case !n.CTime.Before(b.Since):
+		why = "changed on both sides, and the original is no longer available"
 	}
 	return n, why, err
 }
@@ -224,7 +226,7 @@ func (b *LiveBase) knownAbsent(path string) (why string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if up.MTime.Time().Before(b.Taken) || b.isPromoted(dir, &up) {
+		if up.MTime.Time().Before(b.Since) || b.isPromoted(dir, &up) {
 			return "", nil
 		}
 		return b.createdAfter(path, up.MTime.Time())
@@ -235,7 +237,7 @@ func (b *LiveBase) knownAbsent(path string) (why string, err error) {
 // directory last changed, at since. Then the real tree had no such file at the
 // creation. Otherwise it returns why the original is not known.
 func (b *LiveBase) createdAfter(path string, since time.Time) (why string, err error) {
-	const unsure = "names came or went in its directory; cannot tell whether this path existed when the sandbox was made"
+	const unsure = "cannot tell whether this file existed when the sandbox was made"
 	tree, err := b.OpenFork()
 	if err != nil {
 		return "", err
@@ -266,15 +268,15 @@ func (b *LiveBase) dirReplaced(dir string) (why string, err error) {
 		return "", err
 	}
 	st, err := b.Real.stat(dir)
-	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(b.Taken) }; {
+	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(b.Since) }; {
 	case why != "" || isAbsence(err):
 	case err != nil:
 		return "", err
 	case b.isPromoted(dir, &st):
 	case late(st.BTime) && st.BTime != (vfs.Timestamp{}):
-		why = "its directory was replaced since the base was taken"
+		why = "its directory was replaced since the sandbox was made"
 	case late(st.CTime) && !late(st.MTime):
-		why = "its directory was moved or changed since the base was taken"
+		why = "its directory was moved or changed since the sandbox was made"
 	}
 	if b.replacedDirs == nil {
 		b.replacedDirs = map[string]string{}

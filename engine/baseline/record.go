@@ -100,13 +100,13 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 		if err != nil {
 			return err
 		}
-		return recordTouches(ctx, k, t, b, fresh, known.In(t.Path))
+		return bl.recordTouches(ctx, rec, k, t, b, fresh, known.In(t.Path))
 	})
 }
 
 // recordTouches records the originals at paths that have no entry yet, until the
 // baseline is full.
-func recordTouches(ctx context.Context, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
+func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
 		return err
@@ -120,8 +120,7 @@ func recordTouches(ctx context.Context, k *Baseline, t *catalog.Tree, b snapshot
 	}
 	recorder := pathRecorder{
 		baseline: k, tree: t.Path, originals: originals,
-		// Taken comes from the clock that stamps files, so no margin is needed.
-		base: LiveBase{Real: RootedReader{Root: root}, Taken: t.Taken, OpenFork: view.open, Known: known},
+		base: LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
 	}
 	defer recorder.base.Real.Close()
 	for _, touch := range touches {
@@ -211,7 +210,7 @@ func (k *pathRecorder) record(path string) error {
 	if err != nil {
 		return err
 	}
-	if o, ok := k.originals[path]; ok && why != "" && o.CTime.Before(k.base.Taken) {
+	if o, ok := k.originals[path]; ok && why != "" {
 		return k.recordOriginal(abs, &o)
 	}
 	node := Entry{Node: n, Unknown: why} // an unknown original stays unknown

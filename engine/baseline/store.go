@@ -162,12 +162,20 @@ func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 // directory if the sandbox exists.
 func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
-	for _, d := range []string{filepath.Dir(dir), dir} { // not MkdirAll: a removed sandbox must not reappear
-		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, errs.With("recording the baseline", d, err)
-		}
+	if err := makeDir(dir); err != nil {
+		return nil, err
 	}
 	return lockDir(dir)
+}
+
+// makeDir creates the directory of a baseline if the sandbox exists.
+func makeDir(dir string) error {
+	for _, d := range []string{filepath.Dir(dir), dir} { // not MkdirAll: a removed sandbox must not reappear
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return errs.With("recording the baseline", d, err)
+		}
+	}
+	return nil
 }
 
 // lockDir takes an exclusive flock on a directory and waits for it. Closing the

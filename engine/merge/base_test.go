@@ -33,9 +33,9 @@ func TestUnknownBaseIsAConflictUnlessSidesAreEqual(t *testing.T) {
 		"same": "", "both": "it was changed before anybody looked", "gone": "", "made": "", "touched": "", "new": "", "not-ours": "",
 	})
 	r := w.trees(in)
-	want := "no-base both: changed on both sides: it was changed before anybody looked\n" +
-		"no-base made: changed on both sides: the original is no longer available\n" +
-		"no-base new: changed on both sides: the original is no longer available\n"
+	want := "no-base both: it was changed before anybody looked\n" +
+		"no-base made: changed on both sides, and the original is no longer available\n" +
+		"no-base new: changed on both sides, and the original is no longer available\n"
 	if got := conflictLines(r.Conflicts); got != want {
 		t.Errorf("conflicts:\n%s\nwant:\n%s", got, want)
 	}

@@ -180,9 +180,9 @@ func (m *merger) unknownBases() error {
 		}
 		if s := t.on[real]; s.what == ^diff.Aspect(0) {
 			if why == "" {
-				why = "the original is no longer available"
+				why = "changed on both sides, and the original is no longer available"
 			}
-			if err := m.report(t, NoBase, "changed on both sides: "+why); err != nil {
+			if err := m.report(t, NoBase, why); err != nil {
 				return err
 			}
 			continue

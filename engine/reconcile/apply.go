@@ -291,7 +291,7 @@ func (rc *Reconciler) refuseDeleted(rec *catalog.Record, parts []compare.Part, k
 	}
 	var why []error
 	for i := range parts {
-		if why, err = refusedOf(&parts[i], rec, k, known, why); err != nil {
+		if why, err = rc.refusedOf(&parts[i], rec, k, known, why); err != nil {
 			return err
 		}
 	}
@@ -302,13 +302,13 @@ func (rc *Reconciler) refuseDeleted(rec *catalog.Record, parts []compare.Part, k
 }
 
 // refusedOf appends to why the reasons to refuse a part, up to 20 in all.
-func refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known baseline.StampsOf, why []error) ([]error, error) {
+func (rc *Reconciler) refusedOf(p *compare.Part, rec *catalog.Record, k *baseline.Baseline, known baseline.StampsOf, why []error) ([]error, error) {
 	root, err := baseline.OpenRoot(p.Root)
 	if err != nil {
 		return why, err
 	}
 	defer root.Close()
-	base := baseline.LiveBase{Real: baseline.RootedReader{Root: root}, Taken: p.Taken, OpenFork: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
+	base := baseline.LiveBase{Real: baseline.RootedReader{Root: root}, Since: rc.baseline.Since(rec, &catalog.Tree{Taken: p.Taken}), OpenFork: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
 	defer base.Real.Close()
 	for _, c := range p.Changes {
 		if c.Kind != diff.Added || len(why) == 20 {

@@ -199,7 +199,7 @@ func (rc *Reconciler) openMergeBase(m *partMerge) error {
 		return err
 	}
 	m.base.Live = &baseline.LiveBase{
-		Real: baseline.RootedReader{Root: real}, Taken: m.Part.Taken, Known: m.known,
+		Real: baseline.RootedReader{Root: real}, Since: rc.baseline.Since(m.rec, &m.tree), Known: m.known,
 		OpenFork: func() (*os.File, error) { return m.Part.New, nil },
 	}
 	return nil

@@ -98,7 +98,7 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	rec := &catalog.Record{
 		ID: catalog.NewID(), Name: req.Name, State: catalog.Creating, Created: time.Now(),
-		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy,
+		Workspace: req.Workspace, Ephemeral: ephemeral, Policy: req.Policy, Untouched: !ephemeral && req.Fill == nil,
 	}
 	if !ephemeral || req.Policy.Limits.Timed() {
 		rec.RecordAge(catalog.Now())

@@ -151,13 +151,17 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	if err != nil {
 		return nil, err
 	}
+	h.record = func() { sv.recordOriginals(ctx, held.Name, held.ID) }
 	if err = fault.Point(ctx, "let commands in"); err == nil {
+		err = sv.baseline.OpenWindow(held.Record)
+	}
+	if err == nil {
 		err = h.serve()
 	}
 	if err == nil {
 		var self proc.Process
 		if self, err = proc.Self(); err == nil {
-			held.Supervisor = &self
+			held.Supervisor, held.Untouched = &self, false
 			held.RecordAge(catalog.Now())
 			err = held.Save()
 		}
@@ -166,6 +170,19 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 		return nil, errors.Join(err, h.Close(ctx))
 	}
 	return h, nil
+}
+
+// recordTimeout bounds how long the status of a command waits for the originals of what the
+// sandbox changed. What is not recorded by then is recorded when the container ends.
+const recordTimeout = 2 * time.Second
+
+// recordOriginals records the originals of what a running sandbox has changed so far.
+func (sv *Manager) recordOriginals(ctx context.Context, name, id string) {
+	soon, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	if rec, err := sv.cat.Get(name); err == nil && rec.ID == id {
+		sv.baseline.Record(soon, rec)
+	}
 }
 
 // serveUntilIdle waits until no process runs in the container, then ends it under the
@@ -219,8 +236,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if sandbox.Over(held.Record, catalog.Now()) {
 		return true, sv.whenOver(ctx, held)
 	}
-	held.Release() // the next command need not wait for the baseline
-	sv.baseline.Record(ctx, held.Record)
+	sv.baseline.Settle(ctx, held.Record)
 	return true, nil
 }
 

@@ -32,6 +32,7 @@ type Supervisor struct {
 	Mounts     []isolate.Mount
 	prove      func(context.Context) (*catalog.Proof, error)
 	onLimitHit func(catalog.LimitHit) // saves it in the record
+	record     func()                 // records originals of what was changed; nil for an ephemeral sandbox
 	Resources  *Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
@@ -293,6 +294,8 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	if h.Monitor.Killed() {
 		_ = h.Container.Close(context.Background()) // as the monitor does
 		send(client, Reply{Note: h.Monitor.Note})
+	} else {
+		h.record() // before anybody believes that the command has ended, and edits the real files
 	}
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
