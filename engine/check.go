@@ -9,16 +9,16 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A CheckedTree is the result of checking one tree of a sandbox.
+// A CheckedTree is the result of checking the stored data of one tree of a sandbox.
 type CheckedTree struct {
 	Path    string
 	Backend string
-	// Whole reports that the backend checked all of its data, not only its records.
+	// Whole is set if the backend checked all of its data, not only its records.
 	Whole    bool
 	Problems []snapshot.Problem
 }
 
-// Sound reports whether no damage is left.
+// Sound reports whether no damage was found, or all of it was repaired.
 func (t *CheckedTree) Sound() bool {
 	for _, p := range t.Problems {
 		if !p.Mended {
@@ -28,9 +28,9 @@ func (t *CheckedTree) Sound() bool {
 	return true
 }
 
-// Check verifies the backends' data of a sandbox in which nothing runs: their records of it
-// and its states and, where they can, all content. With repair it mends what
-// [snapshot.Checker] says can be mended. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the
+// Check verifies the backends' data of a sandbox in which nothing runs: the records of its
+// trees and snapshots and, if the backend can, all content. With repair it repairs what
+// [snapshot.Checker] can repair. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the
 // sandbox's own record is damaged, which is left as it is.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
 	h, err := e.Supervise.Hold(ctx, name, "checking")
@@ -80,7 +80,8 @@ func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repa
 	return found, err
 }
 
-// checkRecords verifies that a backend has a tree of a sandbox, its base and its states.
+// checkRecords verifies that a backend has the fork, the base and the snapshots that the
+// record lists for tree i.
 func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, i int) (found []snapshot.Problem, err error) {
 	look := func(what string, err error) error {
 		if !isDamage(err) {
@@ -111,7 +112,7 @@ func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, 
 	return found, nil
 }
 
-// isDamage reports that a record names data that is missing or damaged.
+// isDamage reports whether err means that data named by a record is missing or damaged.
 func isDamage(err error) bool {
 	return errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound)
 }

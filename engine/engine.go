@@ -1,12 +1,10 @@
-// Package engine is the public face of snapfs: it makes sandboxes, runs commands
-// in them, and removes them. It composes the packages beside and below it, and
-// imports no backend.
+// Package engine is the public face of snapfs: it makes sandboxes, runs commands in them, and
+// removes them. It composes the packages below it, and imports no backend.
 //
-// A sandbox is a copy of the real machine's environment: a fork of each of its
-// trees, the policy it runs under, and its processes. [Engine.Run] makes one for
-// a command and returns it as a [Session]; [Engine.New] makes a permanent one.
-// The next [Open] finds and mends what a killed command left behind, and reports
-// that through Config.Notice.
+// A sandbox is a copy of the real machine's environment: a fork of each of its trees, the
+// policy it runs under, and its processes. [Engine.Run] makes one for a command and returns it
+// as a [Session]; [Engine.New] makes a permanent one. The next [Open] finds and repairs what a
+// killed command left behind, and reports that through Config.Notice.
 package engine
 
 import (
@@ -33,38 +31,39 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Config configures [Open].
+// A Config configures [Open].
 type Config struct {
 	// State is the state directory; see [StateDir] for the usual one.
 	State string
 	// Drivers are the backends, best first.
 	Drivers []snapshot.Driver
-	// Notice is called with a sentence for everything that was mended. May be nil.
+	// Notice is called with a sentence for everything that was repaired. It may be nil.
 	Notice func(string)
 	// Supervisor is the command that starts a supervisor: the program and its first arguments, to
 	// which the state directory and the sandbox's name are added.
 	Supervisor []string
-	// Sweeper is the command that starts a collection in the background, in the same form. If it
-	// is empty, collections run in this process.
+	// Sweeper is the command that starts a collection in the background, given like
+	// Supervisor. If it is empty, collections run in this process.
 	Sweeper []string
-	// Later leaves the removal of expired sandboxes to the sweeper, for commands that only look.
-	// Until then [Engine.List] and [Engine.Names] leave them out.
+	// Later leaves the removal of expired sandboxes to the sweeper, for commands that only
+	// read. Until then [Engine.List] and [Engine.Names] leave them out.
 	Later bool
-	// Probe is the command that runs prove.Run inside a sandbox: a program, which is copied into
-	// it, and its first arguments.
+	// Probe is the command that runs prove.Run inside a sandbox: a program, which the engine
+	// copies into the sandbox, and its first arguments.
 	Probe []string
-	// SelfTest returns the function that tries the walls of a started sandbox, such as
-	// workflow/selftest.For. Without it, a policy that asks for a self-test cannot start.
+	// SelfTest returns the function that tests the isolation of a started sandbox, such as
+	// workflow/selftest.For. Without it, a sandbox whose policy requires a self-test cannot
+	// start.
 	SelfTest func(e *Engine) supervise.SelfTest
-	// Expire removes expired leftovers of workflows while the engine collects, as
-	// workflow/transfer.Expire does. May be nil.
+	// Expire removes expired leftovers of workflows during a collection, as
+	// workflow/transfer.Expire does. It may be nil.
 	Expire func(e *Engine) error
-	// Edge returns the command that starts the network proxy, a program that calls edge.Serve. It
-	// is called when a sandbox needs one; nil means that there is none.
+	// Edge returns the command of the network proxy, a program that calls edge.Serve. The
+	// engine calls it when a sandbox needs a proxy; nil means that there is none.
 	Edge func() ([]string, error)
-	// Shift returns the command that starts the id-mapping FUSE server, a program that calls
-	// shift.Serve, for filesystems without id-mapped mounts. It is called when a sandbox needs
-	// one; nil means that there is none.
+	// Shift returns the command of the id-mapping FUSE server, a program that calls
+	// idmap.Serve, for filesystems without id-mapped mounts. The engine calls it when a
+	// sandbox needs one; nil means that there is none.
 	Shift func() ([]string, error)
 }
 
@@ -75,31 +74,31 @@ type Engine struct {
 	Host *hostfs.Host
 	// Sandboxes makes, changes and removes sandboxes that have no processes.
 	Sandboxes *sandbox.Store
-	// Baseline reads and writes what the base of a sandbox held.
+	// Baseline reads and writes the originals of files that sandboxes changed.
 	Baseline *baseline.Recorder
 	// Compare lists changes and drift.
 	Compare *compare.Comparer
-	// Egress reads what sandboxes reached on the network, and which requests were refused.
+	// Egress runs the network proxies of sandboxes and reads their logs.
 	Egress *egress.Gateway
-	// Supervise runs commands in sandboxes, limits and ends them.
+	// Supervise runs commands in sandboxes, and limits and ends them.
 	Supervise *supervise.Manager
 	// Stages reads and writes the records of promotions through stages.
 	Stages *stages.Store
-	// Reconcile promotes, applies, refreshes and undoes.
+	// Reconcile promotes and applies changes, refreshes sandboxes, and undoes promotions.
 	Reconcile *reconcile.Reconciler
 
 	cat    *catalog.Catalog
 	notice func(string)
 	expire func(*Engine) error
 	probe  []string
-	// going are the ids of the sandboxes that the sweeper is about to remove.
+	// going holds the ids of the sandboxes that the sweeper is about to remove.
 	going map[string]bool
 }
 
-// Open opens a state directory, creating it if it is missing, and mends what killed commands
-// left behind. Then it ends expired sandboxes, unless something could not be mended. A
-// promotion that waits for an unmounted disk is no error; see
-// [reconcile.Reconciler.Unfinished]. Cost: a few system calls when there is nothing to mend.
+// Open opens a state directory, creates it if it is missing, and repairs what killed commands
+// left behind. Then it ends expired sandboxes, unless a repair failed. A promotion that waits
+// for an unmounted disk is no error; see [reconcile.Reconciler.Unfinished]. Cost: a few system
+// calls when there is nothing to repair.
 func Open(ctx context.Context, c Config) (*Engine, error) {
 	cat, err := catalog.Open(c.State)
 	if err != nil {
@@ -152,7 +151,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 // Catalog returns the catalogue with the records of all sandboxes.
 func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
 
-// Notice reports a sentence to the user through Config.Notice.
+// Notice passes a sentence for the user to Config.Notice.
 func (e *Engine) Notice(text string) { e.notice(text) }
 
 // Probe returns Config.Probe.
@@ -180,8 +179,7 @@ func StateDir() (string, error) {
 	return filepath.Join(home, ".local/state/snapfs"), nil
 }
 
-// IsState reports whether a directory is a state directory: [Open] makes one where
-// there is none.
+// IsState reports whether a directory is a state directory.
 func IsState(dir string) bool { return catalog.Is(dir) }
 
 // StateDir returns the state directory that the engine was opened on.
@@ -190,8 +188,9 @@ func (e *Engine) StateDir() string { return e.cat.Dir() }
 // DataDir returns a driver's data directory inside the state directory.
 func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
 
-// mend completes or undoes the unfinished work of dead processes. What cannot be mended now is
-// reported and left for the next command, because it must not block work on other sandboxes.
+// mend completes or undoes the unfinished work of dead processes. It reports work that it
+// cannot repair now and leaves it to the next command, so that other sandboxes stay usable.
+// thorough also finds dead processes whose id was reused.
 func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	stale, err := e.cat.Stale(thorough)
 	if err != nil {
@@ -233,7 +232,8 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 	return errors.Join(err, i.End()) // the trash holds what cannot be freed yet
 }
 
-// mendHeld mends the unfinished work on an existing sandbox.
+// mendHeld completes or undoes the unfinished work on an existing sandbox, whose lock the
+// caller holds.
 func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Locked) error {
 	if !i.Stands() {
 		return nil // another command was quicker

@@ -17,8 +17,8 @@ import (
 // lastState is the name of the snapshot that a sandbox gets at its end.
 const lastState = "end"
 
-// reap ends expired sandboxes in which nothing runs, or whose supervisor was killed. What
-// cannot be ended now is reported and left for the next command.
+// reap ends expired sandboxes in which nothing runs, or whose supervisor was killed. It
+// reports those that cannot be ended now and leaves them to the next command.
 func (e *Engine) reap(ctx context.Context) error {
 	list, err := e.cat.Ends()
 	if len(list) == 0 || err != nil {
@@ -114,8 +114,8 @@ func (e *Engine) needsPromotion(rec *catalog.Record) (bool, error) {
 	return e.Reconcile.UnfinishedOf(rec.Name) != nil || slices.ContainsFunc(all, func(p stages.Pipeline) bool { return p.State == stages.PipelineOpen && p.SandboxID == rec.ID }), err
 }
 
-// finishUnlessPromoting is finish, unless a promotion still needs the sandbox. Then the first
-// command after the promotion ends the sandbox.
+// finishUnlessPromoting calls finish, unless a promotion still needs the sandbox; then the
+// first command after the promotion ends the sandbox.
 func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Locked) error {
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err
@@ -156,8 +156,8 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 }
 
 // noteAgain updates the list of expirations: it drops entries of removed sandboxes, and
-// records the age of the others where the wall clock was set, so that a reboot before the next
-// update changes nothing.
+// records the age of sandboxes anew where the wall clock was set, so that a later reboot does
+// not change it.
 func (e *Engine) noteAgain() error {
 	list, err := e.cat.Ends()
 	failures := []error{err}

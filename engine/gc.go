@@ -12,17 +12,18 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Collected is the result of a collection.
+// Collected is the result of a garbage collection.
 type Collected struct {
-	// Mended is the number of sandboxes with unfinished work of killed commands.
+	// Mended is the number of sandboxes whose unfinished work of killed commands was completed
+	// or undone.
 	Mended int `json:"mended"`
 	// Snapshots is the number of removed bases that no sandbox referred to.
 	Snapshots int `json:"snapshots"`
 }
 
-// Collect removes what nothing refers to and frees its space, at a bounded rate, until that is
-// done or ctx ends. One process collects at a time; if another does, Collect returns at once.
-// A failure with one object does not stop the others; the errors are joined.
+// Collect removes data that no sandbox refers to and frees its space, at a bounded rate, until
+// that is done or ctx ends. One process collects at a time; if another does, Collect returns
+// at once. A failure with one object does not stop the others; the errors are joined.
 func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	var c Collected
 	lock, err := e.Sandboxes.SweepLock()
@@ -61,7 +62,7 @@ func sweep(ctx context.Context, b snapshot.Backend) error {
 	return nil
 }
 
-// stock prepares a fork of each tree's newest base for the next command.
+// stock makes a prefork of each tree's newest base for the next command.
 func stock(ctx context.Context, b snapshot.Backend) error {
 	s, ok := b.(snapshot.Preforker)
 	if !ok {
@@ -74,8 +75,9 @@ func stock(ctx context.Context, b snapshot.Backend) error {
 	return err
 }
 
-// collectLost removes snapshots and forks that belong to no sandbox. It leaves the newest base
-// of each tree where taking a base is slow: the next command may use it.
+// collectLost removes snapshots and forks of a backend that belong to no sandbox. It leaves
+// the newest base of each tree where taking a base is slow, because the next command may use
+// it.
 func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, error) {
 	release, err := e.cat.Exclude() // no fork begins meanwhile
 	defer release()
@@ -111,9 +113,9 @@ func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, erro
 	return n, err
 }
 
-// removeUnused removes and counts the snapshots that no sandbox refers to and whose sandbox is
-// gone, or replaced them as its base. The caller holds the catalogue's exclusive lock, so that
-// no fork of them begins.
+// removeUnused removes those of the snapshots ids that no sandbox uses and whose own sandbox
+// is gone, or has another base by now. It returns their number. The caller holds the
+// catalogue's exclusive lock, so that no process forks them meanwhile.
 func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, o *ownership) (n int, err error) {
 	for _, id := range ids {
 		if o.used[id] || o.owners[catalog.Owner(string(id))] && !o.past[id] {
@@ -207,8 +209,9 @@ func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error,
 	return func() error { return e.cat.DropLocations(in) }, err
 }
 
-// DropBases removes the bases of a tree that a driver holds for later commands and no sandbox
-// refers to, which [Engine.Collect] leaves. A driver that cannot hold the tree has none.
+// DropBases removes the bases of a tree that a driver retains for later commands and no
+// sandbox uses, which [Engine.Collect] leaves. It does nothing for a driver that cannot hold
+// the tree.
 func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	b, err := e.Host.BackendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
 	if errors.Is(err, errs.ErrNotSupported) || errors.Is(err, errs.ErrNotFound) {

@@ -18,32 +18,32 @@ import (
 // Info describes a sandbox.
 type Info struct {
 	*catalog.Record
-	// Running reports that a supervisor holds the sandbox now.
+	// Running is set if the sandbox has a supervisor now.
 	Running bool `json:"running"`
 	// Base is "frozen" if the base of the workspace's tree is, else "live".
 	Base string `json:"base"`
-	// PausedAt is when the sandbox's time is over, and RemovedAt when it is removed, by the wall
-	// clock as it is set now; zero means never.
+	// PausedAt is the time at which the sandbox will be paused by its ttl; RemovedAt the time
+	// at which it will be removed. Both are wall clock times; zero means never.
 	PausedAt  time.Time `json:"paused_at,omitzero"`
 	RemovedAt time.Time `json:"removed_at,omitzero"`
-	// Size is the number of bytes that the sandbox holds beyond its base, or -1 if no backend of
-	// it can tell.
+	// Size is the number of bytes that the sandbox stores beyond its base, or -1 if no backend
+	// can tell.
 	Size snapshot.Bytes `json:"size"`
-	// Drift is how far the real workspace has drifted from the base.
+	// Drift counts the changes of the real workspace since the base.
 	Drift Drift `json:"drift"`
 	// Conflicts are the unresolved conflicts of a refresh. Only [Engine.Show] fills them in.
 	Conflicts []reconcile.Conflict `json:"conflicts,omitempty"`
-	// Unfinished is a promotion of the sandbox that waits for its target, or nil.
+	// Unfinished is a promotion of the sandbox that waits for its unmounted target, or nil.
 	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }
 
-// Drift is how far the real tree has drifted from a base.
+// Drift counts the changes of the real tree since a base.
 type Drift struct {
-	// Known reports that the counting walk finished in time.
+	// Known is set if the search finished in time; otherwise the counts mean nothing.
 	Known bool `json:"known"`
 	// Paths is the number of changed paths of the workspace, counted as in DriftReport.Files.
 	Paths int `json:"paths"`
-	// Both counts the paths that the sandbox changed too. [Engine.List] fills it in for frozen
+	// Both counts the paths that the sandbox changed too. [Engine.List] counts them for frozen
 	// bases only.
 	Both int `json:"both,omitempty"`
 	// Since is the instant of the base.
@@ -86,7 +86,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	return info, err
 }
 
-// describe completes a record. Without walks it detects the drift more thoroughly.
+// describe returns the Info of a record. Without walks it detects the drift more thoroughly.
 func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
 	info := Info{Record: r, Base: "frozen", Size: -1, Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
 	conn, err := e.Supervise.Dial(ctx, r)
@@ -135,7 +135,8 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 // a live base: about 200,000 warm files.
 const DriftBudget = 200 * time.Millisecond
 
-// driftWalks are one walk for each workspace, which finds changes since its oldest live base.
+// driftWalks holds one walk for each workspace, which finds changes since the oldest live base
+// of its sandboxes.
 type driftWalks map[string]*driftWalk
 
 type driftWalk struct {
@@ -193,7 +194,7 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 	return d
 }
 
-// first returns err, or next if err is nil: an error of one tree mostly repeats for all trees.
+// first returns err, or next if err is nil, for errors that repeat for every tree.
 func first(err, next error) error {
 	if err != nil {
 		return err
@@ -213,7 +214,7 @@ func (e *Engine) Names() ([]string, error) {
 	return names, errors.Join(failures...)
 }
 
-// MadeUnder returns the profile that a sandbox was made under, or nil. Errors:
+// MadeUnder returns the profile with which a sandbox was made, or nil. Errors:
 // errs.ErrNotFound.
 func (e *Engine) MadeUnder(name string) (*ProfileUse, error) {
 	r, err := e.cat.Get(name)

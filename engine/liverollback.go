@@ -14,11 +14,10 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// RollbackLive is [Engine.Rollback] for a sandbox with running processes. They are frozen
-// meanwhile and continue with the files of the snapshot, including those that they have open
-// (see [snapshot.Returner]); their memory is unchanged. Errors, beside Rollback's:
-// errs.ErrNotSupported (a backend of its trees cannot do that, or the snapshot is from before
-// a refresh).
+// RollbackLive does the same as [Engine.Rollback] for a sandbox with running processes. The
+// engine freezes them; they continue with the files of the snapshot, including open ones (see
+// [snapshot.Returner]), and unchanged memory. Errors, beside Rollback's: errs.ErrNotSupported
+// (a backend does not support this, or the snapshot is from before a refresh).
 func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	h, err := e.Supervise.Hold(ctx, name, "rolling back")
 	if err != nil {
@@ -66,8 +65,8 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 	return e.restStill(ctx, rec, mark, all)
 }
 
-// restStill returns an error that names a tree outside but that differs from the snapshot, or
-// nil. Those trees are not rolled back.
+// restStill returns an error that names a tree, not in but, that differs from the snapshot;
+// nil if there is none. These trees cannot be rolled back live.
 func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.LiveTree) error {
 	to, err := sandbox.SnapshotIDs(rec, mark)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // New makes a permanent sandbox. Atomic: after an error or a crash there is none. Cost:
-// constant in the size of the trees; see the backends. Errors: errs.ErrExists (the name),
+// constant in the size of the trees, with most backends. Errors: errs.ErrExists (the name),
 // ErrNotFound and ErrNotSupported (the workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
 func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, error) {
 	place, err := e.Supervise.AdmitNew(ctx, req)

@@ -18,15 +18,15 @@ import (
 // NoProfile as a path means no profile at all, not even the workspace's.
 const NoProfile = "none"
 
-// Under puts a request under a profile: the file at an absolute path, or with "" the one at
+// Under applies a profile to a request: the file at an absolute path, or with "" the one at
 // the top of the workspace, if there is one. given reports which flags the user set; their
-// values are already in the request, and the network is checked.
+// values are already in the request.
 //
-// A profile that the user named applies wherever no flag says otherwise. A profile that was
-// only found may have been written by anybody, including a sandbox of this workspace: it can
-// lower limits, narrow the network and hide paths, even against a flag, and can grant nothing.
-// The policy records which profile it was, what was taken from it and what was ignored.
-// Errors: those of policy.Read.
+// A profile that the user named applies wherever no flag was set. A profile that was only
+// found may have been written by anybody, including a sandbox of this workspace: it can lower
+// limits, narrow the network and hide paths, even against a flag, and can grant nothing. The
+// policy records the profile, which of its settings apply, and which are ignored. Errors:
+// those of policy.Read.
 func Under(req *hostfs.Request, path string, given func(flag string) bool) error {
 	named := path != ""
 	if path == NoProfile {
@@ -55,7 +55,8 @@ func Under(req *hostfs.Request, path string, given func(flag string) bool) error
 	return nil
 }
 
-// readingFound adds a hint how to continue without a profile that the user did not name.
+// readingFound adds to err a hint how to continue without a profile that the user did not
+// name.
 func readingFound(err error, named bool) error {
 	hints := []string{"snapfs run --profile none …   # without it; new and race take it, too"}
 	var e *errs.Error
@@ -69,7 +70,7 @@ func readingFound(err error, named bool) error {
 	return &errs.Error{Op: "reading the profile", Err: err, Hints: hints}
 }
 
-// A profiled is a policy being put under a profile.
+// A profiled is a policy while a profile is applied to it.
 type profiled struct {
 	p   *catalog.Policy
 	use *catalog.ProfileUse
@@ -78,7 +79,7 @@ type profiled struct {
 func (u *profiled) took(what string) { u.use.Taken = append(u.use.Taken, what) }
 func (u *profiled) left(what string) { u.use.Left = append(u.use.Left, what) }
 
-// name applies a named profile, except where flags were set.
+// name applies a profile that the user named, except where flags were set.
 func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	theirs := s.Limits.Fields()
 	for i, mine := range u.p.Limits.Fields() {
@@ -114,7 +115,7 @@ func (u *profiled) add(what string, mine, theirs []string) []string {
 	return mine
 }
 
-// find applies what tightens from a profile that was only found.
+// find applies only the stricter settings of a profile that was found, not named.
 func (u *profiled) find(s *policy.Sandbox) {
 	theirs, end := s.Limits.Fields(), u.p.Limits.Over()
 	if u.p.Limits.RemoveAfter == 0 {
@@ -153,7 +154,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 	}
 }
 
-// narrower returns a network that opens no more than either of two.
+// narrower returns a network setting that allows only what both a and b allow.
 func narrower(a, b string) string {
 	const none, host = "none", "host"
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Session is a sandbox made for one command. It lasts until Keep or Discard decides its
-// fate.
+// A Session is a sandbox made for one command. It lasts until the caller calls Keep or
+// Discard.
 type Session struct {
 	// Record describes the sandbox.
 	Record     *catalog.Record
@@ -28,9 +28,9 @@ type Session struct {
 	refused []egress.RefusedAccess
 }
 
-// Run makes a sandbox and starts a command in it. If this process is killed, everything inside
-// dies with it, and the next command removes the sandbox. Errors: those of [Engine.New], and
-// isolate's; then nothing is left.
+// Run makes a sandbox and starts a command in it. If this process is killed, the kernel kills
+// the sandbox's processes, and the next command removes the sandbox. After an error nothing is
+// left. Errors: those of [Engine.New] and of package isolate.
 func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Command) (*Session, error) {
 	place, err := e.Supervise.AdmitNew(ctx, req)
 	if err != nil {
@@ -60,14 +60,14 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	return s, nil
 }
 
-// Process returns the command.
+// Process returns the running command.
 func (s *Session) Process() *isolate.Process { return s.Proc }
 
-// Level returns the isolation in force.
+// Level returns the isolation in force in the sandbox.
 func (s *Session) Level() isolate.Level { return s.Supervisor.Container.Level() }
 
-// Wait returns how the command ended, after it has ended every process that the command left
-// running. Afterwards nothing writes to the sandbox.
+// Wait waits for the command, ends every process that it left running, and returns how it
+// ended. Afterwards nothing writes to the sandbox.
 func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	st, err := s.Proc.Wait(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcil
 	return s.Engine.Reconcile.ApplyRecord(ctx, s.Record, o)
 }
 
-// Again runs another command in a session whose last one has ended.
+// Again runs another command in the session, after the last one has ended, and waits for it.
 func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolate.Status, err error) {
 	if err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record); err != nil {
 		return st, err

@@ -15,9 +15,9 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Snapshot gives the present state of a sandbox a name ("" makes one). It freezes running
-// processes meanwhile, so that all trees are captured at one instant. Atomic: after an error
-// there is no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name),
+// Snapshot makes a named snapshot of a sandbox's present state; "" chooses a name. It freezes
+// running processes meanwhile, so that all trees are captured at one instant. Atomic: after an
+// error there is no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name),
 // ErrNoSpace.
 func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
 	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
@@ -97,17 +97,19 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	return e.Sandboxes.SweepLater(ctx)
 }
 
-// Fork makes a new sandbox with the files of another one, as it is now or at a named snapshot.
-// It freezes the other's processes for that instant; the fork has none. An unnamed state
-// becomes the fork's first snapshot, "origin". The fork has the other's base, so its changes
-// are relative to the same machine, and the other's limits with a lifetime that starts anew. A
-// fork of an expired sandbox has no lifetime, so that saved work is not removed after all.
+// Fork makes a new sandbox with the files of the sandbox from, as they are now or at a named
+// snapshot. It freezes the processes of from for that instant; the fork has none. An unnamed
+// state becomes the fork's first snapshot, "origin".
+//
+// The fork has the same base, so its changes are relative to the same state of the machine,
+// and the same limits, with a lifetime that starts anew. A fork of an expired sandbox has no
+// lifetime, so that saved work is not removed.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
 }
 
-// ForkAdmitted is Fork that waits for an admission slot as when says. Errors: also
-// admission.ErrNoRoom.
+// ForkAdmitted does the same as [Engine.Fork], after waiting for an admission slot as when
+// says. Errors: also admission.ErrNoRoom.
 func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when supervise.Admission) (*catalog.Record, error) {
 	rec, err := e.cat.Get(from)
 	if err != nil {

@@ -96,8 +96,8 @@ func With(op, path string, err error, hints ...string) error {
 	return &Error{Op: op, Path: path, Kind: KindOf(err), Err: err, Hints: hints}
 }
 
-// Wrap is [With] for an err that may name its place already: one that is or
-// wraps an [*Error] is returned as it is.
+// Wrap does the same as [With], but returns err as it is if it is or wraps an [*Error],
+// because that names its place already.
 func Wrap(op, path string, err error) error {
 	var e *Error
 	if errors.As(err, &e) {

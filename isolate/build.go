@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// builder assembles the image of a container: every system call that its pid 1 makes, from the first
-// instruction to its request loop.
+// A builder assembles the image of a container: every system call that its pid 1 makes, from
+// the first instruction to its request loop.
 type builder struct {
 	*mounts.Planner
 	spec      Spec
@@ -26,13 +26,14 @@ type builder struct {
 	nproc     *unix.Rlimit // the supervisor's own limit, once pid 1 has another one
 }
 
-// optionalStep is a step whose failure [Spec.BestEffort] tolerates.
+// An optionalStep is a step of the image whose failure [Spec.BestEffort] tolerates.
 type optionalStep struct {
 	result launch.Cell
 	part   string
 }
 
-// optional makes s the step of a protection that a best effort can do without.
+// optional marks the step s as part of the protection what, which a best effort can do
+// without.
 func (b *builder) optional(what string, s launch.Step) {
 	if !b.spec.BestEffort {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Command is a program to run in a container.
+// A Command is a program to run in a container.
 type Command struct {
 	// Args are the program's name and arguments; the name is required. A name without a slash is searched in
 	// the PATH of Env, inside the container.
@@ -34,13 +34,13 @@ type Command struct {
 // Size is the size of a terminal, in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Status is how a process ended.
+// A Status is how a process ended: its exit status or signal.
 type Status struct {
 	// Code is the exit status, when Signal is 0.
 	Code int
 	// Signal is the signal that killed the process, or 0.
 	Signal syscall.Signal
-	// CoreDump reports that the kernel wrote a core dump.
+	// CoreDump is set if the kernel wrote a core dump.
 	CoreDump bool
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Container is a set of namespaces with processes in it. All methods are safe for concurrent use.
+// A Container is a set of namespaces with processes in it. All methods are safe for concurrent
+// use.
 type Container struct {
 	level   Level
 	cgroups []*os.File
@@ -71,9 +72,10 @@ func closeAll(fds []int) {
 	}
 }
 
-// Exec runs one more command in the container, confined like all others.
+// Exec runs another command in the container, under the same restrictions.
 //
-// Cost: a fork and exec. Errors: as [Start]; [errs.ErrClosed]; [errs.ErrBusy] while the container is frozen.
+// Cost: a fork and exec. Errors: as [Start]; [errs.ErrClosed]; [errs.ErrBusy] while the
+// container is frozen.
 func (c *Container) Exec(ctx context.Context, command Command) (*Process, error) {
 	if err := command.check(c.builder.spec); err != nil {
 		return nil, err
@@ -100,14 +102,14 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 	return c.launched(l)
 }
 
-// nextRegion returns the region for the next request. The caller holds reqMu.
+// nextRegion returns the region of the image for the next request. The caller holds reqMu.
 func (c *Container) nextRegion() launch.Region {
 	c.current = 1 - c.current
 	return c.regions[c.current]
 }
 
-// submit sends pid 1 a request that begins at step first. It does not wait for the report. The caller holds
-// reqMu.
+// submit sends pid 1 a request whose steps begin at first. It does not wait for the reply. The
+// caller holds reqMu.
 func (c *Container) submit(first launch.Step, command *Command) error {
 	c.builder.p1.enter.Next(first)
 	c.builder.resetInbox()

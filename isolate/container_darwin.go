@@ -13,17 +13,17 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// errLinux is the cause of every [errs.ErrNotSupported] of macOS.
+// errLinux is the cause of every [errs.ErrNotSupported] on macOS.
 var errLinux = errors.New("needs Linux")
 
 func unsupported(op string) error {
 	return &errs.Error{Op: op, Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
-// Start creates a container that runs its commands under sandbox-exec(1), and runs command in it unless command
-// is nil. Protection is weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the
-// missing parts. A command runs in the copy itself, whose path differs from the real tree's. Errors: [*errs.Error];
-// [*CommandError].
+// Start creates a container that runs its commands under sandbox-exec(1), and runs command in
+// it unless command is nil. Protection is weaker than on Linux: without [Spec.BestEffort],
+// Start returns an error that lists the missing parts. A command runs in the copy of the tree,
+// whose path differs from the real tree's. Errors: [*errs.Error]; [*CommandError].
 func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Process, error) {
 	b, err := Prepare(ctx, spec, command)
 	if err != nil {
@@ -32,10 +32,10 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Proce
 	return b.Start(ctx, spec)
 }
 
-// Prepared is a container that is not created yet.
+// A Prepared is a container that is not created yet.
 type Prepared struct{ command *Command }
 
-// Prepare checks the command; macOS needs no other preparation.
+// Prepare checks the command. On macOS a container needs no other preparation.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &errs.Error{Op: "starting", Kind: errs.ErrInterrupted, Err: err}
@@ -73,11 +73,12 @@ func (b *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 	return c, p, nil
 }
 
-// Close does nothing.
+// Close does nothing on macOS.
 func (*Prepared) Close() error { return nil }
 
-// Container is a sandbox-exec profile and the commands that run under it. Each command leads a session of its
-// own, which receives the signals that stop and end it; a process that leaves the session escapes them.
+// A Container is a sandbox-exec profile and the commands that run under it. Each command leads
+// a session of its own, whose processes get the signals that stop and end it; a process that
+// leaves the session escapes them.
 type Container struct {
 	spec    Spec
 	level   Level
@@ -143,21 +144,21 @@ func (c *Container) signal(sig syscall.Signal) error {
 	return errors.Join(failures...)
 }
 
-// Root needs Linux.
+// Root returns an error, because it needs Linux.
 func (*Container) Root() (*os.File, error) { return nil, unsupported("opening the root") }
 
 // Tun returns nil: [NetworkEdge] needs Linux.
 func (*Container) Tun() *os.File { return nil }
 
-// Notify needs Linux.
+// Notify returns an error, because it needs Linux.
 func (*Container) Notify(string, []byte) error { return unsupported("notifying the sandbox") }
 
-// Dial needs Linux.
+// Dial returns an error, because it needs Linux.
 func (*Container) Dial(context.Context, uint16) (net.Conn, netip.Addr, error) {
 	return nil, netip.Addr{}, unsupported("connecting to the sandbox")
 }
 
-// SetRlimits needs Linux, unless list is empty.
+// SetRlimits returns an error unless list is empty, because it needs Linux.
 func (*Container) SetRlimits(_ context.Context, list []Rlimit) error {
 	if len(list) == 0 {
 		return nil
@@ -168,7 +169,7 @@ func (*Container) SetRlimits(_ context.Context, list []Rlimit) error {
 // OpenViews opens each of mounts, which must be plain directories, for reading.
 func OpenViews(_ context.Context, mounts []Mount) ([]*os.File, error) { return openDirs(mounts) }
 
-// OpenForks opens mounts as [OpenViews] does.
+// OpenForks opens each of mounts, which must be plain directories, as [OpenViews] does.
 func OpenForks(_ context.Context, mounts []Mount) ([]*os.File, error) { return openDirs(mounts) }
 
 func openDirs(mounts []Mount) (dirs []*os.File, err error) {

@@ -78,7 +78,7 @@ func (c *Container) dial(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 	return net.FileConn(f)
 }
 
-// socket returns a non-blocking TCP socket that pid 1 opens.
+// socket makes pid 1 open a TCP socket and returns it, non-blocking.
 func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	const op = "opening a socket"
 	c.reqMu.Lock()

@@ -7,7 +7,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// EdgeAddrs are the addresses in the network namespace of a container with [NetworkEdge].
+// EdgeAddrs are the addresses of a container's interface to the proxy, with [NetworkEdge].
 type EdgeAddrs struct {
 	// V4 and V6 are the container's own addresses with the prefix of the link. The zero value omits that
 	// family; at least one must be set.
@@ -18,7 +18,8 @@ type EdgeAddrs struct {
 	MTU int
 }
 
-// String returns, for example, "10.0.0.2/24 by 10.0.0.1, fd00::2/64 by fd00::1, MTU 1500".
+// String returns the addresses as text, for example "10.0.0.2/24 by 10.0.0.1, fd00::2/64 by
+// fd00::1, MTU 1500".
 func (e *EdgeAddrs) String() string {
 	text := ""
 	if e.V4.IsValid() {

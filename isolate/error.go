@@ -9,13 +9,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// closed returns the error of a container that has ended.
+// closed returns the error of the operation op on a container that has ended.
 func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the sandbox has ended")
 }
 
-// CommandError reports that a command could not be executed. It is a type because the errno comes from another
-// process, and a shell's exit status follows from it.
+// A CommandError reports that a command could not be executed.
 type CommandError struct {
 	// Path is the command as the caller gave it.
 	Path string

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// thawer undoes a freeze.
+// A thawer is a function that undoes a freeze.
 type thawer func() error
 
 // Freeze stops every process in the container and returns once all of them have stopped. It uses the freezer of
@@ -50,7 +50,8 @@ func (c *Container) Freeze(ctx context.Context) error {
 	return launch.HostError("freezing", err)
 }
 
-// syncShown makes FUSE mounts that map ids write back dirty mapped pages. The caller has stopped all writers.
+// syncShown makes FUSE mounts with mapped ids write back dirty mapped pages. The caller has
+// frozen all processes that could write.
 func (c *Container) syncShown() error {
 	for _, root := range c.shown {
 		if err := unix.Syncfs(int(root.Fd())); err != nil {
@@ -131,8 +132,9 @@ func (c *Container) freezer() (freezer, bool) {
 	return freezer{}, false
 }
 
-// freezer is the file of a cgroup that stops every process in it: cgroup.freeze in version 2
-// (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1 (cgroup-v1/freezer-subsystem.rst).
+// A freezer is the file of a cgroup that stops every process in it: cgroup.freeze in version 2
+// (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1
+// (cgroup-v1/freezer-subsystem.rst).
 type freezer struct {
 	dir                   *os.File
 	file, on, off         string
@@ -190,7 +192,7 @@ func killAll(dir *os.File) {
 	}
 }
 
-// poll calls done until it returns true or an error, first every 50 µs and later every 10 ms.
+// poll calls ask until that returns true or an error, first every 50 µs and later every 10 ms.
 func poll(ctx context.Context, ask func() (bool, error)) error {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		if done, err := ask(); done || err != nil {
@@ -254,7 +256,8 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 	})
 }
 
-// maxSleepPolls is how often poll may find a process in uninterruptible sleep: 0.1 s.
+// maxSleepPolls is how often stopEach may find a process in uninterruptible sleep before it
+// counts as stopped: 0.1 s.
 const maxSleepPolls = 16
 
 // signalAll makes pid 1 send a signal to every other process in the container. The caller holds reqMu.
@@ -283,7 +286,8 @@ func (b *builder) broadcast(sig int) launch.Step {
 	return first
 }
 
-// threadState is the state of one thread in the container; pid is its process on the host.
+// A threadState is the state of one thread in the container; pid is the thread's process on
+// the host.
 type threadState struct {
 	pid   int
 	state byte

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostFacts is what a builder knows about the machine and the caller. The supervisor collects it, because pid 1
-// can only execute prepared steps.
+// hostFacts is what a builder needs to know about the machine and the caller. The supervisor
+// collects it, because pid 1 can only execute prepared steps.
 type hostFacts struct {
 	uid, gid int
 	landlock int   // ABI, 0 without
@@ -19,7 +19,7 @@ type hostFacts struct {
 	birth    int   // descriptor of the v2 cgroup to create pid 1 in, or -1
 }
 
-// callerFacts collects what the fork needs.
+// callerFacts collects the facts that the fork of pid 1 needs.
 func callerFacts(spec *Spec) hostFacts {
 	h := hostFacts{uid: os.Geteuid(), gid: os.Getegid(), birth: -1}
 	var st unix.Statfs_t
@@ -33,7 +33,7 @@ func callerFacts(spec *Spec) hostFacts {
 	return h
 }
 
-// probeHost collects the remaining facts.
+// probeHost collects the facts that only later steps need.
 func (b *builder) probeHost() error {
 	b.host.landlock = landlockABI()
 	return b.LookAround()

@@ -5,34 +5,39 @@ import (
 	"strings"
 )
 
-// Level is the protection in force in a container, which [Spec.BestEffort] lets be less than the Spec asks for.
+// A Level is the protection in force in a container. With [Spec.BestEffort] it may be less
+// than the Spec requires.
 type Level struct {
-	// IDs is the mapping of users.
+	// IDs is the id mapping.
 	IDs IDs
 	// Network is the container's network.
 	Network Network
 	// Namespaces are the new namespaces, by their names in /proc/PID/ns: user, mnt, pid, ...
 	Namespaces []string
-	// Capabilities are those of root in the container, over the container's own namespaces only.
+	// Capabilities are the capabilities of root in the container, over the container's own
+	// namespaces only.
 	Capabilities []string
-	// NoNewPrivs: set-id bits and file capabilities have no effect.
+	// NoNewPrivs is set if set-id bits and file capabilities have no effect.
 	NoNewPrivs bool
-	// Seccomp: the system call filter is loaded.
+	// Seccomp is set if the system call filter is loaded.
 	Seccomp bool
-	// Landlock is the kernel's ABI, 0 without. A container uses it from 6 on.
+	// Landlock is the version of the kernel's Landlock ABI, 0 without Landlock. A container
+	// uses it from version 6 on.
 	Landlock int
-	// Scopes are what Landlock confines: "abstract unix sockets", "signals".
+	// Scopes lists what Landlock confines to the container: "abstract unix sockets",
+	// "signals".
 	Scopes []string
 	// Cgroups is the number of cgroups that the container entered.
 	Cgroups int
 	// FUSEMapped are the targets of trees whose ids a FUSE process maps, because their filesystem does not support
 	// id-mapped mounts. They are as separate from the host's users as others, and slower.
 	FUSEMapped []string
-	// Missing names the parts that this host could not give; empty unless [Spec.BestEffort].
+	// Missing names the protections that this host could not provide; empty unless
+	// [Spec.BestEffort].
 	Missing []string
 }
 
-// String returns the whole level in one line.
+// String returns the whole level as one line of text.
 func (l Level) String() string {
 	parts := []string{
 		"ids " + l.IDs.String(),

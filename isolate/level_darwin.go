@@ -11,10 +11,12 @@ import (
 	"github.com/snapfs/snapfs/isolate/internal/seatbelt"
 )
 
-// always are parts of every container of Linux that the sandbox of macOS does not give.
+// always lists the protections of every container on Linux that the sandbox of macOS does not
+// provide.
 var always = []string{"a view of its own of the machine's files", "processes out of sight", "filter of system calls"}
 
-// lacking returns the parts that spec or every container asks for and that macOS does not give.
+// lacking returns the protections that the spec, or every container, requires and that macOS
+// does not provide.
 func (s Spec) lacking() []string {
 	list := append([]string{}, always...)
 	add := func(asked bool, what string) {
@@ -76,7 +78,8 @@ func (s Spec) profile() (string, error) {
 	return text, nil
 }
 
-// place returns the host path of a path inside: in the copy of the innermost tree that contains it.
+// place returns the host path of a path inside the container: in the copy of the innermost
+// tree that contains it.
 func (s Spec) place(inside string) string {
 	best := Mount{Target: "/", Source: "/"}
 	for _, m := range s.Mounts {

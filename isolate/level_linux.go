@@ -2,7 +2,7 @@ package isolate
 
 import "slices"
 
-// Parts that a best effort may do without.
+// Names of the protections that a best effort may do without.
 const (
 	partSeccomp = "seccomp"
 	partCgroup  = "cgroup"
@@ -37,7 +37,7 @@ func (s Spec) level(landlock int, missing []string) Level {
 	return l
 }
 
-// missing returns the names of the optional steps that failed.
+// missing returns the names of the protections whose optional steps failed.
 func (b *builder) missing() []string {
 	var parts []string
 	for _, s := range b.optionals {

@@ -39,15 +39,16 @@ func (c *Container) Notify(name string, content []byte) error {
 	return nil
 }
 
-// ownMount reports whether a directory is on a filesystem other than the root's.
+// ownMount reports whether dir is on another filesystem than root.
 func ownMount(root, dir *os.File) (bool, error) {
 	var r, d unix.Stat_t
 	err := errors.Join(unix.Fstat(int(root.Fd()), &r), unix.Fstat(int(dir.Fd()), &d))
 	return r.Dev != d.Dev, err
 }
 
-// asRoot calls do with the fsuid and fsgid of the container's root, base on the host: in a filesystem that was
-// mounted in the container, no other id can own a file (EOVERFLOW). With base 0 the ids stay.
+// asRoot calls do with the fsuid and fsgid of the container's root, base on the host, because
+// in a filesystem mounted in the container no other id can own a file (EOVERFLOW). With base 0
+// the ids stay.
 func asRoot(base int, do func() error) error {
 	if base == 0 {
 		return do()

@@ -18,14 +18,14 @@ const (
 	reportSocket  = 6 // a request succeeded; with a socket
 )
 
-// report is a message of pid 1: four int32, and descriptors.
+// A report is a message of pid 1 to the supervisor: four int32, and descriptors.
 type report struct {
 	kind, pid, status, request int
 	fds                        []int
 }
 
-// pid1 is the part of an image that is the main loop of a container's pid 1: it reaps ended processes, reports
-// to the supervisor, and executes the supervisor's requests.
+// A pid1 is the part of an image that is the main loop of a container's pid 1: it reaps ended
+// processes, reports to the supervisor, and executes the supervisor's requests.
 type pid1 struct {
 	ctl     int         // pid 1's end of the control socket
 	pts     int         // descriptor of the root of the container's devpts
@@ -41,7 +41,7 @@ type pid1 struct {
 
 const maxRequestFDs = 3
 
-// dying adds the steps that end pid 1 after an error.
+// dying adds the steps with which pid 1 ends after an error.
 func (b *builder) dying() {
 	b.Stage = "ending"
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))
@@ -51,8 +51,8 @@ func (b *builder) dying() {
 	b.OnErr = exit.At
 }
 
-// newInbox reserves the memory that receives requests. The supervisor resets it before each request, because
-// the kernel writes to it.
+// newInbox reserves the memory into which pid 1 receives requests. The supervisor resets it
+// before each request, because the kernel writes to it.
 func (b *builder) newInbox() {
 	data := b.NewCell(0)
 	b.p1.request = data

@@ -31,18 +31,18 @@ func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Proce
 	return b.Start(ctx, spec)
 }
 
-// Prepared is a container whose pid 1 already creates the parts that every container has, while the supervisor
-// finds out which trees it needs. Exactly one of Start and Close must be called.
+// A Prepared is a container whose pid 1 already creates the parts that every container has,
+// while the supervisor finds out which trees it needs. Exactly one of Start and Close must be
+// called.
 type Prepared struct {
 	container *Container
 	command   *Command
 	streams   []int
 }
 
-// Prepare starts pid 1 of a container. The fields IDs, Network, Edge, BestEffort and Cgroups of spec must have
-// their final values; Prepare ignores the others.
-//
-// Prepare is the first half of [Start], with its cost and errors.
+// Prepare starts pid 1 of a container; it is the first half of [Start], with the same cost and
+// errors. The fields IDs, Network, Edge, BestEffort and Cgroups of spec must have their final
+// values; Prepare ignores the others.
 func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error) {
 	if err := check(ctx, spec, command); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, 
 	return c, proc, nil
 }
 
-// Close ends pid 1 of a container that is not started. It does nothing when p is nil.
+// Close ends pid 1 of a container that was not started. It does nothing if p is nil.
 func (p *Prepared) Close() error {
 	if p == nil {
 		return nil
@@ -135,7 +135,8 @@ func (p *Prepared) Close() error {
 	return nil
 }
 
-// fail ends pid 1 and returns the error that pid 1 recorded in the image, or err if it recorded none.
+// fail ends pid 1 and returns the error that pid 1 recorded in the image, or err if there is
+// none.
 func (p *Prepared) fail(err error) error {
 	p.container.kill()
 	p.container.end()

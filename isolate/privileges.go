@@ -11,13 +11,15 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// capability is one that root has inside a container with [Own], over the container's own namespaces.
+// A capability is a capability that root has inside a container with [Own], over the
+// container's own namespaces.
 type capability struct {
 	number int
 	name   string
 }
 
-// keptCapabilities is the default list of the OCI runtimes.
+// keptCapabilities are the capabilities that root in a container has: the default list of the
+// OCI runtimes.
 var keptCapabilities = [...]capability{
 	{unix.CAP_CHOWN, "chown"},
 	{unix.CAP_DAC_OVERRIDE, "dac_override"},
@@ -47,8 +49,9 @@ func (s Spec) capabilities() uint64 {
 	return set
 }
 
-// giveUp adds the steps that reduce pid 1, and so every process in the container, to the privileges of the
-// Spec. The filter is loaded last: it forbids most calls of the other steps.
+// giveUp adds the steps by which pid 1, and so every process in the container, drops all
+// privileges that the Spec does not give. The system call filter is loaded last, because it
+// forbids most calls of the other steps.
 func (b *builder) giveUp() {
 	set := b.spec.capabilities()
 	b.Stage = "dropping capabilities"
@@ -79,9 +82,9 @@ const (
 	scopeSignal         = 2
 )
 
-// scope denies the container the host's abstract sockets, which belong to the network, and, in addition to the
-// pid namespace, the host's processes. The whole container is one domain, because every process descends from
-// pid 1.
+// scope adds the steps that deny the container the host's abstract sockets, by Landlock, and,
+// in addition to the pid namespace, signals to the host's processes. The whole container is
+// one domain, because every process descends from pid 1.
 func (b *builder) scope() {
 	if b.host.landlock < scopeABI {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Process is a program that Start or Exec started in a container.
+// A Process is a program that Start or Exec started in a container.
 type Process struct {
 	done chan struct{}
 
@@ -28,7 +28,8 @@ type Process struct {
 
 func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -1} }
 
-// begin and end are called by Container.serve, once each, in this order.
+// begin records that the process has started, and end that it has ended. Container.serve calls
+// each once, in this order.
 func (p *Process) begin(pid, pidfd, pty int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,12 +93,12 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return launch.HostError("sending a signal", err)
 }
 
-// PTY returns the outer end of the process's terminal, or nil. Reading it fails with EIO once no process in the
-// container has the terminal open. [Process.Close] closes it.
+// PTY returns the supervisor's end of the process's terminal, or nil. Reading it fails with
+// EIO once no process in the container has the terminal open. [Process.Close] closes it.
 func (p *Process) PTY() *os.File { return p.pty }
 
-// Resize sets the size of the process's terminal; the foreground processes receive SIGWINCH. Without a terminal
-// it does nothing.
+// Resize sets the size of the process's terminal; the foreground processes get SIGWINCH.
+// Without a terminal it does nothing.
 func (p *Process) Resize(size Size) error {
 	if p.pty == nil {
 		return nil
@@ -105,8 +106,8 @@ func (p *Process) Resize(size Size) error {
 	return SetSize(p.pty, size)
 }
 
-// Close closes the descriptors of the process. It neither ends the process nor waits for it. It may be called
-// again.
+// Close closes the descriptors of the process. It neither ends the process nor waits for it.
+// It may be called twice.
 func (p *Process) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Process is a program that Start or Exec started in a container.
+// A Process is a program that Start or Exec started in a container.
 type Process struct {
 	pid    int
 	done   chan struct{}
@@ -70,7 +70,7 @@ func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// await waits for a command to end.
+// await waits for a command to end and records its status.
 func (c *Container) await(p *Process, proc *os.Process) {
 	state, err := proc.Wait()
 	c.mu.Lock()
@@ -98,7 +98,8 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// find resolves a program as execvp(3) would, because sandbox-exec does not report why it could not run one.
+// find resolves a program name as execvp(3) would, because sandbox-exec does not report why it
+// could not run one.
 func find(name, dir string, env []string) (string, error) {
 	places := []string{name}
 	if !filepath.IsAbs(name) {
@@ -154,11 +155,11 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// PTY returns nil: terminals need Linux.
+// PTY returns nil, because terminals need Linux.
 func (*Process) PTY() *os.File { return nil }
 
-// Resize does nothing: terminals need Linux.
+// Resize does nothing, because terminals need Linux.
 func (*Process) Resize(Size) error { return nil }
 
-// Close does nothing.
+// Close does nothing on macOS.
 func (*Process) Close() error { return nil }

@@ -12,15 +12,16 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// execResult locates the results of a request to start a command.
+// An execResult locates, in an image, the results of a request to start a command.
 type execResult struct {
 	name    string
 	reached launch.Cell   // 1 once only execve is left
 	tries   []launch.Cell // execve's error for each candidate, 0 if not tried or successful
 }
 
-// command adds the steps by which pid 1 starts a command and reports it, and returns the first of them. The
-// child shares pid 1's memory until it executes the command (vfork), so its errors are found in the image.
+// command adds the steps by which pid 1 starts a command and reports that, and returns the
+// first step. The child shares pid 1's memory until it executes the command (vfork), so that
+// its errors are found in the image.
 func (b *builder) command(c Command) (first launch.Step, l execResult) {
 	slave, nfds := b.NewCell(-1), 1 // -1 leaves a stream as /dev/null, as in pid 1
 	if c.TTY != nil {
@@ -56,8 +57,8 @@ func (c *Command) streams(slave launch.Cell, handed []launch.Cell) []launch.Cell
 	return list
 }
 
-// report adds the steps that close the descriptors of a request and reply to it. The descriptors are closed
-// first, because the next request, which may come as soon as the reply is sent, arrives in the same cells.
+// report adds the steps that close the descriptors of a request and then reply to it. In this
+// order, the next request, which may come right after the reply, can use the same cells.
 func (b *builder) report(message launch.Arg, request launch.Cell, streams, fds []launch.Cell) (first launch.Step) {
 	b.Stage, b.Last, b.OnErr = "reporting", 0, b.p1.die.At
 	first = b.Do(launch.Load, b.Of(b.p1.request)).To(request)
@@ -133,7 +134,8 @@ func (b *builder) become(c Command) {
 	b.Do(unix.SYS_SETRESUID, launch.Num(c.UID), launch.Num(c.UID), launch.Num(c.UID))
 }
 
-// execute adds a step for each path that the command may have inside the container.
+// execute adds, for each path that the command may have inside the container, a step that
+// tries to execute it.
 func (b *builder) execute(c Command) execResult {
 	b.Stage = "executing the command"
 	l := execResult{name: c.Args[0], reached: b.NewCell(0)}
@@ -147,7 +149,7 @@ func (b *builder) execute(c Command) execResult {
 	return l
 }
 
-// outcome returns nil if the command runs, and otherwise why not.
+// outcome returns nil if the command runs, and otherwise the error of its start.
 func (b *builder) outcome(l execResult) error {
 	if b.Get(l.reached) == 0 {
 		where, errno := b.Failure()

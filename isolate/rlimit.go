@@ -8,21 +8,21 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// Rlimit is a resource limit of each process and its children (getrlimit(2)). A process may lower both numbers
-// and increase Cur up to Max; no process in a container can increase Max.
+// An Rlimit is a resource limit of each process and its children (getrlimit(2)). A process may
+// lower both numbers and increase Cur up to Max; no process in a container can increase Max.
 //
-// Most resources are limited per process. RLIMIT_NPROC limits the processes and threads of a user together.
-// From Linux 5.14 on it counts those of each user namespace (user_namespaces(7); ucounts), and so, in a
-// container, exactly those of the container; before, all of the user's on the host. Pid 1 counts for the
-// container's root, or under [Same] for its only user. Under [Own] each user inside has a count of its own, and
-// an Exec as a user other than root may exceed the limit by one, because the running process joins that user.
-// The host's root under his own id is exempt, and so are processes with CAP_SYS_RESOURCE or CAP_SYS_ADMIN over
-// the host: in a container with [Own] there is neither, and under [Same] root cannot ask for this limit.
+// RLIMIT_NPROC limits the processes and threads of a user together. From Linux 5.14 on it
+// counts those of the container's user namespace (user_namespaces(7)), before all of the
+// user's on the host. Pid 1 counts for the container's root, or under [Same] for its only
+// user. Under [Own] each user inside has a count of its own, and an Exec as a user other than
+// root may exceed the limit by one. The host's root and processes with CAP_SYS_RESOURCE or
+// CAP_SYS_ADMIN over the host are exempt; with [Own] there is none in a container, and under
+// [Same] root cannot set this limit.
 type Rlimit struct {
 	// Resource is an RLIMIT_* of golang.org/x/sys/unix.
 	Resource int
-	// Cur is in force; a process may increase it up to Max. Both are in the unit of the resource;
-	// unix.RLIM_INFINITY is no limit.
+	// Cur is the limit in force; a process may increase it up to Max. Both are in the unit of
+	// the resource; unix.RLIM_INFINITY means no limit.
 	Cur, Max uint64
 }
 
@@ -32,7 +32,8 @@ var rlimitNames = [...]string{
 	"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
 }
 
-// String returns, for example, "NOFILE 1024", or "NOFILE 1024 of 4096" if Max is higher.
+// String returns the limit as text, for example "NOFILE 1024", or "NOFILE 1024 of 4096" if Max
+// is higher.
 func (r Rlimit) String() string {
 	name := strconv.Itoa(r.Resource)
 	if r.Resource >= 0 && r.Resource < len(rlimitNames) {

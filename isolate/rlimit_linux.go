@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// setRlimits sets the limits of commands started from now on. The supervisor cannot give a higher hard limit
-// than its own (that would need CAP_SYS_RESOURCE over the host, which pid 1 lacks).
+// setRlimits sets the limits of commands started from now on. No hard limit may be higher than
+// the supervisor's own, which would need CAP_SYS_RESOURCE over the host.
 func (b *builder) setRlimits(list []Rlimit) error {
 	for _, r := range list {
 		var own unix.Rlimit
@@ -43,8 +43,8 @@ func (b *builder) setRlimits(list []Rlimit) error {
 	return nil
 }
 
-// SetRlimits replaces [Spec.Rlimits] for commands started from now on, with lower or higher limits. Running
-// processes keep theirs. An error changes nothing.
+// SetRlimits replaces [Spec.Rlimits] for commands started from now on, by lower or higher
+// limits. Limits of running processes stay. After an error nothing has changed.
 //
 // Cost: none. Errors: as [Start]; [errs.ErrClosed].
 func (c *Container) SetRlimits(ctx context.Context, list []Rlimit) error {
@@ -62,9 +62,9 @@ func (c *Container) SetRlimits(ctx context.Context, list []Rlimit) error {
 	return c.builder.setRlimits(list)
 }
 
-// limitForks adds the step that limits how many processes pid 1 may fork. This is the only limit set on pid 1
-// itself, with a hard limit that allows a later increase. Other limits could kill it (CPU) or make it miss a
-// request (NOFILE).
+// limitForks adds the step that limits how many processes pid 1 may fork. No other limit is
+// set on pid 1, because it could kill pid 1 (CPU) or make it miss a request (NOFILE). The hard
+// limit allows a later increase.
 func (b *builder) limitForks() {
 	if b.nproc == nil {
 		return
@@ -81,8 +81,8 @@ func (b *builder) limitForks() {
 	b.Stage = stage
 }
 
-// limitCommand adds the steps by which a command's process limits itself, just before it executes the command.
-// The steps after them need no memory or descriptors.
+// limitCommand adds the steps by which a command's process sets its own limits, just before it
+// executes the command. Later steps need no memory or descriptors.
 func (b *builder) limitCommand() {
 	b.Stage = "setting limits"
 	for _, r := range b.rlimits {

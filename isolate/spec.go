@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// Spec is the policy of a container: what its processes may see and do. It is a plain value; nothing happens
-// until [Start].
+// A Spec is the policy of a container: what its processes may see and do. It is a plain value;
+// nothing happens until [Start].
 type Spec struct {
 	// Mounts are the trees of the container, in order; the first has the target "/". A target must exist as a
 	// directory in the mounts before it. On top of them every container has its own /proc, /sys, /dev, /run and
@@ -29,13 +29,13 @@ type Spec struct {
 	Hostname string
 	// Network is the container's network.
 	Network Network
-	// Edge are the addresses of [NetworkEdge], and nil for other networks.
+	// Edge holds the addresses for [NetworkEdge], and is nil for other networks.
 	Edge *EdgeAddrs
-	// Resolver is the only name server in the container's /etc/resolv.conf, which a read-only file covers. If
-	// /etc/resolv.conf is a symbolic link, the link itself is covered. The file must exist. The zero value
-	// leaves it unchanged.
+	// Resolver is the only name server in the container. A read-only file with it covers
+	// /etc/resolv.conf, which must exist; if that is a symbolic link, the file covers the link
+	// itself. The zero value leaves it unchanged.
 	Resolver netip.Addr
-	// IDs maps the users inside to users of the host.
+	// IDs is the id mapping: which users of the host the users inside are.
 	IDs IDs
 	// Cgroups are open directories of cgroups (any number of v1 hierarchies, at most one of v2) that the
 	// container enters before any command runs. The caller creates and closes them, and removes them after
@@ -54,30 +54,32 @@ type Spec struct {
 // Network is the network of a container.
 type Network string
 
-// Networks.
+// The networks that a container can have.
 const (
-	// NetworkNone is a loopback interface of the container's own, and nothing else.
+	// NetworkNone gives the container a loopback interface of its own, and nothing else.
 	NetworkNone Network = "none"
-	// NetworkHost is the host's network. Landlock denies the host's abstract unix sockets if it can (ABI 6,
-	// Linux 6.12); otherwise Level.String reports them.
+	// NetworkHost lets the container use the host's network. Landlock denies the host's
+	// abstract unix sockets if it can (ABI 6, Linux 6.12); otherwise Level.String reports
+	// them.
 	NetworkHost Network = "host"
-	// NetworkEdge is a network of the container's own, with a loopback interface and one other, snapfs0, whose
-	// other end is [Container.Tun]: the reader of Tun, a proxy, decides what the container reaches. No process
-	// in the container can change the interface, its addresses or its routes. The caller must be able to open
-	// /dev/net/tun. Cost: 0.4 ms more than [NetworkNone].
+	// NetworkEdge gives the container a network of its own, with a loopback interface and one
+	// other, snapfs0, whose other end is [Container.Tun]. The proxy that reads Tun decides
+	// what the container reaches; no process in the container can change the interface, its
+	// addresses or its routes. The caller must be able to open /dev/net/tun. Cost: 0.4 ms more
+	// than [NetworkNone].
 	NetworkEdge Network = "edge"
 )
 
 type (
-	// Mount is a tree of a container: see [mounts.Mount].
+	// A Mount is a tree of a container: see [mounts.Mount].
 	Mount = mounts.Mount
-	// Overlay is a mount of overlayfs: see [mounts.Overlay].
+	// An Overlay is a mount of overlayfs: see [mounts.Overlay].
 	Overlay = mounts.Overlay
-	// Served is a tree that a FUSE server serves: see [mounts.Served].
+	// A Served is a tree that a FUSE server serves: see [mounts.Served].
 	Served = mounts.Served
 	// IDs maps the ids of a container: see [mounts.IDs].
 	IDs = mounts.IDs
-	// IDMapper maps ids by FUSE: see [mounts.IDMapper].
+	// An IDMapper starts a process that maps ids by FUSE: see [mounts.IDMapper].
 	IDMapper = mounts.IDMapper
 )
 
@@ -95,7 +97,7 @@ func (s Spec) trees() mounts.Spec {
 	}
 }
 
-// String describes the whole policy, one part on each line.
+// String returns the whole policy as text, one part on each line.
 func (s Spec) String() string {
 	var b strings.Builder
 	for _, m := range s.Mounts {

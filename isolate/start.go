@@ -104,7 +104,8 @@ func (b *builder) complete(spec Spec, command *Command, streams []int) (execResu
 	return l, planError(b.Err)
 }
 
-// await adds the step at which pid 1 waits for resume. The steps after it may be written meanwhile.
+// await adds the step at which pid 1 waits for resume. The supervisor may write the steps
+// after it meanwhile.
 func (b *builder) await() {
 	data := b.Words(b.Addr(int(b.NewCell(0))), 1)
 	b.receive(b.Words(0, 0, data.V, 1, 0, 0, 0))
@@ -114,7 +115,7 @@ func (b *builder) receive(message launch.Arg) {
 	b.Do(unix.SYS_RECVMSG, launch.Num(b.p1.ctl), message, launch.Num(unix.MSG_CMSG_CLOEXEC)).Zero(b.p1.die)
 }
 
-// resume continues pid 1 at await and sends it descriptors.
+// resume makes pid 1 continue after await, and sends it the descriptors fds.
 func (b *builder) resume(ctl int, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -145,7 +146,7 @@ func freeNumber(used []int) int {
 	return n
 }
 
-// unshared are the namespaces that pid 1 creates after the fork.
+// unshared lists the namespaces that pid 1 creates after the fork.
 var unshared = [...]struct {
 	flag int
 	name string
@@ -153,9 +154,9 @@ var unshared = [...]struct {
 	{unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"}, {unix.CLONE_NEWCGROUP, "cgroup"}, {unix.CLONE_NEWNET, "net"},
 }
 
-// unshare adds the steps for these namespaces. The process is in its cgroups by then, so that its cgroup
-// namespace begins there. A best effort does without namespaces that the kernel lacks, but never without the
-// network namespace.
+// unshare adds the steps that create the namespaces in unshared. The process is in its cgroups
+// by then, so that its cgroup namespace begins there. A best effort does without namespaces
+// that the kernel lacks, but never without the network namespace.
 func (b *builder) unshare() {
 	b.Stage = "making namespaces"
 	all := 0

@@ -20,16 +20,16 @@ const (
 	tunDevice = "/dev/net/tun"
 )
 
-// Tun returns the supervisor's end of the container's network under [NetworkEdge]. Each read returns one IP
-// packet that the container sends, each write delivers one to it, without a header (TUN, IFF_NO_PI). The
-// container has no other way out.
+// Tun returns the supervisor's end of the container's network under [NetworkEdge]. Each read
+// returns one IP packet that the container sends, each write delivers one to the container,
+// without a header (TUN, IFF_NO_PI). The container has no other way out.
 //
-// Tun returns the non-blocking file once; the caller closes it. Closing it removes the container's interface;
-// until then the network namespace stays, even after the container. Later calls, and calls for other networks,
-// return nil.
+// Tun returns the non-blocking file once; the caller closes it. Closing it removes the
+// container's interface; until then the network namespace stays, even after the container.
+// Later calls, and calls for other networks, return nil.
 //
-// The container controls every byte read from it and may forge packets: under [Own] its root can send raw
-// packets.
+// The container controls every byte read from it and may forge packets: under [Own] its root
+// can send raw packets.
 func (c *Container) Tun() *os.File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,10 +82,10 @@ func (b *builder) makeEdge() {
 	b.Do(unix.SYS_CLOSE, b.Of(s))
 }
 
-// netlink adds the steps that send messages to the kernel through the rtnetlink socket and receive its reply.
-// The kernel executes each message in turn and continues after an error, but acknowledges only errors and the
-// last message; so the first reply is the first error, or reports success (rtnetlink(7), netlink(7)). netlink
-// returns the step that fails with that error.
+// netlink adds the steps that send rtnetlink messages to the kernel and receive its reply, and
+// returns the step that fails with the first error. The kernel executes the messages in turn
+// and acknowledges only errors and the last message, so the first reply is the first error or
+// success (rtnetlink(7), netlink(7)).
 func (b *builder) netlink(socket launch.Cell, messages ...[]byte) launch.Step {
 	last := messages[len(messages)-1]
 	flags := binary.NativeEndian.Uint16(last[6:])
@@ -115,9 +115,9 @@ func addressMessage(family byte, own netip.Prefix) []byte {
 	return rtMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m[:], attr(unix.IFA_LOCAL, a...), attr(unix.IFA_ADDRESS, a...))
 }
 
-// ownRouteMessage makes the kernel accept packets to the container's own address. The kernel adds that route
-// itself, but for IPv6 only when its work queue runs (addrconf_dad_work of net/ipv6/addrconf.c), and drops
-// packets until then: of 400 containers on a busy machine, 18 dropped an echo request that arrived at once.
+// ownRouteMessage returns the message that adds the route to the container's own address, so
+// that the kernel accepts packets to it at once. The kernel adds an IPv6 route itself, but
+// later (addrconf_dad_work of net/ipv6/addrconf.c), and drops packets until then.
 func ownRouteMessage(own netip.Prefix) []byte {
 	a := own.Addr()
 	m := [unix.SizeofRtMsg]byte{unix.AF_INET6, byte(a.BitLen()), 0, 0, unix.RT_TABLE_LOCAL, unix.RTPROT_KERNEL, unix.RT_SCOPE_HOST, unix.RTN_LOCAL}
@@ -132,7 +132,7 @@ func routeMessage(family byte, gateway netip.Addr) []byte {
 		attr(unix.RTA_GATEWAY, gateway.AsSlice()...), attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, edgeIndex)...))
 }
 
-// rtMessage returns an rtnetlink message. The length of each part is a multiple of 4.
+// rtMessage returns an rtnetlink message made of parts, whose lengths are multiples of 4.
 func rtMessage(kind, flags uint16, parts ...[]byte) []byte {
 	body := slices.Concat(parts...)
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))

@@ -19,28 +19,29 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// OpenViews mounts each tree of list read-only, visible to no other process, and returns an O_PATH directory
-// descriptor for each, in order. A mount goes when its descriptor is closed. An overlay's upper layer is read
-// as the topmost lower layer, so that a tree in use can be read too; its work directory is not used. Target is
-// ignored; a Skeleton is [errs.ErrInvalid].
+// OpenViews mounts each tree of list read-only, visible to no other process, and returns an
+// O_PATH directory descriptor for each, in order. Closing a descriptor removes its mount. An
+// overlay's upper layer is read as the topmost lower layer, so that a tree in use can be read
+// too; its work directory is not used. Target is ignored; a Skeleton is [errs.ErrInvalid].
 //
-// An ordinary user's overlays are mounted by a forked process in a user namespace, which has ended before
-// OpenViews returns; a plain directory is only opened, so mounts below it are visible. Either all are opened or
-// none.
+// An ordinary user's overlays are mounted by a forked process in a user namespace, which has
+// ended before OpenViews returns; a plain directory is only opened, so mounts below it are
+// visible. After an error none is open.
 //
 // Cost: 0.2 ms, for a user 1 ms. Errors: [*errs.Error].
 func OpenViews(ctx context.Context, list []Mount) ([]*os.File, error) {
 	return openTrees(ctx, list, purpose{viewMount | unix.MOUNT_ATTR_RDONLY, asView})
 }
 
-// OpenForks is OpenViews with write access for this process alone: an overlay is mounted with its upper layer,
-// which must not be mounted anywhere else. For root, writes are on the disk when the descriptor has been
-// closed; otherwise the overlay is volatile, and its work directory records that.
+// OpenForks does the same as [OpenViews] with write access for this process: an overlay is
+// mounted with its upper layer, which must not be mounted anywhere else. For root, writes are
+// on the disk when the descriptor has been closed; otherwise the overlay is volatile, and its
+// work directory records that.
 func OpenForks(ctx context.Context, list []Mount) ([]*os.File, error) {
 	return openTrees(ctx, list, purpose{viewMount, asFork})
 }
 
-// purpose is how trees are opened: as views or as forks.
+// A purpose says how trees are opened: as views or as forks.
 type purpose struct {
 	attr uint64 // mount attributes
 	// of returns the overlay or the plain directory to mount for m.
@@ -126,7 +127,7 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	return m, err
 }
 
-// mountAbove mounts an overlay with its Base.
+// mountAbove mounts the overlay ov above the Base layers of o.
 func mountAbove(ctx context.Context, ov mount.Overlay, o *Overlay) (*os.File, error) {
 	base, err := mountBase(ctx, o)
 	defer mounts.CloseFiles(base)

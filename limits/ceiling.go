@@ -31,10 +31,11 @@ func CeilingHere() (c Ceiling, err error) {
 	return c, nil
 }
 
-// boundless is the value, or less, that version 1 shows without a limit.
+// boundless is the smallest value of a version 1 limit file that means no limit.
 const boundless = 1 << 60
 
-// lowerMemory applies the memory limit of a group to the ceiling.
+// lowerMemory lowers the ceiling to the memory limit of the group in dir. limit, used and
+// cache are file names.
 func (c *Ceiling) lowerMemory(dir, limit, used, cache string) {
 	most, err := strconv.ParseInt(readTrimmed(dir, limit), 10, 64)
 	if err != nil || most >= boundless {
@@ -55,7 +56,7 @@ func (c *Ceiling) lowerMemory(dir, limit, used, cache string) {
 	c.Memory, c.MemoryLeft = lowest(c.Memory, most), lowest(c.MemoryLeft, max(most-in, 0))
 }
 
-// lowerCPUs applies a processor quota to the ceiling.
+// lowerCPUs lowers the ceiling to a processor quota.
 func (c *Ceiling) lowerCPUs(quota, period string) {
 	q, err := strconv.ParseFloat(quota, 64)
 	p, perr := strconv.ParseFloat(period, 64)

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disks returns the whole disk of each device: a partition has no rate limits of its own.
+// disks returns the whole disk of each device, because a partition has no rate limits of its
+// own.
 func disks(devices []uint64) ([]uint64, error) {
 	var list []uint64
 	for _, dev := range devices {

@@ -14,8 +14,8 @@ func closed(op string) error {
 	return errs.New(op, "", errs.ErrClosed, "the group is closed")
 }
 
-// failed returns the error for a system call on a file. The kernel answers with
-// ENOENT or EINVAL where it has no such limit or does not take that value.
+// failed returns the error for a system call on a kernel file. ENOENT and EINVAL mean that the
+// kernel has no such limit or does not accept the value.
 func failed(op, path string, err error) *errs.Error {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group holds the limits of one container, from before its start until after its end. Its methods are safe for
-// concurrent use.
+// A Group holds the limits of one container, from before its start until after its end. Its
+// methods are safe for concurrent use.
 type Group struct {
 	id  string
 	o   Options
@@ -42,12 +42,13 @@ type Group struct {
 	watcher watcher
 }
 
-// Start creates the control groups for l, none without limits. The caller closes the group, even if the
-// container never starts. id is the sandbox's, of letters, digits and "._-"; a supervisor has one group for
-// each id at a time.
+// Start creates the control groups for l; without limits it creates none. The caller closes
+// the group, even if the container never starts. id is the sandbox's id, of letters, digits
+// and "._-"; a supervisor has one group for each id at a time.
 //
-// Cost: 0.5 ms, with every limit. Errors: [errs.ErrInvalid]; [errs.ErrNotSupported] for a limit that this host cannot
-// enforce; [errs.ErrDenied]; [errs.ErrBusy]. They leave nothing behind.
+// Cost: 0.5 ms, with every limit. Errors, after which nothing is left behind:
+// [errs.ErrInvalid]; [errs.ErrNotSupported] for a limit that this host cannot enforce;
+// [errs.ErrDenied]; [errs.ErrBusy].
 func Start(ctx context.Context, id string, l Limits, o Options) (*Group, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
@@ -166,8 +167,9 @@ func (g *Group) Cgroups() []*os.File {
 	return dirs
 }
 
-// Attach sets pid 1 of the container, by its number here, and starts the watcher. It fails if the process is
-// not in [Group.Cgroups], because no limit would apply.
+// Attach sets the pid, in this process's namespace, of pid 1 of the container, and starts the
+// watcher. It returns an error if the process is not in [Group.Cgroups], because no limit
+// would apply.
 func (g *Group) Attach(pid int) error {
 	g.life.Lock()
 	defer g.life.Unlock()
@@ -274,8 +276,8 @@ func (g *Group) Set(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// checkFixed returns an error for a changed limit that each process received when it started. A limit that the
-// watcher enforces too may become lower.
+// checkFixed returns an error for a changed limit that each process got when it started. A
+// limit that the watcher enforces too may become lower.
 func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	if g.pid == 0 {
 		return nil
@@ -333,7 +335,7 @@ func (g *Group) Close(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// maxWait limits the wait for operations that normally take milliseconds.
+// maxWait bounds the wait for operations that normally take milliseconds.
 const maxWait = 5 * time.Second
 
 func validID(id string) bool {

@@ -13,11 +13,11 @@ import (
 
 var errLinux = errors.New("needs Linux")
 
-// Group is the limits of one container. Only Linux enforces any.
+// A Group holds the limits of one container. Only Linux enforces any.
 type Group struct{ enforced []Enforcement }
 
-// Start creates a group. Each limit is an error that matches [errs.ErrNotSupported], or with [Options.BestEffort] is
-// not enforced.
+// Start creates a group. Each limit is an error that matches [errs.ErrNotSupported], unless
+// [Options.BestEffort] is set.
 func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	g := &Group{}
 	if err := l.Check(); err != nil {
@@ -32,10 +32,10 @@ func Start(_ context.Context, _ string, l Limits, o Options) (*Group, error) {
 	return g, nil
 }
 
-// Level returns the limits, none of which is enforced.
+// Level returns the limits, none of which is enforced on this system.
 func (g *Group) Level() []Enforcement { return slices.Clone(g.enforced) }
 
-// Set fails for every limit.
+// Set returns an error for every limit, because limits need Linux.
 func (g *Group) Set(_ context.Context, l Limits) error {
 	if err := l.Check(); err != nil {
 		return err
@@ -49,16 +49,16 @@ func (g *Group) Set(_ context.Context, l Limits) error {
 // Cgroups returns nil: control groups need Linux.
 func (*Group) Cgroups() []*os.File { return nil }
 
-// Rlimits returns nil.
+// Rlimits returns nil, because limits need Linux.
 func (*Group) Rlimits() []Rlimit { return nil }
 
-// Attach does nothing.
+// Attach does nothing on this system.
 func (*Group) Attach(int) error { return nil }
 
-// ProcessFailed does nothing.
+// ProcessFailed does nothing on this system.
 func (*Group) ProcessFailed() {}
 
-// Usage measures nothing.
+// Usage returns an empty Usage: this system measures nothing.
 func (*Group) Usage() (Usage, error) { return Usage{}, nil }
 
 // LimitHit returns false: no limit is enforced.
@@ -67,18 +67,18 @@ func (*Group) LimitHit() (LimitHit, bool) { return LimitHit{}, false }
 // Events returns nil: no limit is enforced.
 func (*Group) Events() <-chan LimitHit { return nil }
 
-// Kill needs Linux.
+// Kill returns an error, because it needs Linux.
 func (*Group) Kill(context.Context) error {
 	return &errs.Error{Op: "killing", Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
-// Close does nothing.
+// Close does nothing on this system.
 func (*Group) Close(context.Context) error { return nil }
 
 // Sweep does nothing: control groups need Linux.
 func Sweep(context.Context) error { return nil }
 
-// DisksOf needs Linux.
+// DisksOf returns an error, because it needs Linux.
 func DisksOf(path string) ([]uint64, error) {
 	return nil, &errs.Error{Op: "looking for the disk", Path: path, Kind: errs.ErrNotSupported, Err: errLinux}
 }

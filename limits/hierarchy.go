@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchy is a mounted tree of control groups (cgroups(7)), as this process sees it.
+// A hierarchy is a mounted tree of control groups (cgroups(7)), as this process sees it.
 type hierarchy struct {
 	version     int
 	controllers []string // of version 1; for version 2 see enable
@@ -22,9 +22,9 @@ type hierarchy struct {
 	own         string   // the directory of this process's own group, or "" if it is not visible
 }
 
-// hierarchies returns the hierarchies with controllers that matter here, version 1 first. If a hierarchy is
-// mounted more than once, a mount that shows the caller's own group is preferred. Cost: two reads, and a statfs
-// for each.
+// hierarchies returns the hierarchies with controllers that snapfs uses, version 1 first. If a
+// hierarchy is mounted more than once, it prefers a mount that shows the caller's own group.
+// Cost: two reads, and a statfs for each.
 func hierarchies() ([]hierarchy, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -76,8 +76,8 @@ func ownGroups(text string) map[string]string {
 	return own
 }
 
-// readHierarchy returns false for mounts of other kinds and for hierarchies without a controller that is used
-// here.
+// readHierarchy returns the hierarchy of a mount; false for other mounts and for hierarchies
+// without a controller that snapfs uses.
 func readHierarchy(m mount.Point) (h hierarchy, ok bool) {
 	h.mount = m.Path
 	switch m.Type {
@@ -120,8 +120,9 @@ func locate(m mount.Point, path string) string {
 	return ""
 }
 
-// search looks for the namespace's root below a mount whose root is above the namespace, by as many levels as
-// m.Root says: it is the group that contains this process.
+// search returns the directory of the cgroup namespace's root below a mount whose root is
+// above the namespace, by as many levels as m.Root says: it is the group that contains this
+// process.
 func search(m mount.Point, path string) string {
 	levels := strings.Count(m.Root, "/..")
 	candidates, err := filepath.Glob(m.Path + strings.Repeat("/*", levels) + strings.TrimSuffix(path, "/"))
@@ -138,9 +139,9 @@ func search(m mount.Point, path string) string {
 	return ""
 }
 
-// parent is the directory of version 2 in which root creates its groups: a process cannot stay in a group that
-// gives controllers to other groups (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process
-// Constraint").
+// parent is the name of the directory of version 2 in which root creates its groups. They need
+// one, because a process cannot stay in a group that gives controllers to other groups
+// (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
 const parent = "snapfs"
 
 // candidates returns the directories in which a group may be created, best first, each with the directories

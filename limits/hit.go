@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// newLimitHit describes a limit that was hit.
+// newLimitHit returns the description of a limit that was hit.
 func newLimitHit(part Part, l Limits) LimitHit {
 	c := LimitHit{Part: part}
 	for _, a := range l.entries() {
@@ -31,7 +31,7 @@ func newLimitHit(part Part, l Limits) LimitHit {
 	return c
 }
 
-// counts is what is known of limits that were hit. Group.mu guards it.
+// A counts records which limits were hit. Group.mu guards it.
 type counts struct {
 	hits           []LimitHit
 	reported       []Part
@@ -85,8 +85,9 @@ func (g *Group) LimitHit() (LimitHit, bool) {
 	return hits[len(hits)-1], true
 }
 
-// Events returns a channel that receives each limit when it is hit, once until [Group.Set] changes the limits.
-// The channel buffers sixteen hits; [Group.LimitHit] knows all of them. [Group.Close] closes it.
+// Events returns a channel that receives each limit when it is hit, once until [Group.Set]
+// changes the limits. It buffers sixteen hits; more are dropped, but [Group.LimitHit] knows
+// them. [Group.Close] closes the channel.
 func (g *Group) Events() <-chan LimitHit { return g.watcher.events }
 
 // check finds limits that were hit.
@@ -111,8 +112,8 @@ func (g *Group) check() {
 	g.checkWatched()
 }
 
-// outOfMemory reports whether a process of the group was killed because the group, rather than a group above it
-// or the host, was out of memory.
+// outOfMemory reports whether the kernel killed a process because the group itself, not a
+// group above it or the host, was out of memory.
 func (g *Group) outOfMemory(m *member) bool {
 	var killed int64
 	var own bool

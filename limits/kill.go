@@ -61,7 +61,8 @@ func killGroups(ctx context.Context, members []*member) error {
 	})
 }
 
-// killAtOnce uses cgroup.kill: version 2, Linux 5.14.
+// killAtOnce kills all processes of the groups through cgroup.kill, and reports whether that
+// exists: version 2, Linux 5.14.
 func killAtOnce(members []*member) bool {
 	for _, m := range members {
 		if m.version == 2 && m.write("cgroup.kill", "1") == nil {
@@ -131,7 +132,8 @@ func (m *member) killEach() error {
 	return nil
 }
 
-// killMember kills a process if it is still in the group of that name: its pid may have been reused.
+// killMember kills a process if it is still in the group of that name, because its pid may
+// have been reused.
 func killMember(pid int, name string) error {
 	if pid <= 0 {
 		return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrDenied, Err: errors.New("it contains a process of an outer pid namespace")}
@@ -151,7 +153,8 @@ func killMember(pid int, name string) error {
 	return nil
 }
 
-// until calls done until it returns true or an error, first every 100 µs and later every 20 ms.
+// until calls ask until that returns true or an error, first every 100 µs and later every 20
+// ms.
 func until(ctx context.Context, ask func() (bool, error)) error {
 	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		if done, err := ask(); done || err != nil {

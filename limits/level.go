@@ -40,8 +40,8 @@ func (g *Group) Rlimits() []Rlimit {
 	return list
 }
 
-// rlimits returns the limits that rlimits enforce or support. It omits those that the caller's own hard limit
-// enforces already, because no process can increase it.
+// rlimits returns the limits that setrlimit(2) enforces or supports. It omits those that the
+// caller's own hard limit enforces already, because no process can increase it.
 func rlimits(l Limits, held []Enforcement) map[Part]Rlimit {
 	all := map[Part]Rlimit{}
 	add := func(part Part, resource int, n int64) {
@@ -66,7 +66,7 @@ func rlimits(l Limits, held []Enforcement) map[Part]Rlimit {
 	return all
 }
 
-// Notes of a level.
+// Texts for Enforcement.Note.
 const (
 	noteCounted   = "counted by the kernel, enforced by snapfs"
 	noteSwap      = "this kernel does not count swapped memory"
@@ -75,7 +75,8 @@ const (
 	noteFiles     = "more than the host allows one process: no effect here"
 )
 
-// plan decides how each limit is enforced, or returns an error for the first that cannot be.
+// plan decides how each limit is enforced. It returns an error for the first limit that this
+// host cannot enforce.
 func (g *Group) plan(l Limits) ([]Enforcement, error) {
 	var list []Enforcement
 	for _, a := range l.entries() {
@@ -199,8 +200,8 @@ func (m *member) there(file string) bool {
 	return unix.Faccessat(m.fd, file, unix.F_OK, 0) == nil
 }
 
-// processors returns the number of processors that are online: a process may choose any of them, whatever this
-// process is restricted to (sched_setaffinity(2)).
+// processors returns the number of online processors. A process can run on any of them, also
+// if this process may not (sched_setaffinity(2)).
 func processors() int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online") // like 0-3,6
 	if n := countList(strings.TrimSpace(string(text))); err == nil && n > 0 {

@@ -8,31 +8,32 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Limits are the resources that the processes of a container may use, all together unless a field says
-// otherwise. Zero is no limit.
+// Limits are the resources that the processes of a container may use, all together unless a
+// field says otherwise. Zero means no limit.
 type Limits struct {
-	// CPUs is the number of processors, averaged over a tenth of a second: 1.5 is one and a half.
+	// CPUs limits the number of processors, averaged over a tenth of a second: 1.5 is one and
+	// a half.
 	CPUs float64
-	// Memory is in bytes and includes swapped memory and the page cache. When it is exhausted, all processes
-	// are killed.
+	// Memory limits the memory in bytes, including swapped memory and the page cache. When it
+	// is used up, the kernel kills all processes.
 	Memory int64
-	// PIDs is the number of processes and threads, including pid 1 of the container. Creating one more fails
-	// (EAGAIN).
+	// PIDs limits the number of processes and threads, including pid 1 of the container.
+	// Creating one more fails (EAGAIN).
 	PIDs int64
-	// ReadRate and WriteRate are bytes per second, ReadOps and WriteOps requests per second, for each of
-	// [Options.Devices].
+	// ReadRate and WriteRate limit bytes per second, ReadOps and WriteOps requests per second,
+	// for each of [Options.Devices].
 	ReadRate, WriteRate int64
 	ReadOps, WriteOps   int64
-	// CPUTime is the total CPU time of all processes. When it is used up, they are killed.
+	// CPUTime limits the total CPU time of all processes. When it is used up, they are killed.
 	CPUTime time.Duration
-	// Files is the number of open files of each process.
+	// Files limits the number of open files of each process.
 	Files int64
 }
 
 // Part is the name of one limit.
 type Part string
 
-// The limits by name, in the order of [Limits]. The names are those of snapfs's flags.
+// The names of the limits, in the order of [Limits]. snapfs's flags have the same names.
 const (
 	PartCPUs      Part = "cpus"
 	PartMemory    Part = "memory"
@@ -73,7 +74,7 @@ func (l Limits) Check() error {
 	return l.checkRates(bad)
 }
 
-// checkRates returns the error of bad for the first invalid rate.
+// checkRates returns the result of bad for the first invalid rate, or nil.
 func (l Limits) checkRates(bad func(Part, string) error) error {
 	for _, io := range l.rates() {
 		if io.value < 0 || io.value > units.MaxSize {
@@ -83,7 +84,7 @@ func (l Limits) checkRates(bad func(Part, string) error) error {
 	return nil
 }
 
-// rate is one of the four limits of input and output, with its names in version 1
+// A rate is one of the four limits of input and output, with its names in version 1
 // (Documentation/admin-guide/cgroup-v1/blkio-controller.rst) and version 2
 // (Documentation/admin-guide/cgroup-v2.rst, io.max).
 type rate struct {
@@ -105,7 +106,7 @@ func (l Limits) anyRate() bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
 
-// entry is a limit that is set, with its value as package units formats it.
+// An entry is a limit that is set, with its value as text.
 type entry struct {
 	part Part
 	text string

@@ -20,7 +20,7 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// member is one control group of a Group, in one hierarchy.
+// A member is the control group of a Group in one hierarchy.
 type member struct {
 	version     int
 	controllers []string
@@ -30,12 +30,12 @@ type member struct {
 	parent      string // the directory of this package above it, or ""
 }
 
-// newMember creates a control group named name in the best directory of a hierarchy: the first that has all the
-// wanted controllers, else the first at all, which can still kill and count. why is the reason that a
-// controller is missing.
+// newMember creates a control group in the best directory of a hierarchy: the first in which
+// it has all the wanted controllers, else the first at all, which can still kill and count.
+// why is the reason that a controller is missing.
 //
-// An error leaves nothing behind except controllers that were enabled for the groups of a directory. Its kind
-// is errs.ErrInterrupted if ctx's fault plan caused it.
+// After an error nothing is left except enabled controllers. The error's kind is
+// errs.ErrInterrupted if ctx's fault plan caused it.
 func newMember(ctx context.Context, h hierarchy, name string, wanted []string) (m *member, why error) {
 	places := h.candidates(len(wanted) > 0)
 	if len(places) == 0 {
@@ -94,7 +94,7 @@ func (h hierarchy) makeIn(ctx context.Context, chain []string, name string, want
 	return m, lacks
 }
 
-// open opens the directory of the group without Go's poller, which cannot use it.
+// open opens the directory of the group, without Go's poller, which does not support it.
 func (m *member) open() error {
 	fd, err := unix.Open(m.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -126,7 +126,8 @@ func (h hierarchy) prepare(ctx context.Context, chain, wanted []string, m *membe
 	return lacks, nil
 }
 
-// step is a fault point; its error is one of this package.
+// step is a fault point, at which a test can make the operation fail; its error is one of this
+// package.
 func step(ctx context.Context, what string) error {
 	if err := fault.Point(ctx, what); err != nil {
 		return &errs.Error{Op: what, Kind: errs.ErrInterrupted, Err: err}
@@ -144,7 +145,7 @@ func asError(op, path string, err error) *errs.Error {
 
 func (m *member) has(controller string) bool { return slices.Contains(m.controllers, controller) }
 
-// by returns how this group enforces a limit.
+// by returns the kind of enforcement that this group provides.
 func (m *member) by() By {
 	if m.version == 1 {
 		return ByCgroup1
@@ -235,7 +236,8 @@ func (m *member) procs() ([]int, error) {
 	return list, nil
 }
 
-// remove removes the group, which must be empty. A group of dying processes is empty soon.
+// remove removes the group, which must be empty. It waits a short time for processes that are
+// ending.
 func (m *member) remove() error {
 	if m.dir != nil {
 		m.dir.Close()
@@ -268,7 +270,7 @@ func (m *member) removeSoon(ctx context.Context) error {
 	}
 }
 
-// occupants returns why a closed group cannot be removed.
+// occupants returns why a closed group cannot be removed: the processes in it, as text.
 func (m *member) occupants() string {
 	procs, err := os.ReadFile(m.path + "/cgroup.procs")
 	if err != nil || len(procs) == 0 {

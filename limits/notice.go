@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notices are the files through which the kernel reports a hit limit, in one epoll instance. (Inotify also
-// works, and takes 10 ms to close.)
+// A notices holds the files through which the kernel reports a hit limit, in one epoll
+// instance. (Inotify also works, but takes 10 ms to close.)
 type notices struct {
 	epoll *os.File
 	files []*os.File
@@ -51,7 +51,7 @@ func (g *Group) subscribe() (*notices, error) {
 	return n, nil
 }
 
-// counter adds a file that reports changes after it was read.
+// counter adds a counter's file of a group, which reports changes after it was read.
 func (n *notices) counter(epoll int, m *member, file string) error {
 	f, err := os.Open(m.path + "/" + file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// costFactor limits the watcher's CPU time to a tenth of one processor.
+// costFactor bounds the watcher's CPU time to a tenth of one processor: it waits ten times as
+// long as a check takes.
 const costFactor = 10
 
 // descendants lists pid 1 of a container and the live processes below it. It needs CONFIG_PROC_CHILDREN, which

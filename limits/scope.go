@@ -25,10 +25,11 @@ import (
 // docs/CGROUP_DELEGATION.md). This process then lives in that scope, in a group beside those of its containers,
 // because a group cannot hold both processes and controllers.
 
-// ownGroup is the group of this process in its scope.
+// ownGroup is the name of the group in this process's systemd scope to which the process moves
+// itself.
 const ownGroup = "keeper"
 
-// scopeTime limits the wait for systemd, which takes some milliseconds to create a scope.
+// scopeTime bounds the wait for systemd, which takes some milliseconds to create a scope.
 const scopeTime = 5 * time.Second
 
 // wants lists the controllers that the limits need.
@@ -45,9 +46,9 @@ func (l Limits) wants() []string {
 	return list
 }
 
-// withScope returns the hierarchies after it has asked systemd for a scope, if that can help: for limits whose
-// controllers only a hierarchy of version 2 has, in which this process may create no group. Cost if it asks: 10
-// to 20 ms, once in the life of this process.
+// withScope returns the hierarchies. If the limits need controllers of version 2 and this
+// process may create no group there, it first requests a scope from systemd, in which it may.
+// Cost of a request: 10 to 20 ms, once in the life of this process.
 func withScope(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, error) {
 	if os.Geteuid() == 0 || len(found) == 0 {
 		return found, nil
@@ -69,7 +70,7 @@ func withScope(ctx context.Context, found []hierarchy, l Limits) ([]hierarchy, e
 	return hierarchies()
 }
 
-// enterScope moves this process into a scope of its own.
+// enterScope moves this process into a new systemd scope.
 func enterScope(ctx context.Context, h hierarchy) error {
 	ctx, cancel := context.WithTimeout(ctx, scopeTime)
 	defer cancel()
@@ -158,8 +159,8 @@ func jobDone(ctx context.Context, ended <-chan *dbus.Signal, job dbus.ObjectPath
 	}
 }
 
-// systemdSocket is the private socket of the user's systemd, without a bus. A command that was not started by a
-// login has no XDG_RUNTIME_DIR.
+// systemdSocket returns the path of the private socket of the user's systemd, which needs no
+// bus. A command that was not started by a login has no XDG_RUNTIME_DIR.
 func systemdSocket() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	if !strings.HasPrefix(dir, "/") {

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// setting is a file of a control group and the value to write for a limit.
+// A setting is a file of a control group and the value to write for a limit.
 type setting struct {
 	part     Part
 	m        *member
@@ -26,7 +26,7 @@ type setting struct {
 	optional bool // not every kernel has the file
 }
 
-// period is the interval of processor quotas in microseconds: the kernel's default.
+// period is the interval of processor quotas in microseconds, the kernel's default.
 const period = 100_000
 
 // settings returns the files for the limits, in the same order for any limits. For a limit that is not set, it
@@ -69,8 +69,9 @@ func cpuSetting(m *member, cpus float64) setting {
 	return setting{part: PartCPUs, m: m, file: "cpu.max", value: or(quota, "max") + " " + strconv.Itoa(period)}
 }
 
-// memorySettings: in version 1 the limit with swap is a second one, never below the first. In version 2 swap is
-// disabled, and the kernel kills all processes of the group together.
+// memorySettings returns the settings of a memory limit. In version 1 the limit with swap is a
+// second one, never below the first; in version 2 swap is disabled, and the kernel kills all
+// processes of the group together.
 func memorySettings(m *member, bytes int64) []setting {
 	if m.version == 1 {
 		return []setting{
@@ -92,8 +93,8 @@ func memorySettings(m *member, bytes int64) []setting {
 // mostPIDs is the largest value of pids.max (PID_MAX_LIMIT, include/linux/threads.h).
 const mostPIDs = 4 << 20
 
-// capped returns n, or 0 for no limit if n exceeds the kernel's maximum. The kernel would refuse it, or, as
-// version 1 does with operations, truncate it to 32 bits, so that 2^32 would be no limit.
+// capped returns n, or 0 for no limit if n exceeds the kernel's maximum most. The kernel would
+// refuse such a value, or truncate it to 32 bits.
 func capped(n, most int64) int64 {
 	if n > most {
 		return 0
@@ -108,8 +109,8 @@ func or(n int64, none string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// apply writes the settings that differ between two lists. An error names the limit, and the previous settings
-// remain.
+// apply writes the settings in to that differ from those in from. After an error, which names
+// the limit, the previous settings apply.
 func apply(ctx context.Context, from, to []setting) error {
 	var done []setting
 	queue := make([]int, 0, len(to))
@@ -158,8 +159,8 @@ func refused(k setting, err error) error {
 	return e
 }
 
-// reclaim frees memory for a lower limit in version 2, where the kernel would kill processes instead of
-// refusing the limit.
+// reclaim frees memory of a group before a lower limit is set in version 2, where the kernel
+// would kill processes instead of refusing the limit.
 func reclaim(m *member, bytes int64) error {
 	if m == nil || m.version == 1 || bytes == 0 {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupName is the name of a control group: the sandbox's id, and the process that created it and removes it.
+// A groupName is the name of a control group: the sandbox's id, and the process that created
+// it and removes it.
 type groupName struct {
 	id    string
 	owner proc.Process
@@ -129,8 +130,8 @@ func sweepOne(ctx context.Context, k groupName, members []*member) error {
 	return errors.Join(failures...)
 }
 
-// elsewhere reports whether a process with this start time runs on the machine that has this pid in its own pid
-// namespace.
+// elsewhere reports whether a process with the start time of p runs on this machine that has
+// p's pid in another pid namespace.
 func elsewhere(p proc.Process) bool {
 	list, err := os.ReadDir("/proc")
 	if err != nil {

@@ -82,8 +82,8 @@ func (m *member) memory() (now, peak Known[int64]) {
 	return known(n+swapped, ok), known(m.number("memory.peak"))
 }
 
-// disk reads the amounts read and written: in version 2 a line "8:0 rbytes=1 ..." for each device, in version 1
-// a line "8:0 Read 1" for each device and kind.
+// disk adds to u the amounts read and written: in version 2 from a line "8:0 rbytes=1 ..." for
+// each device, in version 1 from a line "8:0 Read 1" for each device and kind.
 func (m *member) disk(u *Usage) {
 	if m.version == 2 {
 		text, err := m.read("io.stat")
@@ -115,7 +115,8 @@ func (m *member) disk(u *Usage) {
 	u.Read, u.Written, u.ReadOps, u.WriteOps = sum(volume, "Read"), sum(volume, "Write"), sum(ops, "Read"), sum(ops, "Write")
 }
 
-// pressure parses "some avg10=0.00 ..." and "full avg10=0.00 ...".
+// pressure reads the pressure file of a resource, with lines "some avg10=0.00 ..." and "full
+// avg10=0.00 ...".
 func (m *member) pressure(of string) Known[Pressure] {
 	text, err := m.read(of + ".pressure")
 	if err != nil {

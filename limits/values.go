@@ -12,10 +12,11 @@ type Options struct {
 	// of each. A device number that is not a disk's is an error; [DisksOf] finds the disks of such a
 	// filesystem.
 	Devices []uint64
-	// BestEffort omits a limit that this host cannot enforce, and [Group.Level] reports it. Otherwise it is an
-	// error.
+	// BestEffort omits a limit that this host cannot enforce, and [Group.Level] reports it.
+	// Otherwise such a limit is an error.
 	BestEffort bool
-	// Count creates the control groups even without limits, so that use is counted and limits can be set later.
+	// Count creates the control groups even without limits, so that usage is measured and
+	// limits can be set later.
 	Count bool
 	// KillAll kills every process of the container if there is no control group. Nil: pid 1 is killed, and the
 	// kernel then kills its pid namespace.
@@ -28,54 +29,54 @@ type Options struct {
 	noCgroups bool
 }
 
-// By is how a limit is enforced.
+// By says how a limit is enforced.
 type By string
 
-// How a limit is enforced, strongest first.
+// The kinds of enforcement, strongest first.
 const (
-	// ByCgroup2 and ByCgroup1: a control group limits all processes together.
+	// ByCgroup2 and ByCgroup1 mean that a control group limits all processes together.
 	ByCgroup2 By = "cgroup v2"
 	ByCgroup1 By = "cgroup v1"
-	// ByRlimit: the kernel limits each process.
+	// ByRlimit means that the kernel limits each process separately.
 	ByRlimit By = "rlimit"
-	// ByWatcher: this process checks and acts, as long as it lives.
+	// ByWatcher means that this process checks the usage and acts, as long as it lives.
 	ByWatcher By = "watched"
-	// ByNothing: the limit is not enforced ([Options.BestEffort]).
+	// ByNothing means that the limit is not enforced ([Options.BestEffort]).
 	ByNothing By = "nothing"
 )
 
-// Enforcement is how one limit is enforced.
+// An Enforcement says how one limit is enforced.
 type Enforcement struct {
 	Part Part
-	// Value is the limit as text: "512M".
+	// Value is the limit as text, such as "512M".
 	Value string
 	By    By
-	// Note is an explanation for a person, or "".
+	// Note is an explanation for the user, or "".
 	Note string
-	// Moot reports that the limit exceeds the host's own and has no effect.
+	// Moot is set if the limit exceeds the host's own resources and has no effect.
 	Moot bool
 }
 
-// Rlimit is a limit of each process, for setrlimit(2).
+// An Rlimit is a limit of each process, for setrlimit(2).
 type Rlimit struct {
 	Resource int
 	Cur, Max uint64
 }
 
-// LimitHit is a limit that was hit.
+// A LimitHit describes a limit that was hit.
 type LimitHit struct {
 	Part Part
-	// Value is the limit as text: "2G".
+	// Value is the limit as text, such as "2G".
 	Value string
-	// Text is the event: "memory: 2 GiB used up".
+	// Text describes the event, such as "memory: 2 GiB used up".
 	Text string
-	// Change is advice on how to avoid it.
+	// Change is advice on how to avoid hitting the limit.
 	Change string
-	// Killed reports that all processes of the container were killed for it.
+	// Killed is set if all processes of the container were killed because of the limit.
 	Killed bool
 }
 
-// Known is a measured value, or none if this host does not measure it.
+// A Known is a measured value, or none if this host does not measure it.
 type Known[T any] struct {
 	Value T
 	OK    bool
@@ -89,33 +90,36 @@ func (k Known[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(k.Value)
 }
 
-// Usage is the resources that the processes of a container use together. Sizes are in bytes.
+// Usage holds the resources that the processes of a container use together. Sizes are in
+// bytes.
 type Usage struct {
 	// Memory is the current and the maximum memory, including swap and page cache if a control group counts it.
 	Memory, MemoryPeak Known[int64]
 	// CPUTime is the CPU time used. Throttled is the time that the processor limit withheld, added up over
 	// processors.
 	CPUTime, Throttled Known[time.Duration]
-	// PIDs are processes and threads, current and maximum.
+	// PIDs counts processes and threads, current and maximum.
 	PIDs, PIDsPeak Known[int64]
-	// Read and Written, ReadOps and WriteOps are for all disks.
+	// Read and Written are bytes, ReadOps and WriteOps operations, over all disks.
 	Read, Written     Known[int64]
 	ReadOps, WriteOps Known[int64]
-	// Pressure* is the share of the last ten seconds that processes waited for a processor, memory or a disk.
+	// PressureCPU, PressureMemory and PressureIO are the share of the last ten seconds in
+	// which processes waited for a processor, memory or a disk.
 	PressureCPU, PressureMemory, PressureIO Known[Pressure]
 }
 
 // Pressure is a share of time, in percent (Documentation/accounting/psi.rst).
 type Pressure struct {
-	// Some: at least one process waited. Full: all did.
+	// Some is the share of time in which at least one process waited; Full that in which all
+	// did.
 	Some, Full float64
 }
 
-// Ceiling is the limits of the control groups that this process and its children are in. A resource without a
-// limit is not Known.
+// A Ceiling holds the limits of the control groups that contain this process. A resource
+// without a limit is not Known.
 type Ceiling struct {
-	// Memory is the lowest limit, and MemoryLeft the least memory left below one, in bytes; the page cache
-	// counts as available.
+	// Memory is the lowest memory limit; MemoryLeft is the least memory left below one of the
+	// limits, in bytes, where the page cache counts as free.
 	Memory, MemoryLeft Known[int64]
 	CPUs               Known[float64]
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// watcher waits for the kernel's notices and for times to check, and acts.
+// A watcher waits for the kernel's notices and for times to check, and enforces limits.
 type watcher struct {
 	events    chan LimitHit
 	wake      chan struct{} // holds one value
@@ -67,14 +67,15 @@ func (g *Group) watch() error {
 	return nil
 }
 
-// Intervals of checks. A notice may arrive before the kernel has counted its event.
+// Numbers and intervals of the watcher's checks. A notice may arrive before the kernel has
+// counted its event.
 const (
 	pollsAfterNotice = 8
 	firstPoll        = 500 * time.Microsecond // doubled after each poll
 	pollInterval     = 50 * time.Millisecond
 )
 
-// loop checks when it is woken and when it is time to, until the group closes.
+// loop checks the limits when the kernel or a timer wakes it, until the group closes.
 func (g *Group) loop() {
 	defer g.resume()
 	hurry, soon := 0, firstPoll
@@ -98,7 +99,7 @@ func (g *Group) loop() {
 	}
 }
 
-// shorter returns the shorter of two waits; zero is no wait.
+// shorter returns the shorter of two waits, where zero means no wait.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -106,7 +107,8 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// poll checks once, acts on the result, and returns when to check again, or zero to wait for a notice.
+// poll checks the limits once, enforces them, and returns when to check again, or zero to wait
+// for a notice.
 func (g *Group) poll() time.Duration {
 	g.life.RLock()
 	defer g.life.RUnlock()

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// throttler limits processors by pausing and resuming the container, where no control group can. Its credit
-// grows with time and shrinks with the CPU time that the processes use; while it is negative, the container is
-// paused. Only the watcher's goroutine uses it.
+// A throttler limits processors without a control group, by pausing and resuming the
+// container. Its credit grows with time and shrinks with the CPU time that the processes use;
+// while the credit is negative, the container is paused. Only the watcher's goroutine uses it.
 type throttler struct {
 	last    time.Time     // of the last update
 	used    time.Duration // CPU time at the last update
@@ -20,14 +20,14 @@ type throttler struct {
 	stopped bool
 }
 
-// Intervals of a throttler.
+// Intervals and bounds of a throttler.
 const (
 	burst    = 100 * time.Millisecond // the longest time that unused credit accumulates for
 	busyPoll = 10 * time.Millisecond  // the resolution of /proc/PID/stat
 )
 
-// update brings the throttler up to date. It returns whether the container must be paused, and when to update
-// again.
+// update updates the credit for the CPU time used so far. It returns whether the container
+// must be paused, and when to call it again.
 func (m *throttler) update(now time.Time, used time.Duration, cpus float64) (stop bool, wait time.Duration) {
 	if m.last.IsZero() {
 		m.last, m.used, m.credit = now, used, time.Duration(cpus*float64(burst))
@@ -51,8 +51,8 @@ func (g *Group) throttled() bool {
 	return g.pid != 0 && g.l.CPUs != 0 && g.find("cpu") == nil && g.o.Pause != nil && g.o.Resume != nil
 }
 
-// throttle pauses or resumes the container as its throttler says, and returns when to call it again, or 0. If
-// pausing fails, the next call tries again. The caller holds life.
+// throttle pauses or resumes the container as its throttler says, and returns when to call it
+// again, or 0. If pausing fails, the next call tries again. The caller holds the mutex life.
 func (g *Group) throttle(ctx context.Context) time.Duration {
 	m := &g.watcher.throttler
 	g.mu.Lock()
@@ -118,9 +118,9 @@ func (g *Group) checkWatched() {
 	g.counts.cost = time.Since(start)
 }
 
-// ProcessFailed must be called when a process of the container has ended with an error, before the others are
-// ended. If no control group counts refused processes, it checks whether the limit of processes was reached
-// with that process, which may have hit it between two checks.
+// ProcessFailed must be called when a process of the container has ended with an error, before
+// the others are ended. If no control group counts processes, it checks whether the limit of
+// processes was reached, because the process may have hit it between two checks.
 func (g *Group) ProcessFailed() {
 	g.life.RLock()
 	defer g.life.RUnlock()
@@ -134,7 +134,8 @@ func (g *Group) ProcessFailed() {
 	}
 }
 
-// watched reports which limits only this process can find to be hit. The caller holds mu.
+// watched reports which limits only the watcher can find to be hit, not the kernel. The caller
+// holds mu.
 func (g *Group) watched() (memory, pids bool) {
 	if g.pid == 0 {
 		return false, false
@@ -152,7 +153,7 @@ func (g *Group) nextWatched() time.Duration {
 	return max(pollInterval, costFactor*g.counts.cost)
 }
 
-// usageWatched measures what no control group counts.
+// usageWatched measures, through /proc, the resources that no control group counts.
 func (g *Group) usageWatched(u *Usage) {
 	if g.pid == 0 || u.Memory.OK && u.PIDs.OK {
 		return

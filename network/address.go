@@ -2,23 +2,23 @@ package network
 
 import "net/netip"
 
-// MTU is that of the sandbox's interface, in bytes. The path to the proxy has no limit of its own, and fewer
-// packets are faster.
+// MTU is the MTU of the sandbox's interface, in bytes. The path to the proxy has no limit of
+// its own, and fewer packets are faster.
 const MTU = 65520
 
 // Every sandbox has the same addresses, which only it can see. 198.18.0.0/15 is for benchmarks (RFC 2544): no
 // home, office or cloud network uses it. The IPv6 prefix is unique local (RFC 4193).
 
-// Gateway4 is the proxy's IPv4 address: the default route, and the resolver at port 53.
+// Gateway4 returns the proxy's IPv4 address: the default route, and the resolver at port 53.
 func Gateway4() netip.Prefix { return v4(198, 18, 0, 1) }
 
-// Gateway6 is the proxy's IPv6 address.
+// Gateway6 returns the proxy's IPv6 address.
 func Gateway6() netip.Prefix { return v6(0, 1) }
 
-// Inside4 is the IPv4 address of the sandbox's interface.
+// Inside4 returns the IPv4 address of the sandbox's interface.
 func Inside4() netip.Prefix { return v4(198, 18, 0, 2) }
 
-// Inside6 is the IPv6 address of the sandbox's interface.
+// Inside6 returns the IPv6 address of the sandbox's interface.
 func Inside6() netip.Prefix { return v6(0, 2) }
 
 // MaxNames is the number of names that can have addresses at once.

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Kind is the subject of a decision.
+// Kind is the subject of a decision: a DNS query, a connection and so on.
 type Kind string
 
-// Kinds of decisions.
+// The kinds of decisions.
 const (
 	DNS  Kind = "dns"  // a query for a name
 	TCP  Kind = "tcp"  // a connection
@@ -18,34 +18,36 @@ const (
 	Port Kind = "port" // a connection from the host to a port inside, see package forward
 )
 
-// Event records one decision, or the end of an allowed connection. As JSON it is a line of the record.
+// An Event records one decision of the proxy, or the end of an allowed connection. As JSON it
+// is a line of a sandbox's network log.
 type Event struct {
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
-	// ID is the same in all events of one connection, and 0 for other events.
+	// ID is the same in all events of one connection, and 0 in other events.
 	ID uint64 `json:"id,omitzero"`
-	// Name is the name that the sandbox asked for, or that its destination address stands for; empty if it used
-	// an address.
+	// Name is the name that the sandbox queried, or for which its destination address stands;
+	// empty if it used an address.
 	Name string `json:"name,omitzero"`
-	// Addr is the address outside, once known; for an allowed query, the address that stands for the name
-	// inside.
+	// Addr is the address outside, once known. For an allowed query it is the address that
+	// stands for the name inside.
 	Addr netip.Addr `json:"addr,omitzero"`
 	Port uint16     `json:"port,omitzero"`
-	// Allowed by Rule, or refused for the reason Why. A connection that was allowed and later sent forbidden
-	// data is refused in its Ended event. One that was still open when the sandbox's last command ended is
-	// allowed, and has a Why too.
+	// Allowed is set if Rule allowed the access; otherwise Why is the reason of the refusal. A
+	// connection that later sent forbidden data is refused in its Ended event. One that was
+	// open when the sandbox's last command ended is allowed, and has a Why too.
 	Allowed bool   `json:"allowed"`
 	Rule    string `json:"rule,omitzero"`
 	Why     string `json:"why,omitzero"`
-	// Failed: the allowed destination could not be reached; Why is the reason.
+	// Failed is set if the allowed destination could not be reached; Why is the reason.
 	Failed bool `json:"failed,omitzero"`
-	// Ended: the connection is over. BytesIn went into the sandbox, BytesOut out of it.
+	// Ended is set if the connection is over. BytesIn went into the sandbox, BytesOut out of
+	// it.
 	Ended    bool  `json:"ended,omitzero"`
 	BytesIn  int64 `json:"bytes_in,omitzero"`
 	BytesOut int64 `json:"bytes_out,omitzero"`
 }
 
-// Counters are the totals of a proxy over the sandbox's life. Bytes are payload.
+// Counters are the totals of a sandbox's network traffic over its life. Bytes are payload.
 type Counters struct {
 	Queries  int64 `json:"queries"`  // queries for names
 	Refused  int64 `json:"refused"`  // refusals of every kind
@@ -53,7 +55,7 @@ type Counters struct {
 	Open     int64 `json:"open"`     // those open now
 	BytesIn  int64 `json:"bytes_in"` // into the sandbox
 	BytesOut int64 `json:"bytes_out"`
-	// EventsLost is the number of events that were dropped because their listener was too slow.
+	// EventsLost is the number of dropped events, because Options.Event was too slow.
 	EventsLost int64 `json:"events_lost"`
 	// Rules are the counters of each rule, by its text without options.
 	Rules map[string]RuleCounters `json:"rules,omitempty"`

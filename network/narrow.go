@@ -31,8 +31,8 @@ func (r Rules) Both(other Rules) Rules {
 	return both
 }
 
-// narrow adds a rule. If a rule that differs only in its options exists, the intersection of both options
-// applies.
+// narrow adds the rule one. If there is a rule that differs only in its options, it gets the
+// intersection of both options.
 func (r *Rules) narrow(one rule) {
 	for _, old := range r.list {
 		if old.selector() == one.selector() {
@@ -67,8 +67,9 @@ func (r rule) covers(one rule) bool {
 	return r.matches(one.name)
 }
 
-// contains reports whether prefix p lies in r's and allows nothing that r refuses: a special range, or a single
-// address, which may be this host's (see [Rules.Addr], [Rules.Alone]).
+// contains reports whether the prefix p lies in the rule's prefix and allows nothing more: a
+// special range, or a single address of this host, needs a rule of its own (see [Rules.Addr],
+// [Rules.Alone]).
 func (r rule) contains(p netip.Prefix) bool {
 	if p.IsSingleIP() || r.prefix.Bits() > p.Bits() || !r.prefix.Contains(p.Addr()) {
 		return false

@@ -22,7 +22,7 @@ func parseRule(s string) (rule, *fault) {
 	return r, bad
 }
 
-// parsePlain parses a rule without options.
+// parsePlain parses a rule that has no options.
 func parsePlain(s string) (rule, *fault) {
 	if strings.HasPrefix(s, "[") {
 		return parseBracketed(s)
@@ -59,7 +59,7 @@ func parsePlain(s string) (rule, *fault) {
 	return r, bad
 }
 
-// pasted finds text that was copied from an address bar, and empty text.
+// pasted returns a fault for text that was copied from an address bar, and for empty text.
 func pasted(s string) *fault {
 	switch i := strings.Index(s, "://"); {
 	case s == "":
@@ -79,7 +79,7 @@ func pasted(s string) *fault {
 	return nil
 }
 
-// withPort guesses the rule that a pasted link was meant to be.
+// withPort returns the rule that a pasted link with this host and scheme probably meant.
 func withPort(host, scheme string) string {
 	if i := strings.LastIndexByte(host, '@'); i >= 0 {
 		host = host[i+1:]
@@ -197,9 +197,9 @@ func addressRule(addr netip.Addr, bits int, p ports, at int) (rule, *fault) {
 	return rule{prefix: prefix, ports: p}, nil
 }
 
-// looksNumeric reports whether the last label is a number: then a host is an address and never a name, as in
-// browsers (URL Standard, "ends in a number"). Resolvers of C libraries accept 0x7f.1 and 2130706433 as
-// addresses.
+// looksNumeric reports whether the last label of host is a number: host is then an address and
+// never a name, as in browsers (URL Standard, "ends in a number"). Resolvers of C libraries
+// accept 0x7f.1 and 2130706433 as addresses.
 func looksNumeric(host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	last := host[strings.LastIndexByte(host, '.')+1:]
@@ -245,8 +245,8 @@ func parseName(s string) (name string, beneath bool, bad *fault) {
 	return name, beneath, nil
 }
 
-// toASCII returns a name in another script in DNS's form, as browsers do (UTS 46, non-transitional). It rejects
-// a name whose result would change in a second conversion.
+// toASCII returns a name in another script in the form of DNS, as browsers do (UTS 46,
+// non-transitional). It rejects a name whose result would change in a second conversion.
 func toASCII(name string) (string, bool) {
 	if !utf8.ValidString(name) {
 		return "", false
@@ -292,8 +292,9 @@ func isASCII(s string) bool {
 	return true
 }
 
-// badName returns why a folded name cannot be a host's, or "". The lengths are RFC 1035's. An underscore is
-// allowed because it is in use, although host names have none.
+// badName returns the offset and reason why a folded name cannot be a host's name, or "". The
+// lengths are RFC 1035's. It allows an underscore, which is in use although host names have
+// none.
 func badName(name string) (at int, why string) {
 	if name == "" {
 		return 0, "no name"
@@ -322,7 +323,7 @@ func badName(name string) (at int, why string) {
 	return 0, ""
 }
 
-// ValidName reports whether a folded name could be a host's. Rules match no other names.
+// ValidName reports whether a folded name can be a host's name. Rules match no other names.
 func ValidName(name string) bool {
 	_, why := badName(name)
 	return why == "" && !looksNumeric(name)

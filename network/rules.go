@@ -49,7 +49,8 @@ multicast) need a rule that lies within their range, and a public address of thi
 0.0.0.0/0 allows none of them.
 `
 
-// Limits of a text of rules: every packet that opens a connection is matched against it.
+// Bounds of a text of rules, which keep matching fast: every packet that opens a connection is
+// matched against all rules.
 const (
 	maxRules = 4096
 	maxText  = 1 << 18
@@ -61,7 +62,7 @@ type Rules struct {
 	list []rule
 }
 
-// rule is one rule of the grammar. Either name or prefix is set.
+// A rule is one rule of the grammar. Either name or prefix is set.
 type rule struct {
 	name     string // in lower case, in DNS's form, without a final dot
 	wildcard bool   // allows the subdomains of name instead of name itself
@@ -70,7 +71,7 @@ type rule struct {
 	terms    Terms
 }
 
-// ports is an inclusive range.
+// A ports is an inclusive range of port numbers.
 type ports struct{ low, high uint16 }
 
 func everyPort() ports { return ports{1, 65535} }
@@ -106,7 +107,7 @@ func (m *Mistake) Reason() string {
 	return m.Why
 }
 
-// fault is an error at an offset in one rule.
+// A fault is an error at an offset in one rule.
 type fault struct {
 	at        int
 	why, want string
@@ -153,8 +154,8 @@ func cutShort(s string) string {
 	return s[:most] + "…"
 }
 
-// add adds a rule. A rule that differs from an existing one only in its options replaces that one's options, so
-// equal rules print alike.
+// add adds the rule one. If there is a rule that differs only in its options, the new options
+// replace its options, so that equal rules print alike.
 func (r *Rules) add(one rule) {
 	for i, old := range r.list {
 		if old.terms = one.terms; old == one {
@@ -196,16 +197,16 @@ func (r Rules) String() string {
 	return strings.Join(list, ",")
 }
 
-// Empty reports whether nothing is allowed.
+// Empty reports whether the rules allow nothing.
 func (r Rules) Empty() bool { return len(r.list) == 0 }
 
-// Resolves reports whether name is allowed on some port, and returns the first rule that allows it.
+// Resolves reports whether any rule allows name on some port, and returns the first such rule.
 func (r Rules) Resolves(name string) (which string, ok bool) {
 	return r.first(name, func(ports) bool { return true })
 }
 
-// Name reports whether name may be reached on port, and returns the first rule that allows it. name may be in
-// any case and end with a dot; a name in another script must be in DNS's form.
+// Name reports whether the rules allow name on port, and returns the first rule that does.
+// name may be in any case and end with a dot; a name in another script must be in DNS's form.
 func (r Rules) Name(name string, port uint16) (which string, ok bool) {
 	return r.first(name, func(p ports) bool { return p.contain(port) })
 }

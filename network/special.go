@@ -2,12 +2,13 @@ package network
 
 import "net/netip"
 
-// Special reports whether addr is one that a public name should not resolve to: this host, its own network, or
-// the metadata service of a cloud machine. within is the special range that contains addr, and why its name.
-// For an IPv4 address in an IPv6 one (mapped, NAT64, 6to4), the IPv4 address decides.
+// Special reports whether addr is an address to which a public name should not resolve: this
+// host, its own network, or the metadata service of a cloud machine. within is the special
+// range that contains addr, and why its name. For an IPv4 address in an IPv6 one (mapped,
+// NAT64, 6to4), the IPv4 address decides.
 //
-// The ranges are those of IANA's special-purpose address registries (RFC 6890) that a machine can have and that
-// are not public. The benchmark networks are omitted, because programs like this one use their addresses for
+// The ranges are the non-public ones of IANA's special-purpose address registries (RFC 6890).
+// The benchmark networks are omitted, because programs like this one use their addresses for
 // names.
 func Special(addr netip.Addr) (within netip.Prefix, why string, ok bool) {
 	addr = addr.WithZone("")
@@ -42,8 +43,8 @@ func six(head []byte, bits int, why string) span {
 	return span{netip.PrefixFrom(netip.AddrFrom16(a), bits), why}
 }
 
-// ranges is a function, because a package-level table would be built at every start. Narrow ranges come first,
-// so that the most specific name is found.
+// ranges returns the special ranges, narrow ones first, so that the most specific name is
+// found. It is a function, because a package-level table would be built at every start.
 func ranges() [24]span {
 	return [...]span{
 		four(169, 254, 169, 254, 32, "metadata service"),

@@ -7,13 +7,13 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// HostName stands for this host's own loopback, at the ports that a rule names.
+// HostName is the name for this host's own loopback in rules, at the ports that a rule names.
 const HostName = "host.snapfs"
 
 // Terms are the options of a rule. The zero value has none.
 type Terms struct {
-	// Bytes limits the payload of all connections, both ways together, and Connections how many are open at
-	// once; 0 is no limit.
+	// Bytes bounds the payload of all connections of a rule, both ways together, and
+	// Connections the number open at once; 0 means no limit.
 	Bytes, Connections int64
 	// ECH allows an encrypted ClientHello with the rule's name as its outer name; the inner one cannot be read.
 	// QUIC allows QUIC, whose server name cannot be read.
@@ -45,7 +45,7 @@ func (t Terms) both(o Terms) Terms {
 	}
 }
 
-// lower returns the lower of two limits, of which 0 is none.
+// lower returns the lower of two limits, where 0 means none.
 func lower(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -59,8 +59,8 @@ func Plain(rule string) string {
 	return rule
 }
 
-// Terms returns the options of the rule with this text, with or without options in it; the zero value if there
-// is none.
+// Terms returns the options of the rule with the text which, with or without options in it;
+// the zero value if there is none.
 func (r Rules) Terms(which string) Terms {
 	which = Plain(which)
 	for _, one := range r.list {
@@ -71,8 +71,8 @@ func (r Rules) Terms(which string) Terms {
 	return Terms{}
 }
 
-// parseTerms parses the text after the first plus of a rule, which is at an offset in it. isName: the rule has
-// a name whose server name is inspected.
+// parseTerms parses the options of a rule: the text after its first plus, which is at the
+// offset at. isName is set if the rule has a name, whose server name is inspected.
 func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
 	for {
 		option, rest, more := strings.Cut(s, "+")

@@ -31,7 +31,8 @@ import (
 // ErrNoRoom means that the host has no capacity for a sandbox. An error with it is an ErrBusy of the contract.
 var ErrNoRoom = errs.NewStatus(123, "no room")
 
-// Request is the resources that a sandbox may use: its limits, zero where it has none.
+// A Request holds the resources that a sandbox may use: its limits, and zero for a resource
+// without limit.
 type Request struct {
 	// Memory and Disk are in bytes.
 	Memory     int64   `json:"memory"`
@@ -46,8 +47,8 @@ const (
 	assumedProcessors = 1
 )
 
-// Options are the conditions for starting a sandbox. The zero value starts it now, unless the host has almost
-// nothing left.
+// Options are a user's conditions for starting a sandbox: wait for capacity, or fail without
+// it. The zero value starts the sandbox now, unless the host has almost nothing left.
 type Options struct {
 	// Queue is how long to wait for capacity; 0 does not wait.
 	Queue time.Duration
@@ -58,13 +59,14 @@ type Options struct {
 	Waiting func(before int, why string)
 }
 
-// Plain reports whether no option is set.
+// Plain reports whether all options have their zero value.
 func (w Options) Plain() bool { return w.Queue == 0 && !w.IfRoom }
 
-// Controller gives slots to sandboxes.
+// A Controller gives slots to sandboxes, as long as the host has capacity.
 type Controller struct {
 	dir string
-	// glance returns the free memory and disk, look everything about the host.
+	// glance measures only free memory and disk; look measures the whole host. Tests replace
+	// both.
 	glance, look func() (Host, error)
 }
 

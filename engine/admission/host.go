@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Host is the resources of a machine and how much of them is free. Sizes are in bytes.
+// A Host holds the resources of a machine and their free amounts. Sizes are in bytes.
 type Host struct {
 	// Memory is the total, and MemoryFree the amount available now.
 	Memory, MemoryFree int64
@@ -53,7 +53,8 @@ func (h Host) estimate(a Request) Request {
 	return a
 }
 
-// limited returns a without limits above the host's resources, which have no effect.
+// limited returns the request a with limits above the host's resources removed, because they
+// have no effect.
 func (h Host) limited(a Request) Request {
 	if a.Memory > h.Memory {
 		a.Memory = 0
@@ -64,10 +65,10 @@ func (h Host) limited(a Request) Request {
 	return a
 }
 
-// Refusal is the reason why a sandbox is not admitted.
+// A Refusal is the reason why a sandbox is not admitted.
 type Refusal struct {
 	Why string
-	// Never: the sandbox would not be admitted either if it were alone.
+	// Never is set if the host would not admit the sandbox even alone.
 	Never bool
 }
 
@@ -125,7 +126,8 @@ func sandboxes(n int) string {
 // enough is an amount of unused memory that needs no exact measurement.
 const enough = 1 << 30
 
-// glance returns the free memory and disk. Cost: two system calls, and a read if little memory is unused.
+// glance measures free memory, and free disk space in the directory state. Cost: two system
+// calls, and a file read if little memory is unused.
 func glance(state string) (h Host, err error) {
 	if h.MemoryFree, err = hostinfo.UnusedMemory(); err == nil && h.MemoryFree < enough {
 		h.Memory, h.MemoryFree, err = hostinfo.Memory()
@@ -149,7 +151,7 @@ func (h *Host) disk(state string) error {
 	return nil
 }
 
-// look measures the whole host.
+// look measures all resources of the host, with the disk that holds the directory state.
 func look(state string) (h Host, err error) {
 	if h.Memory, h.MemoryFree, err = hostinfo.Memory(); err != nil {
 		return h, err

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// ticket is a position in the queue.
+// A ticket is a position in the queue: a numbered, locked file.
 type ticket struct {
 	number uint64
 	f      *os.File
@@ -29,7 +29,8 @@ func (c *Controller) ticket(number uint64) string {
 	return filepath.Join(c.dir, fmt.Sprintf("%s%016d", ticketPrefix, number))
 }
 
-// wait admits a sandbox with options.
+// wait admits a sandbox whose options are not plain, after waiting for capacity if they allow
+// it.
 func (c *Controller) wait(ctx context.Context, a Request, w Options) (*Slot, error) {
 	p, t, answer, err := c.arrive(ctx, a, w)
 	if p != nil || err != nil {
@@ -154,7 +155,8 @@ func (c *Controller) decide(a Request) (*Refusal, error) {
 	return h.Decide(given, a), nil
 }
 
-// gate waits until no other process decides.
+// gate locks the gate file, so that only one process decides at a time. Closing the file
+// releases it.
 func (c *Controller) gate(ctx context.Context) (*os.File, error) {
 	for {
 		f, err := c.lock(filepath.Join(c.dir, "gate"), syscall.LOCK_EX)
@@ -221,7 +223,7 @@ func (c *Controller) stale(number uint64) bool {
 	return err == nil || errors.Is(err, os.ErrNotExist)
 }
 
-// leave removes the ticket. It may be called again.
+// leave removes the ticket. It may be called twice.
 func (t *ticket) leave() {
 	if t.f != nil {
 		_ = os.Remove(t.f.Name()) // the next process finds the file unlocked

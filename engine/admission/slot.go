@@ -16,26 +16,26 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Slot is the permission to run one sandbox. Close gives it back, and so does the end of the process that has
-// it.
+// A Slot is the permission to run one sandbox: a locked file. Close gives the slot back, and
+// so does the end of the process that has it.
 type Slot struct {
 	mu sync.Mutex
 	f  *os.File // nil after Close or HandOver
 	n  int
-	// path is the name of its file.
+	// path is the path of the slot's file.
 	path string
 }
 
 const (
 	placePrefix = "place-"
-	// spares is how many files of free slots remain: to create one for each sandbox would cost more than all
-	// else (ext4 searches long for its inode).
+	// spares is the number of files of free slots that remain for reuse, because creating a
+	// file is slow (ext4 searches long for an inode).
 	spares = 16
 	// recordSize exceeds the size of any record, which is overwritten in one write.
 	recordSize = 160
 )
 
-// record is the content of a slot's file.
+// A record is the content of a slot's file, as JSON.
 type record struct {
 	Version int `json:"version"`
 	// Place is the number in the file's name.
@@ -45,7 +45,7 @@ type record struct {
 
 func (c *Controller) place(n int) string { return filepath.Join(c.dir, placePrefix+strconv.Itoa(n)) }
 
-// take takes a free slot.
+// take locks the file of a free slot, or a new one, and writes the request into it.
 func (c *Controller) take(a Request) (*Slot, error) {
 	for tries := 0; ; tries++ {
 		n := tries
@@ -67,8 +67,9 @@ func (c *Controller) take(a Request) (*Slot, error) {
 	}
 }
 
-// lock opens a file, creates it if it does not exist, and locks it. It returns nil if another process has the
-// lock. It creates the directory, but not the state directory, which may just have been removed.
+// lock opens the file at path, creates it if it does not exist, and locks it. It returns nil
+// if another process has the lock. It does not create the state directory, which may just have
+// been removed.
 func (c *Controller) lock(path string, how int) (*os.File, error) {
 	for made := false; ; {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -121,7 +122,8 @@ func (s *Slot) Set(a Request) error {
 // Held reports whether p is a slot that was neither given back nor handed over.
 func (s *Slot) Held() bool { return s != nil && s.f != nil }
 
-// File is the file that another process must have open to share the slot, or nil after Close or HandOver.
+// File returns the open file that another process must share to have the slot too, or nil
+// after Close or HandOver.
 func (s *Slot) File() *os.File { return s.f }
 
 // HandOver leaves the slot to another process that has its file open.
@@ -184,8 +186,8 @@ func (s *Slot) Close() error {
 	return err
 }
 
-// given returns the requests of all slots. An unreadable file is a slot that is just being taken, and counts as
-// an empty request.
+// given returns the requests of all slots in use. An unreadable file counts as an empty
+// request, because another process is just writing it.
 func (c *Controller) given() ([]Request, error) {
 	names, err := c.names(placePrefix)
 	if err != nil {

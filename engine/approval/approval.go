@@ -19,11 +19,11 @@ import (
 
 // Allow is the set of approvals that a user gave.
 type Allow struct {
-	// SetID approves regular files with the set-user-id or set-group-id bit.
+	// SetID approves regular files that have the set-user-id or set-group-id bit.
 	SetID bool
 	// Devices approves block and character devices.
 	Devices bool
-	// Capabilities approves files with security.capability.
+	// Capabilities approves files with file capabilities (the attribute security.capability).
 	Capabilities bool
 	// Paths approves every change at these paths and below. Each is a path or a
 	// pattern of [path.Match], absolute or relative to the target's root; "." approves
@@ -31,7 +31,7 @@ type Allow struct {
 	Paths []string
 }
 
-// Needed lists the changes that need approval.
+// A Needed lists the changes that need approval, with their reasons.
 type Needed struct {
 	pathlist.List
 	// Allow is the shortest list for [Allow.Paths] that approves all of them, relative to
@@ -178,7 +178,7 @@ func (c *Checker) Needed() *Needed {
 	return &c.needed
 }
 
-// upTo returns the first n elements of a path: the root if a pattern ends above it.
+// upTo returns the first n elements of a path, or "." if n is 0.
 func upTo(p string, n int) string {
 	if n < 1 {
 		return "."

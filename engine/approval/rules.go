@@ -147,8 +147,8 @@ var patterns = sync.OnceValue(func() *index {
 	return all
 })
 
-// fold lowers the case of a path, except for a last element "HEAD": that file makes its
-// directory a repository, while "head" is a program.
+// fold converts a path to lower case, except for a last element "HEAD": a file of that name
+// makes its directory a git repository, while "head" is a program.
 func fold(path string) string {
 	if path == "HEAD" || strings.HasSuffix(path, "/HEAD") {
 		return strings.ToLower(path[:len(path)-4]) + "HEAD"

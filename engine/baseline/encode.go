@@ -81,7 +81,7 @@ func (n *Entry) encode(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decode reads the output of encode into k.
+// decode reads the output of [Baseline.encode] into k.
 func (k *Baseline) decode(data []byte) error {
 	body, ok := strings.CutPrefix(string(data), formatHead)
 	if !ok {
@@ -116,8 +116,8 @@ func (k *Baseline) decode(data []byte) error {
 	return nil
 }
 
-// lineReader parses the fields of one line. bad is set by the first malformed
-// field; the methods then return zero values.
+// A lineReader parses the fields of one line. The first malformed field sets bad; from then on
+// the methods return zero values.
 type lineReader struct {
 	rest string
 	bad  bool

@@ -31,8 +31,8 @@ func (l *RootedReader) Close() {
 	}
 }
 
-// Dir opens a directory below the root. The file belongs to the reader and is
-// valid until the next call.
+// Dir opens a directory below the root. The reader owns the file, which is valid until the
+// next call.
 func (l *RootedReader) Dir(path string) (*os.File, error) {
 	if path == "." {
 		return l.Root, nil
@@ -173,7 +173,7 @@ type LiveBase struct {
 	OpenFork func() (*os.File, error)
 	// Known are the stamps of paths that promotions of the sandbox changed.
 	Known map[string]promote.Stamp
-	// replacedDirs caches the answers of dirReplaced.
+	// replacedDirs caches the results of dirReplaced by directory.
 	replacedDirs map[string]string
 }
 

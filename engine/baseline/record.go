@@ -21,17 +21,14 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Record records the originals at all paths that the sandbox has changed on its
-// live bases, as far as the real tree still shows them. Commands that read a
-// sandbox anyway call it; nothing that a user waits for before a command starts
-// does. It reports a failure as a notice only: a missing original costs at most a
-// conflict later.
+// Record records the originals at all paths that the sandbox has changed on its live bases, if
+// the real tree still has them. Only commands that read the sandbox anyway call it, so that no
+// command's start is delayed. It reports a failure as a notice: a missing original costs at
+// most a conflict later.
 //
-// The result is the list of changed paths for each completely listed tree. It
-// stays valid for a comparison as long as nothing runs in the sandbox.
-//
-// Cost: listing the sandbox's layers; for each new path a statx of the real one,
-// and a copy of the bytes of a small text.
+// It returns the list of changed paths for each completely listed tree, which stays valid as
+// long as nothing runs in the sandbox. Cost: listing the sandbox's layers; for each new path a
+// statx of the real one, and a copy of a small text.
 func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
 	changed, err := bl.TryRecord(ctx, rec)
 	if err != nil && !errors.Is(err, errs.ErrInterrupted) {
@@ -40,8 +37,8 @@ func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string]
 	return changed
 }
 
-// TryRecord does the same as Record and returns the errors, for a caller that can
-// still abort. It skips trees that have vanished.
+// TryRecord does the same as Record but returns errors, for a caller that can still abort. It
+// skips trees that have vanished.
 func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Candidate, error) {
 	changed := map[string][]snapshot.Candidate{}
 	if rec.Ephemeral || rec.State != catalog.Ready {
@@ -134,7 +131,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 	return nil
 }
 
-// forkView opens the sandbox's tree on first use.
+// A forkView is the sandbox's tree, opened on first use.
 type forkView struct {
 	ctx context.Context
 	b   snapshot.Backend
@@ -167,7 +164,7 @@ func (v *forkView) close() {
 	}
 }
 
-// pathRecorder records the originals of one tree in a baseline.
+// A pathRecorder records the originals of one tree in a baseline.
 type pathRecorder struct {
 	baseline *Baseline
 	tree     string
@@ -334,8 +331,8 @@ func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	return name, nil
 }
 
-// hasBytes reports whether a file holds exactly data. A reflink of a file that
-// another process writes may not.
+// hasBytes reports whether a file has exactly the content data. A reflink of a file that
+// another process writes may differ.
 func hasBytes(f *os.File, data []byte) bool {
 	got := make([]byte, len(data)+1)
 	n, err := f.ReadAt(got, 0)

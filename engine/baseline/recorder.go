@@ -5,15 +5,16 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// Recorder reads and writes the baselines of sandboxes. It is safe for concurrent
-// use, by any number of processes: writers take a flock.
+// A Recorder reads and writes the baselines of sandboxes. It is safe for concurrent use, by
+// any number of processes: writers take a flock.
 type Recorder struct {
 	cat    *catalog.Catalog
 	notice func(string)
 	host   *hostfs.Host
 }
 
-// New returns the recorder for the sandboxes of a catalogue.
+// New returns the recorder for the sandboxes of a catalogue. notice gets messages for the
+// user.
 func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string)) *Recorder {
 	return &Recorder{cat: cat, notice: notice, host: host}
 }

@@ -32,7 +32,7 @@ func (s StampsOf) In(tree string) map[string]promote.Stamp {
 
 const stampsFile = "applied.json"
 
-// Stamps reads the stamps of a sandbox's promotions; none is not an error. Error:
+// Stamps reads the stamps of a sandbox's promotions, an empty set if there are none. Error:
 // errs.ErrCorrupt.
 func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	known := StampsOf{}

@@ -24,18 +24,18 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Baseline holds the originals of one sandbox: for each path that the sandbox
-// changed, the state in the base. It is needed where the base is live and may
-// change, and where the sandbox has promoted, because the promoted state is the
-// base of later changes. The directory bases/N below the sandbox's directory has:
+// A Baseline holds the originals of one sandbox: for each path that the sandbox changed, the
+// state in the base. It matters where the base is live, and where the sandbox has promoted,
+// because the promoted state is the base of later changes. The directory bases/N below the
+// sandbox's directory has:
 //
 //	baselineFile        the entries, by absolute path (see encode)
 //	baselineJSON        the entries in an older format, replaced by baselineFile
 //	SHA256              the bytes of a small text
 //	conflicts.json      conflicts of a refresh (package reconcile)
 //
-// N is the record's Refreshed. Files of bytes are renamed into place before the
-// list that names them, so that a list is complete after a crash.
+// N is the record's Refreshed. Files of bytes are renamed into place before the list that
+// names them, so that a list is complete after a crash.
 type Baseline struct {
 	Dir     string
 	Nodes   map[string]Entry
@@ -43,15 +43,15 @@ type Baseline struct {
 	Changed bool
 }
 
-// Entry is the state of the base at one path.
+// An Entry is the state of the base at one path.
 type Entry struct {
 	// Node is nil if the base has nothing there.
 	Node *diff.Node
 	// Data is the name of the file with the bytes, or "" if they are not stored.
 	Data string
-	// Promoted: the state is from a promotion of the sandbox and not from the
-	// original base. Created: moreover it is a directory that the promotion
-	// created, so that the base has nothing in it beyond the entries.
+	// Promoted is set if the state comes from a promotion of the sandbox, not from the
+	// original base. Created is also set for a directory that the promotion created: the base
+	// has nothing in it beyond the other entries.
 	Promoted, Created bool
 	// Base is the entry that the promotion replaced, or nil.
 	Base *Entry
@@ -63,9 +63,9 @@ type Entry struct {
 const (
 	baselineFile = "kept"
 	baselineJSON = "kept.json"
-	// Limits of one baseline: bytes of one text, bytes in all, number of entries.
-	// An original beyond them is not recorded, and a change of the real tree
-	// there becomes a conflict.
+	// maxText and its siblings limit a baseline: bytes of one text, bytes in total, and number
+	// of entries. An original beyond them is not recorded, and a change of the real tree there
+	// becomes a conflict.
 	maxText    = 1 << 20
 	maxBytes   = 64 << 20
 	maxEntries = 20_000
@@ -104,7 +104,7 @@ func readDir(dir string) (*Baseline, error) {
 	return k, nil
 }
 
-// decodeJSON reads format 1.
+// decodeJSON reads the older JSON format of a baseline.
 func (k *Baseline) decodeJSON(data []byte) error {
 	var list jsonBaseline
 	if err := json.Unmarshal(data, &list); err != nil {
@@ -247,8 +247,8 @@ func (k *Baseline) Absent(path string) bool {
 	return false
 }
 
-// Inherit gives the sandbox to the baseline of from, by hard links. That is safe
-// because a file there is only ever replaced, never written to.
+// Inherit gives the sandbox to a copy of the baseline of from, by hard links. That is safe
+// because the files are only ever replaced, never written to.
 func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	src, dst := bl.BaseDir(from.Name, to.Refreshed), bl.BaseDir(to.Name, to.Refreshed)
 	list, err := os.ReadDir(src)
@@ -269,13 +269,13 @@ func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	return nil
 }
 
-// jsonBaseline is format 1 of a baseline, which is read only.
+// A jsonBaseline is a baseline in the older JSON format, which is only read.
 type jsonBaseline struct {
 	Nodes map[string]JSONEntry `json:"nodes"`
 }
 
-// JSONEntry is an Entry in JSON. Format 1 consists of them, and so does the note
-// of a promotion in package reconcile.
+// A JSONEntry is an Entry as JSON, in the older format of a baseline and in the note of a
+// promotion (package reconcile).
 type JSONEntry struct {
 	Node     *jsonStat  `json:"node"`
 	Data     string     `json:"data,omitempty"`
@@ -305,7 +305,7 @@ func (k JSONEntry) Entry() Entry {
 	return n
 }
 
-// jsonStat is a diff.Node in JSON.
+// A jsonStat is a diff.Node as JSON.
 type jsonStat struct {
 	Mode   fs.FileMode       `json:"mode"`
 	UID    uint32            `json:"uid"`

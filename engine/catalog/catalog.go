@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Catalog is a state directory.
+// A Catalog is an open state directory with the records of all sandboxes.
 type Catalog struct {
 	dir  string
 	plan fault.Plan
@@ -63,8 +63,8 @@ func Is(dir string) bool {
 	return err == nil
 }
 
-// checkOwner refuses a directory in which another user could plant files. For another user's
-// directory this includes root.
+// checkOwner returns an error for a directory in which another user could plant files. Not
+// even root may use another user's directory.
 func checkOwner(dir string) error {
 	var st syscall.Stat_t
 	switch err := syscall.Stat(dir, &st); {
@@ -108,7 +108,7 @@ func (c *Catalog) create() error {
 	return syncDir(c.dir)
 }
 
-// Rehearse applies a test's fault plan to every later write.
+// Rehearse makes later writes fail as a test's fault plan says.
 func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 
 // Dir returns the state directory.
@@ -195,7 +195,7 @@ func (c *Catalog) Unclaim(id string) error {
 	return removeAll(filepath.Join(c.dir, spare, id))
 }
 
-// spares is the number of directories retained for reuse.
+// spares is the number of directories of removed sandboxes that are retained for reuse.
 const spares = 4
 
 func (c *Catalog) spare(i int) string { return filepath.Join(c.dir, spare, strconv.Itoa(i)) }
@@ -211,7 +211,8 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 	return replace(filepath.Join(c.Path(r.Name), record), data, lasting)
 }
 
-// WriteFile replaces a further file of a sandbox durably. ErrNotFound: no such sandbox.
+// WriteFile creates or replaces a file beside the record of a sandbox, durably. ErrNotFound:
+// no such sandbox.
 func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -310,7 +311,7 @@ func fail(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}
 }
 
-// cause drops the path that an fs.PathError repeats.
+// cause returns the error inside an fs.PathError, without the path.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -24,8 +24,8 @@ type End struct {
 // bootName is the number of characters of the boot id in the file name.
 const bootName = 8
 
-// NoteEnd records when a sandbox will be removed, if ever. The caller does this before it saves
-// the record with that limit. Older entries stay. Cost: one system call.
+// NoteEnd records the time at which a sandbox will be removed, if it has one. The caller does
+// this before it saves the record with that limit. Older entries stay. Cost: one system call.
 func (c *Catalog) NoteEnd(r *Record, now Instant) error {
 	_, err := c.noteEnd(r, now)
 	return err
@@ -70,7 +70,7 @@ func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
 	return path, nil
 }
 
-// Ends lists the entries. Cost: one readdir, or one system call if there never was one.
+// Ends lists the recorded ends. Cost: one readdir, or one system call if there never was one.
 func (c *Catalog) Ends() ([]End, error) {
 	dir, err := os.Open(filepath.Join(c.dir, ends))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +100,7 @@ func (c *Catalog) Ends() ([]End, error) {
 	return found, nil
 }
 
-// Due reports whether the end has come.
+// Due reports whether the sandbox's end has come by now.
 func (e *End) Due(now Instant) bool {
 	if e.By.Boot != "" && strings.HasPrefix(now.Boot, e.By.Boot) {
 		return now.Up >= e.By.Up
@@ -108,7 +108,7 @@ func (e *End) Due(now Instant) bool {
 	return !now.Wall.Before(e.By.Wall)
 }
 
-// Drop removes the entry.
+// Drop removes the file of this end.
 func (e *End) Drop() error {
 	if err := os.Remove(e.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail("removing", e.path, err)

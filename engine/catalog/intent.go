@@ -20,8 +20,8 @@ import (
 // because that needs no inode. (ext4 reuses a freed inode number only minutes later, and
 // searches the recent ones at every creation: fs/ext4/ialloc.c, recently_deleted.)
 type Intent struct {
-	// What is the operation, and Name the sandbox. ID is that sandbox's: another one may
-	// have the name by the time of the repair.
+	// What is the operation and Name the sandbox. ID is the sandbox's id: at the time of a
+	// repair, another sandbox may have the name.
 	What, Name, ID string
 	// Owner is the process that performs the operation.
 	Owner proc.Process
@@ -29,7 +29,7 @@ type Intent struct {
 	plan  fault.Plan
 }
 
-// The operations.
+// The operations that an intent can announce.
 const (
 	Making      = "making"   // a sandbox, until its record says ready; an ephemeral one, until it is removed
 	Changing    = "changing" // its states
@@ -39,7 +39,7 @@ const (
 
 var serial atomic.Uint64
 
-// Begin records an intent of this process. Cost: one system call. errs.ErrInvalid.
+// Begin records an intent of this process. Cost: one system call. Errors: errs.ErrInvalid.
 func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ type Instant struct {
 	// Boot identifies the boot that Up counts from.
 	Boot string        `json:"boot,omitempty"`
 	Up   time.Duration `json:"up_ns"`
-	// Unsure: the wall clock was not synchronised.
+	// Unsure is set if the wall clock was not synchronised.
 	Unsure bool `json:"unsure,omitempty"`
 }
 
@@ -37,13 +37,14 @@ func (i Instant) Since(earlier Instant) time.Duration {
 	return max(0, i.Wall.Sub(earlier.Wall))
 }
 
-// A Life is the age of a sandbox at an instant.
+// A Life is the age of a sandbox as recorded at an instant.
 type Life struct {
 	Age time.Duration `json:"age_ns"`
 	At  Instant       `json:"at"`
 }
 
-// AgeAt returns the age of the sandbox. Before the first note, it is by the wall clock.
+// AgeAt returns the age of the sandbox. If no age was recorded yet, it is computed from the
+// wall clock.
 func (r *Record) AgeAt(now Instant) time.Duration {
 	if r.Life == nil {
 		age := max(0, now.Wall.Sub(r.Created))
@@ -59,7 +60,7 @@ func (r *Record) AgeAt(now Instant) time.Duration {
 // boot, do not affect it. The caller saves the record.
 func (r *Record) RecordAge(now Instant) { r.Life = &Life{Age: r.AgeAt(now), At: now} }
 
-// Timed reports whether a limit acts on the sandbox at some time.
+// Timed reports whether any limit depends on the sandbox's age or idle time.
 func (l Limits) Timed() bool { return l.Idle > 0 || l.TTL > 0 || l.RemoveAfter > 0 }
 
 // Over returns the age at which the sandbox is removed, 0 for never.

@@ -9,37 +9,37 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A Limit is one of [Limits]: a flag of run and new, a line of a profile, a NAME=VALUE of
-// `snapfs limits --set`, a line of `snapfs show`.
+// A Limit is one field of [Limits] with its name: as a flag of run and new, a line of a
+// profile, a NAME=VALUE of `snapfs limits --set`, and a line of `snapfs show`.
 type Limit struct {
 	Name, Usage string
 	Value       LimitValue
-	// Bounds are empty for a switch.
+	// Bounds are the valid range; empty for a switch.
 	Bounds
 }
 
 // Bounds are the range of a limit. Values outside, including zero, are errors.
 type Bounds struct {
-	// Least and Most are formatted values; Why is the reason for the least.
+	// Least and Most are the ends of the range as text. Why is the reason for the lower end.
 	Least, Why, Most string
-	// Beyond describes a limit above the capacity of the host.
+	// Beyond describes the effect of a value above the capacity of the host.
 	Beyond string
 }
 
 // A LimitValue is the value of a limit in its text form.
 type LimitValue interface {
-	// Set parses the limit, or removes it for "none".
+	// Set parses the value of the limit from text; "none" removes the limit.
 	Set(text string) error
 	// String returns the limit in the form that Set parses, or "".
 	String() string
 	// Type returns the type's name for help.
 	Type() string
-	// Tighten takes the value of the same limit in another [Limits] if that allows less,
-	// and reports whether it did.
+	// Tighten adopts the value of the same limit in another [Limits] if that value is
+	// stricter, and reports whether it did.
 	Tighten(other LimitValue) bool
 }
 
-// The effect of a limit above the capacity of the host.
+// Texts for Bounds.Beyond: the effect of a limit above the capacity of the host.
 const (
 	beyondSaid   = "no effect; snapfs says so at each start"
 	beyondDisk   = "the disk or pool is full before"
@@ -47,7 +47,7 @@ const (
 	beyondTime   = "no effect"
 )
 
-// The least values with which a container can work, and that a disk or a clock can represent.
+// Bounds of the limits. The lower ends are the least values with which a container works.
 var (
 	cpusBounds   = Bounds{"0.01", "the kernel divides a processor into hundredths", "8192", beyondSaid}
 	memoryBounds = Bounds{"1M", "a command needs that to start", "1E", beyondSaid}
@@ -157,13 +157,13 @@ func (v *limitValue[T]) Tighten(other LimitValue) bool {
 	return true
 }
 
-// A removal is remove-after: a profile that the user did not name does not shorten it, because
-// that would lose data earlier.
+// removal is the value of remove-after. A profile that the user did not name does not shorten
+// it, because that would lose data earlier.
 type removal struct{ limitValue[time.Duration] }
 
 func (*removal) Tighten(LimitValue) bool { return false }
 
-// A switchValue is true or false.
+// A switchValue is the value of a limit that is true or false.
 type switchValue struct{ to *bool }
 
 func (v *switchValue) Set(text string) error {

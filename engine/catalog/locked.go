@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Locked is a sandbox's record under its lock: no other process changes the sandbox until
+// A Locked is a sandbox's record under its lock: no other process changes the sandbox until
 // Release. The kernel releases the lock of a process that dies.
 type Locked struct {
 	*Record
@@ -44,7 +44,7 @@ func (c *Catalog) Lock(ctx context.Context, name string) (*Locked, error) {
 	}
 }
 
-// TryLock is [Catalog.Lock] without waiting.
+// TryLock does the same as [Catalog.Lock], without waiting.
 func (c *Catalog) TryLock(name string) (*Locked, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func (h *Locked) Reload() error {
 // LockFile returns the open file through which a child process can share the lock.
 func (h *Locked) LockFile() *os.File { return h.dir }
 
-// Inherit is Lock for a process that inherited the lock as descriptor fd. ErrBusy: that is not
-// the lock of this sandbox.
+// Inherit does the same as Lock, for a process that inherited the lock as descriptor fd.
+// ErrBusy: that is not the lock of this sandbox.
 func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	var ours, its syscall.Stat_t
 	err := syscall.Fstat(fd, &ours)
@@ -127,8 +127,8 @@ func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	return &Locked{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
 }
 
-// Drop removes the name of a sandbox with an unreadable record. Nothing refers to its trees
-// afterwards.
+// Drop removes the directory of a sandbox whose record is unreadable, and frees the name.
+// Afterwards no record refers to the sandbox's trees.
 func (c *Catalog) Drop(name string) error {
 	if err := CheckName(name); err != nil {
 		return err

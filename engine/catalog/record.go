@@ -22,8 +22,8 @@ const Format = 1
 // State is the stage of a sandbox's life.
 type State string
 
-// The states of a sandbox. Creating is visible only after a command died: the next command
-// removes such a sandbox.
+// States of a sandbox. Creating is visible only after a command died; the next command removes
+// such a sandbox.
 const (
 	Creating State = "creating"
 	Ready    State = "ready"
@@ -41,41 +41,41 @@ type Record struct {
 	// Workspace is the directory in which commands start and to which paths in output are
 	// relative. It is absolute, on the host.
 	Workspace string `json:"workspace"`
-	// Ephemeral: the sandbox is removed with the command that created it.
+	// Ephemeral is set if the sandbox is removed when the command that created it ends.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Origin is the name of the sandbox that this one was forked from, or "".
 	Origin string `json:"origin,omitempty"`
 	// Trees are the sandbox's views of the host's trees, "/" first.
 	Trees []Tree `json:"trees"`
-	// Snapshots are its named snapshots, oldest first.
+	// Snapshots lists the sandbox's named snapshots, oldest first.
 	Snapshots []NamedSnapshot `json:"snapshots,omitempty"`
-	// At is the named snapshot that its files were last at, or "".
+	// At is the name of the snapshot from which the sandbox's files last started, or "".
 	At string `json:"at,omitempty"`
 	// Policy is the policy for its processes.
 	Policy Policy `json:"policy"`
-	// LimitHit is the limit that last ended a command in it, nil for none.
+	// LimitHit is the limit that last ended a command in the sandbox, or nil.
 	LimitHit *LimitHit `json:"hit,omitempty"`
 	// Paused is why the sandbox is paused, nil if it is not.
 	Paused *LimitHit `json:"paused,omitempty"`
-	// Proof is the result of its last isolation self-test, nil for none.
+	// Proof is the result of the last isolation self-test, or nil.
 	Proof *Proof `json:"proof,omitempty"`
-	// Ended is the limit that ended the sandbox for good, while its states stay; nil for
-	// none.
+	// Ended is the limit that ended the sandbox for good, while its named snapshots stay; nil
+	// if it has not ended.
 	Ended *LimitHit `json:"ended,omitempty"`
-	// Supervisor is its supervisor, the process that owns its namespaces, if one runs.
+	// Supervisor is the process that owns the sandbox's namespaces, or nil if none runs.
 	Supervisor *proc.Process `json:"keeper,omitempty"`
-	// Refreshed counts the changes of its base. The baseline of a base is in the directory
-	// bases/REFRESHED beside the record.
+	// Refreshed counts how often the sandbox got a new base. The baseline of a base is in the
+	// directory bases/REFRESHED beside the record.
 	Refreshed int `json:"refreshed,omitempty"`
-	// Past are its earlier bases. Other sandboxes may use them, too.
+	// Past lists the sandbox's earlier bases. Other sandboxes may use them, too.
 	Past []snapshot.ID `json:"past_bases,omitempty"`
 	// LiveRollback describes a live rollback in progress.
 	LiveRollback *LiveRollback `json:"returning,omitempty"`
 	// Untouched: no process has run in the sandbox, nor has anything else changed it.
 	Untouched bool `json:"untouched,omitempty"`
-	// Lent: sandboxes forked from this one use its bases.
+	// Lent is set if sandboxes forked from this one use its bases.
 	Lent bool `json:"lent,omitempty"`
-	// Next numbers its snapshots and forks.
+	// Next is the number for the sandbox's next snapshot or fork.
 	Next int `json:"next"`
 }
 
@@ -211,23 +211,23 @@ func (r *Record) Generations() []int {
 	return all
 }
 
-// Policy is what a sandbox's processes may see and do beyond the strict default.
+// A Policy is what a sandbox's processes may see and do beyond the strict default.
 type Policy struct {
-	// Network is "none" or "host".
+	// Network is "none", "host", or "allow:" with rules.
 	Network string `json:"network"`
-	// Expose lists paths that are visible although they are secrets; Env lists variables
-	// that are passed although they look like secrets.
+	// Expose lists paths of secrets that are visible nevertheless; Env lists variables that
+	// are passed although they look like secrets.
 	Expose []string `json:"expose,omitempty"`
 	Env    []string `json:"env,omitempty"`
 	// Hide lists paths to hide beyond the default.
 	Hide []string `json:"hide,omitempty"`
 	// Limits bound the resources of its processes.
 	Limits Limits `json:"limits,omitzero"`
-	// BestEffort: run with less isolation than requested, and report that.
+	// BestEffort lets a sandbox run with less isolation than requested, and report that.
 	BestEffort bool `json:"best_effort,omitempty"`
-	// Prove: run the isolation self-test at each start, before any command.
+	// Prove makes each start run the isolation self-test, before any command.
 	Prove bool `json:"prove,omitempty"`
-	// Profile is the profile that part of the policy comes from; nil for none.
+	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`
 }
 
@@ -235,16 +235,17 @@ type Policy struct {
 type ProfileUse struct {
 	// Path is the path of the profile.
 	Path string `json:"path"`
-	// Found: the user did not name the profile, so it could only tighten the policy.
+	// Found is set if the user did not name the profile; then it could only tighten the
+	// policy.
 	Found bool `json:"found,omitempty"`
-	// Taken lists settings that come from the profile, such as "memory 1G". Left lists the
-	// others: a flag overrides them, or the profile was only found and they would open
-	// the sandbox.
+	// Taken lists the settings that come from the profile, such as "memory 1G". Left lists its
+	// other settings: a flag overrides them, or the profile was only found and they would
+	// loosen the policy.
 	Taken []string `json:"taken,omitempty"`
 	Left  []string `json:"left,omitempty"`
 }
 
-// Set reports whether a limit has this value because of the profile; u may be nil.
+// Set reports whether the limit has this value because of the profile. u may be nil.
 func (u *ProfileUse) Set(limit, value string) bool {
 	return u != nil && slices.Contains(u.Taken, limit+" "+value)
 }
@@ -253,19 +254,19 @@ func (u *ProfileUse) Set(limit, value string) bool {
 type Proof struct {
 	When time.Time     `json:"when"`
 	Took time.Duration `json:"took_ns"`
-	// Held names the walls that held, Crossed those that did not.
+	// Held names the walls that held; Crossed those that a probe could cross.
 	Held    []string `json:"held"`
 	Crossed []Wall   `json:"crossed,omitempty"`
 }
 
-// A Wall is one tested boundary.
+// A Wall is one boundary that a self-test has tested.
 type Wall struct {
 	Name     string `json:"name"`
 	Tried    string `json:"tried"`
 	Happened string `json:"happened"`
 }
 
-// Snapshot returns the named snapshot of that name.
+// Snapshot returns the named snapshot with this name; false if there is none.
 func (r *Record) Snapshot(name string) (NamedSnapshot, bool) {
 	for _, m := range r.Snapshots {
 		if m.Name == name {
@@ -279,7 +280,8 @@ func (r *Record) Snapshot(name string) (NamedSnapshot, bool) {
 // permanent.
 func (r *Record) NewSnapshot() snapshot.ID { return snapshot.ID(r.number("s")) }
 
-// NewFork does for forks what [Record.NewSnapshot] does for snapshots.
+// NewFork returns an id for another fork of this sandbox. Saving the record makes it
+// permanent.
 func (r *Record) NewFork() snapshot.ForkID { return snapshot.ForkID(r.number("f")) }
 
 func (r *Record) number(kind string) string {

@@ -24,10 +24,11 @@ func (h *Locked) Discard() error {
 	return nil
 }
 
-// A Discarded sandbox has no name any more; its trees may still exist.
+// A Discarded is a removed sandbox in the trash: it has no name any more, but its trees may
+// still exist.
 type Discarded struct {
 	*Record
-	// Path is its directory in the trash.
+	// Path is the sandbox's directory in the trash.
 	Path string
 	c    *Catalog
 	lock *os.File
@@ -89,8 +90,8 @@ func compact(failures []error) []error {
 // Release releases the lock. It may be called twice.
 func (d Discarded) Release() { d.lock.Close() }
 
-// Forget removes a discarded sandbox's directory, after its trees. If the directory contains only
-// the record, it becomes a spare one.
+// Forget removes a discarded sandbox's directory; its trees must be gone. A directory with
+// only the record is stored for reuse.
 func (d Discarded) Forget() error {
 	if err := d.c.plan.Point("forget it"); err != nil {
 		return fail("removing", d.Path, err)
@@ -101,7 +102,8 @@ func (d Discarded) Forget() error {
 	return removeAll(d.Path)
 }
 
-// makeSpare makes the directory a spare one. The next sandbox overwrites the record in it.
+// makeSpare moves the directory to those for reuse, and reports whether it did. The next
+// sandbox overwrites the record in it.
 func (d Discarded) makeSpare() bool {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil || len(entries) != 1 || entries[0].Name() != record {

@@ -18,26 +18,25 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Changes are the differences between two states of a sandbox: first those of the
-// workspace, then those of each tree outside the workspace. Parts without changes
-// are left out.
+// Changes lists the differences between two states of a sandbox: first those of the workspace,
+// then those of each tree outside the workspace. Parts without changes are left out.
 type Changes struct {
 	Parts []Part
 }
 
-// Part is the list of changes in one directory.
+// A Part is the list of changes in one directory.
 type Part struct {
 	// Root is the directory, absolute. The paths of Changes are relative to it.
 	Root string
 	// Workspace reports whether Root is the sandbox's workspace.
 	Workspace bool
 	Changes   []diff.Change
-	// Renames is filled in by FindRenames.
+	// Renames are the renames among Changes; FindRenames fills them in.
 	Renames []diff.Rename
 	// Old and New are Root in both states, open for reading.
 	Old, New *os.File
-	// Tree is the tree that contains Root, Taken the time of its base, and Frozen
-	// whether that base is a snapshot.
+	// Tree is the tree that contains Root. Taken is the time of its base, and Frozen is set if
+	// that base is frozen.
 	Tree   string
 	Taken  time.Time
 	Frozen bool
@@ -98,8 +97,8 @@ func (cm *Comparer) changesBetween(ctx context.Context, rec *catalog.Record, fro
 	return cm.ChangesAt(ctx, rec, from, to, nil)
 }
 
-// ChangesAt is Diff for a record. listed holds, by tree, the candidates that a
-// caller has already listed.
+// ChangesAt does the same as [Comparer.Diff] for a record. listed holds, by tree, the
+// candidates that a caller has already listed.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
 	left, err := sandbox.SnapshotIDs(rec, from)
 	if err != nil {
@@ -143,8 +142,7 @@ func workspaceFirst(parts []Part) {
 	}
 }
 
-// Pair is two states of one tree. An empty Right is the fork in its present
-// state.
+// A Pair is two states of one tree. An empty Right is the fork in its present state.
 type Pair struct {
 	Tree        catalog.Tree
 	Left, Right snapshot.ID
@@ -214,9 +212,9 @@ func (p Part) closeIfEmpty(err error) (Part, error) {
 	return p, nil
 }
 
-// withoutRootOwner drops the owner change of a tree's root that an ordinary user
-// sees because he could not give the root's owner or group to the fork. Nothing
-// in his sandbox can change that owner.
+// withoutRootOwner drops the owner change of a tree's root. An ordinary user sees one because
+// the fork could not be given the owner or group of the real root; nothing in the sandbox can
+// change that owner.
 func withoutRootOwner(changes []diff.Change) []diff.Change {
 	if len(changes) == 0 || changes[0].Path != "." || changes[0].What&diff.Owner == 0 {
 		return changes
@@ -233,8 +231,8 @@ func withoutRootOwner(changes []diff.Change) []diff.Change {
 	return changes
 }
 
-// isRealDirTime reports whether a change on a live base is only a time of a
-// directory that the real tree set after the fork.
+// isRealDirTime reports whether a change is only a directory's time that the real tree of a
+// live base set after the fork.
 func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }

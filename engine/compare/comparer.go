@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 )
 
-// Comparer compares the states of sandboxes with each other and with the real
-// tree. It changes nothing but baselines, and is safe for concurrent use.
+// A Comparer compares the states of sandboxes with each other and with the real tree. It
+// writes nothing but baselines, and is safe for concurrent use.
 type Comparer struct {
 	cat       *catalog.Catalog
 	notice    func(string)

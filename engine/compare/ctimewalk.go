@@ -33,16 +33,15 @@ func changesSince(ctx context.Context, t catalog.Tree, below string, skip func(s
 	return changes, nil
 }
 
-// changedPath is a path that changed at or after an instant.
+// A changedPath is a path whose change time is at or after an instant.
 type changedPath struct {
 	path string // relative to the start of the walk; "." is the start itself
 	st   vfs.Stat
 }
 
-// changedSince walks a directory, within its mount, and lists all paths with a
-// change time of since or later, in the order of [diff.Less]. It skips paths that
-// this user may not read: he has not changed them. Cost: a statx of each name, in
-// walkThreads threads.
+// changedSince walks a directory, within its mount, and lists all paths with a change time of
+// since or later, in the order of [diff.Less]. It skips paths that this user may not read, as
+// the user cannot have changed them. Cost: a statx of each name, in walkThreads threads.
 //
 // Errors: errs.ErrNotFound, ErrInterrupted.
 func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]changedPath, error) {
@@ -54,7 +53,7 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 // two took 0.75, and four 0.66 (BenchmarkWalkBesideFind).
 const walkThreads = 4
 
-// walkSince is changedSince with a number of threads.
+// walkSince does the same as changedSince, with the given number of threads.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
 		return nil, errs.With("walking", dir, err)
@@ -102,7 +101,7 @@ func walkSince(ctx context.Context, dir string, since time.Time, skip func(strin
 	return found, nil
 }
 
-// ctimeWalk is the state of one walk, shared by its workers.
+// A ctimeWalk is the state of one walk, shared by its workers.
 type ctimeWalk struct {
 	ctx   context.Context
 	root  int
@@ -119,7 +118,7 @@ type ctimeWalk struct {
 	idle atomic.Int32
 }
 
-// ctimeWorker is one thread of a walk, with the paths that it found.
+// A ctimeWorker is one thread of a walk, with the paths that it found.
 type ctimeWorker struct {
 	*ctimeWalk
 	found []changedPath
@@ -171,7 +170,7 @@ func (w *ctimeWalk) share(path string) {
 	w.wake.Signal()
 }
 
-// maxOpenDirs bounds the directories that one worker holds open.
+// maxOpenDirs bounds the directories that one worker has open at once.
 const maxOpenDirs = 100
 
 // walk reads one directory and then its subdirectories, recursively or through

@@ -24,9 +24,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// DriftReport lists how the real tree has changed since a sandbox's base was
-// taken: everywhere in the workspace, and outside of it at the paths that the
-// sandbox has changed or read.
+// A DriftReport lists how the real tree has changed since a sandbox's base was taken:
+// everywhere in the workspace, and outside of it at the paths that the sandbox has changed or
+// read.
 type DriftReport struct {
 	Sandbox string `json:"sandbox"`
 	// Since is the time of the base, by the clock of the workspace's filesystem.
@@ -34,13 +34,13 @@ type DriftReport struct {
 	// Known is false if the search was abandoned for time. The other fields then
 	// mean nothing.
 	Known bool `json:"known"`
-	// Exact: the base is frozen and Paths are the difference. Otherwise Paths are
-	// found by change time; see [DriftPath].
+	// Exact is set if the base is frozen and Paths are the exact difference. Otherwise Paths
+	// are found by change time; see [DriftPath].
 	Exact bool `json:"exact"`
 	// Paths are sorted, a directory before its entries.
 	Paths []DriftPath `json:"paths"`
-	// Files is the number of Paths, without directories of which only the entries
-	// changed and one of those is in Paths.
+	// Files is the number of Paths, not counting a directory of which only the entries changed
+	// if Paths has one of these entries.
 	Files int `json:"files"`
 	// Both is the number of Paths that the sandbox has changed, too.
 	Both int `json:"both"`
@@ -52,7 +52,7 @@ type DriftReport struct {
 	ReadSince int // number of files that the sandbox read after they changed
 }
 
-// DriftPath is one changed path of the real tree.
+// A DriftPath is one changed path of the real tree.
 type DriftPath struct {
 	// Path is absolute.
 	Path string `json:"path"`
@@ -61,11 +61,11 @@ type DriftPath struct {
 	// added, removed or renamed: a change time does not show what was there
 	// before, nor what was deleted.
 	Kind string `json:"kind"`
-	// Both: the sandbox has changed the path, too.
+	// Both is set if the sandbox has changed the path, too.
 	Both bool `json:"both"`
-	// Read: the sandbox, or somebody who looked into it, has read the path since
-	// it changed. Only a backend that is a [snapshot.ServerMonitor] reports that,
-	// while the sandbox is in use.
+	// Read is set if a process has read the path through the sandbox since the real file
+	// changed. Only a backend that is a [snapshot.ServerMonitor] reports that, while the
+	// sandbox is in use.
 	Read bool `json:"read"`
 }
 
@@ -95,8 +95,8 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 // does not start a sync: a process cannot end during one.
 const maxUnwritten = 8 << 20
 
-// DriftWithin is [Comparer.DriftOf] with a time limit. The report has Known false
-// if the limit is reached, or if a sync of much unwritten data could exceed it.
+// DriftWithin does the same as [Comparer.DriftOf] with a time limit. The report has Known
+// false if the limit is reached, or if a sync of much unwritten data could exceed it.
 func (cm *Comparer) DriftWithin(ctx context.Context, name string, most time.Duration) (DriftReport, error) {
 	rec, err := cm.cat.Get(name)
 	if err != nil {
@@ -114,8 +114,8 @@ func (cm *Comparer) DriftWithin(ctx context.Context, name string, most time.Dura
 	return r, err
 }
 
-// DriftOfRecord is [Comparer.DriftOf] for a record, without the check for a
-// missing workspace.
+// DriftOfRecord does the same as [Comparer.DriftOf] for a record, and does not check whether
+// the workspace still exists.
 func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (DriftReport, error) {
 	r := DriftReport{Sandbox: rec.Name, Paths: []DriftPath{}}
 	t, ok := WorkspaceTree(rec)
@@ -159,7 +159,7 @@ func (cm *Comparer) ReadSince(ctx context.Context, rec *catalog.Record) map[stri
 	return all
 }
 
-// TreeMonitor is a ServerMonitor with the tree that it serves.
+// A TreeMonitor is a ServerMonitor with the tree that it serves.
 type TreeMonitor struct {
 	snapshot.ServerMonitor
 	tree catalog.Tree
@@ -177,7 +177,7 @@ func (cm *Comparer) MonitorsOf(ctx context.Context, rec *catalog.Record) (all []
 	return all
 }
 
-// addRead marks the paths that the sandbox read after they changed, and adds
+// addRead sets Read for the paths in all, which the sandbox read after they changed, and adds
 // those outside the workspace.
 func (r *DriftReport) addRead(all map[string]catalog.Tree) {
 	r.ReadSince = len(all)
@@ -310,8 +310,8 @@ func isRealFile(p *Part, c diff.Change, path string) bool {
 	return err == nil && c.New.CTime.Equal(st.CTime.Time()) && c.New.MTime.Equal(st.MTime.Time())
 }
 
-// CountFiles counts paths without directories of which only the entries changed
-// and one of those is in the list.
+// CountFiles counts paths. It leaves out a directory of which only the entries changed if one
+// of these entries is in the list.
 func CountFiles(paths []DriftPath) int {
 	parents := map[string]bool{}
 	for _, p := range paths {

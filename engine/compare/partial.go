@@ -13,14 +13,14 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// place is what one comparison covers: the directory dir or, with layers, the
-// whole tree as far as the sandbox's layers hold it.
+// A place is the part of a tree that one comparison covers: the directory dir or, with layers,
+// all files in the sandbox's layers.
 type place struct {
 	tree, dir string
 	layers    bool
 }
 
-// state is one state of a tree and its view.
+// A state is one state of a tree and its view.
 type state struct {
 	b    snapshot.Backend
 	view snapshot.View
@@ -90,8 +90,8 @@ func openStates(ctx context.Context, at string, states []state, mounts []isolate
 	return dirs, nil
 }
 
-// compareAtFunc compares two states of a tree at a place. If it returns an error
-// or no changes, everything is closed.
+// A compareAtFunc compares two states of a tree at a place. If it returns an error or no
+// changes, it has closed everything.
 type compareAtFunc func(at place, touches []snapshot.Candidate, walk bool) (Part, error)
 
 // compareIn compares two states of a tree as a whole. If mounts in the tree
@@ -165,17 +165,16 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 	return parts, nil
 }
 
-// placeCandidates are the candidates to compare in one place, with paths relative
-// to it.
+// placeCandidates are the candidates to compare in one place, with paths relative to that
+// place.
 type placeCandidates struct {
 	place
 	candidates []snapshot.Candidate
 }
 
-// divide groups the candidates of a tree by the directory in which to compare
-// them. Candidates directly in a directory that has mounts below it, and replaced
-// or deleted directories, are compared in the layers. missed are the candidates
-// at or below a mount point.
+// divide groups the candidates of a tree by the directory in which to compare them. Candidates
+// directly in a directory that has mounts below it, and replaced or deleted directories, are
+// compared in the layers. It returns as missed the candidates at or below a mount point.
 func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (places []placeCandidates, missed []string) {
 	direct := placeCandidates{place: place{tree: tree, dir: tree, layers: true}}
 	at := map[string]int{}

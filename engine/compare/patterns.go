@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Patterns select paths. An empty list selects the workspace. They remember which
-// patterns matched.
+// Patterns select paths, and record which patterns matched. An empty list selects the
+// workspace.
 type Patterns struct {
 	workspace string
 	list      []string
@@ -80,9 +80,9 @@ func MatchPath(workspace, pattern, abs string) bool {
 	}
 }
 
-// Part returns the part with the changes to process: all of the workspace, and
-// outside of it those that a pattern selects. It adds the number of the others to
-// elsewhere, and returns false if none is left.
+// Part returns the part with only its selected changes: all in the workspace, and outside of
+// it those that a pattern matches. It adds the number of the others to elsewhere, and returns
+// false if no change is left.
 func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	if part.Workspace {
 		return part, true

@@ -17,11 +17,10 @@ import (
 // later changes there. For other targets the base stays the original one, so that
 // the promoted changes still count as changes.
 
-// AddPromoted adds the paths that the sandbox has promoted to its workspace to
-// changes, so that the list is complete for another target. A live base shows
-// those paths as unchanged, because the real tree has them, too. The paths are
-// those with a promoted entry in the baseline, and those of also, which are
-// relative to the workspace: a killed command may not have recorded them.
+// AddPromoted adds to changes the paths that the sandbox has already promoted to its
+// workspace, for a promotion to another target: a live base shows them as unchanged. It finds
+// them in the baseline and in also, whose paths are relative to the workspace and which covers
+// promotions of a killed command.
 func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
 	k, err := cm.baseline.Read(rec)
 	if err != nil {
@@ -70,9 +69,9 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	return nil
 }
 
-// promotedChange returns how a promoted path differs from its original; false for
-// no difference. A file that exists on both sides counts as modified in content:
-// the merge compares the bytes, and handles an unknown original.
+// promotedChange returns how a promoted path differs from its original; false for no
+// difference. A file that exists on both sides counts as modified in content, because the
+// merge compares the bytes and handles an unknown original.
 func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, bool) {
 	c := diff.Change{Path: path, Kind: diff.Modified, What: diff.Content, Old: was, New: now}
 	switch {

@@ -28,7 +28,7 @@ func (c *Changes) FindRenames(ctx context.Context) error {
 	return nil
 }
 
-// Ref names a state of trees.
+// A Ref names a state of a sandbox's trees, or of the real trees.
 type Ref struct {
 	// Sandbox is the name of a sandbox; "" is the real tree in its present state.
 	Sandbox string
@@ -72,20 +72,20 @@ func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, err
 	return c, nil
 }
 
-// side is one of the two sides of a comparison.
+// A side is one of the two sides of a comparison.
 type side struct {
 	Ref
 	// rec is the sandbox's record; for the real tree, the record of the other
 	// side.
 	rec *catalog.Record
-	// ids are the snapshots of its trees; nil for the present state.
+	// ids are the snapshots of the side's trees; nil for the present state.
 	ids   []snapshot.ID
 	bases []catalog.TreeBase
 	right bool
 }
 
-// sides looks up both sides. The first one is a sandbox; right tells which one is
-// on the right.
+// sides looks up both sides of a comparison. sides[0] is always a sandbox; its field right
+// tells which of the two is on the right.
 func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 	if left.Sandbox == "" && right.Sandbox == "" {
 		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both sides are the real tree")}
@@ -129,7 +129,7 @@ func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
 	return bases
 }
 
-// treeState is one tree of a side.
+// A treeState is one tree of a side.
 type treeState struct {
 	b    snapshot.Backend
 	tree catalog.Tree
@@ -194,8 +194,8 @@ func (cm *Comparer) checkComparable(ctx context.Context, s, other side) error {
 	return nil
 }
 
-// mustBeUnchanged returns an error if the tree has changed: the other side has no
-// copy of it.
+// mustBeUnchanged returns an error if the tree has changed, because the other side has no copy
+// to compare it with.
 func (t *treeState) mustBeUnchanged(ctx context.Context, name, other string) error {
 	touches, walk, err := t.changed(ctx)
 	if err != nil || len(touches) == 0 && !walk {

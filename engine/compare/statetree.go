@@ -56,7 +56,7 @@ func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candi
 	return all, false, nil
 }
 
-// changed returns the paths that may have changed since the base.
+// changed returns the paths that may have changed in this state of the tree since its base.
 func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case t.real && !t.base.Frozen: // the base is the real tree

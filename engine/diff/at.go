@@ -74,11 +74,11 @@ func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candi
 	return slices.CompactFunc(places, func(a, b snapshot.Candidate) bool { return a.Path == b.Path }), nil
 }
 
-// minParallel is the number of paths below which a second thread does not pay.
+// minParallel is the number of paths from which on At uses a second thread.
 const minParallel = 32
 
-// visit compares each path. A path inside a subtree that the other thread leaves to drain is
-// compared twice and counts once.
+// visit compares each path in places, on one or two threads. A path inside a subtree that the
+// other thread leaves to drain is compared twice and counts once.
 func (d *walk) visit(places []snapshot.Candidate) error {
 	w := d.workers[0]
 	d.mustList = w.skippedIn(places)
@@ -124,8 +124,8 @@ func (d *walk) listDenied() error {
 	return nil
 }
 
-// visit compares each path. It runs before drain, so that the subtrees left to drain are
-// known when paths inside them follow.
+// visit compares each path in places. It runs before drain, so that the subtrees left to drain
+// are known when paths inside them follow.
 func (w *worker) visit(places []snapshot.Candidate) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
@@ -151,8 +151,8 @@ func (w *worker) visit(places []snapshot.Candidate) error {
 	return nil
 }
 
-// skippedIn returns the directories that contain a skipped touched name: the changes do not
-// show whether their names are the same.
+// skippedIn returns the directories that contain a touched but skipped name. For these the
+// changes do not show whether both sides have the same names.
 func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
@@ -179,9 +179,9 @@ func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	return w.compare(parent, name, t.Tree, 0)
 }
 
-// compareUnlisted compares a directory of both sides without listing it, and reports whether
-// that is possible. Its time counts only if its names are the same, which the final list of
-// changes shows.
+// compareUnlisted compares a directory of both sides without listing it; done is false if that
+// is not possible. Whether its time counts is decided at the end, when all changes of its
+// names are known.
 func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) {
 	var st [2]vfs.Stat
 	for i := range st {
@@ -202,11 +202,12 @@ func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) 
 	return true, w.addModified(p, name, &st, what, 0)
 }
 
-// parents holds the parent directories opened last. In a sorted list, the next path is mostly
-// in one of them.
+// parents caches the two parent directories opened last. In a sorted list, the next path is
+// mostly in one of them.
 type parents [2]dirPair
 
-// get returns an open directory. It belongs to parents.
+// get returns the open directory dir on both sides, with an error for each side. It comes from
+// the cache if possible; the caller must not close it.
 func (s *parents) get(w *worker, dir string) (dirPair, [2]error) {
 	for i, p := range s {
 		if p.path == dir && p.has[older] {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind is the kind of a change.
+// Kind says whether a path was added, modified or deleted.
 type Kind int
 
 // The kinds of change.
@@ -59,19 +59,19 @@ type Node struct {
 	// Mode holds the type, the permission bits, and the set-id and sticky bits.
 	Mode     fs.FileMode
 	UID, GID uint32
-	// Size in bytes of a regular file, or the length of a symbolic link's target.
+	// Size is the size in bytes of a regular file, or the length of a symbolic link's target.
 	Size  int64
 	MTime time.Time
 	// CTime is not compared; it serves to detect drift.
 	CTime time.Time
-	// Target of a symbolic link.
+	// Target is the target of a symbolic link.
 	Target string
-	// Rdev of a device node, as in stat(2).
+	// Rdev is the device number of a device node, as in stat(2).
 	Rdev uint64
-	// Xattrs by full name: all that this process may read.
+	// Xattrs holds all extended attributes that this process may read, by full name.
 	Xattrs map[string]string
-	// LinkOf is the first changed path, in the order of changes, that is a hard link of
-	// this one on this side; "" if that is this path.
+	// LinkOf is the first changed path that is a hard link of this node on its side, in the
+	// order of changes; "" if this path is the first.
 	LinkOf string
 	// Ino and Dev identify the inode on its side while the tree is mounted.
 	Ino, Dev uint64
@@ -97,7 +97,7 @@ type Change struct {
 // in it was added or removed. Such a change is neither shown nor counted.
 func (c Change) TimeOnly() bool { return c.What == Time && c.New.Mode.IsDir() }
 
-// Less is the order of changes: byte by byte for each path element, so that a directory comes
+// Less orders changed paths byte by byte for each path element, so that a directory comes
 // right before the paths below it.
 func Less(a, b string) bool {
 	if a == "." || b == "." {

@@ -27,7 +27,8 @@ func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
 	}
 }
 
-// compareOnce compares a name once. gone(err) reports that the node was replaced meanwhile.
+// compareOnce compares a name once. If gone(err) is true for its error, the node was replaced
+// meanwhile and the caller retries.
 func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	var st [2]vfs.Stat
 	var has [2]bool

@@ -71,7 +71,8 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 	}
 }
 
-// readAt fills buf from the offset, unless the file ends before.
+// readAt reads up to len(buf) bytes at the offset, and returns them; fewer only at the end of
+// the file.
 func readAt(fd int, buf []byte, at int64) ([]byte, error) {
 	n := 0
 	for n < len(buf) {

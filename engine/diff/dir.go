@@ -11,7 +11,7 @@ import (
 // maxTries is the number of retries for a path that changes during the comparison.
 const maxTries = 8
 
-// runTask runs a task: it compares a directory and its content.
+// runTask compares the directory of a task, with its entries.
 func (w *worker) runTask(t task) error {
 	if err := w.ctx.Err(); err != nil {
 		return fail(t.path, err)
@@ -44,7 +44,7 @@ func (w *worker) runTask(t task) error {
 	return w.compareContent(p, t)
 }
 
-// compareUnreadable compares a directory that this process may list on neither side.
+// compareUnreadable compares a directory that this process may not list on either side.
 func (w *worker) compareUnreadable(t task) error {
 	p, errs := w.open(t.path, t.on, vfs.OPath)
 	defer p.close()
@@ -61,8 +61,8 @@ func (w *worker) compareUnreadable(t task) error {
 	return fail(t.path, w.compareDir(p, &st, t.try, true))
 }
 
-// listNames reads the names on each side. A directory that is proven equal has the same names
-// on both, so one side is read.
+// listNames reads the names on each side. With settled, the directory is proven equal and has
+// the same names on both, so only one side is read.
 func (w *worker) listNames(p dirPair, settled bool) error {
 	for i, has := range p.has {
 		var err error
@@ -80,8 +80,8 @@ func (w *worker) listNames(p dirPair, settled bool) error {
 	return nil
 }
 
-// align sorts both lists alike and reports whether they have the same names. It does not sort
-// if the order already is the same, as in two snapshots of one filesystem.
+// align sorts the lists of both sides and reports whether they have the same names. It does
+// not sort lists that are in the same order already, as in two snapshots of one filesystem.
 func (w *worker) align() bool {
 	same := func(a, b vfs.Entry) bool { return a.Name == b.Name }
 	a, b := w.names[older], w.names[newer]
@@ -93,7 +93,7 @@ func (w *worker) align() bool {
 	return slices.EqualFunc(a, b, same)
 }
 
-// compareDir compares a directory that both sides have, without its content.
+// compareDir compares the directory itself on both sides, not its entries.
 func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool) error {
 	what, err := w.differences(p, "", st)
 	if !sameNames {
@@ -105,7 +105,7 @@ func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool)
 	return w.addModified(p, "", st, what, try)
 }
 
-// compareContent compares the content of a directory name by name.
+// compareContent compares the entries of a directory name by name.
 func (w *worker) compareContent(p dirPair, t task) error {
 	a, b := w.names[older], w.names[newer]
 	for n := 0; len(a) > 0 || len(b) > 0; n++ {
@@ -141,7 +141,7 @@ func compareHeads(a, b []vfs.Entry) int {
 	return strings.Compare(a[0].Name, b[0].Name)
 }
 
-// comparePair compares a name that both sides of a directory have. If only names are compared, it
+// comparePair compares a name that both sides of a directory have. If the task is not deep, it
 // compares the nodes only if types or inodes differ.
 func (w *worker) comparePair(p dirPair, a, b vfs.Entry, t task) error {
 	switch {

@@ -98,8 +98,8 @@ func (w *worker) parent(dir string) (dirPair, [2]error) {
 	return p, errs
 }
 
-// compareAbove compares a path that one side may not reach because a parent is no directory there:
-// then that parent is compared instead, whole.
+// compareAbove compares a path whose parent directory is missing on one side: it compares the
+// nearest ancestor whose own parent both sides have, whole.
 func (w *worker) compareAbove(path string, deep bool, try int) error {
 	if try > maxTries {
 		return keepsChanging(path)

@@ -8,10 +8,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// op is the operation that errors of this package name.
+// op is the operation in the errors of this package.
 const op = "comparing"
 
-// fail adds path and kind to an error that has none.
+// fail wraps an error with path and kind, unless it has them already.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -15,7 +15,7 @@ import (
 // An Extent is a range of a file, in bytes.
 type Extent struct{ Offset, Length int64 }
 
-// grain is the size that changed extents are rounded to.
+// grain is the size in bytes to whose multiples changed extents are rounded.
 const grain = 64 << 10
 
 // Extents yields the ranges in which two regular files, open for reading, differ, in order,
@@ -125,7 +125,7 @@ func (x *extents) flush() error {
 func zero(data []byte) bool { return len(bytes.TrimLeft(data, "\x00")) == 0 }
 
 // A digest is the SHA-256 of a file's size and of each window that is not all zeros, with its
-// offset. A hole equals written zeros and is not read.
+// offset. A hole is not read and equals written zeros.
 type digest = [sha256.Size]byte
 
 func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err error) {
@@ -156,8 +156,8 @@ func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err err
 	return d, nil
 }
 
-// nextData returns the offset of the next data: lseek(2), SEEK_DATA. On a filesystem without
-// holes that is the given offset.
+// nextData returns the offset of the next data at or after at (lseek(2), SEEK_DATA). On a
+// filesystem without holes that is at itself.
 func nextData(fd int, at, size int64) int64 {
 	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
 	switch err {

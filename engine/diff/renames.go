@@ -15,15 +15,15 @@ import (
 type Rename struct {
 	// From is the path of the deleted change, To that of the added one.
 	From, To string
-	// Exact: the content, or the target of a symbolic link, is equal byte for byte. Mode,
-	// owner, times and attributes may differ.
+	// Exact is set if the content, or the target of a symbolic link, is equal byte for byte.
+	// Mode, owner, times and attributes may differ.
 	Exact bool
 	// Similarity is the equal part of the content in percent: 100 if Exact, at least
 	// [SimilarMin] if only the content shows the rename, and 0 if something else does and
 	// the files could not be compared.
 	Similarity int
-	// Dir: a directory that moved as a whole, by its inode, or because every file below
-	// From is at the same path below To. The nodes below it have Renames of their own.
+	// Dir is set for a directory that moved as a whole: it has the same inode, or every file
+	// below From is at the same path below To. The nodes below it have Renames of their own.
 	Dir bool
 }
 
@@ -122,9 +122,9 @@ type finder struct {
 	dev     [2]uint64
 	// partner maps a deleted change to the added one and vice versa; -1 for none yet.
 	partner []int
-	// exact: a deleted change whose partner has equal content.
+	// exact[i] is set for a deleted change i whose partner has equal content.
 	exact []bool
-	// whole: directories that moved as a whole.
+	// whole holds the directories that moved as a whole, by index of their change.
 	whole map[int]bool
 	added map[string]int
 	read  *worker // compares contents
@@ -138,7 +138,7 @@ func newFinder(ctx context.Context, changes []Change, opt Options) *finder {
 	}
 }
 
-// prepare prepares the finder, and reports whether there is anything to pair.
+// prepare fills the tables of the finder, and reports whether there is anything to pair.
 func (f *finder) prepare() bool {
 	deleted := false
 	for i, c := range f.changes {
@@ -236,11 +236,12 @@ func (f *finder) byInode() {
 	}
 }
 
-// deepest is the number of trailing path elements compared.
+// deepest is the number of trailing path elements that are compared to choose between equal
+// files.
 const deepest = 16
 
-// match pairs the changes of a set: first those whose paths have the longest common end,
-// then the others in order.
+// match pairs the deleted with the added changes of a set: first those whose paths have the
+// longest common end, then the others in order.
 func (f *finder) match(b *matchSet) {
 	if len(b.from) > 1 || len(b.to) > 1 {
 		for n := deepest; n > 0; n-- {
@@ -279,7 +280,7 @@ func (f *finder) matchEnds(b *matchSet, n int) {
 	}
 }
 
-// ending returns the last n elements of a path that has as many.
+// ending returns the last n elements of a path; false if it has fewer.
 func ending(path string, n int) (string, bool) {
 	at := len(path)
 	for range n {

@@ -12,8 +12,8 @@ func (f *finder) subtree(dir int) (from, to int) {
 	return dir + 1, to
 }
 
-// byParent pairs nodes with the same path below a directory with the same inode: an editor that
-// replaces a file gives it another inode.
+// byParent pairs nodes with the same path below a directory whose inode is unchanged, because
+// an editor that replaces a file gives it another inode.
 func (f *finder) byParent() {
 	for i := range f.changes {
 		if !f.whole[i] {
@@ -32,7 +32,7 @@ func (f *finder) byParent() {
 }
 
 // counterpart returns the change at the path below target that j has below directory i, if
-// both are open and of one type.
+// neither is paired and both are of one type.
 func (f *finder) counterpart(i, j int, target string) (int, bool) {
 	to, ok := f.added[target+f.changes[j].Path[len(f.changes[i].Path):]]
 	if !ok || !f.unpaired(j) || !f.unpaired(to) {

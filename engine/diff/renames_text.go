@@ -15,8 +15,8 @@ type texts struct {
 	pairs int   // pairs that may still be compared
 }
 
-// An outline is the sorted pieces of a text: lines, and pieces of pieceMax bytes of longer
-// lines. Nil for a file that is not compared.
+// An outline holds the sorted pieces of a text: lines, and pieces of pieceMax bytes of longer
+// lines. It is nil for a file that is not compared.
 type outline []piece
 
 type piece struct {

@@ -5,8 +5,8 @@ import "github.com/snapfs/snapfs/engine/snapshot"
 // A Summary counts changes.
 type Summary struct {
 	Added, Modified, Deleted int
-	// Grown and Shrunk are the bytes by which regular files became longer and shorter;
-	// each file counts in one of them.
+	// Grown and Shrunk are the bytes by which regular files became longer and shorter. Each
+	// file counts in only one of them.
 	Grown, Shrunk snapshot.Bytes
 }
 

@@ -18,7 +18,8 @@ func openFile(dir int, name string) (int, error) {
 	return fd, err
 }
 
-// openSame opens the file that st describes.
+// openSame opens the file name in dir, and returns an error if it is no longer the file that
+// st describes.
 func openSame(dir int, name string, st *vfs.Stat) (int, error) {
 	fd, err := openFile(dir, name)
 	if err != nil {
@@ -56,7 +57,7 @@ func errno(err error) unix.Errno {
 	return e
 }
 
-// gone reports whether an error says that a node does not exist, or is replaced by one of
+// gone reports whether an error means that a node does not exist, or was replaced by one of
 // another type.
 func gone(err error) bool {
 	switch errno(err) {

@@ -18,13 +18,13 @@ type Options struct {
 	// of a directory that is on either side the root of another filesystem, only name and
 	// type are compared.
 	OneFilesystem bool
-	// SameInodes: both sides are states of one filesystem that preserve inode numbers (two
-	// btrfs snapshots, an overlay and its lower). Then nodes with equal inode number,
-	// change time and size are equal and not read.
+	// SameInodes is set if both sides are states of one filesystem that preserve inode numbers
+	// (two btrfs snapshots, an overlay and its lower). Nodes with equal inode number, change
+	// time and size are then equal and not read.
 	SameInodes bool
 	// Taken is the time of the old side. With SameInodes, a change time later than [Racy]
-	// before Taken proves nothing: the file may have been written again within one clock
-	// tick. Zero trusts every change time.
+	// before Taken proves nothing, because the file may have been written again within one
+	// clock tick. Zero trusts every change time.
 	Taken time.Time
 	// OverlayViews leaves out the attributes of overlayfs itself (trusted.overlay.*,
 	// user.overlay.*).
@@ -62,8 +62,8 @@ func Trees(ctx context.Context, old, new *os.File, opt Options) ([]Change, error
 	return d.changes(), nil
 }
 
-// changes returns the results of all workers in order: one for each path, with hard links
-// named, without equal paths.
+// changes returns the changes that all workers found, in order: one for each path, with hard
+// links named, and without paths that proved equal.
 func (d *walk) changes() []Change {
 	all := d.workers[0].found
 	for _, w := range d.workers[1:] {
@@ -89,7 +89,8 @@ func (d *walk) changes() []Change {
 	return nameLinks(changes)
 }
 
-// dropTimes drops the time of unlisted directories in which names were added or removed.
+// dropTimes drops the changed time of directories in walk.unlisted in which names were added
+// or removed.
 func (d *walk) dropTimes(all []found) {
 	if len(d.unlisted) == 0 {
 		return

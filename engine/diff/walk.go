@@ -8,7 +8,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// The two sides, as indexes of every [2]array in this package.
+// Indexes of the two sides in every [2]array of this package.
 const (
 	older = iota
 	newer
@@ -28,7 +28,8 @@ type walk struct {
 	workers []*worker
 	// unlisted lists directories that differ in time and were not listed.
 	unlisted []string
-	// mustList has the directories that must be listed although a touch says otherwise.
+	// mustList holds the directories that must be listed although a candidate says that its
+	// names need not be.
 	mustList map[string]bool
 
 	mu    sync.Mutex
@@ -43,14 +44,15 @@ type walk struct {
 type task struct {
 	path string
 	on   [2]bool
-	// deep: nodes that both sides have are compared, and directories walked.
+	// deep is set if nodes that both sides have are compared, and directories walked;
+	// otherwise only the names in the directory are compared.
 	deep bool
 	// try counts the retries after the path changed.
 	try int
 }
 
-// found is a change. Without any node, it is a path that a later try found equal; with no
-// aspect, a node of which only the link count differs.
+// A found is a change that a worker found. Without nodes, it is a path that a later try found
+// equal; with no aspect, a node of which only the link count differs.
 type found struct {
 	Change
 	try int
@@ -62,9 +64,9 @@ type worker struct {
 	found []found
 	names [2][]vfs.Entry
 	data  [2][]byte
-	// covered has the paths whose subtree is walked whole; nil unless visit runs.
+	// covered holds the paths whose subtree is walked whole; nil unless visit runs.
 	covered map[string]bool
-	// unlisted has this worker's part of walk.named. denied lists directories with a touched
+	// unlisted is this worker's part of walk.unlisted. denied lists directories with a touched
 	// name that this process may stat on neither side.
 	unlisted, denied []string
 }

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// NetLog is the file of a sandbox's events. When it exceeds maxLogBytes it is renamed to
-	// NetLogOld, which replaces the previous one.
+	// NetLog is the name of the file with a sandbox's network events. A log larger than
+	// maxLogBytes is renamed to NetLogOld, which it replaces.
 	NetLog = "net.jsonl"
-	// NetLogOld is the previous NetLog.
+	// NetLogOld is the name of the file with the events before those in NetLog.
 	NetLogOld   = "net.old.jsonl"
 	maxLogBytes = 1 << 20
-	// netCounts is the file of the counters.
+	// netCounts is the name of the file with the traffic counters.
 	netCounts = "net.json"
 )
 
-// A Journal logs the network decisions and counters of one sandbox.
+// A Journal stores the network events and traffic counters of one sandbox in its directory.
 type Journal struct {
 	mu   sync.Mutex
 	path string // of the log
@@ -32,8 +32,8 @@ func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 	return &Journal{path: filepath.Join(eg.cat.Path(rec.Name), NetLog)}
 }
 
-// Put appends an event to the log. It drops the event if that fails, as it does on a full
-// disk: traffic does not depend on the log.
+// Put appends an event to the log. If that fails, as on a full disk, Put drops the event:
+// traffic does not depend on the log.
 func (j *Journal) Put(ev network.Event) {
 	line, err := json.Marshal(ev)
 	if err != nil {
@@ -52,7 +52,7 @@ func (j *Journal) Put(ev network.Event) {
 	_, _ = f.Write(append(line, '\n')) // best effort
 }
 
-// count saves the counters. If that fails, the previous ones stay on disk.
+// count saves the traffic counters. If that fails, the previous ones stay on disk.
 func (j *Journal) count(c network.Counters) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -64,8 +64,8 @@ func (j *Journal) count(c network.Counters) {
 	}
 }
 
-// Counted returns the counters saved last. If the sandbox does not run, their numbers of open
-// connections are 0.
+// Counted returns the traffic counters saved last. If the sandbox does not run, their numbers
+// of open connections are 0.
 func (j *Journal) Counted(runs bool) (c network.Counters) {
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), netCounts))
 	if err != nil || json.Unmarshal(text, &c) != nil {

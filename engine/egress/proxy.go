@@ -55,9 +55,9 @@ type RefusedAccess struct {
 	Addr netip.Addr `json:"addr,omitzero"`
 	Port uint16     `json:"port,omitempty"`
 	Why  string     `json:"why"`
-	// Failed says that the access was allowed and the destination did not answer.
+	// Failed is set if the access was allowed but the destination did not answer.
 	Failed bool `json:"failed,omitempty"`
-	// Times counts the attempts.
+	// Times is the number of attempts.
 	Times int `json:"times"`
 }
 
@@ -142,7 +142,8 @@ func (o *Proxy) reap() {
 	o.conn, o.proc, o.up = nil, nil, false
 }
 
-// sendState sends a new proxy process the counters and name numbers of those before it.
+// sendState sends a new proxy process the counters and name numbers of earlier proxy
+// processes.
 func (o *Proxy) sendState() error {
 	o.mu.Lock()
 	m := network.Message{Counters: &o.counters, Names: o.names.numbers, LastName: o.names.last}
@@ -288,7 +289,8 @@ func (o *Proxy) handle(m *network.Message) {
 	}
 }
 
-// note collects refusals, and the numbers of names for the next proxy process.
+// note collects from an event the refusals for the final report, and the numbers of names for
+// the next proxy process.
 func (o *Proxy) note(ev *network.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -317,7 +319,7 @@ func (o *Proxy) note(ev *network.Event) {
 	}
 }
 
-// Forget drops the refusals so far from the report at the end.
+// Forget drops the refusals collected so far, so that the final report leaves them out.
 func (o *Proxy) Forget() {
 	if o == nil {
 		return

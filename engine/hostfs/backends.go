@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// EveryBackend opens each backend that may hold data: once if that lies in the state
-// directory, else once for each location.
+// EveryBackend opens each backend that may hold data: once if its data lies in the state
+// directory, else once for each recorded location.
 func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	records, failures := hf.cat.List()
 	places, err := hf.cat.Locations()

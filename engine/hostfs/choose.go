@@ -20,8 +20,8 @@ type Candidate struct {
 	Hints []string
 }
 
-// Backends returns the backend that would hold each tree of a sandbox, with the reason. It
-// creates nothing. Errors: those of creating the sandbox.
+// Backends returns the backend that would hold each tree of a requested sandbox, with the
+// reason. It creates nothing. Errors: those of creating the sandbox.
 func (hf *Host) Backends(ctx context.Context, req Request) ([]Candidate, error) {
 	if err := hf.CheckWorkspace(req.Workspace); err != nil {
 		return nil, err
@@ -77,7 +77,8 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 }
 
-// anyPlace as a limit place stands for any place, as long as all forks share it.
+// anyPlace is the limit place of a request that accepts any place, as long as all forks share
+// it.
 const anyPlace = "any"
 
 // oneLimitPlace reports whether all choices count their limits in one place.
@@ -289,7 +290,8 @@ func (hf *Host) driverNames() (names []string) {
 	return names
 }
 
-// BackendOf opens the backend that holds a tree of a sandbox, once.
+// BackendOf opens the backend that holds a tree of a sandbox. Later calls return the same
+// backend.
 func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend, error) {
 	key := t.Driver + " " + t.Path
 	hf.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// canLimit returns the error of a backend that cannot limit its forks, or nil.
+// canLimit returns nil if a backend can limit its forks to l, or an error with the reason.
 func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) error {
 	p, ok := b.(snapshot.Limiter)
 	if !ok {

@@ -28,20 +28,20 @@ type Environment struct {
 	// Omitted are empty directories in the sandbox: filesystems of other machines or of programs,
 	// which cannot be copied.
 	Omitted []string
-	// Frames are directories that only hold mount points: their entries are trees and frames of
-	// their own, and they are read-only in the sandbox. In a user namespace the kernel refuses an
-	// overlay of a directory that has mounts under it: they are locked together
-	// (mount_namespaces(7)).
+	// Frames are directories that only hold mount points: their entries are trees and frames
+	// of their own, and they are read-only in the sandbox. In a user namespace the kernel
+	// refuses an overlay of a directory that has mounts under it, because it locks the mounts
+	// together (mount_namespaces(7)).
 	Frames []string
 
 	mounts []mount.Point
 }
 
-// replaced are the directories of which a sandbox has its own.
+// replaced lists the directories that every sandbox has new ones of, instead of the host's.
 var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
 
-// ownViews says that this system can show a process other files than the rest of the machine
-// sees. Without mount namespaces, a sandbox is a copy of its workspace at another path, and
+// ownViews is true on a system whose processes can see different files at one path (mount
+// namespaces). On other systems a sandbox is a copy of its workspace at another path, and
 // nothing else is copied.
 const ownViews = runtime.GOOS == "linux"
 
@@ -126,7 +126,8 @@ func (s *surveyor) sort(m mount.Point) {
 	}
 }
 
-// split makes dir a tree if nothing is mounted under it; else a frame, and splits its entries.
+// split makes dir a tree if nothing is mounted under it; otherwise it makes dir a frame and
+// splits the entries.
 func (s *surveyor) split(dir string) error {
 	if !s.mountsBeneath(dir) {
 		if m := s.at(dir); m != nil {
@@ -197,14 +198,14 @@ func mine(dir string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// isFile reports whether a path is missing or no directory.
+// isFile reports whether a path is missing or not a directory.
 func isFile(path string) bool {
 	info, err := os.Lstat(path)
 	return err != nil || !info.IsDir()
 }
 
-// workspace makes the workspace a tree if it is in none, as one under a replaced directory is.
-// Errors: errs.ErrNotSupported if something is mounted in it.
+// workspace makes the workspace a tree of its own if no tree contains it, as under a replaced
+// directory. Errors: errs.ErrNotSupported if something is mounted in it.
 func (s *surveyor) workspace(dir string) error {
 	if s.env.treeOf(dir) != "" && !underReplaced(dir) {
 		return nil
@@ -302,7 +303,7 @@ func underReplaced(path string) bool {
 	return slices.ContainsFunc(replaced, func(d string) bool { return Within(path, d) })
 }
 
-// isDir reports whether path is a directory, or cannot be read.
+// isDir reports whether path is a directory. It returns true for a path that cannot be read.
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err != nil || info.IsDir()
@@ -327,13 +328,13 @@ func remote(fstype string) bool {
 	return false
 }
 
-// readOnly reports whether a mount or its filesystem is read-only.
+// readOnly reports whether a mount, or its filesystem, is read-only.
 func readOnly(m mount.Point) bool {
 	return strings.HasPrefix(m.Options, "ro,") || m.Options == "ro" || strings.HasPrefix(m.SuperOptions, "ro,") || m.SuperOptions == "ro"
 }
 
-// caseless reports whether a filesystem type cannot be a layer of an overlay
-// (fs/overlayfs/params.c refuses dentries with their own hash or comparison).
+// caseless reports whether overlayfs refuses a filesystem type as a layer because it compares
+// names in its own way (fs/overlayfs/params.c).
 func caseless(fstype string) bool {
 	switch fstype {
 	case "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "iso9660", "udf":
@@ -342,7 +343,8 @@ func caseless(fstype string) bool {
 	return false
 }
 
-// Over reports whether a path of a tree is a mount point, or lies under one.
+// Over reports whether a path of the tree lies on another filesystem: it is a mount point, or
+// below one.
 func (e *Environment) Over(tree, path string) bool {
 	for _, m := range e.mounts {
 		if m.Path != tree && Within(m.Path, tree) && Within(path, m.Path) {

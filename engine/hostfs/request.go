@@ -10,7 +10,7 @@ import (
 // limitsDisk reports whether the request has a disk limit.
 func (r *Request) limitsDisk() bool { return LimitsDisk(r.Policy.Limits) }
 
-// A Request describes a wanted sandbox. With only Workspace set, it asks for the strictest
+// A Request describes a wanted sandbox. With only Workspace set, it requests the strictest
 // policy.
 type Request struct {
 	// Name is the sandbox's name, or "" for one derived from the workspace's.
@@ -21,14 +21,14 @@ type Request struct {
 	Backend string
 	// Frozen requires a backend whose base never changes.
 	Frozen bool
-	// Policy says what the sandbox's processes may see and do.
+	// Policy is the policy for the sandbox's processes.
 	Policy catalog.Policy
-	// Admission says whether to wait for a slot.
+	// Admission are the conditions under which the sandbox starts, such as waiting for a slot.
 	Admission admission.Options
 
 	// limitAt is the required limit place, see Choose.
 	limitAt string // the required limit place, see Choose
-	// Fill sets the contents of the forks before the sandbox is visible to other commands; may be
-	// nil. It is called at most once and may take long.
+	// Fill writes content into the forks before the sandbox is visible to other commands. It
+	// may be nil, is called at most once, and may take long.
 	Fill func(ctx context.Context, rec *catalog.Record) error
 }

@@ -37,7 +37,7 @@ type MountRetry struct {
 const MaxAttempts = 20
 
 // Again reports whether an operation that failed with err is worth another attempt: always
-// after the first, later only if the mounts have changed since.
+// after the first attempt, later only if mounts have changed since.
 func (a *MountRetry) Again(err error) bool {
 	a.made++
 	passing := []error{errs.ErrNotSupported, errs.ErrNotFound, errs.ErrBusy, errs.ErrDenied}
@@ -62,7 +62,7 @@ func (a *MountRetry) Close() {
 	}
 }
 
-// ErrMounted means that mounts under a tree prevent an overlay of all of it.
+// ErrMounted means that mounts under a tree prevent an overlay of the whole tree.
 var ErrMounted = errors.New("mounted under it")
 
 func mountedError(mounts []string) error {
@@ -78,7 +78,8 @@ func Several(paths []string) string {
 	return text
 }
 
-// MountedSince returns the error of a directory under which these mounts lie.
+// MountedSince returns an error that matches ErrMounted, for a directory under which these
+// filesystems were mounted.
 func MountedSince(op, dir string, mounts []string) error {
 	return &errs.Error{
 		Op: op, Path: dir, Kind: errs.ErrBusy, Err: mountedError(mounts),
@@ -116,7 +117,7 @@ func (e *Environment) Clear(tree, path string) string {
 	}
 }
 
-// MountsNow returns an environment that has only the current mounts of this process.
+// MountsNow returns an environment that holds only the current mounts of this process.
 func MountsNow() (*Environment, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -125,7 +126,7 @@ func MountsNow() (*Environment, error) {
 	return &Environment{mounts: visible(mounts)}, nil
 }
 
-// A viewOpener is isolate.OpenViews or isolate.OpenForks.
+// A viewOpener opens mounts as directories: isolate.OpenViews or isolate.OpenForks.
 type viewOpener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
 // OpenViews opens views of the real directory dir. If a mount under dir prevents that, it
@@ -223,8 +224,8 @@ func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	return dirs, nil
 }
 
-// WithoutBase returns a view of a fork's own layers, without the live lower. It has the
-// changed files only.
+// WithoutBase returns a view of a fork's own layers, without the live lower: it shows only
+// files that the fork has changed.
 func WithoutBase(v snapshot.View) snapshot.View {
 	if v.Overlay == nil {
 		return v

@@ -18,8 +18,9 @@ import (
 // itself.
 type SecretPaths struct{ people, machine []string }
 
-// SearchSecrets begins to search the real trees for secrets in the background, because that
-// takes a fifth of the time of creating a sandbox. The returned function waits for the result.
+// SearchSecrets starts to search the real trees for secrets in the background, because the
+// search takes a fifth of the time of creating a sandbox. The returned function waits for the
+// result.
 func SearchSecrets() func() SecretPaths {
 	answer := make(chan SecretPaths, 1)
 	go func() { answer <- findSecrets(userHome(), func(path string) string { return path }) }()
@@ -50,14 +51,15 @@ func userHome() string {
 	return home
 }
 
-// hiding is the input of hidden.
+// hiding holds the arguments of the function hidden.
 type hiding struct {
 	// real are the secrets of the real trees.
 	real SecretPaths
-	// own is snapfs's state; also and expose come from the policy.
+	// own are snapfs's state directories; also and expose are the paths that the policy hides
+	// and exposes.
 	own, also, expose []string
-	// mounts are the host's; roots are the sandbox's copies of its trees, "" for overlays. A copy
-	// may hold files that the real tree no longer has.
+	// mounts are the host's mounts. roots are the sandbox's copies of its trees, "" for
+	// overlays; a copy may hold files that the real tree no longer has.
 	mounts []mount.Point
 	roots  map[string]string
 }
@@ -91,8 +93,8 @@ func hidden(h hiding, home, workspace string) []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
 }
 
-// followed adds the targets of paths that are symbolic links, or lie under one. It returns
-// each path once.
+// followed returns paths with the targets added of those that are symbolic links, or lie under
+// one. Each path occurs once.
 func followed(paths []string) []string {
 	slices.Sort(paths)
 	paths = slices.Compact(paths)
@@ -145,8 +147,8 @@ func without(paths []string, exposed string, at func(string) string) []string {
 	return left
 }
 
-// otherPaths returns the other paths to the same files, where a filesystem or a part of it is
-// mounted twice.
+// otherPaths returns the other paths under which the same files are visible, because a
+// filesystem or a part of it is mounted twice.
 func otherPaths(paths []string, mounts []mount.Point) []string {
 	count := map[uint64]int{}
 	for _, m := range mounts {
@@ -170,8 +172,8 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 	return others
 }
 
-// present returns the existing ones of names in dir. It lists dir, and each directory in it
-// that several names lie in, once.
+// present returns those of names that exist in dir. It lists dir, and each directory in it
+// that several names lie in, only once.
 func present(dir string, names []string, at func(string) string) []string {
 	if len(names) == 1 {
 		path := filepath.Join(dir, names[0])

@@ -17,8 +17,8 @@ const (
 	heavyBytes = snapshot.Bytes(256 << 20)
 )
 
-// Estimate reports a notice of how much a copying backend is about to copy, and returns
-// ErrNoSpace if that cannot fit. Each tree is copied twice, as base and as fork.
+// Estimate returns ErrNoSpace if the copies of a copying backend cannot fit, and otherwise
+// reports a large copy as a notice. Each tree is copied twice, as base and as fork.
 func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 	taken := map[string]snapshot.Bytes{}
 	for _, c := range choices {
@@ -48,7 +48,8 @@ func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 	return nil
 }
 
-// Skip returns a function that excludes snapfs's own files in a tree from comparisons.
+// Skip returns a function that reports whether a path of a tree is snapfs's own, for
+// comparisons to leave out.
 func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 	ours := []string{hf.cat.Dir()}
 	if h, ok := b.(snapshot.Hider); ok {

@@ -14,8 +14,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Spec returns what the processes of a sandbox may see and do. notes describe differences from
-// the sandbox's state at creation. real returns the secret paths of the real trees.
+// Spec returns the isolation spec of a sandbox: its mounts, hidden paths, ids and network.
+// notes describe differences from the sandbox's state at creation. real returns the secret
+// paths of the real trees.
 func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() SecretPaths) (spec isolate.Spec, notes []string, err error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
@@ -79,9 +80,8 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 }
 
 // showReal returns the mounts of a tree under which something was mounted since the sandbox
-// was made: the tree is shown read-only as on the host. If the tree holds the workspace, the
-// largest part around the workspace without such mounts is mounted on top as the sandbox's
-// own.
+// was made: the tree is visible read-only, as on the host. If the workspace lies in the tree,
+// the largest directory around it without such mounts is mounted above, writable.
 func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *Environment) (part []isolate.Mount, note string, err error) {
 	list := env.MountsBeneath(t.Path)
 	note = Several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
@@ -101,7 +101,7 @@ func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapsh
 	return []isolate.Mount{MountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as on the host, read-only", nil
 }
 
-// covers reports whether a path is one of trees or lies in one.
+// covers reports whether a path is one of trees or lies below one.
 func covers(trees map[string]bool, path string) bool {
 	for t := range trees {
 		if Within(path, t) {
@@ -111,9 +111,9 @@ func covers(trees map[string]bool, path string) bool {
 	return false
 }
 
-// frames returns the directories that hold trees and are in none. A frame at the sandbox's
-// creation stays one, even if the mounts under it are gone and a sandbox created now would
-// have one tree instead.
+// frames returns the directories that contain trees and are in none. A frame at the sandbox's
+// creation stays a frame, even if its mounts are gone and a new sandbox would have one tree
+// instead.
 func frames(env *Environment, trees []catalog.Tree) []string {
 	list := slices.Clone(env.Frames)
 	inTree := func(dir string) bool {
@@ -154,7 +154,7 @@ func copies(roots map[string]string) func(string) string {
 	}
 }
 
-// Holder returns the innermost tree that holds the workspace.
+// Holder returns the innermost tree that contains the workspace.
 func Holder(rec *catalog.Record) (tree string) {
 	for _, t := range rec.Trees {
 		if Within(rec.Workspace, t.Path) && len(t.Path) > len(tree) {
@@ -165,8 +165,8 @@ func Holder(rec *catalog.Record) (tree string) {
 }
 
 // Vanished reports whether the path of a tree no longer exists, because its filesystem was
-// unmounted, and the tree does not hold the workspace. The sandbox's changes to it stay, in
-// case it comes back.
+// unmounted. It returns false for the tree with the workspace. The sandbox's changes in the
+// tree stay, in case it comes back.
 func Vanished(t catalog.Tree, workspace string) bool {
 	if Within(workspace, t.Path) {
 		return false
@@ -175,8 +175,8 @@ func Vanished(t catalog.Tree, workspace string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// scratch returns the host's directory behind a sandbox's /tmp, inside its disk limit if a
-// backend supports that. It returns "" for an ephemeral sandbox that gets a tmpfs.
+// scratch returns the host's directory for a sandbox's /tmp. It is inside the disk limit if a
+// backend supports that. For an ephemeral sandbox that gets a tmpfs it returns "".
 func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error) {
 	for _, t := range rec.Trees {
 		b, err := hf.BackendOf(ctx, t)

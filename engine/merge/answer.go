@@ -6,8 +6,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// collect fills in the result: the changes that turn real into the merged tree, where
-// their content is, and the conflicts.
+// collect fills in the result of the merge: the changes that turn real into the merged tree,
+// where their content is, and the conflicts.
 func (m *merger) collect() error {
 	is, needed, paths := m.outcomes()
 	m.classes = m.mergedLinks()

@@ -11,35 +11,36 @@ type Kind string
 
 // The kinds of conflict.
 const (
-	// Content: both changed the same lines of a text.
+	// Content means that both sides changed the same lines of a text.
 	Content Kind = "content"
-	// Binary: both changed a file that is not text, or too long to merge.
+	// Binary means that both sides changed a file that is not text, or too long to merge.
 	Binary Kind = "binary"
-	// NoBase: both changed the file, and the original is no longer available.
+	// NoBase means that both sides changed the file, and the original is no longer available.
 	NoBase Kind = "no-base"
-	// AddAdd: both added a file, with different content.
+	// AddAdd means that both sides added a file, with different content.
 	AddAdd Kind = "add-add"
-	// ChangeDelete: the sandbox changed what the real tree deleted, or something
-	// in a directory that the real tree deleted. DeleteChange: the other way round.
+	// ChangeDelete means that the sandbox changed a file that the real tree deleted, or an
+	// entry of a directory that the real tree deleted. DeleteChange means the reverse.
 	ChangeDelete Kind = "change-delete"
 	DeleteChange Kind = "delete-change"
-	// Type: both changed the file type, or one did and the other changed the file.
+	// Type means that both sides changed the file type, or one did and the other changed the
+	// file.
 	Type Kind = "type"
-	// Directory: one side has a file where the other has a non-empty directory.
+	// Directory means that one side has a file where the other has a non-empty directory.
 	Directory Kind = "directory"
-	// Mode, Owner, Xattrs, Target and Device: both changed this attribute. An access
-	// control list and the permission bits count as one, reported as Mode.
+	// Mode, Owner, Xattrs, Target and Device mean that both sides changed this attribute. An
+	// access control list and the permission bits count as one, reported as Mode.
 	Mode   Kind = "mode"
 	Owner  Kind = "owner"
 	Xattrs Kind = "xattrs"
 	Target Kind = "target"
 	Device Kind = "device"
-	// Links: the sides disagree on which names are hard links of the file, or one side
-	// relinked the file and the other changed it.
+	// Links means that the sides disagree on which names are hard links of the file, or one
+	// side relinked the file and the other changed it.
 	Links Kind = "links"
-	// RenameRename: both moved one file to different paths, or two files to one path.
-	// RenameDelete: one moved the file, the other deleted it. RenameAdd: one moved a
-	// file to a path where the other added one.
+	// RenameRename means that both sides moved one file to different paths, or two files to
+	// one path. RenameDelete: one side moved the file, the other deleted it. RenameAdd: one
+	// side moved a file to a path where the other added one.
 	RenameRename Kind = "rename-rename"
 	RenameDelete Kind = "rename-delete"
 	RenameAdd    Kind = "rename-add"
@@ -51,25 +52,27 @@ type Conflict struct {
 	// too, unless Alone is set.
 	Path string
 	Kind Kind
-	// The node in each tree; nil where the tree has none.
+	// Base, Mine and Real are the node in each tree; nil where the tree has none.
 	Base, Mine, Real *diff.Node
-	// The path in each tree where that differs from Path, else "".
+	// BasePath, MinePath and RealPath are the path in each tree where that differs from Path,
+	// else "".
 	BasePath, MinePath, RealPath string
-	// Also lists further paths that the same answer decides. No path contains another.
+	// Also lists further paths that the answer to this conflict decides. No path contains
+	// another.
 	Also []string
-	// Alone: the conflict is about a directory itself and not about its content.
+	// Alone is set if the conflict is about a directory itself and not about its entries.
 	Alone bool
-	// Several: the conflict, and so its answer, covers more than one file. Neither
+	// Several is set if the conflict, and so its answer, covers more than one file. Neither
 	// conflict markers nor a merge tool can show all of them.
 	Several bool
 	// Why is the reason, to be printed after "PATH: ".
 	Why string
-	// Marked: both sides are texts, so [WriteMarkers] can show them in one file.
+	// Marked is set if both sides are texts, so that [WriteMarkers] can show them in one file.
 	Marked bool
 }
 
-// Paths returns every path that the conflict covers. Unless Alone is set, each stands
-// for everything below it.
+// Paths returns every path that the conflict covers. Unless Alone is set, each path stands for
+// everything below it, too.
 func (c *Conflict) Paths() []string {
 	var all []string
 	for _, path := range append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...) {

@@ -24,10 +24,10 @@ type entry struct {
 	on [3]state
 	// outcome is the node in the merged tree.
 	outcome outcome
-	// done: end is decided. left: an open conflict covers the entry, and it stays as in
-	// the real tree.
+	// done is set once outcome is decided. left is set if an open conflict covers the entry,
+	// which then stays as in the real tree.
 	done, withheld bool
-	// conflict is the index of that conflict in the result.
+	// conflict is the index in the result of the open conflict that covers the entry.
 	conflict int
 	// chosen is the side that an answer chose for the whole entry, or 0.
 	chosen int
@@ -39,7 +39,7 @@ type state struct {
 	node *diff.Node
 	// what lists the aspects that differ from the base, if both trees have the entry.
 	what diff.Aspect
-	// listed: the side's changes list the entry.
+	// listed is set if the side's changes list the entry.
 	listed bool
 	// old and new name the entry's group of hard links in the base and on this side,
 	// from the side's changes; see [diff.Node.LinkOf].
@@ -57,7 +57,7 @@ func (t *entry) has(side int) bool { return t.on[side].node != nil }
 
 func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
 
-// asOn returns the entry as it is on a side.
+// asOn returns the outcome that takes the entry from one side unchanged.
 func (t *entry) asOn(side int) outcome {
 	s := t.on[side]
 	if s.node == nil {
@@ -207,7 +207,7 @@ func (all *entries) make() *entry {
 	return t
 }
 
-// index fills in at and order from all.
+// index fills in the fields at and order from all.
 func (all *entries) index() {
 	for tree := range all.at {
 		all.at[tree], all.order[tree] = map[string]*entry{}, nil
@@ -230,7 +230,8 @@ func (all *entries) under(tree int, path string, f func(t *entry)) {
 	}
 }
 
-// follow returns the path after the moves that a side made to the directories above it.
+// follow returns the path at which a path ends up after a side's moves of the directories
+// above it.
 func (all *entries) follow(side int, path string) string {
 	for dir := parent(path); dir != "."; dir = parent(dir) {
 		if to, ok := all.moved[side][dir]; ok {

@@ -3,8 +3,8 @@ package merge
 import "github.com/snapfs/snapfs/engine/diff"
 
 // makeConsistent makes the merged tree consistent: no two entries at one path, and each in a
-// directory. Withheld entries keep the path that they have in the real tree. Each round
-// answers a conflict, withholds an entry or keeps a directory, so the loop ends.
+// directory. Withheld entries stay at their path in the real tree. Each round answers a
+// conflict, withholds an entry or restores a directory, so the loop ends.
 func (m *merger) makeConsistent() error {
 	for {
 		if err := m.avoidConflicts(); err != nil {

@@ -21,8 +21,8 @@ func group(path string, n *diff.Node) string {
 // groups holds the members of each group of hard links, by its first path.
 type groups map[string][]*entry
 
-// linkGroups holds, by side, the groups in the base and on the side, as the side's
-// changes list them.
+// linkGroups holds, for each side, the groups of hard links in the base and on the side, as
+// the side's changes list them.
 type linkGroups struct{ old, new [3]groups }
 
 // linkGroups collects the groups of hard links.

@@ -50,7 +50,7 @@ func splitLines(text string) []string {
 	return lines
 }
 
-// A file is one of two files being compared.
+// A file is one of two texts being compared, as line numbers.
 type file struct {
 	ids     []int
 	changed []bool // has no partner on the other side
@@ -95,7 +95,8 @@ func matchLines(a, b *file, kinds int) {
 	w.search(0, len(w.x.ids), 0, len(w.y.ids))
 }
 
-// A candidateLines holds the lines of one file that take part in the search.
+// A candidateLines holds the lines of one file that take part in the search for an edit
+// script.
 type candidateLines struct {
 	*file
 	ids []int
@@ -267,8 +268,9 @@ func (w *lineSearch) midpoint(a, b, c, d int) (i, j int, ok bool) {
 	return 0, 0, false
 }
 
-// widen extends the diagonals lo to hi by one at each end, or drops the outermost one at
-// the border lowest or highest. nothing marks a diagonal that was not reached yet.
+// widen extends the range of diagonals lo to hi by one at each end, or shortens it at the
+// borders lowest and highest. The value nothing in v marks a diagonal that was not reached
+// yet.
 func widen(v []int, zero, lo, hi, lowest, highest, nothing int) (int, int) {
 	if lo > lowest {
 		lo--

@@ -11,7 +11,7 @@ import (
 // An Input describes a merge. Both lists of changes start from the same base and are in
 // the order of package diff.
 type Input struct {
-	// Mine and Real are base → mine and base → real.
+	// Mine and Real are the changes from base to mine and from base to real.
 	Mine, Real []diff.Change
 	// MineTree and RealTree are the roots of both trees, open for reading.
 	MineTree, RealTree *os.File
@@ -30,8 +30,8 @@ type Input struct {
 	Unknown map[string]string
 	// Choose answers conflicts. Nil, or Ask, leaves a conflict open. See [Choice].
 	Choose func(c Conflict) Choice
-	// Scratch is an empty private directory. The merge creates content there that
-	// neither side has, each under its path.
+	// Scratch is an empty private directory. The merge creates there the content that neither
+	// side has, each file under its path.
 	Scratch *os.File
 	// MineName and RealName label the sides in conflict markers.
 	MineName, RealName string
@@ -42,13 +42,13 @@ type Choice int
 
 // The answers to a conflict.
 const (
-	// Ask leaves the conflict open.
+	// Ask leaves the conflict open: the merge reports it.
 	Ask Choice = iota
-	// Mine takes the sandbox's version of the whole path, Theirs the real tree's.
+	// Mine takes the sandbox's version of the whole path, Theirs the real tree's version.
 	Mine
 	Theirs
-	// Built takes the file that the caller has put at the path in Scratch, such as the
-	// result of a merge tool.
+	// Built takes the file that Choose has put at the path in Scratch, such as the result of a
+	// merge tool.
 	Built
 )
 

@@ -39,7 +39,7 @@ func newMerger(ctx context.Context, in Input) (*merger, error) {
 	return m, nil
 }
 
-// renames detects the renames of each side.
+// renames detects the renames of each side, and returns them by side.
 func (m *merger) renames() (all [3][]diff.Rename, err error) {
 	if all[mine], err = diff.Renames(m.ctx, m.in.BaseTree, m.in.MineTree, m.in.Mine, m.in.MineOptions); err != nil {
 		return all, fail(".", err)
@@ -156,7 +156,8 @@ func (m *merger) deleted(t *entry) error {
 	return nil
 }
 
-// lostBy returns the kind of conflict for a file that side deleted and the other changed.
+// lostBy returns the kind of conflict for a file that the side deleted and the other side
+// changed.
 func lostBy(side int) Kind {
 	if side == mine {
 		return DeleteChange
@@ -234,7 +235,7 @@ func (m *merger) survivors(dir *entry, side int) (paths []string) {
 	return paths
 }
 
-// fail adds path and kind to an error that has none.
+// fail wraps an error with path and kind, unless it has them already.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A scratch is the directory for new content.
+// A scratch is the directory into which the merge writes new content.
 type scratch struct {
 	dir  *os.File
 	root *os.Root
@@ -38,7 +38,7 @@ func (s *scratch) close() error {
 	return s.root.Close()
 }
 
-// write creates a file, readable by its owner only, with this modification time.
+// write creates a file with this modification time, readable by its owner only.
 func (s *scratch) write(name string, from io.Reader, when time.Time) (fs.FileInfo, error) {
 	root, err := s.open()
 	if err != nil {
@@ -87,7 +87,7 @@ func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	return nil
 }
 
-// asBuilt updates a node from a regular file in Scratch.
+// asBuilt sets the size, times and inode of a node from a regular file in Scratch.
 func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }

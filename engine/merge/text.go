@@ -49,7 +49,7 @@ func (all regions) conflicts() (n int) {
 	return n
 }
 
-// A source says where the content of a region or file comes from.
+// A source says from which side the content of a region or file comes.
 type source int
 
 const (

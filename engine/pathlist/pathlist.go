@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// List is a list of paths, each with its reason. The zero value is an empty list.
+// A List lists paths, each with its reason. The zero value is an empty list.
 type List struct {
 	// Paths are in the order in which they were added.
 	Paths []string
@@ -42,8 +42,8 @@ func (l *List) Add(path, why string) {
 	}
 }
 
-// Printable returns a path as it may be shown: quoted if it contains a character that a
-// terminal would interpret or that is not printable.
+// Printable returns a path in a form that is safe to print: quoted if it contains unprintable
+// characters or ones that a terminal would interpret.
 func Printable(path string) string {
 	for _, c := range path {
 		if !strconv.IsPrint(c) || c == '\uFFFD' {

@@ -13,7 +13,7 @@ import (
 type Mistake struct {
 	// Line and Column count from 1; columns are bytes.
 	Line, Column int
-	// What is the mistake, and Mend its correction.
+	// What describes the mistake, and Mend its correction.
 	What, Mend string
 }
 

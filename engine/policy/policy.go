@@ -9,7 +9,7 @@ import (
 // Name is the file name of a profile.
 const Name = "snapfs.toml"
 
-// A Profile is the content of the file.
+// A Profile is the content of a profile file.
 type Profile struct {
 	// Path is the absolute path of the file.
 	Path string `json:"path"`
@@ -38,8 +38,8 @@ func (p *Profile) Names() []string {
 	return names
 }
 
-// A Stage is one destination of a result, with its checks. It has a target, or a command for
-// deployment, or neither: then it only checks.
+// A Stage is one destination of a promotion, with its checks. It has a target directory, or a
+// command for deployment, or neither: then it only checks.
 type Stage struct {
 	Name string `json:"name"`
 	// Target is an absolute, clean directory path, or "".
@@ -61,9 +61,9 @@ type Approval string
 
 // The kinds of approval.
 const (
-	// Auto: starting the promotion approves the stage.
+	// Auto approves the stage when the promotion starts.
 	Auto Approval = "auto"
-	// Ask: a person must approve the plan of the stage.
+	// Ask requires a person to approve the plan of the stage.
 	Ask Approval = "ask"
 )
 
@@ -77,7 +77,7 @@ type Command struct {
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
-// Shell runs commands that are given as text.
+// Shell is the program that runs commands given as text.
 const Shell = "/bin/sh"
 
 // shellCommand returns a command in the shell's language.

@@ -146,7 +146,7 @@ func (r *reader) rules(text string, at place) string {
 	return rules.String()
 }
 
-// texts reads a list of texts, not empty, and calls each with their positions.
+// texts reads a non-empty list of texts, and calls each with every text and its position.
 func (r *reader) texts(name string, v *unstable.Node, at place, each func(text string, where place)) {
 	if v.Kind != unstable.Array {
 		r.wrong(at, name+": expected a list, got "+kind(v), `put it in brackets: `+name+` = ["…"]`)

@@ -12,10 +12,10 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// A place is an offset in the file.
+// A place is an offset in the profile's text, in bytes.
 type place uint32
 
-// A stage is a stage being read, with the positions of its keys.
+// A stage is a stage while the reader reads it, with the positions of its keys.
 type stage struct {
 	Stage
 	at   place
@@ -36,7 +36,7 @@ type reader struct {
 	command Section
 }
 
-// A part is a section being read.
+// A part is a section while the reader reads it.
 type part struct {
 	Section
 	seen map[string]place

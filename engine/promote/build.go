@@ -19,17 +19,18 @@ import (
 
 // This file builds new versions in the stages.
 
-// location is the location of the first name that was built for a class of hard links.
+// A location is the stage and name of the first node that was built for a class of hard links.
 type location struct {
 	stage int
 	path  string // in the stage
 }
 
-// builders is the number of files built at once. Building waits for locks of the filesystem
-// more than for the disk.
+// builders is the number of files built at once. Building mostly waits for locks of the
+// filesystem, not for the disk.
 const builders = 2
 
-// syncEvery is the number of files after which the disk starts to write, while more are built.
+// syncEvery is the number of built files after which writing them to disk starts, while more
+// are built.
 const syncEvery = 2500
 
 // build builds the new versions of all ops: single files first, on several threads, then
@@ -131,7 +132,8 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 
 func relative(path, dir string) string { return path[len(dir)+1:] }
 
-// finish sets the metadata of a directory. It returns the stat of the node.
+// finish sets the metadata of the directory at path to that of n, and returns its new
+// attributes.
 func finish(in *dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	if n.Mode.IsDir() {
 		dir, err := in.dir(path)
@@ -267,7 +269,7 @@ func pathError(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// pathErrorBut is pathError, but returns nil for some errors.
+// pathErrorBut does the same as pathError, but returns nil for the error numbers in but.
 func pathErrorBut(op, path string, err error, but ...unix.Errno) error {
 	for _, b := range but {
 		if errors.Is(err, b) {

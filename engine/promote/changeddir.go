@@ -54,7 +54,8 @@ func (p *planner) changedAt(path string, st *vfs.Stat) *changedDir {
 	return p.changed[path]
 }
 
-// mayChange records permissions that the kernel would deny later, as far as it can tell.
+// mayChange records an error if the kernel would later deny a change of the directory, as far
+// as permissions show that.
 func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, known bool) error {
 	if !known {
 		err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
@@ -82,7 +83,7 @@ func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, k
 	return nil
 }
 
-// open opens the directory, or returns nil if it is another one by now.
+// open opens the directory, or returns nil if another directory has its path by now.
 func (pl *changedDir) open(real *dirs) (*os.File, error) {
 	dir, err := real.dir(pl.path)
 	if missing(err) {

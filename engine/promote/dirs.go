@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirs opens the directories of a tree and keeps the last one open: paths come in order, so
-// the next one is mostly in the same directory.
+// A dirs opens the directories of a tree and caches the last one: paths come in order, so the
+// next one is mostly in the same directory.
 type dirs struct {
 	root *os.File
 	path string

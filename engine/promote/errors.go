@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// doing is the operation that errors of this package name.
+// doing is the operation in the errors of this package.
 const doing = "applying"
 
 // refused returns an error for a list of refused paths of the target, nil if it is empty.
@@ -32,7 +32,7 @@ func drifted(target string, drifts []Drift) error {
 	return refused(&r, target, errs.ErrDrifted)
 }
 
-// plain returns err with a text that has no characters that a terminal interprets: paths
+// plain returns err with a text without characters that a terminal interprets, because paths
 // in it may contain any.
 func plain(err error) error {
 	var b strings.Builder
@@ -46,7 +46,7 @@ func plain(err error) error {
 	return fmt.Errorf("%s%.0w", b.String(), err) // err, without its own text
 }
 
-// wrap adds op, path and kind to an error that has none.
+// wrap returns err with op, path and kind, unless it has them already.
 func wrap(op, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -55,13 +55,14 @@ func wrap(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: kindOf(err), Err: plain(snapshot.ExplainStale(err))}
 }
 
+// fail wraps an error with path and kind, unless it has them already.
 func fail(path string, err error) error { return wrap(doing, path, err) }
 
-// at is fail for a path relative to the target.
+// at does the same as fail for a path relative to the target.
 func at(path string, err error) error { return wrap(doing, pathlist.Printable(path), err) }
 
-// missing reports whether an error says that a path does not exist, or that one of its
-// parents is no directory.
+// missing reports whether an error means that a path does not exist, or that one of its
+// parents is not a directory.
 func missing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// History is the number of promotions in a state directory that can be undone: the newest.
-// Those of one group count as one.
+// History is the number of promotions that can be undone, the newest ones of a state
+// directory. Those of one group count as one.
 const History = 10
 
-// A Promotion is one that can be undone.
+// A Promotion describes a promotion that can be undone.
 type Promotion struct {
-	// ID is the argument for [Undo] and [Forget]. Group is that of [Options], or the ID.
+	// ID is the argument for [Undo] and [Forget]. Group is the group of [Options], or the ID.
 	ID, Group string
-	// Sandbox, and Path of the target, as in the request.
+	// Sandbox is the sandbox that made the changes, and Path the path of the target.
 	Sandbox, Path string
-	// When is the time at which it began.
+	// When is the time at which the promotion began.
 	When time.Time
 	// Applied is the number of changes.
 	Applied int

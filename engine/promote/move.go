@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// move moves all ops into the tree, one after another. It stops at the first mismatch.
+// move moves all ops into the tree, one after another. It stops at the first node that is not
+// the expected one.
 func (w *work) move(ctx context.Context) error {
 	for _, o := range w.ops {
 		if o.verb == alter {
@@ -69,8 +70,8 @@ func (w *work) moveOne(o *op) error {
 	return w.checkDisplacedNode(o, stage)
 }
 
-// checkDisplacedNode checks that the node that came into the stage is the expected one. recheck
-// checks the content.
+// checkDisplacedNode checks that the node that came into the stage is the expected one. It
+// compares no content; recheck does.
 func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	st, err := vfs.Lstat(int(stage.Fd()), o.name)
 	if err == nil && !o.old.is(&st) {
@@ -90,8 +91,8 @@ func (w *work) parent(path string) (*os.File, string, error) {
 	return dir, name, err
 }
 
-// checkTarget checks the node that is about to be displaced. The check alone would leave a gap,
-// but it compares the change time, which a rename changes.
+// checkTarget checks the node that is about to be displaced. A change between check and move
+// is detected afterwards, but without the change time, which the move itself sets.
 func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if missing(err) || err == nil && !o.old.is(&st) {
@@ -103,9 +104,9 @@ func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	return err
 }
 
-// checkDisplaced compares a node in the stage with the expected one. Other programs cannot reach
-// it there, except through open files, so the answer is final. Inodes in altered got new
-// metadata through another name.
+// checkDisplaced compares a node in the stage with the expected one. Other programs cannot
+// reach it there, except through open files, so the result is final. The inodes in altered got
+// new metadata through another name.
 func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	stage := w.stages[o.stage].dir
 	node, st, err := readNode(stage, o.name)

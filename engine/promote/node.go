@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ident identifies a node and its state. It has no change time, because a rename changes
-// that.
+// An ident identifies a node and its state, without the change time, which a rename sets.
 type ident struct {
 	ino            uint64
 	btime, mtime   vfs.Timestamp
@@ -28,8 +27,8 @@ func identOf(st *vfs.Stat) ident {
 	return i
 }
 
-// is reports whether st is this node in this state. The owner's permissions of a directory
-// do not count: they are widened during a promotion.
+// is reports whether st is this node in this state. The owner's permissions of a directory do
+// not count, because a promotion widens them meanwhile.
 func (i ident) is(st *vfs.Stat) bool {
 	now := identOf(st)
 	if st.IsDir() {

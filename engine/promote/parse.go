@@ -50,7 +50,7 @@ func checked(line []byte) (string, bool) {
 	return string(line[9:]), err == nil && uint32(sum) == checksum(line[9:])
 }
 
-// parse adds one line to the record.
+// parse parses one line of a journal into the record.
 func (r *record) parse(text string) error {
 	f := fields{rest: text}
 	switch word := f.word(); word {
@@ -94,7 +94,7 @@ func (r *record) parse(text string) error {
 	return nil
 }
 
-// parseOp adds a line about an op, and reports whether it is one.
+// parseOp parses a line about an op into the record, and reports whether the line is one.
 func (r *record) parseOp(word string, f *fields) bool {
 	since := func(read func()) {
 		if r.version != firstVersion {
@@ -142,7 +142,7 @@ func (r *record) parseOp(word string, f *fields) bool {
 	return false
 }
 
-// fields splits a line. bad stays set after the first field of a wrong form.
+// A fields splits a line of a journal. The first malformed field sets bad, which stays set.
 type fields struct {
 	rest string
 	bad  bool

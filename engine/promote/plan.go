@@ -29,16 +29,16 @@ type op struct {
 	verb verb
 	path string
 	// stage and name are the location of the new version before the move, and of the old
-	// version afterwards. Unused for alter.
+	// version afterwards. An alter does not use them.
 	stage int
 	name  string
-	// old identifies the node before, new the node afterwards.
+	// old identifies the node at the path before the op, new the node afterwards.
 	old, new ident
-	// oldCTime is the change time of old in the plan.
+	// oldCTime is the change time of the old node when the plan was made.
 	oldCTime vfs.Timestamp
 	fixed    bool // old is immutable or append-only
-	// oldTree and news identify the nodes below old and new if these are directories, by
-	// path relative to the op's.
+	// oldTree and news identify the nodes below old and new, if these are directories, by path
+	// relative to the op's path.
 	oldTree, newTree map[string]ident
 	// before and after are the metadata of an alter.
 	before, after meta

@@ -26,13 +26,11 @@ type Target struct {
 type Base struct {
 	// Taken is the time of the base, see [snapshot.Snapshot].
 	Taken time.Time
-	// Frozen: Change.Old describes the tree at Taken. Otherwise it describes the real
-	// tree at the time of the comparison, and only change times reveal changes since
-	// Taken.
+	// Frozen is set if Change.Old describes the tree at Taken. Otherwise it describes the real
+	// tree at the time of the comparison, and only change times reveal changes since Taken.
 	Frozen bool
-	// Root is the base's own tree, open, if it is readable. A file with a later change
-	// time but equal metadata is then compared by content; without Root it counts as
-	// drifted. May be nil.
+	// Root is the base's own tree, open, if it is readable, or nil. A file with a later change
+	// time but equal metadata is then compared by content; without Root it counts as drifted.
 	Root *os.File
 	// Known has the stamps of paths that earlier promotions of the same sandbox left
 	// (Result.Stamps): they have not drifted. Later stamps replace earlier ones.
@@ -55,8 +53,8 @@ type Options struct {
 	// KeepUndo retains the old versions beside the target for [Undo], until [History]
 	// newer promotions exist or [Forget] removes them.
 	KeepUndo bool
-	// Passing, with KeepUndo, leaves the promotion out of the history and retains it
-	// until Undo or Forget. For a caller with more steps before the promotion is final.
+	// Temporary, with KeepUndo, leaves the promotion out of the history and retains it until
+	// Undo or Forget, for a caller that has more steps before the promotion is final.
 	Temporary bool
 	// Group is shared by the promotions of one request, or "".
 	Group string
@@ -68,7 +66,7 @@ type Result struct {
 	ID string
 	// Applied is the number of changes made, as [diff.Count] counts them.
 	Applied int
-	// Already lists the paths that were already as wanted.
+	// Already lists the paths that already had the wanted state.
 	Already []string
 	// Skipped lists sockets, which only their server can create.
 	Skipped []string
@@ -100,7 +98,7 @@ func Check(ctx context.Context, t Target, from Source, changes []diff.Change, ba
 	return p.drifts, err
 }
 
-// Plan is Check, and also returns the steps that remain.
+// Plan does the same as [Check], and also returns the steps that a promotion would make.
 func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]Step, []Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
 	p.close()
@@ -108,15 +106,14 @@ func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 }
 
 // Apply applies changes, in the order of package diff, to the target: all or none. It skips
-// paths that already are as wanted, so it may be repeated.
+// paths that already have the wanted state, so it may be repeated.
 //
-// Cost: a copy of each new file (a reflink where the filesystem supports it), 10 to 50 µs
-// for each change, five syncs, and on btrfs one more for the sandbox's writes. After an error
-// the target is unchanged except for change times. If even the revert fails, the error says
-// so, and Recover continues it.
-// Errors: ErrDrifted and ErrConflict (hard links, a sandbox that changes meanwhile) name the
-// paths; ErrDenied, ErrReadOnly, ErrNoSpace, ErrBusy (another promotion runs),
-// ErrInterrupted.
+// Cost: a copy of each new file (a reflink where the filesystem supports it), 10 to 50 µs for
+// each change, five syncs, and on btrfs one more for the sandbox's writes. After an error the
+// target is unchanged except for change times. If even the revert fails, the error says so,
+// and Recover continues it. Errors: ErrDrifted and ErrConflict (hard links, a sandbox that
+// changes meanwhile) name the paths; ErrDenied, ErrReadOnly, ErrNoSpace, ErrBusy (another
+// promotion runs), ErrInterrupted.
 func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o Options) (Result, error) {
 	lock, err := lockState(t.StateDir, true)
 	if err != nil {
@@ -145,7 +142,7 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	return result, nil
 }
 
-// counted is the number of steps that are reported to the user.
+// counted returns the number of steps, without those that are not reported to the user.
 func counted(steps []Step) int {
 	n := 0
 	for i := range steps {
@@ -156,7 +153,7 @@ func counted(steps []Step) int {
 	return n
 }
 
-// refuse returns why the plan may not be carried out, or nil.
+// refuse returns the error for which the plan must not be carried out, or nil.
 func (p *planner) refuse(o Options) error {
 	if len(p.drifts) > 0 {
 		return drifted(p.t.Path, p.drifts)

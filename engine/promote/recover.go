@@ -13,17 +13,18 @@ import (
 
 // A Recovery reports how an interrupted promotion ended.
 type Recovery struct {
-	// ID of the promotion, Sandbox as in its Options, and Path of its target.
+	// ID is that of the promotion, Sandbox that of its Options, and Path the path of its
+	// target.
 	ID, Sandbox, Path string
-	// Group is as in [Promotion].
+	// Group is the group of the promotion, as in [Promotion].
 	Group string
 	// Stamps has the stamps of restored paths, for [Base.Known].
 	Stamps map[string]Stamp
 	// Left has the stamps that a completed promotion had left before it was undone; nil
 	// for all others.
 	Left map[string]Stamp
-	// Done: the promotion was committed, and only its leftovers were removed. Otherwise
-	// it was reverted.
+	// Done is set if the promotion was committed, and only its leftovers were removed.
+	// Otherwise it was reverted.
 	Done bool
 	// Changed lists paths that other programs changed since: they stay as they are. Saved is
 	// the location of their old versions.

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareSuffix ends the name of a spare. Moving between a stage and the tree: where renameat2(2)
-// supports RENAME_NOREPLACE and RENAME_EXCHANGE, each move is one step. Where it does not
-// (EINVAL: ZFS before 2.2, NFS, some FUSE filesystems), several steps replace it:
+// spareSuffix is the end of the name of a spare: a second name of a node during an exchange
+// without kernel support. Where renameat2(2) supports RENAME_NOREPLACE and RENAME_EXCHANGE,
+// each move between a stage and the tree is one step. Elsewhere (EINVAL: ZFS before 2.2, NFS,
+// some FUSE filesystems), several steps replace it:
 //
 //   - into the tree, a file: link(2), which replaces nothing, and unlink(2). A directory:
 //     lstat and rename(2), which replaces at most an empty directory.
@@ -22,13 +23,14 @@ import (
 //     moves to the spare name, then the other moves into the tree. For an instant the path
 //     does not exist.
 //
-// If another program renames its own file to the path between the link and the rename of
-// an exchange, some microseconds, that file is lost. The old file never is: it has a name
-// in the stage first. repairMove resolves the states between the steps after a kill or power
-// cut; the locations of the inodes tell them.
+// If another program renames its own file to the path between the link and the rename of an
+// exchange, some microseconds, that file is lost. The old file never is: it has a name in the
+// stage first. repairMove completes or reverts a sequence that a kill or power cut
+// interrupted; the locations of the inodes show how far it got.
 const spareSuffix = "-"
 
-// flagsUnsupported reports whether a rename failed because the filesystem supports no flags.
+// flagsUnsupported reports whether a rename failed because the filesystem does not support its
+// flags.
 func flagsUnsupported(err error) bool { return errors.Is(err, unix.EINVAL) }
 
 // moveIn moves a node of the stage to a free path. EEXIST: the path is not free.
@@ -63,8 +65,8 @@ func moveIn(stage *os.File, staged string, dir *os.File, name string) error {
 	return err
 }
 
-// cannotLink reports whether link(2) failed for good: this user may not link the file
-// (protected_hardlinks, proc(5)), it has too many links, or the filesystem has none.
+// cannotLink reports whether link(2) can never succeed for a file: this user may not link it
+// (protected_hardlinks, proc(5)), it has too many links, or the filesystem has no hard links.
 func cannotLink(err error) bool {
 	return err == unix.EPERM || err == unix.EMLINK || err == unix.EOPNOTSUPP || err == unix.ENOSYS
 }

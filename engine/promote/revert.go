@@ -135,7 +135,8 @@ func (r *record) altered() map[uint64]bool {
 	return inos
 }
 
-// endJournal removes a journal. With left it renames it instead, so that Recover ignores it.
+// endJournal removes a journal. With left, for a revert that left files behind, it renames the
+// journal instead, so that Recover ignores it.
 func endJournal(ctx context.Context, path string, left bool) error {
 	if err := fault.Point(ctx, "remove the journal"); err != nil {
 		return err
@@ -206,8 +207,8 @@ func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string
 	return endJournal(ctx, journal, false)
 }
 
-// finalTime sets a directory's time again after a stage in it was removed: to the promoted
-// time, or to the old time if no name in it changed.
+// finalTime sets a directory's time after a stage in it was removed: to the promoted time, or
+// to the old time if no name in it changed.
 func (r *record) finalTime(real *dirs, pl *changedDir) error {
 	t, set := pl.mtime, !pl.names
 	for _, o := range r.ops {
@@ -326,8 +327,8 @@ func statOrNil(dir *os.File, name string) (*vfs.Stat, error) {
 	return &st, err
 }
 
-// revertMetadata restores the metadata of the same inode, and its time only if the size is the
-// old one.
+// revertMetadata restores the metadata of a node that is still the same inode, and the time
+// only if the size is the old one.
 func revertMetadata(real *dirs, o *op) error {
 	dir, name, err := real.at(o.path)
 	if missing(err) {

@@ -42,7 +42,7 @@ func (s Source) matches(f *os.File, c *diff.Change) bool {
 	return err == nil && s.matchesStat(&st, c)
 }
 
-// matchesStat is steady for a file with a known stat.
+// matchesStat does the same as matches, for a file whose attributes are st.
 func (s Source) matchesStat(st *vfs.Stat, c *diff.Change) bool {
 	switch n := c.New; {
 	case st.Size != n.Size:

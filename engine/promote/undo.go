@@ -76,7 +76,8 @@ func forget(ctx context.Context) func(r *record, real *dirs, journal string) err
 	}
 }
 
-// withRetained calls f with a retained promotion, under the lock.
+// withRetained takes the lock and calls f with the journal of a promotion that can still be
+// undone.
 func withRetained(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
 	lock, err := lockState(stateDir, false)
 	if err != nil {
@@ -86,7 +87,7 @@ func withRetained(stateDir, id string, f func(r *record, real *dirs, journal str
 	return withRetainedLocked(stateDir, id, f)
 }
 
-// withRetainedLocked is withRetained for a caller that holds the lock.
+// withRetainedLocked does the same as withRetained, for a caller that has the lock.
 func withRetainedLocked(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
 		return &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound}
@@ -220,14 +221,14 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 	})
 }
 
-// stamped reports whether a node has the recorded change time. Without a record only its
-// identity counts.
+// stamped reports whether a node has the change time that the journal records for its path. If
+// none is recorded it returns true.
 func (r *record) stamped(path string, st *vfs.Stat) bool {
 	s, noted := r.stamps[path]
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// unchangedMetadata reports whether a node still has the metadata that alter set.
+// unchangedMetadata reports whether a node still has the metadata that the op, an alter, set.
 func (o *op) unchangedMetadata(dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	want, now := o.after, here.Mode&0o7777
 	switch {

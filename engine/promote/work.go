@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// work is a running promotion.
+// A work is a running promotion.
 type work struct {
 	record
 	t       Target
@@ -258,8 +258,8 @@ func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.ino == o.old.ino })
 }
 
-// recheck compares all old versions once more after the moves: a program may have had one
-// open.
+// recheck compares all old versions once more after the moves, because a program may have
+// written to one through an open file.
 func (w *work) recheck(context.Context) error {
 	altered := w.altered()
 	for _, o := range w.ops {
@@ -297,8 +297,8 @@ func (w *work) stamps() map[string]Stamp {
 	return all
 }
 
-// oldStamps returns the stamps of the paths of a reverted promotion: unchanged, except for
-// change times.
+// oldStamps returns the new stamps of the paths of a reverted promotion, whose content is the
+// old one.
 func (r *record) oldStamps(real *dirs) map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range r.dirs {
@@ -335,8 +335,8 @@ func (w *work) fillHeader(o Options, changes int) {
 	}
 }
 
-// complete removes or retains the old versions. The next Recover makes up for errors here: the
-// promotion itself is complete.
+// complete removes the old versions, or retains them for an undo. After an error here the
+// promotion itself is complete, and the next Recover repeats this step.
 func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
 	name := w.journal.Name()
 	if w.retain == retainNone {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A probe identifies a process of the host by its pid there and its start time, the 22nd field of
-// /proc/PID/stat (proc_pid_stat(5)), which is the same in every pid namespace: in a sandbox, the pid alone may
-// belong to another process.
+// hostProbes returns the probes that try to reach processes and files of the host. They
+// identify a process by its pid on the host and its start time (field 22 of /proc/PID/stat,
+// proc_pid_stat(5)), because in a sandbox the pid may belong to another process.
 func hostProbes() []Probe {
 	return []Probe{
 		{Name: "masked", Args: []string{"PATH..."}, plan: planMasked},
@@ -45,7 +45,7 @@ func planMasked(args []string) (attempt, error) {
 	}}, nil
 }
 
-// visible returns what can be read at a path, or "".
+// visible returns the content of the file at path, or "" if it cannot be read.
 func visible(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -130,7 +130,7 @@ func StartOf(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// same reports whether the pid belongs to that process here too.
+// same reports whether the pid belongs to the same process here, in this pid namespace.
 func (p process) same() bool {
 	start, err := StartOf(p.pid)
 	return err == nil && start == p.start

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Amounts by which a probe exceeds a limit.
+// The amounts by which probes exceed a limit.
 const (
 	extraMemory = 64 << 20
 	extraPIDs   = 50
@@ -75,11 +75,11 @@ func memory(limit int64) outcome {
 	return crossed("all of it was allocated, and stayed")
 }
 
-// watched exceeds the time in which a watcher, where the kernel does not enforce the limit, notices that it was
-// exceeded, on a busy machine too.
+// watched is how long a probe exceeds a limit that the kernel does not enforce: long enough
+// for the watcher in the supervisor to notice, even on a busy machine.
 const watched = time.Second
 
-// past returns the outcome for the amount that a limit allowed.
+// past returns the outcome of a probe that got the amount got under a limit.
 func past(got, limit int64, what string, err error) outcome {
 	o := held("%d %s, then: %v", got, what, err)
 	o.held = got <= limit
@@ -94,7 +94,7 @@ func planPIDs(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("start %d processes", limit+extraPIDs), func() outcome { return pids(limit) }}, err
 }
 
-// pids starts sleeping processes and ends them.
+// pids starts sleeping processes until the limit stops it, and then ends them.
 func pids(limit int64) outcome {
 	warm()
 	sleep, err := run.Look("sleep")
@@ -121,8 +121,8 @@ func pids(limit int64) outcome {
 	return crossed("all of them were started")
 }
 
-// warm makes the runtime create the threads that it may need once no new ones can be created, which it would
-// not survive. It reuses them.
+// warm makes the Go runtime create its threads, because it would crash if it needed one when
+// the limit allows no more.
 func warm() {
 	var all sync.WaitGroup
 	for range 16 {
@@ -167,8 +167,8 @@ func planDisk(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("write %d bytes in %s", all, args[1]), func() outcome { return disk(limit, all, args[1]) }}, err
 }
 
-// disk writes incompressible data to files that are small enough for a file size limit, until a write is
-// refused.
+// disk writes incompressible data to files in dir until a write is refused. The files are
+// small enough for a file size limit.
 func disk(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {
@@ -220,7 +220,7 @@ func planInodes(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("make %d files in %s", all, args[1]), func() outcome { return inodes(limit, all, args[1]) }}, err
 }
 
-// inodes creates empty files until one is refused.
+// inodes creates empty files in dir until one is refused.
 func inodes(limit, all int64, dir string) outcome {
 	dir, err := os.MkdirTemp(dir, "prove-")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// List returns no probes: they test Linux sandboxes.
+// List returns no probes, because all probes test Linux sandboxes.
 func List() []Probe { return nil }
 
-// StartOf needs Linux.
+// StartOf returns an error, because it needs Linux.
 func StartOf(int) (string, error) { return "", fmt.Errorf("needs Linux: %w", errors.ErrUnsupported) }

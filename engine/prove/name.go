@@ -19,7 +19,8 @@ func planHTTP(args []string) (attempt, error) {
 	})
 }
 
-// planFalse connects to an allowed server and requests another name.
+// planFalse plans an attempt to reach a forbidden name through an allowed server: it connects
+// to the server and requests the other name.
 func planFalse(args []string, how string, question func(name string) []byte) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[1] + " by " + how + " through " + args[0], func() outcome {
@@ -38,8 +39,8 @@ func planFalse(args []string, how string, question func(name string) []byte) (at
 	}}, err
 }
 
-// addressOf returns the name server's address for a name, ignoring /etc/hosts, which maps the host's own names
-// to this sandbox's loopback.
+// addressOf returns the address that the name server has for a name. It does not use
+// /etc/hosts, which maps the host's own names to this sandbox's loopback.
 func addressOf(name string) (string, bool) {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
@@ -83,7 +84,7 @@ func firstAddress(answer []byte, question int) (string, bool) {
 	return net.IP(b[head : head+4]).String(), true
 }
 
-// answered sends a message to a server and returns the number of bytes in its reply.
+// answered sends a message to a server and returns the length of its reply in bytes.
 func answered(address string, message []byte) (int, error) {
 	c, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a probe waits for a reply.
+// patience is how long a probe waits for a reply from the network.
 const patience = 3 * time.Second
 
 func networkProbes() []Probe {
@@ -32,8 +32,8 @@ func networkProbes() []Probe {
 	}
 }
 
-// reach tries to connect to each address. An established connection counts as crossed, whatever the server then
-// sends.
+// reach tries to connect to each address. An established connection means that isolation
+// failed, whatever the server then sends.
 func reach(addresses ...string) outcome {
 	var reasons []string
 	for _, a := range addresses {
@@ -62,8 +62,8 @@ func why(err error) error {
 	return err
 }
 
-// planName resolves a name and then connects to it. A forbidden name must not even resolve, except to this
-// machine's own loopback.
+// planName plans an attempt to resolve a forbidden name and connect to it. Even resolving
+// counts as failed isolation, except to this machine's own loopback.
 func planName(args []string) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[0] + " by its name", func() outcome {
@@ -89,14 +89,14 @@ func planAddress(args []string) (attempt, error) {
 	return attempt{"reach " + args[0] + " by its address", func() outcome { return reach(args[0]) }}, err
 }
 
-// planMetadata connects to the metadata services of clouds.
+// planMetadata plans connections to the metadata services of clouds.
 func planMetadata([]string) (attempt, error) {
 	return attempt{"reach the cloud's metadata", func() outcome {
 		return reach("169.254.169.254:80", "[fd00:ec2::254]:80", "100.100.100.200:80")
 	}}, nil
 }
 
-// planLoopback connects to a service on the host's loopback interface.
+// planLoopback plans a connection to a service on the host's loopback interface.
 func planLoopback(args []string) (attempt, error) {
 	_, err := number(args[0])
 	return attempt{"reach the host's service on port " + args[0], func() outcome {
@@ -125,7 +125,7 @@ func planResolver(args []string) (attempt, error) {
 	}}, err
 }
 
-// ask sends a query, repeatedly because packets may be lost.
+// ask sends a query to a name server, repeatedly because packets may be lost.
 func ask(server *net.UDPAddr, packet []byte) outcome {
 	c, err := net.DialUDP("udp", nil, server)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// powerProbes make system calls that a sandbox must not be allowed. The arguments of the calls in the table
-// have no effect: a kernel that allows the call reports the invalid argument; otherwise it reports the missing
-// permission first.
+// powerProbes returns the probes that make privileged system calls. Their arguments have no
+// effect: a kernel that allows the call reports the invalid argument, otherwise it reports the
+// missing permission first.
 func powerProbes() []Probe {
 	list := []Probe{
 		{Name: "device", plan: plan("make a device and open it", device)},
@@ -188,7 +188,8 @@ func kernelSettings() outcome {
 	return held("%v", last)
 }
 
-// setUID tries both ways: the system call, and set-id programs, which only no_new_privs disables.
+// setUID tries to change the user id by the system call and by a set-id program, which only
+// no_new_privs disables.
 func setUID() outcome {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {

@@ -8,22 +8,24 @@ import (
 	"strings"
 )
 
-// Probe is one attempt to break one part of the isolation.
+// A Probe is one attempt to break one part of the isolation.
 type Probe struct {
 	// Name is the argument of [Run].
 	Name string
-	// Args are the names of further arguments, in order. The last one may stand for several if it ends with
-	// "...".
+	// Args are the names of the arguments that follow Name, in order. A last name that ends
+	// with "..." stands for several arguments.
 	Args []string
-	// Kills: isolation kills the process of the probe, without time to report; see [Read].
+	// Kills is set if working isolation kills the process of the probe, without time to
+	// report; see [Read].
 	Kills bool
-	// Quick: it takes at most some milliseconds, and may share a process with others.
+	// Quick is set if the probe takes at most some milliseconds and may share a process with
+	// others.
 	Quick bool
 
 	plan func(args []string) (attempt, error)
 }
 
-// attempt is a probe with its arguments.
+// An attempt is a probe with its arguments, ready to run.
 type attempt struct {
 	tried string
 	try   func() outcome
@@ -35,16 +37,16 @@ type outcome struct {
 	busy     bool
 }
 
-// Report is the result of a probe, one line of JSON.
+// A Report is the result of a probe, one line of JSON.
 type Report struct {
 	Probe string `json:"probe"`
 	// Tried describes the attempt, and Happened its result.
 	Tried    string `json:"tried"`
 	Happened string `json:"happened"`
-	// Held: the isolation held.
+	// Held is set if the isolation held.
 	Held bool `json:"held"`
-	// Busy: the attempt did not succeed, but other programs keep the machine so busy that they may be the
-	// reason. A caller who knows better may set Held.
+	// Busy is set if the attempt did not succeed, but perhaps only because other programs keep
+	// the machine busy. A caller who knows better may set Held.
 	Busy bool `json:"busy,omitempty"`
 }
 
@@ -55,8 +57,8 @@ const (
 	ExitUsage   = 2 // no such probe
 )
 
-// Several is the name that makes [Run] make several attempts in one process: its argument is a JSON list, each
-// element a name with arguments.
+// Several is the probe name that makes [Run] make several attempts in one process. Its
+// argument is a JSON list, each element a name with arguments.
 const Several = "several"
 
 // Run makes an attempt in this process, which should do nothing else and end afterwards. It writes two reports
@@ -102,8 +104,8 @@ func runSeveral(args []string, out io.Writer) int {
 	return status
 }
 
-// Read returns the report of a probe from the output of its process. killed: a signal ended the process, alone
-// or with its sandbox.
+// Read returns the report of a probe from the output of its process. killed is set if a signal
+// ended the process, alone or with its sandbox.
 func Read(name string, output []byte, killed bool) Report {
 	r := Report{Probe: name, Tried: name}
 	for line := range strings.Lines(string(output)) {

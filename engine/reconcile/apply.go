@@ -32,12 +32,12 @@ type ApplyOptions struct {
 	Allow approval.Allow
 	// DryRun checks everything and changes nothing.
 	DryRun bool
-	// Persists: the sandbox of a Session may remain afterwards, so that files
-	// it has renamed on a live base are copied into it first.
+	// Persists is set if the sandbox of a Session may remain afterwards. Renamed files that it
+	// still reads from a live base are then copied into it first.
 	Persists bool
 }
 
-// Applied is the result of an apply.
+// Applied is the result of [Reconciler.Apply].
 type Applied struct {
 	// ID is the identifier for [Reconciler.Undo]; "" if there was nothing to do.
 	ID string `json:"id,omitempty"`
@@ -162,7 +162,7 @@ func (rc *Reconciler) applyAll(ctx context.Context, rec *catalog.Record, parts [
 // promotion.
 const applyGroup = "apply-"
 
-// IsApply reports whether a group of promotions is an apply.
+// IsApply reports whether a promotion's group was made by [Reconciler.Apply].
 func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
 // toApply opens the target of a part, and returns the base against which its
@@ -246,9 +246,9 @@ func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base pro
 	return &errs.Error{Op: "applying to", Path: p.Root, Kind: errs.ErrDrifted, Err: errors.Join(why...)}
 }
 
-// selectParts returns the parts to apply: the workspace, or the changes at paths.
-// elsewhere is the number of changes outside the workspace if paths is empty.
-// Error: errs.ErrNotFound for a path without changes.
+// selectParts returns the parts of the changes to apply: the workspace, or the changes at
+// paths. elsewhere is the number of changes outside the workspace if paths is empty. Error:
+// errs.ErrNotFound for a path without changes.
 func selectParts(c *compare.Changes, paths []string) (parts []compare.Part, elsewhere int, err error) {
 	matched := make([]bool, len(paths))
 	if len(paths) == 0 {
@@ -280,10 +280,10 @@ func selectParts(c *compare.Changes, paths []string) (parts []compare.Part, else
 	return parts, elsewhere, nil
 }
 
-// refuseDeleted returns ErrDrifted if a part would bring back a file that the
-// user has deleted from the real tree. The change alone looks like an addition;
-// the baseline shows that the file existed. Where the original is unknown, it
-// refuses a file that the user may have deleted.
+// refuseDeleted returns ErrDrifted if a part would bring back a file that the user has deleted
+// from the real tree. Such a change looks like an addition; only the baseline shows that the
+// file existed. Where the original is unknown, refuseDeleted refuses a file that the user may
+// have deleted.
 func (rc *Reconciler) refuseDeleted(rec *catalog.Record, parts []compare.Part, known baseline.StampsOf) error {
 	k, err := rc.baseline.Read(rec)
 	if err != nil {
@@ -392,7 +392,7 @@ func pathsIn(p compare.Part, paths []string, matched []bool) (inside []string, a
 	return inside, all
 }
 
-// changedAt reports whether one of the changes is at a path or below it.
+// changedAt reports whether one of the changes is at a path or below the path.
 func changedAt(changes []diff.Change, path string) bool {
 	for _, c := range changes {
 		if hostfs.Within("/"+c.Path, "/"+path) {

@@ -25,7 +25,7 @@ type refreshConflict struct {
 	Kind   merge.Kind `json:"kind"`
 	Why    string     `json:"why"`
 	Marked bool       `json:"marked"`
-	// Alone: the conflict is about a directory itself and not about its entries.
+	// Alone is set if the conflict is about a directory itself and not about its entries.
 	Alone bool `json:"alone,omitempty"`
 	// MineName and RealName are the names of the sides in the conflict markers.
 	MineName string `json:"mine_name"`
@@ -43,8 +43,7 @@ type refreshConflict struct {
 	Real string `json:"real,omitempty"`
 	// Mode is the mode of the sandbox's version.
 	Mode fs.FileMode `json:"mode,omitempty"`
-	// Resolved is the answer ("mine", "theirs" or "tool"), "" while there is
-	// none.
+	// Resolved is the answer to the conflict ("mine", "theirs" or "tool"), or "".
 	Resolved string `json:"resolved,omitempty"`
 }
 
@@ -191,9 +190,8 @@ func (c *refreshConflict) changedIn(changed changedPlaces) *compare.Part {
 	return changed.at(c.places(), c.Alone)
 }
 
-// changedPlaces maps the absolute path of each change, and of all its parents, to
-// its part. itself is set where the path itself is changed and not only something
-// below it.
+// changedPlaces maps the absolute path of each change, and of all its parents, to its part.
+// itself is set if the path itself is changed, not only something below it.
 type changedPlaces map[string]struct {
 	part   *compare.Part
 	itself bool
@@ -259,7 +257,7 @@ func (rc *Reconciler) refuseUnresolved(ctx context.Context, rec *catalog.Record,
 	return ConflictsError(op, rec.Name, refused)
 }
 
-// each returns the results of a function for all elements of a list.
+// each calls of for each element of a list and returns the results.
 func each[A, B any](list []A, of func(A) B) []B {
 	made := make([]B, len(list))
 	for i, a := range list {
@@ -268,9 +266,8 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback updates the state of a sandbox that was rolled back: its
-// promotions no longer count as its base, and all conflicts of the last refresh
-// may be open again.
+// NoteRollback updates the state of a sandbox after a rollback: its promotions no longer count
+// as its base, and all conflicts of the last refresh may be open again.
 func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

@@ -22,13 +22,14 @@ import (
 
 // DetachSet describes the paths that a promotion will change in the real tree.
 type DetachSet struct {
-	// picked reports whether the change at an absolute path is promoted; at
-	// returns its path in the target.
+	// picked reports whether a promotion includes the change at an absolute path; at returns
+	// the change's path in the target.
 	picked func(abs string) bool
 	at     func(abs string) string
 }
 
-// itself is DetachSet.at for a promotion to the sandbox's own workspace.
+// itself returns its argument: it is DetachSet.at for a promotion to the sandbox's own
+// workspace.
 func itself(abs string) string { return abs }
 
 // Picks returns the paths that an apply will change.
@@ -99,10 +100,9 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 	return rc.freezeToPromote(ctx, h, r)
 }
 
-// Detach copies renamed files into the sandbox that it still reads from the real
-// tree, if the promotion will change those real files. The caller has frozen the
-// sandbox, or nothing runs in it. Error: ErrBusy if use is InUse and there is
-// such a file.
+// Detach copies those renamed files into the sandbox that the sandbox still reads from the
+// real tree and that the promotion will change there. The caller has frozen the sandbox, or
+// nothing runs in it. Error: ErrBusy if use is InUse and there is such a file.
 func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what DetachSet) error {
 	var places changedPaths
 	for _, t := range rec.Trees {
@@ -159,8 +159,8 @@ func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.B
 	return err
 }
 
-// detachNoSpace explains an ErrNoSpace from detaching, with the command that
-// increases the limit.
+// detachNoSpace adds to an ErrNoSpace of Detach the command that increases the limit; it
+// returns other errors as they are.
 func detachNoSpace(rec *catalog.Record, err error) error {
 	if !errors.Is(err, errs.ErrNoSpace) {
 		return err
@@ -183,8 +183,8 @@ func detachNoSpace(rec *catalog.Record, err error) error {
 	return e
 }
 
-// renamedBusy is the error for files that cannot be detached because a process
-// runs in the sandbox.
+// renamedBusy returns the error for files that cannot be detached because a process runs in
+// the sandbox.
 func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) error {
 	paths := make([]string, len(list))
 	for i, one := range list {

@@ -21,23 +21,22 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// mergeRequest describes a merge of a sandbox's changes.
+// A mergeRequest describes a merge of a sandbox's changes onto the real tree.
 type mergeRequest struct {
 	rec *catalog.Record
 	// target is the directory onto which the workspace is merged, "" for the
 	// workspace itself.
 	target string
-	// real, if not nil, returns the tree onto which a part is merged and its
-	// changes since the base. A refresh sets it to the new base.
+	// real, if not nil, returns the tree onto which a part is merged and that tree's changes
+	// since the base. A refresh sets it to the new base.
 	real func(p compare.Part) (*os.File, []diff.Change, error)
-	// choose, if not nil, answers conflicts. It may write a built file to
-	// in.Scratch.
+	// choose, if not nil, answers conflicts. It may write the merged file to in.Scratch.
 	choose func(m *partMerge, c merge.Conflict) merge.Choice
 	// failed, if not nil, receives the error of choose.
 	failed *error
 }
 
-// partMerge is one part of a sandbox's changes merged onto the real tree.
+// A partMerge is one part of a sandbox's changes, merged onto the real tree.
 type partMerge struct {
 	mergeRequest
 	Part    compare.Part
@@ -169,7 +168,7 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 // markNames returns the names of the two sides for conflict markers.
 func markNames(sandbox string) (mine, real string) { return "sandbox " + sandbox, "real" }
 
-// scratchError is an error about the scratch directory of a merge.
+// scratchError returns an error about the scratch directory of a merge.
 func scratchError(path string, err error) error {
 	return errs.With("creating the scratch directory", path, err)
 }
@@ -239,9 +238,9 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	return m.compareEach()
 }
 
-// statAll fills in seen for all changes of the sandbox. Two changes within one
-// tick of the kernel's clock look the same; so if a real file is younger than
-// diff.Racy, statAll waits and reads all again.
+// statAll fills in seen for all changes of the sandbox. If a real file is younger than
+// diff.Racy, statAll waits and reads all again, because two changes within one tick of the
+// kernel's clock look the same.
 func (m *partMerge) statAll() error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
@@ -286,8 +285,8 @@ func (m *partMerge) changedSince() (string, error) {
 	return "", nil
 }
 
-// sameNode reports whether two nodes are the same state of one inode. For a
-// directory, changed entries do not count.
+// sameNode reports whether two nodes are the same state of one inode. For a directory, added
+// and removed entries do not count.
 func sameNode(a, b *diff.Node) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -425,8 +424,8 @@ func (m *partMerge) compareOne(c diff.Change) error {
 	return nil
 }
 
-// addNewInDeleted lists real files that the sandbox has never had, in directories
-// that it has deleted or replaced.
+// addNewInDeleted lists real files that the user created in directories that the sandbox has
+// deleted or replaced.
 func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()

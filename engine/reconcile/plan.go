@@ -29,15 +29,15 @@ type PlanOptions struct {
 	Target string
 	// Allow approves paths that need approval.
 	Allow approval.Allow
-	// Also are paths relative to the workspace that the sandbox may have promoted
-	// already; see compare.Comparer.AddPromoted.
+	// Also lists paths, relative to the workspace, that the sandbox may have promoted already;
+	// see compare.Comparer.AddPromoted.
 	Also []string
-	// execute: the plan will be executed.
+	// execute is set if the plan will be carried out, not only shown.
 	execute bool
 }
 
-// Plan is what a promotion would do: the sandbox's changes merged onto the real
-// tree in its present state, and the state that each step expects there.
+// A Plan is what a promotion would do: the sandbox's changes merged onto the real tree in its
+// present state, and the state that each step expects there.
 type Plan struct {
 	Format int `json:"format"`
 	// Fingerprint is the SHA-256 over the target and all steps, with the content
@@ -50,9 +50,8 @@ type Plan struct {
 	Steps []Step `json:"steps"`
 	// Conflicts must be answered, or resolved in the sandbox, before a promotion.
 	Conflicts []Conflict `json:"conflicts"`
-	// NeedsApproval are the paths that are in no step because they need approval.
-	// Allow is the shortest list of paths whose approval lets all of them
-	// through.
+	// NeedsApproval lists the paths that are in no step because they need approval. Allow is
+	// the shortest list of paths whose approval allows all of them.
 	NeedsApproval []ApprovalPath `json:"held"`
 	Allow         []string       `json:"allow,omitempty"`
 	// Skipped are sockets, which only their server can create.
@@ -62,16 +61,16 @@ type Plan struct {
 	Elsewhere int `json:"elsewhere"`
 }
 
-// Step is the change of one path.
+// A Step is the change of one path in a plan.
 type Step struct {
 	// Path is absolute.
 	Path string `json:"path"`
-	// Do is "add", "change" or "delete". What lists the changed aspects.
+	// Do is "add", "change" or "delete". What lists the changed aspects of a change.
 	Do   string   `json:"do"`
 	What []string `json:"what,omitempty"`
-	// Merged: the result combines both sides.
+	// Merged is set if the result combines both sides.
 	Merged bool `json:"merged,omitempty"`
-	// From is the sandbox's path, where that is another.
+	// From is the path in the sandbox, if it differs from Path; else "".
 	From string `json:"from,omitempty"`
 	// Expect is the state before the step, and Result the state after it; nil for
 	// nothing.
@@ -97,7 +96,7 @@ func (p *Plan) Count() int {
 	return n
 }
 
-// State is the content and metadata of a path, without times.
+// A State is the content and metadata of a path, without times.
 type State struct {
 	Type   string            `json:"type"`
 	Mode   string            `json:"mode"`
@@ -111,27 +110,26 @@ type State struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// Conflict is a path at which the merge has no single result.
+// A Conflict is a path at which the merge has no single result.
 type Conflict struct {
 	// Path is absolute.
 	Path string     `json:"path"`
 	Kind merge.Kind `json:"kind"`
-	// Why is the reason, as text that follows "PATH: ".
+	// Why is the reason for the conflict, as text that follows "PATH: ".
 	Why string `json:"why"`
 	// MinePath and RealPath are the paths of the sides, where they differ from
 	// Path.
 	MinePath string `json:"mine_path,omitempty"`
 	RealPath string `json:"real_path,omitempty"`
-	// Also are further paths that the same answer resolves.
+	// Also lists further paths that the answer to this conflict resolves.
 	Also []string `json:"also,omitempty"`
-	// InSandbox: a refresh left the conflict in the sandbox, to be resolved
-	// there.
+	// InSandbox is set if a refresh left the conflict in the sandbox, to be resolved there.
 	InSandbox bool `json:"in_sandbox,omitempty"`
-	// alone: the conflict is about a directory itself and not about its entries.
+	// alone is set if the conflict is about a directory itself and not about its entries.
 	alone bool
 }
 
-// ApprovalPath is a path that needs approval, and the reason.
+// An ApprovalPath is a path that needs approval, with the reason.
 type ApprovalPath struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
@@ -159,7 +157,7 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 	return c.Plan, rc.SavePlan(c.Plan)
 }
 
-// Promotion is a plan with all open files that its execution needs.
+// A Promotion is a plan with all open files that carrying it out needs.
 type Promotion struct {
 	Rec   *catalog.Record
 	Plan  *Plan
@@ -169,7 +167,7 @@ type Promotion struct {
 // promotionPart is one part of a promotion.
 type promotionPart struct {
 	*partMerge
-	// Changes are those of the merge that will be promoted.
+	// Changes are the changes of the merge that will be promoted.
 	Changes []diff.Change
 }
 

@@ -51,7 +51,7 @@ type hasher struct {
 	buf []byte
 }
 
-// of returns the SHA-256 of a whole file.
+// of returns the SHA-256 of the whole file fd, in hexadecimal.
 func (s *hasher) of(fd int) (string, error) {
 	if s.h == nil {
 		s.h, s.buf = sha256.New(), make([]byte, 128<<10)
@@ -134,8 +134,8 @@ func (rc *Reconciler) prunePlans() error {
 	return nil
 }
 
-// checkFingerprint returns an error for a string that cannot be a fingerprint or
-// 12 or more of its first characters. "" is valid.
+// checkFingerprint returns an error unless reviewed can be a fingerprint, or at least its
+// first 12 characters. "" is valid.
 func checkFingerprint(name, reviewed string) error {
 	if reviewed == "" || len(reviewed) >= 12 && strings.Trim(reviewed, "0123456789abcdef") == "" {
 		return nil
@@ -205,7 +205,7 @@ func planDifference(old, now *Plan) (lines []string) {
 	return lines
 }
 
-// stepDifference returns which side changed between two steps for one path.
+// stepDifference returns a text that says which side changed between two steps for one path.
 func stepDifference(before string, now Step) string {
 	var old Step
 	if json.Unmarshal([]byte(before), &old) != nil {

@@ -47,8 +47,7 @@ func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	return steps, failures[0]
 }
 
-// someSteps fills in steps[from:to]. both are the paths that the real tree has
-// changed, too.
+// someSteps fills in steps[from:to]. both holds the paths that the real tree has changed, too.
 func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to int, both map[string]bool) error {
 	var h hasher
 	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.in.Scratch}
@@ -83,7 +82,7 @@ func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to in
 	return nil
 }
 
-// verb returns the Do of a step.
+// verb returns the value of Step.Do for a change.
 func verb(c diff.Change) string {
 	switch c.Kind {
 	case diff.Added:
@@ -123,7 +122,7 @@ func stateOf(h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*S
 	return s, err
 }
 
-// typeName returns the Type of a State.
+// typeName returns the value of State.Type for a mode.
 func typeName(m fs.FileMode) string {
 	switch m.Type() {
 	case 0:

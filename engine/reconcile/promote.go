@@ -34,8 +34,7 @@ type PromoteOptions struct {
 	Terminal *Terminal
 	// DryRun checks everything and changes nothing.
 	DryRun bool
-	// Temporary: the promotion is not listed in the history. The caller must undo
-	// or forget it.
+	// Temporary leaves the promotion out of the history. The caller must undo or forget it.
 	Temporary bool
 }
 
@@ -53,7 +52,7 @@ type Promoted struct {
 	// Changes is the number of changed paths; with DryRun, of those that would
 	// change.
 	Changes int `json:"changes"`
-	// Already are the paths that already had the planned state.
+	// Already lists the paths that already had the planned state.
 	Already []string `json:"already,omitempty"`
 	// NeedsApproval, Allow, Skipped and Elsewhere are those of the plan: changes
 	// that were not promoted.

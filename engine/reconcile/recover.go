@@ -13,11 +13,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Unfinished is a killed promotion that cannot be completed or reverted until its
-// target can be opened again. No data is lost: the replaced files are beside the
-// target, and the journal is in the state directory.
+// An Unfinished is a killed promotion that cannot be completed or reverted until its target
+// can be opened again. No data is lost: the replaced files are beside the target, and the
+// journal is in the state directory.
 type Unfinished struct {
-	// ID is the promotion's identifier, Sandbox the source, and Target the target
+	// ID is the promotion's identifier, Sandbox the name of the sandbox, and Target the target
 	// directory.
 	ID      string `json:"id"`
 	Sandbox string `json:"sandbox"`
@@ -34,7 +34,7 @@ func (u Unfinished) String() string {
 	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed and is neither completed nor reverted: " + u.Why + "; " + u.Mend()
 }
 
-// Mend returns the remedy.
+// Mend returns what the user can do to complete the promotion.
 func (u Unfinished) Mend() string {
 	return "mount the filesystem of " + pathlist.Printable(u.Target) + ", and the next command completes or reverts it"
 }
@@ -104,7 +104,8 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	return err
 }
 
-// reportedFile is the marker that a waiting promotion was reported.
+// reportedFile returns the path of the marker that a waiting promotion was reported to the
+// user.
 func (rc *Reconciler) reportedFile(id string) string {
 	return filepath.Join(rc.promotionsDir(), id+".told")
 }

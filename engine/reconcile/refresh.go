@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// RefreshOptions answer conflicts, as in [PromoteOptions].
+// RefreshOptions answer the conflicts of a refresh, as in [PromoteOptions].
 type RefreshOptions struct {
 	Mine, Theirs []string
 	Tool         string
@@ -110,7 +110,7 @@ func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]C
 	return rc.unresolved(ctx, rec, changes)
 }
 
-// refreshing is the state of one refresh.
+// A refreshing is the state of one refresh.
 type refreshing struct {
 	rc       *Reconciler
 	h        *catalog.Locked

@@ -17,9 +17,9 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Answers resolve conflicts: those that match mine with the sandbox's version,
-// those that match theirs with the real tree's, and all others by the tool, if
-// any. Patterns are those of PlanOptions.Only.
+// Answers resolve conflicts: those that match mine with the sandbox's version, those that
+// match theirs with the real tree's version, and all others by a merge tool, if there is one.
+// Patterns are those of PlanOptions.Only.
 type Answers struct {
 	mine, theirs []string
 	tool         string
@@ -86,8 +86,8 @@ func other(path, same string) string {
 	return path
 }
 
-// hasFiles reports whether a merge tool can resolve a conflict: both sides are
-// regular files.
+// hasFiles reports whether both sides of a conflict are regular files, so that a merge tool
+// can resolve it.
 func hasFiles(c merge.Conflict) bool {
 	regular := func(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
 	return regular(c.Mine) && regular(c.Real) && !c.Several
@@ -112,7 +112,7 @@ func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
 	return openOr(l.Open, n, path)
 }
 
-// toolFiles open the three versions of a file; each may return nil for none.
+// A toolFiles opens the three versions of a file; each function may return nil for none.
 type toolFiles struct {
 	base, mine, real func() (io.ReadCloser, error)
 }

@@ -69,7 +69,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 	})
 }
 
-// resolving is the state of one resolve.
+// A resolving is the state of one call of [Reconciler.resolve].
 type resolving struct {
 	rc      *Reconciler
 	rec     *catalog.Record
@@ -155,8 +155,8 @@ func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *com
 	})
 }
 
-// takeTheirs writes the base's version, which is that of the real tree at the
-// refresh, to the paths of a conflict.
+// takeTheirs writes the base's version to the paths of a conflict; since the refresh, the base
+// is the real tree.
 func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	var touches []snapshot.Candidate
 	for _, abs := range c.places() {
@@ -195,8 +195,8 @@ func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compa
 	return w.writeFile(ctx, c, part, out)
 }
 
-// readText reads a text of at most merge.TextMax bytes. Error: ErrBusy if it is
-// larger: it must have grown since it was compared.
+// readText reads a text of at most merge.TextMax bytes. Error: ErrBusy if it is larger,
+// because it must have grown since it was compared.
 func readText(f *os.File) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, merge.TextMax+1))
 	if err == nil && len(data) > merge.TextMax {

@@ -19,13 +19,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Undone is the result of an undo.
+// Undone is the result of [Reconciler.Undo].
 type Undone struct {
 	// ID is the identifier of the undone promotion or apply.
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`
 	When    time.Time `json:"when"`
-	// Paths are the targets, and Changes is the number of restored paths.
+	// Paths lists the target directories, and Changes is the number of restored paths.
 	Paths   []string `json:"paths"`
 	Changes int      `json:"changes"`
 }
@@ -140,12 +140,12 @@ func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 	return nil, refused
 }
 
-// promotedNote records how a promotion or an apply changed the sandbox's
-// baseline, for the undo. It is a file in the state directory.
+// A promotedNote is a file in the state directory that records how a promotion or an apply
+// changed the sandbox's baseline, for the undo.
 type promotedNote struct {
 	Group   string `json:"group"`
 	Sandbox string `json:"sandbox"`
-	// ID and Refreshed identify the sandbox's record at the promotion.
+	// ID and Refreshed are those of the sandbox's record at the time of the promotion.
 	ID        string `json:"sandbox_id"`
 	Refreshed int    `json:"refreshed"`
 	// Before are the replaced baseline entries by absolute path; nil for none.
@@ -221,8 +221,8 @@ func (rc *Reconciler) dropPromoted() {
 	}
 }
 
-// undoBaseline restores the baseline entries from before a promotion, if the
-// sandbox still has the same base. again reverses that.
+// undoBaseline restores the baseline entries from before a promotion, if the sandbox still has
+// the same base. Calling again sets the promoted entries again.
 func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {
@@ -300,9 +300,8 @@ func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	return rc.baseline.Remember(name, r.Path, own)
 }
 
-// rememberRecovered is rememberRestored after the recovery of a killed promotion.
-// An apply that was killed before its end had found no drift, so all restored
-// files get stamps.
+// rememberRecovered does the same as rememberRestored after the recovery of a killed
+// promotion. A killed apply had found no drift, so all restored files get stamps.
 func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	switch {
 	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:

@@ -14,16 +14,17 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// End removes an intent whose work is done. If that fails it reports a notice; the next
-// command finds nothing to repair and removes it.
+// End removes an intent after its operation. If that fails, End reports a notice, and the next
+// command removes the intent.
 func (sb *Store) End(i *catalog.Intent) {
 	if err := i.End(); err != nil {
 		sb.notice("done, but the intent could not be removed: " + err.Error())
 	}
 }
 
-// Create creates a sandbox. Its intent stays until the caller ends it: of an ephemeral sandbox
-// when that is removed or made persistent. After an error nothing is left.
+// Create creates a sandbox and returns its record and intent. The caller ends the intent: that
+// of an ephemeral sandbox when it is removed or made persistent. After an error nothing is
+// left.
 func (sb *Store) Create(ctx context.Context, req hostfs.Request, ephemeral bool) (*catalog.Record, *catalog.Intent, error) {
 	rec, intent, err := sb.Intend(req, ephemeral)
 	if err != nil {
@@ -44,9 +45,10 @@ func (sb *Store) Intend(req hostfs.Request, ephemeral bool) (*catalog.Record, *c
 	return rec, intent, err
 }
 
-// Make creates an intended sandbox. It starts over if filesystems are mounted or unmounted
-// meanwhile, but not after the request's Fill was called, which may consume its source. After
-// an error nothing is usually left; see [Store.EndIfGone].
+// Make creates the sandbox that rec describes and that has an intent. It starts over if
+// filesystems are mounted or unmounted meanwhile, but not after it has called the request's
+// Fill, which may consume its source. After an error mostly nothing is left; see
+// [Store.EndIfGone].
 func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Record) error {
 	if err := errors.Join(hostfs.LimitsFit(req.Policy.Limits), TimesFit(req.Policy.Limits), sb.host.CheckWorkspace(req.Workspace)); err != nil {
 		return err
@@ -71,7 +73,7 @@ func (sb *Store) Make(ctx context.Context, req hostfs.Request, rec *catalog.Reco
 	}
 }
 
-// makeIn creates an intended sandbox with the trees of a surveyed environment.
+// makeIn creates the sandbox that rec describes with the trees of the environment env.
 func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs.Request, rec *catalog.Record) error {
 	choices, err := sb.host.Choose(ctx, env, req)
 	if err == nil {
@@ -109,10 +111,9 @@ func newRecord(req hostfs.Request, ephemeral bool) *catalog.Record {
 	return rec
 }
 
-// Register claims the name of an intended sandbox, calls grow, which creates the forks, and
-// fill if it is not nil, and marks the sandbox ready. After an error nothing is left. It
-// excludes garbage collection while grow runs; during fill the record already protects the
-// forks.
+// Register claims the name of a sandbox, calls grow, which creates the forks, and fill if it
+// is not nil, and marks the sandbox ready. After an error nothing is left. It excludes garbage
+// collection while grow runs; during fill the record already protects the forks.
 func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() error, fill func(context.Context, *catalog.Record) error) error {
 	if err := sb.cat.Create(rec); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (sb *Store) MakeTmp(rec *catalog.Record) error {
 }
 
 // forkTrees forks all trees in parallel, those of one atomic group at one instant. It leaves
-// out a tree that has vanished or can no longer be overlaid, unless that holds the workspace.
+// out a tree that has vanished or can no longer be overlaid, unless the workspace lies in it.
 func (sb *Store) forkTrees(ctx context.Context, rec *catalog.Record, choices []hostfs.Choice) error {
 	failures := make([]error, len(choices))
 	var wg sync.WaitGroup
@@ -272,7 +273,7 @@ func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t 
 	return nil
 }
 
-// sharesBase reports whether a base of rec was captured for another sandbox.
+// sharesBase reports whether one of the sandbox's bases was captured for another sandbox.
 func sharesBase(rec *catalog.Record) bool {
 	for _, t := range rec.Trees {
 		if !rec.Owns(t.Base) {

@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// LimitTrees changes the disk limits of a sandbox's forks from was to now: those of all forks
-// or, after an error, of none.
+// LimitTrees changes the disk limits of all forks of a sandbox from was to now. After an error
+// all forks have the limits was.
 func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now catalog.Limits) error {
 	if hostfs.LimitsIO(now) && !hostfs.LimitsIO(was) {
 		if err := sb.noneServed(ctx, rec); err != nil {
@@ -89,8 +89,8 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 // maintainInterval is the time between two calls of [snapshot.Maintainer].
 const maintainInterval = 10 * time.Second
 
-// StartMaintenance calls Maintain of a sandbox's backends at intervals, until the caller calls
-// stop.
+// StartMaintenance calls Maintain of a sandbox's backends every ten seconds, until the caller
+// calls stop.
 func (sb *Store) StartMaintenance(rec *catalog.Record) (stop func()) {
 	var tenders []snapshot.Maintainer
 	for _, t := range rec.Trees {

@@ -32,7 +32,7 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	return nil
 }
 
-// endedWhy returns when and why a sandbox ended.
+// endedWhy returns a text with the time and cause of a sandbox's end.
 func endedWhy(rec *catalog.Record) string {
 	return "the sandbox ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
 }
@@ -91,7 +91,8 @@ func IdleHit(l catalog.Limits) catalog.LimitHit {
 	return catalog.LimitHit{Limit: "idle", Value: idle, Text: "idle: nothing has happened in the sandbox for " + idle}
 }
 
-// PausedNote returns the notice for the user of a command that was paused.
+// PausedNote returns the message for the user when a sandbox was paused because of the limit
+// why.
 func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Duration) string {
 	how := "resume it: snapfs exec " + name + " -- true"
 	if why.Limit == "ttl" {

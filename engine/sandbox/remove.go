@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// SyncTrees makes the trees of a sandbox accessible to backends after they were unmounted.
+// SyncTrees calls [snapshot.Syncer] for the trees of a sandbox after they were unmounted, so
+// that they can be used again.
 func (sb *Store) SyncTrees(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -136,8 +137,8 @@ func (sb *Store) removeTrees(ctx context.Context, rec *catalog.Record) error {
 	return sb.eachPlace(ctx, rec, func(b snapshot.Backend) error { return removeNumbers(ctx, b, rec) })
 }
 
-// Tidy removes the forks and snapshots numbered for a sandbox that its record does not refer
-// to.
+// Tidy removes those forks and snapshots of a sandbox, by their numbers, to which its record
+// does not refer.
 func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	ids, forks := map[snapshot.ID]bool{}, map[snapshot.ForkID]bool{}
 	for _, t := range rec.Trees {
@@ -209,8 +210,8 @@ func removeNumbers(ctx context.Context, b snapshot.Backend, rec *catalog.Record)
 	return errors.Join(failures...)
 }
 
-// clean starts a garbage collection if the removed sandboxes may have left something to
-// collect. A snapshot that a backend prepared for the next sandbox is nothing to collect.
+// clean starts a garbage collection if the removed sandboxes may have left data to collect.
+// Preforks that a backend has made do not count.
 func (sb *Store) clean(ctx context.Context, gone []catalog.Discarded) error {
 	for _, d := range gone {
 		if len(d.Snapshots) > 0 || d.Next > 2*len(d.Trees) || d.Lent {

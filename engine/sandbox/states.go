@@ -11,9 +11,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Changing saves the snapshot numbers taken so far and calls change. If change fails, it
-// restores the record from disk and removes what the record does not refer to; if that fails
-// too, or the process is killed, the next command does it.
+// Changing saves the record with the snapshot numbers allocated so far, and calls change. If
+// change fails, it restores the record from disk and removes forks and snapshots without a
+// reference; if that fails too, or the process is killed, the next command does it.
 func (sb *Store) Changing(ctx context.Context, h *catalog.Locked, change func() error) error {
 	intent, err := sb.cat.Begin(catalog.Changing, h.Name, h.ID)
 	if err != nil {
@@ -43,7 +43,7 @@ func NewSnapshotIDs(r *catalog.Record) (ids []snapshot.ID) {
 	return ids
 }
 
-// FreeSnapshotName returns a name that no snapshot of a sandbox has: s1, s2 and so on.
+// FreeSnapshotName returns a name that no snapshot of a sandbox has yet: s1, s2 and so on.
 func FreeSnapshotName(r *catalog.Record) string {
 	for i := len(r.Snapshots) + 1; ; i++ {
 		name := fmt.Sprintf("s%d", i)

@@ -9,12 +9,13 @@ import (
 // A Driver opens a backend. Package backends/all lists all drivers, best first; no driver registers
 // itself.
 type Driver struct {
-	// Name identifies the backend to people and in the catalogue, which opens the same backend
-	// again by it. No code branches on it.
+	// Name identifies the backend for users and in the catalogue, by which the same backend is
+	// opened again. No code branches on it.
 	Name string
-	// Automatic: the driver may be chosen although the user did not name it.
+	// Automatic is set if the driver may be chosen although the user did not name it.
 	Automatic bool
-	// ForLimits: an automatic choice considers the driver only if a [DiskLimit] is wanted.
+	// ForLimits is set if an automatic choice considers the driver only when a [DiskLimit] is
+	// wanted.
 	ForLimits bool
 	// Open returns the backend for the tree of place, or an error that matches errs.ErrNotSupported and
 	// gives the reason. It creates nothing but the driver's own directory, and takes under a
@@ -30,8 +31,8 @@ type Place struct {
 	// created with its parents at the first write. A backend whose data must lie elsewhere (on the
 	// tree's own filesystem) puts its ownership mark on what it creates there.
 	Dir string
-	// Held: the caller wants only snapshots and forks that exist already. Then it is no error that
-	// the tree has gone, or could not be captured now.
+	// Held is set if the caller needs only existing snapshots and forks. It is then no error
+	// if the tree is gone or cannot be captured.
 	Held bool
 }
 

@@ -2,7 +2,7 @@ package snapshot
 
 import "context"
 
-// A DiskLimit is the most space and inodes that a fork may take beyond its base.
+// A DiskLimit is the most space and inodes that a fork may add to its base.
 type DiskLimit struct {
 	// Bytes limits the space, in whole filesystem blocks, of data written in the fork since it was
 	// forked: new files, overwritten parts of base files (or the whole file, see [Facts.Unit]),
@@ -12,12 +12,12 @@ type DiskLimit struct {
 	// Inodes limits the number of new files, directories and other inodes, and of base inodes that
 	// were copied to be changed. 0: no limit.
 	Inodes int64
-	// Share names a group of forks that the limit holds for as a whole: forks of one backend, or of
-	// several with the same [Sharer.LimitPlace]. "": the limit is for this fork alone.
+	// Share names a group of forks with one common limit: forks of one backend, or of several
+	// with the same [Sharer.LimitPlace]. "": the limit is for this fork alone.
 	Share string
 }
 
-// A Sharer can hold several forks to one common limit. Every Sharer is a [Limiter].
+// A Sharer can limit several forks together. Every Sharer is a [Limiter].
 type Sharer interface {
 	// LimitPlace names the counter of added data. Forks of backends with equal LimitPlace share a
 	// limit if they were limited with equal [DiskLimit.Share]; the limit set last holds for all of
@@ -36,12 +36,13 @@ type Gauge interface {
 	Gauge(ctx context.Context, fork ForkID) (DiskLimit, error)
 }
 
-// A Limiter can hold a fork to a [DiskLimit], whatever runs in it, as root or not.
+// A Limiter can enforce a [DiskLimit] on a fork, also against root in the sandbox.
 type Limiter interface {
-	// CanLimit returns nil if LimitFork, called by this process now, can hold any fork of
-	// this backend to l. Only whether Bytes and Inodes are zero matters, not their values; the zero
-	// DiskLimit is always possible. It changes nothing. Cost: some system calls. Errors:
-	// errs.ErrNotSupported, whose text names the missing condition and whose Hints are the remedy.
+	// CanLimit returns nil if LimitFork, called by this process now, can limit any fork of
+	// this backend to l. Only whether Bytes and Inodes are zero matters, not their values; the
+	// zero DiskLimit is always possible. It changes nothing. Cost: some system calls. Errors:
+	// errs.ErrNotSupported, whose text names the missing condition and whose Hints are the
+	// remedy.
 	CanLimit(ctx context.Context, l DiskLimit) error
 	// LimitFork replaces the limit of the fork by l; the zero DiskLimit removes every limit.
 	//

@@ -13,9 +13,9 @@ import (
 // A Cloner captures a tree and forks the snapshot in one step, which is cheaper than the two verbs
 // (btrfs: one transaction commit instead of two).
 type Cloner interface {
-	// Clone promises all that [Backend.Capture] followed by [Backend.Fork] do: the same errors, and
-	// no more remains after an error. The View of the returned Snapshot may be empty;
-	// [Backend.Lookup] returns it.
+	// Clone does [Backend.Capture] and then [Backend.Fork], with the same errors, and leaves
+	// no more after an error. The View of the returned Snapshot may be empty; [Backend.Lookup]
+	// returns it.
 	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
 }
 
@@ -47,8 +47,8 @@ type ChangeLister interface {
 	// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this process or kernel
 	// cannot list changes; the caller then walks both trees), errs.ErrCorrupt.
 	ListChanges(ctx context.Context, base ID, fork ForkID) iter.Seq2[Candidate, error]
-	// ListChangesBetween is ListChanges for two snapshots. Errors are the same; errs.ErrNotSupported
-	// also if the two snapshots have no common origin.
+	// ListChangesBetween does the same as ListChanges for two snapshots, with the same errors;
+	// errs.ErrNotSupported also if the two snapshots have no common origin.
 	ListChangesBetween(ctx context.Context, a, b ID) iter.Seq2[Candidate, error]
 }
 
@@ -69,11 +69,11 @@ type Candidate struct {
 	// Path is relative to the root of the tree, with slashes; the root itself is ".". Any byte but
 	// NUL may occur.
 	Path string
-	// Tree: the whole subtree at Path may differ. False: only the inode at Path may, and for a
-	// directory the set of its names.
+	// Tree is set if the whole subtree at Path may differ. Otherwise only the inode at Path
+	// may, and for a directory the set of its names.
 	Tree bool
-	// Named: each name in the directory Path that may differ is yielded as a Candidate of its own, so
-	// that the caller need not list the directory.
+	// Named is set if each name in the directory Path that may differ is yielded as a
+	// Candidate of its own, so that the caller need not list the directory.
 	Named bool
 }
 
@@ -113,7 +113,7 @@ type Detacher interface {
 type Borrowed struct {
 	// Path is the path in the fork, From the path in the real tree.
 	Path, From string
-	// Tree: the whole directory From shows at Path, except for the fork's own changes.
+	// Tree is set if Path shows the whole directory From, except for the fork's own changes.
 	Tree bool
 }
 
@@ -190,9 +190,9 @@ type Syncer interface {
 	Sync(ctx context.Context, fork ForkID) error
 }
 
-// A SubtreeViewer shows a single directory of a tree. The kernel refuses an ordinary user an overlay
-// of a directory in which a filesystem was mounted later, but not overlays of its other
-// subdirectories.
+// A SubtreeViewer can show a single directory of a tree. It is needed when a filesystem was
+// mounted in the real tree later: the kernel then refuses an ordinary user an overlay of the
+// whole tree, but not of subdirectories without mounts.
 type SubtreeViewer interface {
 	// ViewSubtree returns a view of dir, a clean path inside the tree's root, from a view of this
 	// backend.
@@ -224,10 +224,10 @@ type Returner interface {
 	Base(ctx context.Context, fork ForkID) (ID, error)
 }
 
-// A Hider stores data on the tree's own filesystem.
+// A Hider is a backend that stores its data on the tree's own filesystem.
 type Hider interface {
-	// Hidden lists the absolute paths of that data. Sandboxes must not see them, and comparisons
-	// skip them. It costs nothing.
+	// Hidden returns the absolute paths of the backend's data. Sandboxes must not see them,
+	// and comparisons skip them. It costs nothing.
 	Hidden() []string
 }
 
@@ -240,8 +240,8 @@ type TmpProvider interface {
 	Scratch(ctx context.Context, fork ForkID) (string, error)
 }
 
-// A ServerMonitor has forks that depend on a server process. The process may die, and it notices
-// reads of files of a live base that changed after the base.
+// A ServerMonitor is a backend whose forks depend on a server process that may die. It reports
+// the death, and reads of files of a live base that changed after the base.
 type ServerMonitor interface {
 	// WaitExit waits until the server process of a fork has ended, and reports whether it was
 	// killed. All mounts of the fork then answer ENOTCONN for good, and a new mount shows all synced data.
@@ -260,11 +260,12 @@ type ServerMonitor interface {
 
 // A Maintainer needs regular maintenance while processes run in one of its forks.
 type Maintainer interface {
-	// Maintain is called about every ten seconds, and costs some system calls.
+	// Maintain does the backend's regular work for forks in use. The engine calls it about
+	// every ten seconds. Cost: some system calls.
 	Maintain(ctx context.Context) error
 }
 
-// A Checker verifies its stored data of a fork, and can repair it.
+// A Checker can verify the data that it stores for a fork, and repair it.
 type Checker interface {
 	// Check lists the problems in the data of a fork, including data that it shares with others; an
 	// empty list means that the data is sound. Remains of a killed process that the next user of the
@@ -279,13 +280,13 @@ type Checker interface {
 	Check(ctx context.Context, fork ForkID, repair bool) ([]Problem, error)
 }
 
-// A Problem is one finding of a [Checker].
+// A Problem is damage that a [Checker] has found.
 type Problem struct {
 	// Where is the damaged file or directory in the backend's data.
 	Where string
 	// What is a sentence that describes the damage, with the affected path of the tree if there is
 	// one.
 	What string
-	// Mended reports whether Check has repaired it.
+	// Mended is set if Check has repaired the damage.
 	Mended bool
 }

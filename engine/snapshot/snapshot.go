@@ -79,7 +79,7 @@ type ID string
 // ForkID names a fork within one backend, by the same rules as [ID].
 type ForkID string
 
-// Snapshot describes an immutable state of a tree.
+// A Snapshot describes an immutable state of a tree.
 type Snapshot struct {
 	ID ID
 	// Tree is the captured tree. For a sealed fork it is the tree of the fork's base.
@@ -91,21 +91,22 @@ type Snapshot struct {
 	// snapshot of a live lower layer is not: files that no fork has changed show the present
 	// content of the real tree.
 	Frozen bool
-	// View is how to read the snapshot. It has no writable part.
+	// View says how to read the snapshot. It has no writable part.
 	View View
 }
 
-// Fork describes a writable tree grown from a snapshot.
+// A Fork describes a writable tree that began as a snapshot.
 type Fork struct {
 	ID ForkID
 	// Base is the snapshot that the fork was made from, or last sealed into.
 	Base ID
-	// View is how to reach the fork. It is valid until the fork is removed, or sealed as [Idle].
+	// View says how to reach the fork. It is valid until the fork is removed, or sealed as
+	// [Idle].
 	View View
 }
 
-// A View is how to reach a tree: through Served if that is set, else through Overlay if that is
-// set, else at Path.
+// A View says how to reach a tree: through Served if that is set, else through Overlay if that
+// is set, else at Path.
 type View struct {
 	// Path is the directory that holds the tree, if Overlay and Served are nil.
 	Path string
@@ -115,23 +116,25 @@ type View struct {
 	Served Served
 }
 
-// Served is a tree that no kernel filesystem can show, so that a process serves it.
+// A Served is a tree that a process serves over FUSE, because no kernel filesystem can show
+// it.
 type Served interface {
 	// Mount mounts the tree in the caller's mount namespace, attached nowhere, and returns an
-	// O_PATH descriptor of its root. Closing the descriptor unmounts the tree, unless the caller has
-	// attached it somewhere.
+	// O_PATH descriptor of its root. Closing the descriptor unmounts the tree, unless the
+	// caller has attached it somewhere.
 	//
-	// This process serves the tree until its last mount has gone, or another process that serves
-	// it already does; when the last mount has gone, the fork contains all that was written. Only
-	// one process tree may write to a fork. Any number of readers may mount it with readOnly.
+	// A server process, this one or another, serves the tree until its last mount is gone;
+	// then the fork contains all that was written. Only one process tree may write to a fork.
+	// Any number of readers may mount it with readOnly.
 	//
-	// The caller must have the right to mount in its namespace. Cost: some microseconds for each
-	// inode that was ever changed in the tree. Errors: errs.ErrNotFound, errs.ErrCorrupt, errs.ErrBusy, errs.ErrDenied,
-	// errs.ErrNotSupported (no /dev/fuse, or no right to mount it).
+	// The caller must have the right to mount in its namespace. Cost: some microseconds for
+	// each inode that was ever changed in the tree. Errors: errs.ErrNotFound, errs.ErrCorrupt,
+	// errs.ErrBusy, errs.ErrDenied, errs.ErrNotSupported (no /dev/fuse, or no right to mount
+	// it).
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
-// Overlay describes one mount of the kernel's overlayfs.
+// An Overlay describes one mount of the kernel's overlayfs.
 type Overlay struct {
 	// Lower lists the read-only layers, topmost first: at least one, unless Base is set.
 	Lower []string
@@ -145,10 +148,9 @@ type Overlay struct {
 	// Kernels require it in a user namespace, and exclude redirect_dir and metacopy with it
 	// (Documentation/filesystems/overlayfs).
 	UserXattr bool
-	// Nested: the last of Lower, which is the tree itself, contains the other layers, because the
-	// state directory is inside the tree. The kernel refuses such a mount (ELOOP). The caller first
-	// mounts a read-only overlay of the last layer alone and uses that in its place;
-	// internal/mount does it.
+	// Nested is set if the last of Lower, which is the tree itself, contains the other layers,
+	// because the state directory is inside the tree. The kernel refuses such a mount (ELOOP).
+	// internal/mount works around this with a read-only overlay of the last layer alone.
 	Nested bool
 }
 
@@ -157,11 +159,12 @@ type Use int
 
 // Whether a fork is in use while it is sealed.
 const (
-	// Idle: no process has the fork's view mounted or open. Seal may move the fork's data, and takes
-	// constant time.
+	// Idle means that no process has the fork's view mounted or open. Seal may move the fork's
+	// data, and takes constant time.
 	Idle Use = iota
-	// InUse: processes run on the view, and the caller has frozen them. Seal leaves the view in
-	// place, and may take time in proportion to the changes in the fork since its base.
+	// InUse means that processes run on the view, and the caller has frozen them. Seal leaves
+	// the view in place, and may take time in proportion to the changes in the fork since its
+	// base.
 	InUse
 )
 
@@ -225,32 +228,34 @@ type Backend interface {
 // in both directions, with three exceptions: Flushes would take a second writer and Durable a
 // reboot, so both are believed; and a backend may preserve inodes without the claim KeepsInodes.
 type Facts struct {
-	// Frozen: later writes to the real tree do not show in a snapshot.
+	// Frozen is set if later writes to the real tree do not show in a snapshot.
 	Frozen bool
-	// CopiesWhole: a capture or a fork takes time in proportion to the size of the tree.
+	// CopiesWhole is set if a capture or a fork takes time in proportion to the size of the
+	// tree.
 	CopiesWhole bool
-	// Flushes: a capture first writes all unsaved data of the tree's filesystem to disk, and waits
-	// for that.
+	// Flushes is set if a capture first writes all unsaved data of the tree's filesystem to
+	// disk, and waits for that.
 	Flushes bool
 	// Unit is the amount of data that the first write to a shared file copies.
 	Unit Unit
-	// Durable: snapshots and forks survive an orderly reboot.
+	// Durable is set if snapshots and forks survive an orderly reboot.
 	Durable bool
-	// KeepsInodes: a file that a fork has not changed has the same inode number, size and ctime in
-	// every view of the fork and of its base.
+	// KeepsInodes is set if a file that a fork has not changed has the same inode number, size
+	// and ctime in every view of the fork and of its base.
 	KeepsInodes bool
-	// RealInodes: a file in a frozen snapshot that has not changed since the capture has the inode
-	// number, size and ctime of the real file. False: the files of a snapshot are copies.
+	// RealInodes is set if a file in a frozen snapshot that has not changed since the capture
+	// has the inode number, size and ctime of the real file. Otherwise the files of a snapshot
+	// are copies.
 	RealInodes bool
-	// DirRename: one rename(2) moves a directory of the base in a fork. False: rename returns EXDEV,
-	// and programs copy the directory instead.
+	// DirRename is set if one rename(2) moves a directory of the base in a fork. Otherwise
+	// rename returns EXDEV, and programs copy the directory instead.
 	DirRename bool
-	// PartsLinks: a write to one of several hard links of a base file makes that name a file of its
-	// own (overlayfs without an index).
+	// PartsLinks is set if a write to one of several hard links of a base file makes that name
+	// a file of its own (overlayfs without an index).
 	PartsLinks bool
-	// Served: a fork's view is a [View.Served], or an overlay with an [Overlay.Base]. A process
-	// outside the sandbox then does the sandbox's reads, and no I/O limit of the sandbox holds
-	// for them.
+	// Served is set if a fork's view is a [View.Served], or an overlay with an [Overlay.Base].
+	// A process outside the sandbox then does the sandbox's reads, which no I/O limit of the
+	// sandbox covers.
 	Served bool
 }
 
@@ -259,9 +264,9 @@ type Unit string
 
 // The units of copy-on-write.
 const (
-	// ByBlock: only the blocks that a write touches.
+	// ByBlock copies only the blocks that a write touches.
 	ByBlock Unit = "block"
-	// ByFile: the whole file at its first write, as a clone where its filesystem can clone. For a
-	// file of more than 1 MiB a backend may copy only blocks.
+	// ByFile copies the whole file at its first write, as a clone where its filesystem can
+	// clone. Of a file of more than 1 MiB a backend may copy only blocks.
 	ByFile Unit = "file"
 )

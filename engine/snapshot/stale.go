@@ -6,10 +6,9 @@ import (
 	"syscall"
 )
 
-// ExplainStale returns err with a text that helps where reading a file of a
-// sandbox failed with ESTALE, and any other err as it is. ESTALE means that the
-// sandbox copied only the blocks of a large file that it changed, and that the
-// real file, which had the rest, was written to since.
+// ExplainStale adds an explanation to an ESTALE from reading a file of a sandbox, and returns
+// other errors as they are. ESTALE means that the sandbox copied only the changed blocks of a
+// large file, and that the real file with the other blocks was written to since.
 func ExplainStale(err error) error {
 	if !errors.Is(err, syscall.ESTALE) {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Pipeline is the record of a promotion through the stages of a profile. An ended
-// pipeline stays as history.
+// A Pipeline is the record of a promotion through the stages of a profile. A pipeline that has
+// ended stays as history.
 type Pipeline struct {
 	Format int `json:"format"`
 	// ID is the name of the pipeline and of its directory.
@@ -31,15 +31,14 @@ type Pipeline struct {
 	// Options apply to the promotion of every stage.
 	Options PipelineOptions `json:"options"`
 	Stages  []StageRun      `json:"stages"`
-	// Running reports whether a process works on the pipeline now. It is not
-	// written to the file.
+	// Running is set if a process works on the pipeline now. It is not written to the file.
 	Running bool `json:"running"`
 	// Content is a digest of each change of the sandbox at the start, by path.
 	// See package workflow/pipeline.
 	Content map[string]string
 }
 
-// PipelineState is whether a pipeline has ended, and how.
+// PipelineState says whether and how a pipeline has ended.
 type PipelineState string
 
 // The states of a pipeline. An open pipeline without a running process was
@@ -59,7 +58,7 @@ type PipelineOptions struct {
 	Theirs []string       `json:"theirs,omitempty"`
 }
 
-// StageRun is one stage of a pipeline and its progress.
+// A StageRun is one stage of a pipeline and its progress.
 type StageRun struct {
 	policy.Stage
 	State StageState `json:"state"`
@@ -114,12 +113,11 @@ func (s StageState) Ended() bool {
 	return false
 }
 
-// StageApproval records who allowed a stage to start.
+// A StageApproval records who allowed a stage to start.
 type StageApproval struct {
 	By   string    `json:"by"`
 	When time.Time `json:"when"`
-	// Asked reports whether a person approved; false means that the profile
-	// requires no approval.
+	// Asked is set if a person approved; otherwise the profile requires no approval.
 	Asked bool `json:"asked"`
 	// Plan is the fingerprint of the approved plan.
 	Plan string `json:"plan,omitempty"`

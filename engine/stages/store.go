@@ -147,8 +147,8 @@ func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	return lock, nil
 }
 
-// stillOpen is the error for a sandbox that has an open pipeline, with the
-// commands that continue or cancel it.
+// stillOpen returns the error for a sandbox that has an open pipeline, with the commands that
+// continue or cancel it.
 func stillOpen(p *Pipeline) error {
 	if p.Running {
 		return Error(p, errs.ErrBusy, errors.New("another command is promoting it"), "snapfs log")

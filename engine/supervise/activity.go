@@ -8,10 +8,10 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// activity measures how long a container has been idle. A container is active when its
+// An activity measures how long a container has been idle. A container is active when its
 // processes use more CPU time than idleCPU, when a command's streams are read or written, or
 // when a command begins or ends. It uses this process's monotonic clock, which stops while the
-// machine is suspended, as the container does.
+// machine is suspended.
 type activity struct {
 	since    time.Time
 	observed time.Time
@@ -47,8 +47,8 @@ func (s *stream) moved() bool {
 	return !s.used.Equal(was)
 }
 
-// Waiting processes use some CPU time for timers and accounting: up to a hundredth of one CPU,
-// and one tick of the clock by which the kernel counts without control groups.
+// The CPU time that waiting processes use for timers and accounting: up to a hundredth of one
+// CPU, and one tick of the clock by which the kernel counts without control groups.
 const (
 	noiseShare = 100
 	noiseTick  = 10 * time.Millisecond
@@ -109,8 +109,8 @@ func (q *activity) remember() {
 	}
 }
 
-// addStreams observes a command's terminal and streams as well, until the caller calls leave.
-// It leaves out streams that cannot be observed. The caller holds mu.
+// addStreams also observes a command's terminal and streams, until the caller calls leave. It
+// leaves out streams that cannot be observed. The caller holds mu.
 func (q *activity) addStreams(mu *sync.Mutex, pty *os.File, files []*os.File) (leave func()) {
 	var mine []*stream
 	for i, f := range append([]*os.File{pty}, files...) {

@@ -12,13 +12,13 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Admission says when a sandbox may start. Its zero value starts at once unless the host is
-// almost out of resources. A running sandbox already has its slot: further commands in it need
-// none.
+// Admission holds the conditions for starting a sandbox. Its zero value starts at once unless
+// the host is almost out of resources. A running sandbox already has its slot, so that further
+// commands in it need none.
 type Admission = admission.Options
 
-// Admit waits in the queue for a slot with these limits, as the options say. The caller closes
-// the slot when the sandbox's last process has ended.
+// Admit waits in the queue for a slot with these limits, as when says. The caller closes the
+// slot when the sandbox's last process has ended.
 func (sv *Manager) Admit(ctx context.Context, l catalog.Limits, when Admission) (*admission.Slot, error) {
 	return sv.book.Enter(ctx, slotRequest(l), when)
 }
@@ -36,7 +36,7 @@ func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
-// BeneathCeiling lowers a host's capacity to what the control groups of this process allow.
+// BeneathCeiling lowers a host's capacity to the limits of this process's own control groups.
 func BeneathCeiling(h admission.Host) (admission.Host, error) {
 	c, err := limits.CeilingHere()
 	if err != nil {

@@ -35,8 +35,8 @@ type Process interface {
 // A Client is a command that a supervisor runs for this process.
 type Client interface {
 	Process
-	// Hit waits until the command has ended. It returns the limit that ended the command or that
-	// it met, or nil.
+	// Hit waits until the command has ended. It returns the limit that ended the command or
+	// that the command reached, or nil.
 	Hit() *catalog.LimitHit
 }
 
@@ -47,8 +47,8 @@ func (sv *Manager) Exec(ctx context.Context, name string, command isolate.Comman
 	return sv.ExecWith(ctx, name, command, ExecOptions{})
 }
 
-// ExecOptions say how a command is admitted and tested. The zero value is the behaviour of
-// [Manager.Exec].
+// ExecOptions say how a command is admitted and whether a self-test runs first. The zero value
+// is the behaviour of [Manager.Exec].
 type ExecOptions struct {
 	// Admission applies if the sandbox does not run yet.
 	Admission Admission
@@ -56,7 +56,8 @@ type ExecOptions struct {
 	Prove bool
 }
 
-// ExecWith is [Manager.Exec] with options. Errors: also admission.ErrNoRoom and ErrWall.
+// ExecWith does the same as [Manager.Exec], with options. Errors: also admission.ErrNoRoom and
+// ErrWall.
 func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Command, o ExecOptions) (Client, error) {
 	before, err := countStops(sv.cat.Path(name))
 	if err != nil {
@@ -73,8 +74,8 @@ func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Co
 	}
 }
 
-// errUnadmitted says that the sandbox ended before the command could join it, so the command
-// needs a slot of its own.
+// errUnadmitted means that the sandbox ended before the command could join it, so that the
+// command needs a slot of its own.
 var errUnadmitted = errors.New("the sandbox needs an admission slot")
 
 // execOnce is one attempt of ExecWith. It returns errUnadmitted if the sandbox ended meanwhile
@@ -154,7 +155,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	return nil, errors.Join(err, conn.Close())
 }
 
-// client is the [Client] of a connection to a supervisor.
+// A client is the [Client] of a connection to a supervisor.
 type client struct {
 	conn *fdsock.Conn
 	pty  *os.File

@@ -15,13 +15,13 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. At the
-// end of ttl or idle it pauses the container of a persistent sandbox, so that its processes
-// can resume later, and ends the container of an ephemeral one.
+// A deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. At
+// the end of ttl or idle it pauses the container of a persistent sandbox, so that its
+// processes can resume later, and ends the container of an ephemeral one.
 type deadlines struct {
 	manager    *Manager
 	supervisor *Supervisor
-	// persistent says that the sandbox outlives the command that created it.
+	// persistent is set if the sandbox outlives the command that created it.
 	persistent bool
 	wake       chan struct{} // capacity 1
 	quit       context.Context
@@ -39,8 +39,8 @@ type deadlines struct {
 	listeners map[*fdsock.Conn]bool
 }
 
-// maxCheckInterval is the longest time between two checks: timers stop while a machine is
-// suspended, but the sandbox's time goes on.
+// maxCheckInterval is the longest time between two checks. Timers stop while a machine is
+// suspended, but the sandbox's lifetime does not.
 const maxCheckInterval = 30 * time.Second
 
 // startDeadlines returns the deadlines of a started sandbox and enforces them if it has a time
@@ -171,9 +171,9 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 	return min(every, max(l.Idle-since, time.Millisecond))
 }
 
-// pause pauses the container of a persistent sandbox and closes that of an ephemeral one. It
-// does nothing if unless returns true once no command can start. It reports whether it
-// succeeded; if not, the caller tries again.
+// pause pauses the container of a persistent sandbox and closes that of an ephemeral one, for
+// the limit why. With startLock held it calls unless, and does nothing if that returns true.
+// It returns false if pausing failed; the caller tries again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.persistent {
 		w.supervisor.Resources.note(why)
@@ -242,7 +242,7 @@ func (w *deadlines) refuseWhenPaused() error {
 	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("the sandbox is paused: " + why.Text)}
 }
 
-// countActivity counts as activity in the container, which it resumes if that was paused for
+// countActivity counts a request as activity, and resumes a container that was paused for
 // idleness. The container is not idle until the caller calls done.
 func (w *deadlines) countActivity() (done func()) {
 	w.starting.Add(1)

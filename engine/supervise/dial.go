@@ -15,10 +15,10 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// errEnded says that the supervisor ended before it handled the request.
+// errEnded means that the supervisor ended before it handled the request.
 var errEnded = errors.New("the supervisor of the sandbox has just ended")
 
-// ErrSilent says that the supervisor runs and does not reply.
+// ErrSilent means that the supervisor runs but does not reply.
 var ErrSilent = errors.New("the supervisor of the sandbox does not reply")
 
 // stoppedTimeout bounds the wait for a SIGSTOPped supervisor; a running one has no deadline.
@@ -133,9 +133,9 @@ func (sv *Manager) request(ctx context.Context, rec *catalog.Record, a Request) 
 	return &t, nil
 }
 
-// RequestEnd asks a sandbox's supervisor to end the sandbox and reports whether nothing runs
-// in it now. For a Stop request it also wakes a SIGSTOPped supervisor and kills one that takes
-// longer than stopTimeout.
+// RequestEnd sends a request to end the sandbox to its supervisor, and reports whether nothing
+// runs in the sandbox now. For a Stop request it also wakes a SIGSTOPped supervisor and kills
+// one that takes longer than stopTimeout.
 func (sv *Manager) RequestEnd(ctx context.Context, rec *catalog.Record, a Request) (bool, error) {
 	conn, err := sv.Dial(ctx, rec)
 	if err != nil || conn == nil {

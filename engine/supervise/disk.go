@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// diskFullMargin is how much of a disk limit may be left when the limit counts as used up:
-// less than a filesystem needs for a new file.
+// diskFullMargin is the number of unused bytes of a disk limit below which the limit counts as
+// reached: less than a filesystem needs for a new file.
 const diskFullMargin = 256 << 10
 
-// full returns the disk limit that is used up, or nil.
+// full returns the disk limit if it is reached, or nil.
 func (a *Resources) full() *catalog.LimitHit {
 	if a.disk == nil || !hostfs.LimitsDisk(a.limits) {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// SealAll seals every tree of a sandbox at one moment. After an error some of the snapshots
+// SealAll seals every tree of a sandbox at one instant. After an error some of the snapshots
 // may exist.
 func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error {
 	use, thaw, err := sv.Freeze(ctx, h)
@@ -32,14 +32,14 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapsho
 	return nil
 }
 
-// Freeze stops a sandbox's processes until the caller calls thaw. Processes of a supervisor
-// that is about to end are gone already: use is then snapshot.Idle.
+// Freeze freezes a sandbox's processes until the caller calls thaw. It returns the use InUse,
+// or Idle if no process is left.
 func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.Use, thaw func(), err error) {
 	_, use, thaw, err = sv.FreezeWithReply(ctx, h)
 	return use, thaw, err
 }
 
-// FreezeWithReply is [Manager.Freeze] and also returns the supervisor's reply.
+// FreezeWithReply does the same as [Manager.Freeze], and also returns the supervisor's reply.
 func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t Reply, use snapshot.Use, thaw func(), err error) {
 	if err := fault.Point(ctx, "freeze its processes"); err != nil {
 		return t, 0, nil, err
@@ -71,8 +71,9 @@ func (sv *Manager) FreezeWithReply(ctx context.Context, h *catalog.Locked) (t Re
 	return t, 0, nil, fmt.Errorf("freezing %s: %w", h.Name, err)
 }
 
-// releaseFreeze asks the supervisor to thaw the sandbox and waits until it has, so that the
-// next command finds it running. A SIGSTOPped supervisor thaws it when it continues.
+// releaseFreeze requests the supervisor to thaw the sandbox and waits until it has, so that
+// the next command finds the sandbox running. A SIGSTOPped supervisor thaws it when it
+// continues.
 func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 	if conn.Send([]byte("{}")) == nil {
 		_ = awaitReply(ctx, conn, name)
@@ -80,8 +81,8 @@ func releaseFreeze(ctx context.Context, conn *fdsock.Conn, name string) {
 	conn.Close() //nolint:errcheck // nothing more to send
 }
 
-// requestFreeze asks the supervisor to freeze the sandbox until conn closes, and returns the
-// reply.
+// requestFreeze requests the supervisor to freeze the sandbox until conn closes, and returns
+// the reply.
 func requestFreeze(ctx context.Context, conn *fdsock.Conn, name string) (Reply, error) {
 	msg, err := json.Marshal(Request{Freeze: true})
 	if err == nil {

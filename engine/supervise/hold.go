@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Hold locks a sandbox for an operation. Errors: errs.ErrBusy if the sandbox belongs to a
+// Hold locks a sandbox for the operation op. Errors: errs.ErrBusy if the sandbox belongs to a
 // running command; those of [Manager.HoldAny].
 func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, error) {
 	h, err := sv.HoldAny(ctx, name)
@@ -20,7 +20,7 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, 
 	return h, err
 }
 
-// HoldAny locks a sandbox, even one that belongs to a running command, and first completes or
+// HoldAny locks a sandbox, even one that belongs to a running command. It first completes or
 // undoes an interrupted rollback, because a half rolled back sandbox must not be promoted.
 func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, error) {
 	h, err := sv.cat.Lock(ctx, name)

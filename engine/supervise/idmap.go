@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// idMappers are the FUSE processes that serve trees of one sandbox with mapped ids, because
-// their filesystems have no id-mapped mounts. They end when the sandbox's mounts are gone.
+// idMappers are the FUSE processes that serve trees of one sandbox with mapped ids, where a
+// filesystem does not support id-mapped mounts. They end when the sandbox's mounts are gone.
 type idMappers struct {
 	program func() ([]string, error)
 
@@ -49,12 +49,12 @@ func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) er
 	return nil
 }
 
-// idMapperTimeout is how long a process may take to write mapped pages out before it is
+// idMapperTimeout is how long an id mapper may take to write mapped pages to disk before it is
 // killed.
 const idMapperTimeout = 10 * time.Second
 
-// wait waits until the id mappers have written everything out and ended. The container must
-// have ended.
+// wait waits until the id mappers have written all data and ended. The container must have
+// ended.
 func (s *idMappers) wait() {
 	if s == nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Resources enforces a sandbox's limits on one container and knows which limit was hit.
+// Resources enforces a sandbox's limits on one container and records which limit was hit.
 type Resources struct {
 	Group *limits.Group
 	// slot is the sandbox's admission slot.
@@ -25,7 +25,7 @@ type Resources struct {
 	// startLock is held for reading while a command starts, and for writing while the container is
 	// frozen or pauses or resumes.
 	startLock sync.RWMutex
-	// container is nil until it has started.
+	// container is the sandbox's container, nil until it has started.
 	container *isolate.Container
 	// paused is the limit that the container is paused for, or nil. It changes only under
 	// startLock, held for writing.
@@ -115,9 +115,9 @@ func (a *Resources) lockFrozen(ctx context.Context) error {
 	return nil
 }
 
-// pauseFor pauses the container until resumeFrom: no command can start, and countdowns stop.
-// It does nothing and returns false if unless returns true. An error leaves the container as
-// it was.
+// pauseFor pauses the container for the limit why until resumeFrom: no command can start, and
+// countdowns stop. It does nothing and returns false if unless returns true. An error leaves
+// the container as it was.
 func (a *Resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err

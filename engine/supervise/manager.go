@@ -57,7 +57,7 @@ type Parts struct {
 	IDMapper func() ([]string, error)
 	// SelfTest probes the isolation of a sandbox whose policy requires it.
 	SelfTest SelfTest
-	// WhenOver removes a sandbox whose remove-after time has come and in which nothing runs.
+	// WhenOver removes a sandbox in which nothing runs and whose remove-after time has come.
 	WhenOver func(ctx context.Context, h *catalog.Locked) error
 }
 

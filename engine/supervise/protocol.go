@@ -10,49 +10,50 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Request is what a client asks of a supervisor: exactly one of its fields is set.
+// A Request is a message of a client to a supervisor. Exactly one of its fields is set.
 type Request struct {
 	Exec   *execRequest   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
 	Freeze bool           `json:"freeze,omitempty"`
 	Stop   bool           `json:"stop,omitempty"`
-	// Leave ends the sandbox if nothing runs in it.
+	// Leave requests the end of the sandbox if nothing runs in it.
 	Leave bool `json:"leave,omitempty"`
-	// Drift asks for a reply with each new drift report, until the client closes the connection.
+	// Drift requests a reply with each new drift report, until the client closes the
+	// connection.
 	Drift bool `json:"drift,omitempty"`
-	// Limits replaces the limits.
+	// Limits are the new limits of the sandbox.
 	Limits *catalog.Limits `json:"limits,omitempty"`
-	// Network replaces the network rules.
+	// Network are the new network rules of the sandbox.
 	Network string `json:"network,omitempty"`
-	// Usage asks for the resource usage.
+	// Usage requests the resource usage.
 	Usage bool         `json:"usage,omitempty"`
 	Port  *portRequest `json:"port,omitempty"`
 }
 
-// Reply is a supervisor's answer to a Request.
+// A Reply is a supervisor's reply to a Request.
 type Reply struct {
 	Started bool `json:"started,omitempty"`
 	Frozen  bool `json:"frozen,omitempty"`
-	// Shifted are the frozen trees that an id mapper serves, see [isolate.Level].
+	// Shifted lists the frozen trees that an id mapper serves, see [isolate.Level].
 	Shifted []string `json:"shifted,omitempty"`
 	Ended   bool     `json:"ended,omitempty"`
-	// Gone says that the container has ended and can start no more commands.
+	// Gone is set if the container has ended and can start no more commands.
 	Gone bool `json:"gone,omitempty"`
-	// Stopped says that the sandbox was stopped after the command had been requested.
+	// Stopped is set if the sandbox was stopped after the command had been requested.
 	Stopped bool            `json:"stopped,omitempty"`
 	Status  *isolate.Status `json:"status,omitempty"`
-	// Hit is the limit that ended the command or that it met.
+	// Hit is the limit that ended the command or that the command reached.
 	Hit *catalog.LimitHit `json:"hit,omitempty"`
-	// Paused is the limit that the container is paused for.
+	// Paused is the limit for which the container is paused, or nil.
 	Paused *catalog.LimitHit `json:"paused,omitempty"`
 	// Note is a notice for the user.
 	Note  string               `json:"note,omitempty"`
 	Usage *Usage               `json:"usage,omitempty"`
 	Drift *compare.DriftReport `json:"drift,omitempty"`
 	Ports *[]Port              `json:"ports,omitempty"`
-	// Proof is the result of the self-test, if the request asked for one.
+	// Proof is the result of the self-test, if the client requested one.
 	Proof *catalog.Proof `json:"proof,omitempty"`
-	// Refused is the error of a request that the supervisor did not carry out.
+	// Refused is the error if the supervisor did not carry out the request, or nil.
 	Refused *refusal `json:"refused,omitempty"`
 	// Errno is the error of a command that could not be executed.
 	Errno syscall.Errno `json:"errno,omitempty"`

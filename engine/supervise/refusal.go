@@ -6,19 +6,19 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ErrWall is the kind of the error of a failed self-test: a probe inside the
-// sandbox could do something that its policy forbids. No command was started.
+// ErrWall is the error kind of a failed self-test: a probe inside the sandbox could do
+// something that its policy forbids. No command was started.
 var ErrWall = errs.NewStatus(122, "a wall does not hold")
 
-// ErrLimit is the kind of the error of a command that did not begin, because a
-// limit ended the sandbox first.
+// ErrLimit is the error kind of a command that did not begin, because a limit ended the
+// sandbox first.
 var ErrLimit = errs.NewStatus(124, "a limit was hit")
 
-// A refusal is an error on its way from a supervisor to another process.
+// A refusal is an error in the form in which a supervisor sends it to another process.
 type refusal struct {
 	// Message is the text of the error.
 	Message string `json:"message"`
-	// Kind is the text of its kind, or "".
+	// Kind is the text of the error's kind, or "".
 	Kind  string   `json:"kind,omitempty"`
 	Hints []string `json:"hints,omitempty"`
 }

@@ -175,7 +175,7 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 	return h, p, nil
 }
 
-// copyProbe begins to copy the probe program into memory. The returned function waits for the
+// copyProbe starts to copy the probe program into memory. The returned function waits for the
 // copy.
 func (sv *Manager) copyProbe() func() (*os.File, error) {
 	type answer struct {

@@ -115,7 +115,7 @@ func (h *Supervisor) reachable() bool {
 	return err == nil && h.socketInfo != nil && os.SameFile(now, h.socketInfo)
 }
 
-// alive reports whether the container has not ended.
+// alive reports whether the container is still running.
 func (h *Supervisor) alive() bool {
 	select {
 	case <-h.Container.Done():
@@ -135,7 +135,7 @@ func (h *Supervisor) idle() bool {
 	}
 }
 
-// idleSoon is idle, but waits up to 50 ms for pid 1 to reap the last process.
+// idleSoon does the same as idle, but waits up to 50 ms for pid 1 to reap the last process.
 func (h *Supervisor) idleSoon() bool {
 	select {
 	case <-h.Container.Idle():
@@ -216,7 +216,7 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	}
 }
 
-// Start runs one more command in the container. It waits while the container is frozen for a
+// Start runs another command in the container. It waits while the container is frozen for a
 // moment. Errors: errs.ErrDenied if the container is paused.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()

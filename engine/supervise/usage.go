@@ -13,13 +13,13 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Usage is the resource usage of all processes of a sandbox. Unknown values are nil. Sizes are
-// in bytes.
+// Usage holds the resource usage of all processes of a sandbox. Unknown values are nil. Sizes
+// are in bytes.
 type Usage struct {
 	Memory     *int64         `json:"memory,omitempty"`
 	MemoryPeak *int64         `json:"memory_peak,omitempty"`
 	CPUTime    *time.Duration `json:"cpu_time_ns,omitempty"`
-	// Throttled is how long the CPU limit delayed the processes.
+	// Throttled is the total time for which the CPU limit delayed the processes.
 	Throttled *time.Duration `json:"throttled_ns,omitempty"`
 	PIDs      *int64         `json:"pids,omitempty"`
 	PIDsPeak  *int64         `json:"pids_peak,omitempty"`
@@ -27,8 +27,8 @@ type Usage struct {
 	Written   *int64         `json:"io_written,omitempty"`
 	ReadOps   *int64         `json:"io_read_ops,omitempty"`
 	WriteOps  *int64         `json:"io_write_ops,omitempty"`
-	// Disk and Inodes are what all trees have added, as far as it counts for the limits beside
-	// them.
+	// Disk and Inodes are what all trees have added to their bases, as it counts for the
+	// limits in the fields beside them.
 	Disk        *int64 `json:"disk,omitempty"`
 	DiskLimit   *int64 `json:"disk_limit,omitempty"`
 	Inodes      *int64 `json:"inodes,omitempty"`
@@ -36,7 +36,7 @@ type Usage struct {
 	// Pressure is the share of the last ten seconds in which some, and in which all, processes
 	// waited for CPU, memory or I/O, in percent.
 	Pressure map[string]Pressure `json:"pressure,omitempty"`
-	// Held says how each limit is enforced.
+	// Held lists how each limit is enforced.
 	Held []HeldLimit `json:"held,omitempty"`
 }
 

@@ -22,16 +22,18 @@ import (
 // changes, and to each client that asks. The watch says when to compare again, never what changed.
 
 const (
-	// watchDelay is the time between the start of a sandbox and the start of its watch: the watch
-	// must not slow down the start of a command, nor a short command.
+	// watchDelay is the time between the start of a sandbox and the start of its drift watch,
+	// which must not slow down the start of a command, nor a short command.
 	watchDelay = time.Second
-	// settleTime is how long to wait for further changes after one.
+	// settleTime is how long the watch waits for further changes after one, before it
+	// compares.
 	settleTime = 200 * time.Millisecond
-	// restFactor is the shortest time between two comparisons, in durations of the last one.
+	// restFactor is the shortest time between two comparisons, as a multiple of the last one's
+	// duration.
 	restFactor = 20
 	// pollEvery is the time between comparisons of a workspace that cannot be watched.
 	pollEvery = 10 * time.Second
-	// noticeEvery is how often the drift detectors of served trees are polled.
+	// noticeEvery is how often the watch polls the server monitors of served trees.
 	noticeEvery = 2 * time.Second
 	// maxWatchedDirs bounds the number of watched directories.
 	maxWatchedDirs = 1 << 14
@@ -75,8 +77,8 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 	}
 }
 
-// awaitDrift waits until something may have changed in the workspace, or until a drift
-// detector has noticed more than noticed changes.
+// awaitDrift waits until something may have changed in the workspace, or until the backends'
+// server monitors have noticed more than noticed changes.
 func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
 	var poll <-chan time.Time // nil without drift detectors
 	if len(sv.compare.MonitorsOf(ctx, rec)) > 0 {

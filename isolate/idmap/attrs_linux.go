@@ -12,7 +12,7 @@ import (
 // (proc(5), /proc/PID/fd).
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// fill fills out with the attributes to show.
+// fill fills out with the attributes of st as the mount shows them, with mapped ids.
 func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	*out = fuse.Attr{
 		Ino: st.Ino, Size: uint64(st.Size), Blocks: uint64(st.Blocks), Mode: st.Mode, Nlink: st.Nlink, Blksize: 4096,
@@ -36,7 +36,8 @@ func (s *server) entry(fd int, out *fuse.EntryOut) error {
 	return nil
 }
 
-// Lookup looks up a name; the kernel also caches that there is none.
+// Lookup looks up a name in a directory. For a missing name it lets the kernel cache that,
+// too.
 func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		fd, err := openPath(dir, name)
@@ -68,7 +69,8 @@ func (s *server) attr(fd int, out *fuse.AttrOut) error {
 	return nil
 }
 
-// SetAttr changes owners first. That clears set-id bits, which a mode in the same request sets again.
+// SetAttr changes attributes of an inode, owners first: changing them clears set-id bits,
+// which a mode in the same request sets again.
 func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return status(s.t.with(in.NodeId, func(n *inode, fd int) error {
 		if size, ok := in.GetSize(); ok {
@@ -103,7 +105,8 @@ func truncate(fd int, size int64, kill bool) error {
 	return dropSetID(f, kill)
 }
 
-// dropSetID clears the bits that a write by a user other than root clears.
+// dropSetID clears the set-id bits that a write by a user other than root clears, if kill is
+// set.
 func dropSetID(fd int, kill bool) error {
 	if !kill {
 		return nil

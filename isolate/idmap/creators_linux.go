@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// creators are threads that create files with the ids of the caller. A file has its owner from the first
-// instant, and the filesystem handles inherited groups and ACLs. The threads keep root's capabilities, because
-// the kernel has already checked permissions.
+// creators are threads that create files with the user and group of the requesting process, so
+// that a file has its owner from the first instant, and the filesystem handles inherited
+// groups and ACLs. The threads have root's capabilities, because the kernel has already
+// checked permissions.
 type creators chan func()
 
 const creatorThreads = 4
@@ -42,7 +43,7 @@ func (m creators) work(ready chan<- error) {
 	}
 }
 
-// as calls do with the ids on disk and the umask of a caller.
+// as calls do with the ids on disk and the umask of the process caller.
 func (s *server) as(caller fuse.Owner, umask uint32, do func() error) (err error) {
 	uid, err := s.ids.toDisk(caller.Uid)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listings are the directories being read. A listing is made when it is read from the beginning, and stays the
-// same until the next such read, whatever is removed meanwhile.
+// listings holds the listing of each open directory. A listing is made when the directory is
+// read from its beginning, and stays the same until the next such read.
 type listings struct {
 	mu   sync.Mutex
 	next uint64
@@ -21,8 +21,8 @@ type listing struct {
 	names []vfs.Entry
 }
 
-// OpenDir disables the kernel's cache of listings. The kernel may drop a part of a cached listing, and what it
-// then reads need not fit the rest.
+// OpenDir opens a directory, and disables the kernel's cache for its listing: the kernel may
+// drop a part of a cached listing, and a later read of that part need not fit the other parts.
 func (s *server) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	l := &s.lists
 	l.mu.Lock()
@@ -46,8 +46,8 @@ func (s *server) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryL
 	return s.readDir(in, func(_ int, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
 }
 
-// ReadDirPlus is ReadDir with a Lookup of each name. The kernel looks up again a name that fails here, if it
-// needs it.
+// ReadDirPlus lists a directory like ReadDir, with a Lookup of each name. If a Lookup fails,
+// the kernel repeats it when needed.
 func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return s.readDir(in, func(dir int, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
@@ -65,7 +65,8 @@ func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 	})
 }
 
-// readDir calls add with the entries from an offset on until add returns false.
+// readDir calls add with the entries of a directory from an offset on, until add returns
+// false.
 func (s *server) readDir(in *fuse.ReadIn, add func(dir int, e fuse.DirEntry) bool) fuse.Status {
 	s.lists.mu.Lock()
 	l := s.lists.all[in.Fh]

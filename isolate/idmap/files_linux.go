@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFlags returns the flags with which the server opens a file for a caller. Writes carry their offset, and
-// caching is up to the kernel, so other flags are dropped.
+// openFlags returns the flags with which the server opens a file for a process. It drops flags
+// such as O_APPEND, because each write carries its offset and the kernel does the caching.
 func openFlags(flags uint32) int {
 	const allowed = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 	return int(flags) & allowed
@@ -34,7 +34,8 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 
 func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { unix.Close(int(in.Fh)) }
 
-// Flush is sent only once: closing a file has nothing to write.
+// Flush answers ENOSYS, so that the kernel sends no more requests when files are closed: there
+// is nothing to write then.
 func (s *server) Flush(_ <-chan struct{}, _ *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
 
 func (s *server) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
@@ -56,8 +57,8 @@ func (s *server) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32
 	return uint32(max(n, 0)), status(err)
 }
 
-// writeMapped writes back mapped pages, which must not strip privileges: it restores the capabilities that a
-// write removes.
+// writeMapped writes back mapped pages, and restores the file capabilities that the write
+// removes, because writing through a mapping must not remove them.
 func writeMapped(fd int, data []byte, at int64) (uint32, fuse.Status) {
 	var caps [capSize3]byte
 	size, none := unix.Fgetxattr(fd, capability, caps[:])

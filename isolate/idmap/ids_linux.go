@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idMap is the difference between an id as shown and the id on disk.
+// An idMap is the constant that is added to an id on disk to get the shown id.
 type idMap uint32
 
 // Size is the number of users and of groups that are mapped.
@@ -15,7 +15,7 @@ const Size = 1 << 16
 // nobody is the invalid id. The kernel shows it as the owner, and grants it nothing.
 const nobody = 1<<32 - 1
 
-// toShown returns the id to show for one on disk.
+// toShown returns the shown id for an id on disk; nobody if it is not mapped.
 func (s idMap) toShown(id uint32) uint32 {
 	if id >= Size {
 		return nobody
@@ -23,7 +23,7 @@ func (s idMap) toShown(id uint32) uint32 {
 	return uint32(s) + id
 }
 
-// toDisk returns the id on disk for one that is shown. EOVERFLOW means that there is none.
+// toDisk returns the id on disk for a shown id. EOVERFLOW: it is not mapped.
 func (s idMap) toDisk(id uint32) (uint32, error) {
 	if id < uint32(s) || id-uint32(s) >= Size {
 		return 0, unix.EOVERFLOW
@@ -31,7 +31,7 @@ func (s idMap) toDisk(id uint32) (uint32, error) {
 	return id - uint32(s), nil
 }
 
-// toShownStrict is toShown for places where no unmapped id may appear.
+// toShownStrict does the same as toShown, but returns EOVERFLOW for an id that is not mapped.
 func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	if id >= Size {
 		return 0, unix.EOVERFLOW
@@ -39,7 +39,7 @@ func (s idMap) toShownStrict(id uint32) (uint32, error) {
 	return s.toShown(id), nil
 }
 
-// These extended attributes contain ids.
+// Names of the extended attributes that contain ids.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -48,8 +48,8 @@ const (
 
 func isACL(name string) bool { return name == aclAccess || name == aclDefault }
 
-// mapXattr maps the ids in the value of an extended attribute by by, if it contains any. EOVERFLOW means that
-// an id cannot be mapped.
+// mapXattr returns the value of an extended attribute with each id in it replaced by the
+// result of by. EOVERFLOW: an id cannot be mapped.
 func mapXattr(name string, value []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	if isACL(name) {
 		return mapACL(value, by)
@@ -57,8 +57,8 @@ func mapXattr(name string, value []byte, by func(uint32) (uint32, error)) ([]byt
 	return value, nil
 }
 
-// mapACL maps an access control list: a version, then entries of a tag, permissions and an id
-// (linux/posix_acl_xattr.h).
+// mapACL returns an access control list with its ids mapped by by. A list is a version, then
+// entries of a tag, permissions and an id (linux/posix_acl_xattr.h).
 func mapACL(list []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	const head, size, user, group = 4, 8, 0x02, 0x08
 	if len(list) < head || (len(list)-head)%size != 0 {
@@ -78,9 +78,9 @@ func mapACL(list []byte, by func(uint32) (uint32, error)) ([]byte, error) {
 	return list, nil
 }
 
-// File capabilities are valid in the user namespace whose root they name, or in that of the host if they name
-// none: revisions 3 and 2 of struct vfs_ns_cap_data of linux/capability.h. Shown capabilities name the mapped
-// root.
+// Revisions of struct vfs_ns_cap_data (linux/capability.h). Revision 3 names the root of the
+// user namespace in which file capabilities are valid; revision 2 means the host's. Shown
+// capabilities name the mapped root.
 const (
 	capRevision   = 0xff000000
 	capRevision2  = 0x02000000
@@ -90,7 +90,7 @@ const (
 	capRootOffset = 20
 )
 
-// capsToShown converts capabilities on disk to those to show.
+// capsToShown converts file capabilities on disk to their shown form.
 func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	root := uint32(0)
 	switch {
@@ -108,7 +108,8 @@ func (s idMap) capsToShown(v []byte) ([]byte, error) {
 	return out, nil
 }
 
-// capsToDisk converts shown capabilities to those on disk: those of the mapped root become the host's.
+// capsToDisk converts shown file capabilities to their form on disk: those of the mapped root
+// become the host's.
 func (s idMap) capsToDisk(v []byte) ([]byte, error) {
 	root := uint32(0) // the host's
 	switch {

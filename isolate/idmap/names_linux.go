@@ -5,7 +5,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// create creates a name in a directory by do, as the caller, and returns its inode.
+// create creates a name in a directory by calling do with the ids of the requesting process,
+// and returns the new inode.
 func (s *server) create(h *fuse.InHeader, name string, umask uint32, do func(dir int) error, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(h.NodeId, func(_ *inode, dir int) error {
 		if err := s.as(h.Owner, umask, func() error { return do(dir) }); err != nil {
@@ -33,7 +34,7 @@ func (s *server) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name strin
 	return s.create(h, name, 0, func(dir int) error { return unix.Symlinkat(target, dir, name) }, out)
 }
 
-// Create creates a file and opens it. The kernel has checked that it does not exist.
+// Create creates a file and opens it. The kernel has checked that the name is free.
 func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(s.t.with(in.NodeId, func(_ *inode, dir int) error {
 		fd := -1
@@ -58,7 +59,7 @@ func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 	}))
 }
 
-// Link adds a name to an inode. The kernel has checked the permission.
+// Link adds a hard link to an inode. The kernel has checked the permission.
 func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(in.Oldnodeid, func(_ *inode, fd int) error {
 		return s.t.with(in.NodeId, func(_ *inode, dir int) error {
@@ -89,8 +90,9 @@ func (s *server) remove(h *fuse.InHeader, name string, flags int) fuse.Status {
 	}))
 }
 
-// Rename supports the flags that the filesystem on disk supports; ZFS before 2.2 supports none. It rejects
-// RENAME_WHITEOUT, because the whiteout would belong to root, not to the caller.
+// Rename renames a file. It supports the flags that the filesystem on disk supports; ZFS
+// before 2.2 supports none. It rejects RENAME_WHITEOUT, because the whiteout would belong to
+// root instead of the caller.
 func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {
 		return fuse.EINVAL

@@ -19,16 +19,16 @@ import (
 // MaxRead is the largest read or write in one request. The filesystem must be mounted with it.
 const MaxRead = 1 << 20
 
-// The server is started with these descriptors.
+// The descriptors with which a server process is started.
 const (
 	Device = 3 // /dev/fuse
 	Tree   = 4 // the directory
 )
 
-// Serve shows the directory tree, with ids higher by base, through the FUSE device dev. It returns after the
-// last mount is gone and everything is written to the directory. It requires root. Cost: one request of 20 to
-// 60 µs per operation, and some hundred bytes per file that the kernel knows, plus a descriptor where the
-// filesystem has no file handles.
+// Serve shows the directory tree, with ids higher by base, through the FUSE device dev. It
+// returns after the last mount is gone and all data is written to the directory. It requires
+// root. Cost: one request of 20 to 60 µs per operation, and some hundred bytes per file that
+// the kernel knows, plus a descriptor where the filesystem has no file handles.
 func Serve(dev int, tree *os.File, base uint32) error {
 	t, err := newTable(tree)
 	if err != nil {
@@ -54,7 +54,7 @@ func Serve(dev int, tree *os.File, base uint32) error {
 	return nil
 }
 
-// A server answers the kernel's requests.
+// A server answers the kernel's FUSE requests for one directory.
 type server struct {
 	fuse.RawFileSystem
 	t        *table
@@ -63,10 +63,11 @@ type server struct {
 	lists    listings
 }
 
-// cacheTime is the cache time of names and attributes: nobody else writes to the directory while it is served.
+// cacheTime is the time for which the kernel may cache names and attributes: only this server
+// writes to the directory while it is mounted.
 const cacheTime = 24 * time.Hour
 
-// status returns the error number to send to the kernel.
+// status converts an error to the error number for the kernel.
 func status(err error) fuse.Status {
 	var no unix.Errno
 	switch {

@@ -13,7 +13,7 @@ import (
 // A table holds the inodes that the kernel knows.
 type table struct {
 	root *os.File // for handles; open for reading
-	// handles: the filesystem can open inodes by file handle.
+	// handles is set if the filesystem can open inodes by file handle.
 	handles bool
 
 	mu     sync.Mutex
@@ -22,8 +22,8 @@ type table struct {
 	byKey  map[string]*inode
 }
 
-// An inode is a file of any kind. It is reached by its handle, or by a descriptor (O_PATH) if the filesystem
-// has no handles or the last name may be gone.
+// An inode is a file of any type. The server opens it by its file handle, or by a descriptor
+// (O_PATH) if the filesystem has no handles or the last name may be gone.
 type inode struct {
 	id      uint64
 	key     string
@@ -84,7 +84,8 @@ func binaryKey(n uint64) string {
 	return string(b)
 }
 
-// adopt takes over a descriptor, and returns its inode with one more kernel reference.
+// adopt takes over a descriptor and returns its inode, with one more kernel reference and its
+// attributes.
 func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -114,8 +115,8 @@ func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
 	return n, st, nil
 }
 
-// pin keeps open the inode whose name is about to be removed, so that processes that have it open still reach
-// it.
+// pin opens the inode whose name is about to be removed and keeps it open, so that processes
+// that use it still reach it.
 func (t *table) pin(dir int, name string) {
 	fd, err := openPath(dir, name)
 	if err != nil {
@@ -151,7 +152,7 @@ func (t *table) forget(id, times uint64) {
 	}
 }
 
-// with calls do with a descriptor (O_PATH) of an inode. ESTALE means that the inode is gone.
+// with calls do with an inode and a descriptor (O_PATH) of it. ESTALE: the inode is gone.
 func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	t.mu.Lock()
 	n := t.inodes[id]

@@ -7,7 +7,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// HostError wraps an error of the supervisor, unless it is an [*errs.Error] already.
+// HostError wraps an error of a system call in the supervisor, unless it is an [*errs.Error]
+// already.
 func HostError(op string, err error) error {
 	var known *errs.Error
 	if errors.As(err, &known) {
@@ -21,7 +22,7 @@ func HostError(op string, err error) error {
 	return &errs.Error{Op: op, Kind: kind, Err: err}
 }
 
-// KindOf returns the kind of a system call's error.
+// KindOf returns the error kind of package errs for an error number.
 func KindOf(errno syscall.Errno) error {
 	switch errno {
 	case syscall.ENOENT, syscall.ENOTDIR:

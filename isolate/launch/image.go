@@ -11,20 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Image is a program of system calls, with all data that they point to, in memory that the supervisor shares
-// with the process that executes it.
+// An Image is a program of system calls, with all data that they point to, in memory that the
+// supervisor shares with the process that executes it.
 //
-// That process is a copy of a Go program in which no Go code may run: other threads held locks of the scheduler
-// and the allocator when it was copied, and are not there to release them. Instead the loop in run_*.s reads
-// steps from the image and makes system calls, in registers alone. The loop uses no stack, so no stack can
-// grow; it calls no function, so it has no race detector, pointer check or write barrier; CLONE_CLEAR_SIGHAND
-// removes signal handlers before its first instruction. Because it uses no stack, it can even fork with vfork
-// and continue in both processes.
+// That process is a forked copy of a Go program in which no Go code may run, because other
+// threads may have held locks of the runtime. Instead the loop in run_*.s reads steps from the
+// image and makes system calls. The loop uses neither stack nor functions, only registers, and
+// can even fork with vfork and continue in both processes.
 //
-// The process stores results and the cause of a failure in the image, where the supervisor reads them; the
-// supervisor writes new steps where the process looks for them.
-//
-// An image only grows: data and steps are appended.
+// The process stores results and the cause of a failure in the image, where the supervisor
+// reads them. The supervisor appends new steps where the process will continue; an image only
+// grows.
 type Image struct {
 	mem   []byte
 	used  int
@@ -36,13 +33,14 @@ type Image struct {
 	Err   error
 }
 
-// Purpose describes a step in errors: the stage it belongs to, such as "mounting /proc", and a file or "".
+// A Purpose describes a step in errors: the stage to which the step belongs, such as "mounting
+// /proc", and a file or "".
 type Purpose struct {
 	at          int
 	Stage, Path string
 }
 
-// Offsets, in bytes, of the fields of a step, as run_*.s reads it.
+// Offsets, in bytes, of the fields of a step. run_*.s uses the same.
 const (
 	stepCall   = 0  // the system call's number, or Load
 	stepArgs   = 8  // the six arguments
@@ -57,20 +55,22 @@ const (
 	quietAll = 0xffff // as the first of stepQuiet: matches every error
 	expected = 0xfffe // as the second of stepQuiet: errors are not recorded in the head
 
-	// Load makes no system call: its result is its first argument.
+	// Load is the number of a step that makes no system call: its result is its first
+	// argument.
 	Load = ^uint64(0)
 
-	// Offsets in the head of an image, which the executing process fills.
+	// headFailed and its siblings are offsets in the head of an image, into which the
+	// executing process writes.
 	headFailed = 0 // address of the step that failed
 	headErrno  = 8 // int32: its errno
 	headSize   = 64
 )
 
-// Cell is the offset of an int32 in an image, such as the result of a step.
+// A Cell is the offset of an int32 in an image, such as the result of a step.
 type Cell int
 
-// imageSize is twice the limit of a command's arguments and environment, which is about the kernel's own limit.
-// Unused pages take no memory.
+// imageSize is the size of an image in bytes: twice the limit of a command's arguments and
+// environment, which is about the kernel's own limit. Unused pages take no memory.
 const imageSize = 8 << 20
 
 // NewImage maps an empty image; Free unmaps it. Cost: 10 µs.
@@ -82,7 +82,7 @@ func NewImage() (*Image, error) {
 	return &Image{mem: mem, used: headSize, end: imageSize, steps: make([]Purpose, 0, 512)}, nil
 }
 
-// Free unmaps the image. It may be called again.
+// Free unmaps the image. It may be called twice.
 func (im *Image) Free() {
 	if im.mem != nil {
 		unix.Munmap(im.mem) //nolint:errcheck // the kernel gave it
@@ -90,18 +90,19 @@ func (im *Image) Free() {
 	}
 }
 
-// Region is a part of an image, between two offsets.
+// A Region is a part of an image, between two offsets.
 type Region struct{ from, to int }
 
-// Regions divides the rest of an image into two regions for requests, to be used in turn: pid 1 reports a
-// request before it has executed the last steps of it, and the next request must not overwrite these. Pid 1
-// begins the next request after them.
+// Regions divides the free part of an image into two regions for requests, to be used in turn:
+// pid 1 reports a request before it has executed the request's last steps, which the next
+// request must not overwrite.
 func (im *Image) Regions() [2]Region {
 	middle := (im.used + (len(im.mem)-im.used)/2) &^ 7
 	return [2]Region{{im.used, middle}, {middle, len(im.mem)}}
 }
 
-// Rewind continues in a region. It discards the steps and errors there.
+// Rewind makes the image continue at the beginning of a region. It discards the steps and
+// errors there.
 func (im *Image) Rewind(r Region) {
 	at := r.from
 	im.used, im.end, im.Last, im.Err = at, r.to, 0, nil
@@ -114,8 +115,8 @@ func (im *Image) Rewind(r Region) {
 	}
 }
 
-// Addr returns the address of offset off, which is the same in every process that has the image. Go's collector
-// neither moves nor frees this memory.
+// Addr returns the address of the offset off, which is the same in every process that shares
+// the image. Go's collector neither moves nor frees this memory.
 func (im *Image) Addr(off int) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(im.mem)))) + uint64(off)
 }
@@ -144,19 +145,19 @@ func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem
 // Get reads a cell.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
-// Arg is an argument of a system call: a number, or a cell to load.
+// An Arg is an argument of a system call: a number, or a cell to load.
 type Arg struct {
 	V    uint64
 	cell bool
 }
 
-// Num is a constant argument; negative numbers are for AT_FDCWD and the like.
+// Num returns a constant argument, also a negative number such as AT_FDCWD.
 func Num[T ~int | ~int32 | ~uint32 | ~uint64 | ~uintptr](v T) Arg { return Arg{V: uint64(v)} }
 
-// Of is the content of a cell at the time of the call.
+// Of returns an argument whose value is the content of a cell at the time of the call.
 func (im *Image) Of(c Cell) Arg { return Arg{V: im.Addr(int(c)), cell: true} }
 
-// At is the address of a cell.
+// At returns an argument whose value is the address of a cell.
 func (im *Image) At(c Cell) Arg { return Arg{V: im.Addr(int(c))} }
 
 // NewCell reserves a cell with the initial value v.
@@ -173,14 +174,14 @@ func (im *Image) Bytes(data ...byte) Arg {
 	return Num(im.Addr(at))
 }
 
-// Str appends a NUL-terminated string to the image.
+// Str appends a NUL-terminated string to the image and returns its address.
 func (im *Image) Str(s string) Arg {
 	at := im.Take(len(s) + 1)
 	copy(im.mem[at:], s)
 	return Num(im.Addr(at))
 }
 
-// Words appends 64-bit numbers to the image, for structures.
+// Words appends 64-bit numbers to the image, for structures, and returns their address.
 func (im *Image) Words(vs ...uint64) Arg {
 	at := im.Take(8 * len(vs))
 	if im.Err == nil {
@@ -191,7 +192,7 @@ func (im *Image) Words(vs ...uint64) Arg {
 	return Num(im.Addr(at))
 }
 
-// Strs appends a nil-terminated array of strings to the image.
+// Strs appends a nil-terminated array of strings to the image and returns its address.
 func (im *Image) Strs(list []string) Arg {
 	vs := make([]uint64, len(list)+1)
 	for i, s := range list {
@@ -200,13 +201,13 @@ func (im *Image) Strs(list []string) Arg {
 	return im.Words(vs...)
 }
 
-// Step is one system call in an image.
+// A Step is one system call in an image.
 type Step struct {
 	im *Image
 	At int
 }
 
-// Do appends a system call, to be executed after the last one.
+// Do appends a system call, which the process executes after the last one.
 func (im *Image) Do(call uint64, args ...Arg) Step {
 	at := im.Take(stepSize)
 	if im.Err != nil {
@@ -242,31 +243,31 @@ func (im *Image) follow(at int) {
 	}
 }
 
-// Path sets the file that errors of the step name.
+// Path sets the file that errors of the step name, and returns the step.
 func (s Step) Path(p string) Step {
 	s.im.steps[len(s.im.steps)-1].Path = p
 	return s
 }
 
-// Into stores the result in a new cell.
+// Into makes the step store its result in a new cell, and returns both.
 func (s Step) Into() (Step, Cell) {
 	c := s.im.NewCell(-1)
 	return s.To(c), c
 }
 
-// To stores the result in c.
+// To makes the step store its result in c.
 func (s Step) To(c Cell) Step {
 	s.im.Put64(s.At+stepResult, s.im.Addr(int(c)))
 	return s
 }
 
-// Result stores the result in a new cell and returns only the cell.
+// Result makes the step store its result in a new cell, and returns that cell.
 func (s Step) Result() Cell {
 	_, c := s.Into()
 	return c
 }
 
-// Tolerate lists at most two errors that count as success.
+// Tolerate makes at most two errors count as success.
 func (s Step) Tolerate(errnos ...syscall.Errno) Step {
 	for i, e := range errnos {
 		binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2*i:], uint16(e))
@@ -280,13 +281,13 @@ func (s Step) Next(to Step) Step { s.im.Put64(s.At+stepNext, s.im.Addr(to.At)); 
 // Zero sets the step that follows a result of zero.
 func (s Step) Zero(to Step) Step { s.im.Put64(s.At+stepZero, s.im.Addr(to.At)); return s }
 
-// Fail sets the step that follows an error, which the head records.
+// Fail sets the step that follows an error. The head of the image records the error.
 func (s Step) Fail(to Step) Step { s.im.Put64(s.At+stepFail, s.im.Addr(to.At)); return s }
 
 // IgnoreErrors makes every error count as success; the result still holds it.
 func (s Step) IgnoreErrors() Step { return s.Tolerate(quietAll) }
 
-// Expect sets the step that follows an error, which the head does not record.
+// Expect sets the step that follows an error. The head of the image does not record the error.
 func (s Step) Expect(to Step) Step {
 	binary.NativeEndian.PutUint16(s.im.mem[s.At+stepQuiet+2:], expected)
 	return s.Fail(to)
@@ -313,8 +314,8 @@ func (im *Image) Failure() (where Purpose, errno syscall.Errno) {
 // ReportSize is the size of a report in bytes: four int32.
 const ReportSize = 16
 
-// Message lays out a report with n descriptors. It returns the msghdr and the cells of the fields and
-// descriptors.
+// Message appends a report with n descriptors to the image. It returns the msghdr for
+// sendmsg(2), and the cells of the report's fields and descriptors.
 func (im *Image) Message(kind, n int) (msg Arg, pid, status, request Cell, fds []Cell) {
 	data := im.Take(ReportSize)
 	im.Put32(data, uint32(kind))

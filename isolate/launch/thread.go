@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forkers are the threads that forked a pid 1, which must not end: the kernel kills a pid 1 when the thread
-// that forked it ends (PR_SET_PDEATHSIG(2const)). A thread of a Go program ends only with a goroutine that is
-// locked to it.
+// forkers are the threads that forked a pid 1, which must not end: the kernel kills a pid 1
+// when the thread that forked it ends (PR_SET_PDEATHSIG(2const)). A thread of a Go program
+// ends only with a goroutine that is locked to it.
 var forkers threads
 
-// StartPID1 is Start for a pid 1. The caller calls ReleaseThread when pid 1 has ended.
+// StartPID1 does the same as [Image.Start] for a pid 1, on a thread that does not end before
+// it. The caller calls ReleaseThread when pid 1 has ended.
 func (im *Image) StartPID1(first Step, flags uint64, group int) (pid, pidfd, thread int, err error) {
 	forkers.mu.Lock()
 	defer forkers.mu.Unlock()
@@ -31,7 +32,7 @@ func ReleaseThread(thread int) {
 	forkers.count(thread, -1)
 }
 
-// threads counts the containers by the thread that forked their pid 1.
+// threads counts, for each thread, the containers whose pid 1 it forked.
 type threads struct {
 	mu         sync.Mutex
 	containers map[int]int
@@ -53,7 +54,8 @@ func (t *threads) has(thread int) bool {
 	return t.containers[thread] > 0
 }
 
-// OnOwnThread runs f on a thread that ends with it. The caller runs it in a goroutine of its own.
+// OnOwnThread runs f on a thread that ends after f. The caller runs it in a goroutine of its
+// own.
 func OnOwnThread(f func()) {
 	runtime.LockOSThread()
 	if !forkers.has(unix.Gettid()) {

@@ -41,8 +41,9 @@ func (pl *Planner) Assemble() {
 	pl.hide()
 }
 
-// underPrivate reports whether target is below a directory that every container has of its own. Such a target
-// must be attached after that directory, which would cover it otherwise.
+// underPrivate reports whether target is below a directory of which every container has its
+// own, such as /run. The mount at target must be attached after that directory, which would
+// cover it otherwise.
 func underPrivate(target string) bool {
 	for _, dir := range [...]string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/"} {
 		if strings.HasPrefix(target, dir) {
@@ -52,7 +53,8 @@ func underPrivate(target string) bool {
 	return false
 }
 
-// makeDirs adds the steps that create target and its parents in a directory of the container's own.
+// makeDirs adds the steps that create target and its parents in one of the container's own
+// directories.
 func (pl *Planner) makeDirs(target string) {
 	for i := 1; i < len(target); i++ {
 		if target[i] == '/' {

@@ -14,17 +14,18 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// fuseTree is a tree whose ids a FUSE process maps for the container, because its filesystem does not support
-// id-mapped mounts.
+// A fuseTree is a tree whose ids a FUSE process maps for the container, because its filesystem
+// does not support id-mapped mounts.
 type fuseTree struct {
 	target string
 	root   *os.File // root of the FUSE mount
-	// layer is the mount if it is a layer of an overlay, and key identifies the layer.
+	// layer is the mount if the tree is a layer of an overlay, and key identifies that layer.
 	layer *os.File
 	key   layerKey
 }
 
-// layerKey identifies a layer: a directory by its path, or Base[served] of the overlay at target.
+// A layerKey identifies a layer: a directory by its path, or Base[served] of the overlay at
+// target.
 type layerKey struct {
 	path, target string
 	served       int
@@ -47,7 +48,8 @@ func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint
 	return pl.serveMapped(ctx, target, tree, attr, why)
 }
 
-// serveMapped mounts a mounted tree through FUSE.
+// serveMapped mounts tree, the root of a mount, with mapped ids through a FUSE process. It
+// returns why if there is no such process.
 func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxFUSERead}, attr)
 	if err != nil {
@@ -68,7 +70,8 @@ func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File
 	return mount, nil
 }
 
-// layerByFUSE is mapByFUSE for a layer, which may be used again. The planner closes its mount.
+// layerByFUSE does the same as mapByFUSE for a layer. Later calls return the same mount, which
+// the planner closes.
 func (pl *Planner) layerByFUSE(ctx context.Context, target, path string, why error) (*os.File, error) {
 	key := layerKey{path: path}
 	if m := pl.fuseLayer(key); m != nil {
@@ -114,7 +117,8 @@ func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.
 	return pl.serveMapped(ctx, m.Target, plain, attr, err)
 }
 
-// base is served for the Base layer i of the overlay at target. Later calls reuse the mount.
+// base mounts the layer i of all, the Base of the overlay at target, with the ids of userns.
+// Later calls return the same mount.
 func (pl *Planner) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
 	if m := pl.fuseLayer(key); m != nil {
@@ -144,7 +148,8 @@ func (pl *Planner) FUSETrees() (targets []string) {
 	return slices.Compact(targets) // layers of one overlay are consecutive
 }
 
-// ShownRoots returns the roots of the FUSE mounts, once; the caller closes them.
+// ShownRoots returns the roots of the mounts with ids mapped by FUSE. Only the first call
+// returns them; the caller closes them.
 func (pl *Planner) ShownRoots() (roots []*os.File) {
 	for i, s := range pl.fuseTrees {
 		if s.root != nil {
@@ -155,7 +160,7 @@ func (pl *Planner) ShownRoots() (roots []*os.File) {
 	return roots
 }
 
-// CloseFiles closes files.
+// CloseFiles closes files and ignores errors.
 func CloseFiles(files []*os.File) {
 	for _, f := range files {
 		f.Close()

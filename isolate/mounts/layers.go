@@ -18,8 +18,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15 each must be
-// attached, which happens in a temporary mount namespace of a single thread.
+// A Layers collects the id-mapped mounts that are the layers of one overlay. Before Linux 6.15
+// each must be attached, in a temporary mount namespace of a single thread.
 type Layers struct {
 	Userns *os.File
 	// mapByFUSE mounts a tree that cannot be id-mapped through FUSE, or returns why.
@@ -48,7 +48,8 @@ func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr
 	return placed, nil
 }
 
-// OverlayInScratch is overlay for kernels that want each layer attached.
+// OverlayInScratch mounts an overlay of id-mapped layers on kernels that require each layer to
+// be attached.
 func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &Layers{Userns: like.Userns, mapByFUSE: like.mapByFUSE, base: like.base, attached: true}
@@ -57,7 +58,8 @@ func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File,
 	})
 }
 
-// AboveInScratch mounts an overlay above detached mounts, for kernels that want these attached.
+// AboveInScratch mounts an overlay above the detached mounts base, on kernels that require
+// them to be attached.
 func AboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &Layers{attached: true}
@@ -74,8 +76,8 @@ func AboveInScratch(ov mount.Overlay, base []*os.File) (*os.File, error) {
 	})
 }
 
-// NestedInScratch mounts an overlay whose last layer contains the others, for kernels that want that layer,
-// wrapped, to be attached.
+// NestedInScratch mounts an overlay whose last layer contains the others, on kernels that
+// require that layer, wrapped in an overlay, to be attached.
 func NestedInScratch(ov mount.Overlay) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
 		l := &Layers{attached: true}
@@ -157,8 +159,8 @@ func (pl *Planner) rootMount(userns *os.File) *os.File {
 	return pl.rootCopy
 }
 
-// find returns a path to the id-mapped directory path. The path leads through rootMount if possible, because
-// the kernel takes milliseconds to remove a mount of its own.
+// find returns a path to the directory path with mapped ids. The path leads through rootMount
+// if possible, because removing a mount of its own would take the kernel milliseconds.
 func (l *Layers) find(path string) (string, error) {
 	if l.root != nil && !l.attached {
 		if f := l.onRoot(path); f != nil {
@@ -169,7 +171,8 @@ func (l *Layers) find(path string) (string, error) {
 	return l.add(Mapped(path, 0, l.Userns))
 }
 
-// findLower is find for a read-only layer, which FUSE can map if the kernel cannot.
+// findLower does the same as find for a read-only layer, whose ids FUSE can map if the kernel
+// cannot.
 func (l *Layers) findLower(path string) (string, error) {
 	name, err := l.find(path)
 	if !errors.Is(err, errUnmappable) {
@@ -212,7 +215,7 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 	return place, mount.MoveMount(m, unix.AT_FDCWD, place)
 }
 
-// wrap is [kernel.WrapLower] with mounts that are closed later.
+// wrap does the same as [mount.WrapLower]; the Layers closes the mount later.
 func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
@@ -226,11 +229,11 @@ func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	return l.add(mount.NewOverlay(mount.Overlay{Lower: []string{name, empty}, UserXattr: userXattr}))
 }
 
-// scratchDir is covered by a tmpfs in the scratch namespace. No layer lies there and overlayfs needs none of
-// it.
+// scratchDir is the directory that enterScratch covers with a tmpfs, to attach layers in. No
+// layer lies there, and overlayfs needs nothing of it.
 const scratchDir = "/dev"
 
-// enterScratch moves this thread into a new mount namespace.
+// enterScratch moves this thread into a new mount namespace, with a tmpfs on scratchDir.
 func enterScratch() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err

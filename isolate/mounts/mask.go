@@ -10,8 +10,8 @@ import (
 
 // The steps that hide paths or make them read-only.
 
-// kernelHidden and kernelReadOnly are files of /proc and /sys that reveal the host or change it: the default of
-// the OCI runtimes. A kernel may lack any of them.
+// kernelHidden and kernelReadOnly are files of /proc and /sys that reveal the host or change
+// it: the default list of the OCI runtimes. A kernel may lack any of them.
 var (
 	kernelHidden = [...]string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/kmsg",
@@ -33,8 +33,9 @@ func (pl *Planner) hide() {
 	}
 }
 
-// mask covers a directory with an empty directory and any other file with an empty file. Pid 1 still has every
-// privilege in its container, so a path that it cannot reach is unreachable for all.
+// mask adds the steps that cover a directory with an empty directory, or another file with an
+// empty file. A path that pid 1 cannot reach needs no mask, because pid 1 still has every
+// privilege in its container.
 func (pl *Planner) mask(path string) {
 	dir := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC))
 	over := dir.Result()
@@ -57,9 +58,10 @@ func (pl *Planner) mask(path string) {
 	done.Next(after)
 }
 
-// makeMasks clones the masks from the container's /dev: an empty directory and an empty file, which two other
-// mounts then cover for good, so that no filesystem has to be created for them. /dev is attached by then:
-// before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in fs/namespace.c).
+// makeMasks adds the steps that clone the masks, an empty directory and an empty file, from
+// the container's /dev, where other mounts then cover the originals. /dev is attached by then,
+// because before Linux 6.15 a detached mount cannot be cloned (may_copy_tree in
+// fs/namespace.c).
 func (pl *Planner) makeMasks(p *private) {
 	p.maskDir = pl.clone(pl.Of(p.dev), underDir, 0).Result()
 	pl.restrict(p.maskDir, QuietMount|unix.MOUNT_ATTR_RDONLY, 0)

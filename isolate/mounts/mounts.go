@@ -68,7 +68,8 @@ func (pl *Planner) makeTrees() {
 	}
 }
 
-// makeTree adds the steps for one mount; base are the mounts of its overlay's Base.
+// makeTree adds the steps that make the mount m, detached, and returns its cell. base are the
+// mounts of its overlay's Base.
 func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	attr := uint64(unix.MOUNT_ATTR_NODEV)
 	if m.ReadOnly {
@@ -87,8 +88,8 @@ func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	return pl.Filesystem("overlay", int(attr), pl.OverlayOptions(m.Overlay, base)...)
 }
 
-// makeIfThere makes a tree of a directory that may vanish: the tree exists once the directory has been opened.
-// If it has vanished, the cell holds no descriptor.
+// makeIfThere adds the steps that make a tree of a directory that may vanish. If the directory
+// does not exist, the cell holds no descriptor.
 func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 	path := m.Source
 	if m.Overlay != nil {
@@ -127,8 +128,9 @@ func (pl *Planner) bind(source string, attr uint64) launch.Cell {
 	return m
 }
 
-// OverlayOptions returns the options that a user namespace may set. Layers whose names a mount option cannot
-// hold are opened first and named by descriptor, and so are the mounts in base.
+// OverlayOptions returns the mount options of an overlay that a user namespace may set. It
+// adds steps that open layers whose names a mount option cannot hold; these and the mounts in
+// base are named by descriptor.
 func (pl *Planner) OverlayOptions(o *Overlay, base []launch.Cell) []string {
 	names := make([]string, len(o.Lower))
 	for i, p := range o.Lower {
@@ -161,9 +163,9 @@ func (pl *Planner) OverlayOptions(o *Overlay, base []launch.Cell) []string {
 	return opts
 }
 
-// place attaches a mount that is to be a layer, on kernels that want layers attached: those before Linux 6.15,
-// which also cannot clone detached mounts (clone_private_mount and may_copy_tree in fs/namespace.c). The mount
-// goes with the host's tree.
+// place adds the step that attaches a mount that is to be a layer, on kernels before 6.15,
+// which require that and cannot clone detached mounts (clone_private_mount and may_copy_tree
+// in fs/namespace.c). The mount goes with the host's tree.
 func (pl *Planner) place(m launch.Cell) {
 	there := pl.clone(pl.Of(m), "", unix.AT_EMPTY_PATH)
 	pl.Do(unix.SYS_CLOSE, pl.Of(there.Result()))
@@ -173,11 +175,13 @@ func (pl *Planner) place(m launch.Cell) {
 	done.Next(pl.Jump())
 }
 
-// placeDir exists on every host, and no path is looked up in it.
+// placeDir is the directory at which place attaches layers. It exists on every host, and no
+// path is looked up in it.
 const placeDir = "/proc/fs"
 
-// lowers returns the options for lower layers: lowerdir, which every kernel knows, if they fit into it, by
-// their descriptors if necessary; otherwise lowerdir+ for each (Linux 6.5).
+// lowers returns the mount options for lower layers: one lowerdir, which every kernel knows,
+// if all fit into it, with short descriptor paths if necessary; otherwise lowerdir+ for each
+// (Linux 6.5).
 func (pl *Planner) lowers(names []string) []string {
 	const most, number = 250, "/proc/self/fd/"
 	all := strings.Join(names, ":")
@@ -199,8 +203,8 @@ func (pl *Planner) lowers(names []string) []string {
 	return opts
 }
 
-// layer returns a name of a directory that fits into a mount option: values end at 255 bytes, and kernels
-// differ in their special characters.
+// layer returns a name for a directory that fits into a mount option, whose values end at 255
+// bytes and have special characters that differ between kernels.
 func (pl *Planner) layer(path string) string {
 	if len(path) < 100 && !strings.ContainsAny(path, ":,\\") {
 		return path
@@ -208,13 +212,14 @@ func (pl *Planner) layer(path string) string {
 	return pl.opened(path)
 }
 
-// opened adds the step that opens a directory and returns its descriptor's path.
+// opened adds the step that opens a directory, and returns the path of its descriptor.
 func (pl *Planner) opened(path string) string {
 	return pl.numbered(pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path),
 		launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).Path(path).Result())
 }
 
-// numbered duplicates a descriptor to a number that is known now, and returns the path of that.
+// numbered adds the step that duplicates a descriptor to a number that is already known, and
+// returns the path of that number.
 func (pl *Planner) numbered(fd launch.Cell) string {
 	number := pl.around.freeFD
 	pl.around.freeFD++
@@ -222,8 +227,8 @@ func (pl *Planner) numbered(fd launch.Cell) string {
 	return "/proc/self/fd/" + strconv.Itoa(number)
 }
 
-// pivot adds the steps that make the root tree the root of the mount namespace and detach the host's. In
-// between it is attached to a directory that every host has.
+// pivot adds the steps that make the root tree the root of the mount namespace and detach the
+// host's tree. In between the root tree is attached to a directory that every host has.
 func (pl *Planner) pivot() {
 	pl.Stage = "changing the root"
 	pl.attach(pl.Of(pl.trees[0]), pl.around.anchor, false)

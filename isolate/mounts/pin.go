@@ -12,10 +12,10 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// pin adds the steps that mount directories of a tree onto themselves: the parents of hidden paths. A mount
-// point cannot be renamed (rename(2), EBUSY). Otherwise a command could move the directory to another path,
-// where the next container of the same trees would hide nothing. Mounts inside the tree are attached after its
-// pins.
+// pin adds the steps that mount dirs, the parents of hidden paths in a tree, onto themselves,
+// because a mount point cannot be renamed (rename(2), EBUSY). Otherwise a command could move
+// the directory, and the next container of the same trees would hide nothing. Mounts inside
+// the tree are attached after its pins.
 func (pl *Planner) pin(dirs []string) {
 	stage := pl.Stage
 	pl.Stage = "keeping what is hidden in its place"
@@ -51,8 +51,8 @@ func pins(s Spec) [][]string {
 	return list
 }
 
-// renames reports whether directories of the tree's base can be renamed. An overlay without redirect_dir
-// refuses (EXDEV).
+// renames reports whether a command can rename directories of the tree's base. An overlay
+// without redirect_dir refuses that (EXDEV).
 func renames(m Mount) bool {
 	return !m.ReadOnly && m.Skeleton == "" && (m.Overlay == nil || m.Overlay.Upper != "" && !m.Overlay.UserXattr)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// Planner adds the steps of an image that assemble the file tree of a container, and makes the mounts that only
-// the supervisor can make.
+// A Planner adds the steps of an image that assemble the file tree of a container, and makes
+// the mounts that only the supervisor can make.
 type Planner struct {
 	*launch.Image
 	Spec        Spec

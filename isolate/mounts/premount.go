@@ -17,9 +17,8 @@ import (
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
-// premount is a mount that the supervisor makes for a container: a Served tree, or, under [Own], what the
-// container's user namespace could not mount itself, such as id-mapped mounts and overlays with options that
-// only the host's root may use.
+// A premount is a mount that the supervisor makes for a container: a Served tree, or, under
+// [Own], one that the container's user namespace could not mount, such as an id-mapped mount.
 type premount struct {
 	mount Mount
 	attr  uint64
@@ -83,8 +82,8 @@ func (pl *Planner) MapIDs(pid int) error {
 	return nil
 }
 
-// MakePremounts makes the mounts for premountMessage and returns their descriptors, in order. They and all others
-// that it opens are in closeLater, also after an error.
+// MakePremounts makes the mounts that PlanPremounts listed and returns their descriptors, in
+// order. The planner closes them and all others that it opened, also after an error.
 //
 // Cost: 0.2 ms for an overlay.
 func (pl *Planner) MakePremounts(ctx context.Context) ([]int, error) {
@@ -155,8 +154,8 @@ func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// MountServed mounts a Served tree. A mount that an ordinary user made cannot be changed afterwards; devices
-// and set-id bits have no effect in it.
+// MountServed mounts a Served tree. Devices and set-id bits have no effect in it. A mount that
+// an ordinary user made cannot get other flags or ids afterwards.
 func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {
@@ -176,7 +175,8 @@ func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*o
 	return tree, nil
 }
 
-// restricted sets flags on a detached mount and, unless userns is nil, its id mapping.
+// restricted sets the flags attr on a detached mount and, unless userns is nil, its id
+// mapping.
 func restricted(tree *os.File, attr uint64, userns *os.File) error {
 	if userns != nil {
 		if err := mount.IDMap(tree, userns, false); err != nil {
@@ -196,10 +196,10 @@ func CloseInBackground(mounts ...*os.File) {
 	}()
 }
 
-// writable mounts an overlay with an upper layer. Overlayfs creates files with the ids of the mounting process,
-// and the layers must map these ids. So the thread takes the fsuid and fsgid of the container's root, base on
-// the host, for the mount, and restores the capabilities that it loses by that (capabilities(7), "Effect of
-// user ID changes on capabilities").
+// writable mounts an overlay with an upper layer, with the fsuid and fsgid of the container's
+// root, base on the host: overlayfs creates files with the ids of the mounting process, and
+// the layers must map these ids. It restores the capabilities that the thread loses by that
+// (capabilities(7), "Effect of user ID changes on capabilities").
 func writable(ov mount.Overlay, base int) (*os.File, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -229,6 +229,9 @@ func writable(ov mount.Overlay, base int) (*os.File, error) {
 // or own nothing.
 var errUnmappable = errors.New("does not support id-mapped mounts")
 
+// An unmappable is the error for a tree whose filesystem does not support id-mapped mounts
+// (mount_setattr(2)): an overlay, 9p, or a FUSE filesystem that does not announce support. The
+// alternatives are worse: root inside would be root of the host, or own nothing.
 func unmappable(path string) error {
 	kind := ""
 	if fs, err := mount.FilesystemOf(path); err == nil {

@@ -14,13 +14,14 @@ import (
 // The steps for the parts that every container has of its own: /proc, /sys, /dev, /run, /tmp.
 
 const (
-	// QuietMount is the attributes of a mount without programs, devices and set-id bits.
+	// QuietMount holds the attributes of a mount in which programs, devices and set-id bits
+	// have no effect.
 	QuietMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
 
-// private holds the detached mounts from their creation, while the host's tree is still the root, until they
-// are attached.
+// A private holds the container's own detached mounts, from their creation until they are
+// attached.
 type private struct {
 	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv launch.Cell
 	maskDir, maskFile                                     launch.Cell
@@ -129,8 +130,8 @@ func (pl *Planner) fill(fs launch.Cell, entries []entry) {
 	}
 }
 
-// skeleton adds the steps for a read-only tmpfs with the first level of a host directory, to be attached at
-// target. Files are bound into it, read-only.
+// skeleton adds the steps that make a read-only tmpfs with the first level of a host
+// directory, to be attached at target. Files are bound into it, read-only.
 func (pl *Planner) skeleton(dir, target string) launch.Cell {
 	fs := pl.Filesystem("tmpfs", plainMount, "mode=755")
 	entries := firstLevel(dir)
@@ -152,7 +153,7 @@ func (pl *Planner) skeleton(dir, target string) launch.Cell {
 	return fs
 }
 
-// bound is a file to attach once its directory is attached.
+// A bound is a file that will be attached after its directory.
 type bound struct {
 	mount launch.Cell
 	to    string
@@ -177,8 +178,8 @@ func (pl *Planner) makeResolv(run launch.Cell) launch.Cell {
 // ResolvPath is the file that lists the name servers.
 const ResolvPath = "/etc/resolv.conf"
 
-// makeServers adds the steps that write the only name server into a file of the container's /dev, as makeMasks
-// does, and clone it read-only.
+// makeServers adds the steps that write the only name server into a file, in the container's
+// /dev as makeMasks does, and clone the file read-only.
 func (pl *Planner) makeServers() launch.Cell {
 	pl.Stage = "handing over resolv.conf"
 	text := "nameserver " + pl.Spec.Resolver.String() + "\n"

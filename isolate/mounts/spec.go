@@ -28,41 +28,41 @@ type Spec struct {
 // the last mount of its filesystem is gone.
 type IDMapper func(ctx context.Context, dev, tree *os.File, base uint32) error
 
-// Mount is one tree of a container: exactly one of Overlay, Source, Skeleton and Served. Devices in it have no
-// effect, nor, because of no_new_privs, have set-id bits.
+// A Mount is one tree of a container: exactly one of Overlay, Source, Skeleton and Served.
+// Devices in it have no effect, nor, because of no_new_privs, do set-id bits.
 type Mount struct {
-	// Target is its absolute, clean path inside the container.
+	// Target is the tree's absolute, clean path inside the container.
 	Target string
-	// Overlay is mounted at Target.
+	// Overlay is the overlay to mount at Target.
 	Overlay *Overlay
-	// Source is the host's directory or file that is bound at Target. Filesystems mounted below it are included
-	// only under [Same], where the kernel insists on it.
+	// Source is the host's directory or file to bind at Target. Filesystems mounted below it
+	// are included only under [Same], where the kernel requires that.
 	Source string
 	// Skeleton is a host directory whose first level is copied into a fresh read-only tmpfs: directories empty,
 	// symbolic links as they are, and, under [Same], files bound. It serves as "/" where the kernel refuses an
 	// overlay of the real root.
 	Skeleton string
-	// Served mounts a tree that a FUSE server outside of the container serves.
+	// Served mounts the tree of a FUSE server outside of the container.
 	Served Served
 	// ReadOnly forbids writes to the tree, but not to mounts in it.
 	ReadOnly bool
-	// MayVanish: other programs create and remove Source, or the lowest layer, at any time. If it does not
-	// exist, the container has nothing at Target. For [Same] only.
+	// MayVanish is set if other programs create and remove Source, or the lowest layer, at any
+	// time. If it does not exist, the container has nothing at Target. For [Same] only.
 	MayVanish bool
 }
 
-// Served is a tree that a FUSE server serves.
+// A Served is a tree that a FUSE server serves.
 type Served interface {
 	// Mount mounts the tree, detached, and returns a descriptor of its root.
 	Mount(ctx context.Context, readOnly bool) (fd int, err error)
 }
 
-// Overlay is one mount of the kernel's overlayfs.
+// An Overlay is one mount of the kernel's overlayfs.
 type Overlay struct {
 	// Lower are the read-only layers, topmost first; at least one unless Base is set.
 	Lower []string
-	// Base are FUSE layers below all of Lower, topmost first. Together they are one tree; a single one of them
-	// is not.
+	// Base are FUSE layers below all of Lower, topmost first. Only all of them together show
+	// the tree.
 	Base []Served
 	// Upper and Work are the writable layer and its work directory, or both empty for a read-only tree. Upper
 	// lies in the parent of Work.
@@ -70,12 +70,13 @@ type Overlay struct {
 	// UserXattr makes overlayfs store its records in user.* attributes. Kernels demand it under [Same], and it
 	// excludes redirect_dir and metacopy.
 	UserXattr bool
-	// Nested: the last of Lower contains the other layers, which the kernel refuses. It is wrapped in an
-	// overlay of its own.
+	// Nested is set if the last of Lower contains the other layers, which the kernel refuses;
+	// it is then wrapped in an overlay of its own.
 	Nested bool
 }
 
-// Alone returns the layer of a read-only overlay with only one layer, which is bound instead, or "".
+// Alone returns the layer of a read-only overlay with only one layer, which can be bound
+// instead; "" for other overlays.
 func (o *Overlay) Alone() string {
 	if o.Upper == "" && len(o.Base) == 0 && len(o.Lower) == 1 {
 		return o.Lower[0]
@@ -90,8 +91,9 @@ type IDs struct{ Base, Size uint32 }
 // privilege.
 var Same = IDs{}
 
-// Own maps the ids 0 to 65535 inside to 65536 ids of the host from base on, which no user should have. Files
-// keep their real owners on disk, by id-mapped mounts or by MapIDs. Own needs root, and Linux 5.19 for overlays.
+// Own returns a mapping of the ids 0 to 65535 inside to 65536 ids of the host from base on,
+// which no user should have. Files keep their real owners on disk, by id-mapped mounts or by
+// MapIDs. Own needs root, and Linux 5.19 for overlays.
 func Own(base uint32) IDs { return IDs{Base: base, Size: 1 << 16} }
 
 func (i IDs) String() string {
@@ -194,7 +196,7 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// Invalid returns the error for an invalid policy.
+// Invalid returns an error of kind ErrInvalid for a Spec, with a formatted text.
 func Invalid(format string, args ...any) error {
 	return &errs.Error{Op: "checking the policy", Kind: errs.ErrInvalid, Err: fmt.Errorf(format, args...)}
 }

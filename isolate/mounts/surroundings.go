@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// surroundings is what a planner knows about the host's tree. The supervisor collects it, because pid 1 can only
-// execute prepared steps.
+// A surroundings is what a planner needs to know about the host's tree. The supervisor
+// collects it, because pid 1 can only execute prepared steps.
 type surroundings struct {
 	anchor  string
 	run     []entry
@@ -22,7 +22,7 @@ type surroundings struct {
 	freeFD  int    // pid 1 uses no descriptor from here on
 }
 
-// entry is a directory, symbolic link or file to create in a fresh tmpfs.
+// An entry is a directory, symbolic link or file to create in a fresh tmpfs.
 type entry struct {
 	name     string
 	link     string // the target of a symbolic link
@@ -31,7 +31,7 @@ type entry struct {
 	uid, gid uint32
 }
 
-// LookAround collects the surroundings.
+// LookAround collects the surroundings. It must be called before the planner adds steps.
 func (pl *Planner) LookAround() (err error) {
 	a := &pl.around
 	if a.anchor, err = anchor(); err != nil {
@@ -46,7 +46,7 @@ func (pl *Planner) LookAround() (err error) {
 	return nil
 }
 
-// anchor returns a directory to attach the new root to, before pivot_root.
+// anchor returns a directory at which pid 1 can attach the new root before pivot_root.
 func anchor() (string, error) {
 	for _, dir := range []string{"/tmp", "/mnt", "/run", "/dev"} {
 		var st unix.Stat_t

@@ -29,20 +29,23 @@ const (
 	maxServers  = 1024             // size of the cache
 )
 
-// echServer is a server that a client connects to.
+// An echServer identifies a server for which the proxy checks encrypted ClientHellos: its name
+// and address.
 type echServer struct {
 	name string
 	at   netip.AddrPort
 }
 
-// echAnswer is a cached reply. mu is held during a query, so others wait for its result.
+// An echAnswer is the cached result of a query to a server. mu is held during the query, so
+// that others wait for the result.
 type echAnswer struct {
 	mu    sync.Mutex
 	why   string // why an encrypted ClientHello is refused, or ""
 	until time.Time
 }
 
-// echServers caches replies. The zero value is empty.
+// An echServers caches whether servers have keys for encrypted ClientHellos (ECH). The zero
+// value is empty.
 type echServers struct {
 	mu    sync.Mutex
 	known map[echServer]*echAnswer
@@ -87,7 +90,7 @@ func (e *Edge) echRefusal(t target) string {
 	return a.why
 }
 
-// hasKeys queries whether a server has keys for encrypted ClientHellos.
+// hasKeys reports whether a server has keys for encrypted ClientHellos, by connecting to it.
 func (e *Edge) hasKeys(ctx context.Context, t target) (bool, error) {
 	imitation, _, err := echImitation(t.name)
 	if err != nil {
@@ -125,8 +128,8 @@ func (e *Edge) handshake(ctx context.Context, t target, c *tls.Config) (uint16, 
 	return client.ConnectionState().Version, err
 }
 
-// echImitation returns a list of one configuration (RFC 9849, 4) with a fresh key, and the private half of
-// that.
+// echImitation returns an ECH configuration list (RFC 9849, 4) with one fresh key, and the
+// private half of the key.
 func echImitation(name string) (list []byte, other *ecdh.PrivateKey, err error) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// link is the TUN, with its own handling of echo requests: the stack, which answers for every address, would
-// reply for hosts that no rule allows. link replies "prohibited", which ends a ping at once, except for the
-// gateway.
+// A link is the proxy's TUN device, which answers echo requests itself. The stack would reply
+// for every address, also of hosts that no rule allows; link replies "prohibited", which ends
+// a ping at once, except for the gateway.
 type link struct {
 	nested.Endpoint
 	edge *Edge
@@ -32,8 +32,8 @@ func newLink(tun stack.LinkEndpoint, e *Edge) *link {
 	return l
 }
 
-// Attach is called by the stack, before it is ready: packets in the TUN would be lost or refused. start begins
-// to read them.
+// Attach sets the stack that gets the packets. The stack calls it before it is ready, so
+// reading begins only with start.
 func (l *link) Attach(to stack.NetworkDispatcher) {
 	if l.to = to; to == nil {
 		l.Endpoint.Attach(nil)
@@ -43,15 +43,16 @@ func (l *link) Attach(to stack.NetworkDispatcher) {
 // start begins to read packets.
 func (l *link) start() { l.Endpoint.Attach(l.to) }
 
-// stop ends reading and returns after packets that were read have been handled. The stack does the same when it
-// removes the link, but then holds a lock that the handlers need.
+// stop ends reading and returns after all packets that were read have been handled. The stack
+// does the same when it removes the link, but then holds a lock that the handlers need.
 func (l *link) stop() {
 	const handOver = time.Millisecond // a thousand times the delay between read and handler, before which a packet would be dropped
 	time.Sleep(handOver)
 	l.Endpoint.Attach(nil)
 }
 
-// DeliverNetworkPacket receives each packet from inside.
+// DeliverNetworkPacket handles each packet from inside the sandbox: it refuses echo requests
+// to hosts other than the gateway, and passes other packets to the stack.
 func (l *link) DeliverNetworkPacket(protocol tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
 	var answer []byte
 	var to netip.Addr
@@ -117,7 +118,7 @@ func prohibit4(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
 	return b, to
 }
 
-// prohibit6 is prohibit4 for IPv6.
+// prohibit6 does the same as prohibit4 for IPv6.
 func prohibit6(pkt *stack.PacketBuffer) ([]byte, netip.Addr) {
 	const fixed = header.IPv6MinimumSize + header.ICMPv6DstUnreachableMinimumSize
 	head, ok := pkt.Data().PullUp(header.IPv6MinimumSize + header.ICMPv6MinimumSize)

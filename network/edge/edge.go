@@ -18,31 +18,37 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// Options of a proxy. The zero value allows nothing and reports nothing.
+// Options configure a proxy. The zero value allows nothing and reports nothing.
 type Options struct {
 	// Rules are the initial rules; see [Edge.Allow].
 	Rules network.Rules
-	// Counters are the counts so far, on which the limits of rules build.
+	// Counters are the traffic counts before this proxy started, which count for the limits of
+	// rules.
 	Counters network.Counters
-	// Names have the addresses of these numbers, and LastName was given last; see network.Message.
+	// Names maps each name to the number of its addresses, from an earlier proxy, and LastName
+	// is the last number given; see network.Message.
 	Names    map[string]int
 	LastName int
-	// Event is called with each event, one at a time, from a goroutine of its own. Traffic does not wait for it:
-	// events are dropped and counted when it is too slow. Close waits until it has returned, so it must not call
-	// Close.
+	// Event is called with each event, one at a time, from a goroutine of its own. If it is
+	// too slow, the proxy drops and counts events instead of delaying traffic. Close waits for
+	// it, so it must not call Close.
 	Event func(network.Event)
-	// Ready, unless nil, is called before the first packet is read. After an error, none is read.
+	// Ready, unless nil, is called before the proxy reads the first packet. If it returns an
+	// error, the proxy reads none.
 	Ready func() error
-	// MaxConnections is the limit of open connections and datagram flows; 0 means 1024. A connection that its peer
-	// does not read can take 2.5 MiB of memory, from the 65th on 256 KiB.
+	// MaxConnections bounds the open connections and datagram flows; 0 means 1024. Each of the
+	// first 64 connections whose peer does not read can take 2.5 MiB of memory, later ones 256
+	// KiB.
 	MaxConnections int
-	// MaxBytes limits the payload in both directions together, over the proxy's life; 0 is no limit.
+	// MaxBytes bounds the payload in both directions together, over the proxy's life; 0 means
+	// no limit.
 	MaxBytes int64
 	// NoServerName allows TLS clients that send no server name.
 	NoServerName bool
-	// QUIC allows QUIC, whose server name cannot be read.
+	// QUIC allows the protocol QUIC, whose server name the proxy cannot read.
 	QUIC bool
-	// Lookup and Dial default to the host's own. Dial receives an address that was checked.
+	// Lookup resolves names and Dial connects to an address that the proxy has checked; the
+	// defaults are the host's resolver and network.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
 }
@@ -55,7 +61,7 @@ const (
 	lastWord    = 500 * time.Millisecond // for replies to the sandbox when the proxy closes
 )
 
-// Edge is the proxy of one sandbox's network. All methods are safe for concurrent use.
+// An Edge is the proxy of one sandbox's network. All methods are safe for concurrent use.
 type Edge struct {
 	options Options
 	stack   *stack.Stack
@@ -71,7 +77,7 @@ type Edge struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	// buffers of *[]byte for relays: of the first flows, and of later ones
+	// buffers are pools of *[]byte for relays: one for the first flows, one for later ones.
 	buffers, small sync.Pool
 
 	mu     sync.Mutex // guards the fields below
@@ -126,8 +132,8 @@ func (e *Edge) Run(ctx context.Context) error {
 	return e.Close()
 }
 
-// Close cuts every connection and returns when every goroutine and descriptor of the proxy is gone and every
-// event is delivered. It may be called repeatedly and concurrently.
+// Close cuts every connection and returns when every goroutine and descriptor of the proxy is
+// gone and Options.Event has got every event. It may be called repeatedly and concurrently.
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	first := !e.closed
@@ -149,8 +155,8 @@ func (e *Edge) Close() error {
 	return e.tun.Close()
 }
 
-// shutDown ends the stack after open flows had the time to send a reset, so that no process inside waits for a
-// reply.
+// shutDown ends the stack after giving open flows the time to send a reset, so that no process
+// inside waits for a reply.
 func (e *Edge) shutDown() {
 	done := make(chan struct{})
 	go func() {
@@ -221,7 +227,7 @@ func (e *Edge) spawn(f func()) bool {
 	return true
 }
 
-// refuse records a refusal.
+// refuse records the refusal ev of a connection or query.
 func (e *Edge) refuse(ev network.Event) {
 	e.refusals.Add(1)
 	ev.Allowed = false

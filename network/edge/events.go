@@ -10,10 +10,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxQueued is the number of events that may wait for the listener.
+// maxQueued is the number of events that may wait for the listener; more are dropped.
 const maxQueued = 4096
 
-// queue passes events to a listener without delaying traffic. The zero value has no listener.
+// A queue passes events to a listener without delaying traffic. The zero value has no
+// listener.
 type queue struct {
 	lost   atomic.Int64
 	ch     chan network.Event

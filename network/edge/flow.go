@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// flow is one connection, or the datagrams between two ports, from the decision that allowed it to its end.
+// A flow is one connection, or the datagrams between two ports, from the decision that allowed
+// it to its end.
 type flow struct {
 	edge    *Edge
 	id      uint64
@@ -32,7 +33,8 @@ type flow struct {
 // afterDone calls f when ctx is done, unless stop is called before.
 func afterDone(ctx context.Context, f func()) (stop func() bool) { return context.AfterFunc(ctx, f) }
 
-// open registers a flow to t, or returns why a limit refuses it.
+// open registers a flow to the target t. If a limit does not allow another flow, it returns
+// the reason why.
 func (e *Edge) open(kind network.Kind, t target) (f *flow, why string) {
 	f = &flow{edge: e, id: e.ids.Add(1), kind: kind, target: t}
 	e.mu.Lock()
@@ -135,7 +137,7 @@ func (f *flow) onCut(shut func()) {
 	}
 }
 
-// cut ends a flow for a reason. Only the first call counts.
+// cut ends a flow for the reason why. Only the first call has an effect.
 func (f *flow) cut(why string) {
 	f.mu.Lock()
 	if f.why != "" {
@@ -151,7 +153,7 @@ func (f *flow) cut(why string) {
 	}
 }
 
-// recheck returns why rules forbid the flow, or "".
+// recheck returns the reason why the rules r forbid the flow, or "".
 func (f *flow) recheck(r network.Rules) string {
 	f.mu.Lock()
 	t := f.target
@@ -171,14 +173,15 @@ func (f *flow) recheck(r network.Rules) string {
 	return why
 }
 
-// terms returns the options of its rule, which Allow may change.
+// terms returns the options of the rule that allows the flow. Allow may change them.
 func (f *flow) terms() network.Terms {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.target.terms
 }
 
-// count adds n bytes, and cuts the flow when the limit of all flows or of its rule is reached.
+// count adds n bytes to the flow's counters. It returns false, after cutting the flow, when
+// the limit of all flows or of its rule is reached.
 func (f *flow) count(n int, in bool) bool {
 	if in {
 		f.in.Add(int64(n))

@@ -11,15 +11,17 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// hostsFile maps names on the host. A program inside reads its copy of the file, and then connects to the
-// address without asking the resolver.
+// hostsFile is the host's /etc/hosts. A program inside finds an address in its copy of the
+// file and connects to it without asking the resolver, so the proxy has to find the name.
 const hostsFile = "/etc/hosts"
 
-// maxHosts limits how much of the file is read, for each connection that no rule allows by address.
+// maxHosts bounds how much of the file is read, in bytes, for each connection that no rule
+// allows by address.
 const maxHosts = 256 << 10
 
-// hostsName returns the first name that the host's file maps to addr and that rules allow on port, or "". The
-// proxy then treats a connection to addr as one to that name. The sandbox's copy of the file has no effect.
+// hostsName returns the first name that the host's /etc/hosts maps to addr and that rules
+// allow on port, or "". The proxy then treats a connection to addr as one to that name. The
+// sandbox's copy of the file has no effect.
 func (e *Edge) hostsName(addr netip.Addr, port uint16) string {
 	if e.options.Lookup != nil {
 		return "" // names do not come from the host
@@ -36,7 +38,7 @@ func (e *Edge) hostsName(addr netip.Addr, port uint16) string {
 	return hostsNameIn(string(text), addr, port, e.Rules())
 }
 
-// hostsNameIn searches the text of a file in the form of hosts(5).
+// hostsNameIn does the search of hostsName in the text of a file in the form of hosts(5).
 func hostsNameIn(text string, addr netip.Addr, port uint16, r network.Rules) string {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")

@@ -11,18 +11,21 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// maxHeld limits how many bytes wait for inspection: a first line, a head of HTTP, a ClientHello.
+// maxHeld bounds how many bytes wait for inspection: a first line, an HTTP head, or a
+// ClientHello.
 const maxHeld = 64 << 10
 
-// maxBlank limits the blanks before a first line.
+// maxBlank bounds the empty lines before a first line, in bytes.
 const maxBlank = 1 << 10
 
-// inspector reads the bytes that a process sends to a name, and releases the allowed ones. It knows TLS and
-// HTTP/1 on any port; other protocols pass. One goroutine uses it, except for answered.
+// An inspector reads the bytes that a process sends to a name, and releases the allowed ones.
+// It knows TLS and HTTP/1 on any port; other protocols pass. One goroutine uses it, except for
+// answered.
 type inspector struct {
 	name  string // the name that the client must ask for; empty lets everything pass
 	noSNI bool   // a client may omit the server name
-	// echRefusal returns why an encrypted ClientHello is refused, or ""; nil refuses all.
+	// echRefusal returns why an encrypted ClientHello is refused, or ""; a nil function
+	// refuses all.
 	echRefusal func() string
 	timed      bool // the reader has a deadline, see wait
 	state      func(*inspector) (more bool)
@@ -49,8 +52,8 @@ func newInspector(name string, noSNI bool) *inspector {
 	return j
 }
 
-// feed takes the client's next bytes. It returns the bytes that may pass now, valid until the next call, or why
-// the connection must end.
+// feed inspects the client's next bytes. It returns the bytes that may pass now, valid until
+// the next call, or the reason why the connection must end.
 func (j *inspector) feed(p []byte) (pass []byte, why string) {
 	if j.why != "" {
 		return nil, j.why
@@ -78,7 +81,7 @@ func (j *inspector) feed(p []byte) (pass []byte, why string) {
 	return pass, ""
 }
 
-// end reports whether all further bytes may pass.
+// end reports whether all further bytes of the client may pass without inspection.
 func (j *inspector) end() bool { return j.http.phase == phaseOpaque && len(j.buf) == 0 }
 
 func (j *inspector) refuse(why string) bool {
@@ -89,20 +92,21 @@ func (j *inspector) refuse(why string) bool {
 // rest returns the bytes that are not yet inspected.
 func (j *inspector) rest() []byte { return j.buf[j.ok:] }
 
-// opaque lets all bytes pass.
+// opaque is the state in which all bytes pass without inspection.
 func opaque(j *inspector) bool {
 	j.http.phase = phaseOpaque
 	j.ok = len(j.buf)
 	return false
 }
 
-// undecided reports whether the first bytes may yet become a request, while the client may wait for a reply.
+// undecided reports whether the first bytes may yet become an HTTP request, while the client
+// may already wait for a reply.
 func (j *inspector) undecided() bool {
 	return j.http.phase == phaseSniff && len(j.buf)-max(j.ok, j.passed) > 0
 }
 
-// release lets first bytes pass that may yet become a request: no server acts on a part of one, and the rest is
-// inspected together with them.
+// release lets first bytes pass that may yet become a request. No server acts on a part of a
+// request, and later bytes are inspected together with them.
 func (j *inspector) release() []byte {
 	if !j.undecided() {
 		return nil
@@ -112,7 +116,7 @@ func (j *inspector) release() []byte {
 	return pass
 }
 
-// sniff detects the protocol by the first bytes.
+// sniff is the first state: it detects the protocol by the first bytes.
 func sniff(j *inspector) bool {
 	b := j.rest()
 	switch {
@@ -141,8 +145,8 @@ func sniff(j *inspector) bool {
 	return true
 }
 
-// sniffLine looks for a request in the first line that is not empty. A line whose first word is not an HTTP
-// token is no request.
+// sniffLine detects an HTTP request in the first line that is not empty. A line whose first
+// word is not an HTTP token is no request.
 func sniffLine(j *inspector, b []byte) bool {
 	if len(b) > maxBlank && len(b) <= maxHeld && len(b) < 2*j.searched && bytes.IndexByte(b[j.searched:], '\n') < 0 {
 		return false // avoids quadratic time for single bytes
@@ -184,8 +188,7 @@ func sniffLine(j *inspector, b []byte) bool {
 	return true
 }
 
-// oldest reports whether a line is an HTTP/0.9 request, which some servers still accept, with a name in it if
-// there is one.
+// oldest reports whether a line is an HTTP/0.9 request, which some servers still accept.
 func oldest(word, line []byte) bool {
 	target := bytes.TrimLeft(line[len(word):], " \t")
 	return bytes.EqualFold(word, []byte("GET")) && (bytes.HasPrefix(target, []byte("/")) || bytes.Contains(target, []byte("://")))
@@ -212,7 +215,7 @@ func tokenByte(c byte) bool {
 // waits reports whether the inspector needs the server's reply before it continues.
 func (j *inspector) waits() bool { return j.http.phase == phaseAnswer }
 
-// listen is called before the request passes whose reply is needed.
+// listen is called before a request passes whose reply the inspector needs.
 func (j *inspector) listen() {
 	j.mu.Lock()
 	j.answer = nil
@@ -220,7 +223,7 @@ func (j *inspector) listen() {
 	j.listening.Store(true)
 }
 
-// answered receives the server's bytes.
+// answered inspects the server's bytes.
 func (j *inspector) answered(p []byte) {
 	if !j.listening.Load() {
 		return
@@ -257,7 +260,8 @@ func (j *inspector) setStatus(code int) {
 	}
 }
 
-// await waits for the server's reply; it returns false if ctx is done first.
+// await waits for the server's reply that the inspector needs; it returns false if ctx ends
+// first.
 func (j *inspector) await(ctx context.Context) bool {
 	select {
 	case code := <-j.status:
@@ -268,7 +272,8 @@ func (j *inspector) await(ctx context.Context) bool {
 	}
 }
 
-// other refuses because of a name other than the expected one.
+// other refuses the connection because the client named another server, name, in the field
+// what. It returns false.
 func (j *inspector) other(what, name string) bool {
 	const most = 100
 	if name = printable(name); len(name) > most {
@@ -277,5 +282,5 @@ func (j *inspector) other(what, name string) bool {
 	return j.refuse(what + " is " + name + ", not " + j.name)
 }
 
-// same reports whether the client asks for the expected name.
+// same reports whether name is the name that the connection is allowed for.
 func (j *inspector) same(name string) bool { return network.Fold(name) == j.name }

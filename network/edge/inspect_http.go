@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// phase is the part of the protocol that comes next.
+// A phase is the next part of an HTTP message: a head, a body or a chunk.
 type phase int
 
 const (
@@ -20,7 +20,7 @@ const (
 	phaseOpaque              // anything
 )
 
-// requestReader follows the requests of one connection.
+// A requestReader follows the HTTP requests on one connection.
 type requestReader struct {
 	phase   phase
 	later   bool  // not the first request
@@ -30,7 +30,8 @@ type requestReader struct {
 	chunked bool
 }
 
-// request is the content of a head that names the server or determines the length of the body.
+// A request holds the parts of an HTTP head that name the server or determine the length of
+// the body.
 type request struct {
 	connect   bool
 	hosts     int
@@ -43,8 +44,8 @@ type request struct {
 	bad       string
 }
 
-// head inspects the head of a request, which waits until it is complete. It refuses ambiguous syntax: line ends
-// and body lengths that two readers could understand differently.
+// head is the state that collects and inspects the head of a request. It refuses ambiguous
+// syntax: line ends and body lengths that two readers could understand differently.
 func head(j *inspector) bool {
 	b := j.rest()
 	skip := 0
@@ -83,7 +84,7 @@ func inspectHead(j *inspector, b []byte, skip int) bool {
 	return j.http.begin(j, r)
 }
 
-// begin selects the state after a head.
+// begin selects the state after the head of a request r: body, chunks or the next head.
 func (h *requestReader) begin(j *inspector, r request) bool {
 	if r.upgrade || r.connect {
 		if h.later || r.length > 0 || r.chunked {
@@ -109,7 +110,7 @@ func (h *requestReader) begin(j *inspector, r request) bool {
 	return len(j.rest()) > 0
 }
 
-// answered continues according to the status of the server's reply to an upgrade.
+// answered selects the state after the server's reply to an upgrade, by its status code.
 func (h *requestReader) answered(j *inspector, code int) {
 	h.later = true
 	switch {
@@ -144,7 +145,7 @@ func readRequest(text string) (r request) {
 	return r
 }
 
-// first parses the request line; old reports HTTP/1.0.
+// first parses the request line into r; old reports HTTP/1.0.
 func (r *request) first(line string) (old bool) {
 	parts := strings.Split(line, " ")
 	if len(parts) != 3 || parts[0] == "" || !isToken([]byte(parts[0])) || (parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0") {
@@ -177,7 +178,7 @@ func (r *request) first(line string) (old bool) {
 	return parts[2] == "HTTP/1.0"
 }
 
-// field parses one line of the head.
+// field parses one header line into r.
 func (r *request) field(line string) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || !isToken([]byte(name)) {
@@ -217,7 +218,8 @@ func (r *request) field(line string) {
 	}
 }
 
-// hostOf returns a Host without its port. A malformed Host is returned unchanged and matches no name.
+// hostOf returns the value of a Host header without its port. It returns a malformed value
+// unchanged, which matches no name.
 func hostOf(host string) string {
 	name, port, ok := strings.Cut(host, ":")
 	if ok && (len(port) > 5 || strings.Trim(port, "0123456789") != "") {
@@ -226,7 +228,7 @@ func hostOf(host string) string {
 	return name
 }
 
-// body passes a body of known length.
+// body is the state that passes a body of known length.
 func body(j *inspector) bool {
 	h := &j.http
 	n := min(h.left, int64(len(j.rest())))
@@ -259,7 +261,7 @@ func (j *inspector) line() (line []byte, ok bool) {
 	return b[:i-1], true
 }
 
-// chunk parses the length of a chunk.
+// chunk is the state that parses the length of a chunk.
 func chunk(j *inspector) bool {
 	line, ok := j.line()
 	if !ok {
@@ -278,7 +280,7 @@ func chunk(j *inspector) bool {
 	return true
 }
 
-// chunkEnd parses the line that ends a chunk.
+// chunkEnd is the state that parses the line after a chunk.
 func chunkEnd(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) > 0 {
@@ -290,7 +292,7 @@ func chunkEnd(j *inspector) bool {
 	return ok
 }
 
-// trailer passes the trailer after the last chunk, up to an empty line.
+// trailer is the state that passes the trailer after the last chunk, up to an empty line.
 func trailer(j *inspector) bool {
 	line, ok := j.line()
 	if ok && len(line) == 0 {
@@ -300,7 +302,8 @@ func trailer(j *inspector) bool {
 	return ok
 }
 
-// statusOf parses the status of a reply and returns the size of its head, or 0 while that is incomplete.
+// statusOf parses the head of a reply and returns its status code and size in bytes, or size 0
+// while it is incomplete.
 func statusOf(b []byte) (code, size int) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {

@@ -4,7 +4,7 @@ package edge
 
 import "encoding/binary"
 
-// TLS record types (RFC 8446, 5.1), handshake message and extensions.
+// Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions.
 const (
 	recordCipher    = 20 // change_cipher_spec
 	recordAlert     = 21
@@ -21,7 +21,7 @@ const (
 
 const recordHead = 5
 
-// helloReader assembles a ClientHello, which may be split over records.
+// A helloReader assembles a ClientHello, which may be split over several records.
 type helloReader struct {
 	scan    int    // how many uninspected bytes were scanned
 	message []byte // content of the records so far
@@ -29,7 +29,7 @@ type helloReader struct {
 	skip    int    // bytes left of a record that passes
 }
 
-// hello assembles a ClientHello and inspects it. A server acts only on a complete one.
+// hello is the state that assembles a ClientHello and inspects it when it is complete.
 func hello(j *inspector) bool {
 	t := &j.tls
 	b := j.rest()[t.scan:]
@@ -68,8 +68,8 @@ func hello(j *inspector) bool {
 	return true
 }
 
-// afterHello inspects a second ClientHello, which a server may request (RFC 8446, 4.1.4): it is as readable as
-// the first, and a server might accept another name in it.
+// afterHello is the state after a ClientHello: it inspects a second one, which a server may
+// request (RFC 8446, 4.1.4) and which could have another name.
 func afterHello(j *inspector) bool {
 	t := &j.tls
 	if t.skip > 0 {
@@ -100,7 +100,8 @@ func afterHello(j *inspector) bool {
 	return true
 }
 
-// cursor parses fields with a length prefix. It sets bad when the data is too short.
+// A cursor parses fields with a length prefix. The field bad is set when the data is too
+// short.
 type cursor struct {
 	b   []byte
 	bad bool
@@ -116,7 +117,7 @@ func (c *cursor) take(n int) []byte {
 	return field
 }
 
-// number parses n bytes.
+// number parses an unsigned number of n bytes.
 func (c *cursor) number(n int) int {
 	v := 0
 	for _, b := range c.take(n) {
@@ -125,7 +126,7 @@ func (c *cursor) number(n int) int {
 	return v
 }
 
-// field parses a field with a length of n bytes.
+// field parses a field whose length is a number of n bytes.
 func (c *cursor) field(n int) *cursor { return &cursor{b: c.take(c.number(n)), bad: c.bad} }
 
 // inspectHello inspects a ClientHello (RFC 8446, 4.1.2) without its header.
@@ -177,14 +178,16 @@ func inspectHello(j *inspector, message []byte) bool {
 	return true
 }
 
-// hiddenHint suggests the option, because browsers always send an encrypted ClientHello.
+// Reasons for refusing an encrypted ClientHello. hiddenHint suggests the option that allows
+// it, because browsers always send one.
 const (
 	hiddenName = "an encrypted client hello, whose server name cannot be read"
 	hiddenHint = "; a rule with +ech lets it pass"
 	hiddenWhy  = hiddenName + hiddenHint
 )
 
-// allowECH inspects a ClientHello with the right outer name and an encrypted inner one.
+// allowECH reports whether to allow a ClientHello with the right outer name and an encrypted
+// inner one.
 func (j *inspector) allowECH() bool {
 	why := hiddenWhy
 	if j.echRefusal != nil {
@@ -193,7 +196,8 @@ func (j *inspector) allowECH() bool {
 	return why == "" || j.refuse(why)
 }
 
-// serverName parses the extension (RFC 6066, 3): a list with one name.
+// serverName parses the server_name extension (RFC 6066, 3), a list with one name, and returns
+// the name.
 func serverName(body *cursor) (string, bool) {
 	list := body.field(2)
 	if body.bad || list.bad || len(body.b) > 0 || list.number(1) != 0 {

@@ -13,19 +13,19 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// A sandbox can make its proxy use memory, so the memory is limited: by the number of flows, by the memory of
-// each, and finally by [limitMemory].
+// Bounds of the memory that a sandbox can make its proxy use: the number of flows, the memory
+// of each, and the total ([limitMemory]).
 const (
-	// maxFast is how many flows may use as much memory as makes them fast.
+	// maxFast is the number of flows that get large buffers, for speed.
 	maxFast = 64
-	// copySize is the size of a relay's reads: more than a packet of the inner network. copySmall and
-	// windowSmall are for flows beyond maxFast.
+	// copySize is the buffer size of a relay in bytes, more than a packet of the inner
+	// network. copySmall and windowSmall are for flows beyond maxFast.
 	copySize    = 128 << 10
 	copySmall   = 16 << 10
 	windowSmall = 32 << 10
 
-	// memoryAim is the target of the garbage collector for the whole process. Beyond memoryMost, which includes
-	// reserved memory, the process ends, and the supervisor starts it again.
+	// memoryAim is the memory target of the garbage collector, in bytes. Beyond memoryMost,
+	// which includes reserved memory, the process ends, and the supervisor starts it again.
 	memoryAim  = 384 << 20
 	memoryMost = 1 << 30
 )
@@ -37,7 +37,7 @@ func limitMemory() error {
 	return os.NewSyscallError("setrlimit", err)
 }
 
-// bound reduces the buffers of a small flow, in the stack and in the kernel.
+// bound reduces the buffers of a flow beyond maxFast, in the stack and in the kernel.
 func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	if !f.small {
 		return
@@ -49,7 +49,7 @@ func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	}
 }
 
-// pool returns the pool of the flow's buffers, and their size.
+// pool returns the pool of the flow's buffers, and the size of a buffer.
 func (f *flow) pool() (*sync.Pool, int) {
 	if f.small {
 		return &f.edge.small, copySmall

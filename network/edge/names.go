@@ -10,8 +10,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// names maps each requested name to a pair of addresses. When the table is full, the least recently used name
-// loses its pair. An open connection keeps its name.
+// A names maps each requested name to a pair of addresses. When the table is full, the least
+// recently used name loses its pair. An open connection keeps its name.
 type names struct {
 	mu     sync.Mutex
 	max    int // network.MaxNames, except in tests
@@ -26,7 +26,7 @@ type named struct {
 	num  int
 }
 
-// addrs returns the addresses that stand for name.
+// addrs returns the addresses that stand for name, and assigns them if it has none.
 func (t *names) addrs(name string) (four, six netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,8 +50,8 @@ func (t *names) make() {
 	}
 }
 
-// restore restores the names of an earlier proxy. New names get numbers after the last one given, so that an
-// address which a process remembers never leads to another name.
+// restore adds the names of an earlier proxy with their numbers. New names get numbers after
+// last, so that an address that a process has cached never leads to another name.
 func (t *names) restore(numbers map[string]int, last int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *names) restore(numbers map[string]int, last int) {
 	}
 }
 
-// add adds a name. The caller holds mu.
+// add adds a name with new addresses. The caller holds mu.
 func (t *names) add(name string) *list.Element {
 	n := &named{name, t.last + 1}
 	if t.last < t.max {
@@ -85,7 +85,7 @@ func (t *names) add(name string) *list.Element {
 	return el
 }
 
-// name returns the name of num, or "".
+// name returns the name with the number num, or "".
 func (t *names) name(num int) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

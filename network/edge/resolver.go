@@ -18,15 +18,17 @@ import (
 
 const (
 	dnsPort = 53
-	// An address stands for its name for the proxy's life, or until the table is full. A client that caches
-	// longer may reach another name, which the rules and the server name prevent.
+	// dnsTTL is the time to live of DNS replies, in seconds. An address stands for its name
+	// for the proxy's life, or until the table is full; the rules and the server name protect
+	// a client that caches it longer.
 	dnsTTL = 60
-	// Limits of connections to the resolver: their number, and the time of each.
+	// dnsConns and dnsTime bound the number of connections to the resolver and the time of
+	// each.
 	dnsConns = 64
 	dnsTime  = 10 * time.Second
 )
 
-// resolve serves queries at the gateway's addresses.
+// resolve serves DNS queries at the gateway's addresses.
 func (e *Edge) resolve() error {
 	slots := make(chan struct{}, dnsConns)
 	for _, p := range []netip.Prefix{network.Gateway4(), network.Gateway6()} {
@@ -50,7 +52,8 @@ func (e *Edge) resolve() error {
 	return nil
 }
 
-// answerPackets answers any number of queries from one port: resolvers send A and AAAA queries together.
+// answerPackets answers the queries of one UDP port, which may be several, as resolvers send A
+// and AAAA queries together.
 func (e *Edge) answerPackets(conn *gonet.UDPConn) {
 	buf := make([]byte, 4096)
 	for {
@@ -85,7 +88,7 @@ func (e *Edge) answerStreams(l *gonet.TCPListener, slots chan struct{}) {
 	}
 }
 
-// answerStream serves RFC 1035, 4.2.2: each message follows its length.
+// answerStream answers queries over TCP (RFC 1035, 4.2.2): each message follows its length.
 func (e *Edge) answerStream(conn net.Conn) {
 	defer drop(conn)
 	stop := afterDone(e.ctx, func() { drop(conn) })
@@ -137,8 +140,9 @@ func (e *Edge) answer(message []byte) []byte {
 	return pack(head, questions, addr)
 }
 
-// question answers one question. An allowed name has addresses and no other records: none with keys for a
-// hidden server name (HTTPS, SVCB), none that refers to other names.
+// question answers one question with an address and a response code. An allowed name has
+// addresses and no other records: none with keys for a hidden server name (HTTPS, SVCB), none
+// that refers to other names.
 func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	name := network.Fold(q.Name.String())
 	ev := network.Event{Kind: network.DNS, Name: printable(name)}
@@ -174,9 +178,9 @@ func (e *Edge) question(q dnsmessage.Question) (netip.Addr, dnsmessage.RCode) {
 	return netip.Addr{}, dnsmessage.RCodeSuccess
 }
 
-// service reports whether a query is for a service record of an allowed name, such as _http._tcp.site.example
-// (RFC 2782), which package managers and mail programs send before they query the name itself. There is no such
-// record, and the query is not recorded.
+// service reports whether a query is for a service record of an allowed name, such as
+// _http._tcp.site.example (RFC 2782), which package managers query before the name itself. The
+// reply is that there is none, and the query is not recorded.
 func (e *Edge) service(name string) bool {
 	kind, rest, _ := strings.Cut(name, ".")
 	protocol, host, _ := strings.Cut(rest, ".")
@@ -187,8 +191,8 @@ func (e *Edge) service(name string) bool {
 	return ok && network.ValidName(host)
 }
 
-// printable replaces characters with which a sandbox could control the terminal of a person who reads the
-// record.
+// printable replaces characters in a name that could control the terminal on which it is
+// shown.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r > '~' {

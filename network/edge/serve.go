@@ -15,18 +15,19 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// Descriptors of a proxy process at its start.
+// The descriptors with which a proxy process is started.
 const (
 	TUN        = 3
 	Supervisor = 4
 )
 
-// countEvery is the interval in which changed counters are reported.
+// countEvery is the interval at which the proxy reports changed counters.
 const countEvery = time.Second
 
-// Serve is the whole life of a proxy process for one sandbox. The supervisor sends the rules, at first and
-// whenever they change, and receives every decision, as [network.Message]. Serve returns when the supervisor is
-// gone or has closed its side, after the end of every flow is reported. It limits the memory of the process.
+// Serve is the main function of a proxy process for one sandbox. It receives the rules from
+// the supervisor, at first and whenever they change, and sends every decision, as
+// [network.Message]. It returns when the supervisor is gone or has closed its side, after
+// reporting the end of every flow. It limits the memory of the process.
 func Serve(ctx context.Context) error {
 	tun := os.NewFile(TUN, "tun")
 	s := server{fdsock.FromFD(Supervisor)}
@@ -71,7 +72,7 @@ func (s server) send(m network.Message) error {
 	return s.supervisor.Send(text)
 }
 
-// options receives the options of a proxy, up to the rules.
+// options receives messages up to the rules, and returns them as the options of a proxy.
 func (s server) options() (o Options, err error) {
 	for {
 		m, err := s.next()
@@ -91,7 +92,7 @@ func (s server) options() (o Options, err error) {
 	}
 }
 
-// next waits for a message.
+// next waits for the next message of the supervisor.
 func (s server) next() (m network.Message, err error) {
 	text, files, err := s.supervisor.Receive()
 	for _, f := range files {
@@ -103,7 +104,8 @@ func (s server) next() (m network.Message, err error) {
 	return m, err
 }
 
-// counting reports counters until ended is called, which reports the last ones.
+// reportCounters reports the counters to the supervisor until ended is called, which reports
+// the last ones.
 func (s server) reportCounters(e *Edge) (ended func()) {
 	var sent network.Counters
 	tell := func() {

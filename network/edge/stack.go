@@ -23,19 +23,19 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// nic is the only interface of the stack.
+// nic is the id of the stack's only interface.
 const nic tcpip.NICID = 1
 
-// window limits the unacknowledged data of a connection in each direction, and so the memory that a sandbox can
-// make the proxy use. The path is short: four times as much was a quarter faster.
+// window bounds the unacknowledged bytes of a connection in each direction, and so the memory
+// that a sandbox can make the proxy use. Four times as much was a quarter faster.
 const window = 1 << 20
 
-// maxOpening is how many connections may await a decision; packets of others are dropped, and repeated after a
-// second.
+// maxOpening bounds the connections that await a decision; the stack drops packets of others,
+// which clients repeat after a second.
 const maxOpening = 4096
 
-// duplicate duplicates the TUN's descriptor. The stack reads it from a thread that waits in poll(2), so it must
-// stay open until that thread has ended.
+// duplicate duplicates the TUN's descriptor for the stack, which reads it from a thread that
+// waits in poll(2). The descriptor must stay open until that thread has ended.
 func duplicate(tun *os.File) (*os.File, error) {
 	conn, err := tun.SyscallConn()
 	if err != nil {
@@ -54,7 +54,7 @@ func duplicate(tun *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), tun.Name()), nil
 }
 
-// begin creates the stack and starts to serve.
+// begin creates the TCP/IP stack and starts to serve.
 func (e *Edge) begin() error {
 	conn, err := e.tun.SyscallConn()
 	if err != nil {
@@ -149,22 +149,23 @@ func protocolOf(addr netip.Addr) tcpip.NetworkProtocolNumber {
 	return ipv6.ProtocolNumber
 }
 
-// full returns an address in the stack's form.
+// full converts an address to the stack's type.
 func full(a netip.AddrPort) tcpip.FullAddress {
 	return tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}
 }
 
-// destination returns the destination of a packet from inside. The stack calls it local, because it acts as the
-// destination.
+// destination returns the destination of a packet from inside. In the stack's id it is the
+// local address, because the stack acts as the destination.
 func destination(id stack.TransportEndpointID) netip.AddrPort {
 	addr, _ := netip.AddrFromSlice(id.LocalAddress.AsSlice())
 	return netip.AddrPortFrom(addr.Unmap(), id.LocalPort)
 }
 
-// drop closes a connection without further data: the stack or the kernel has what was written.
+// drop closes a connection without waiting for data; the stack or the kernel has all that was
+// written.
 func drop(c io.Closer) { _ = c.Close() }
 
-// closeWrite ends one direction, if conn supports that.
+// closeWrite ends the sending direction of conn, if conn supports that.
 func closeWrite(conn net.Conn) error {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -14,13 +14,14 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// target is an allowed destination of a connection.
+// A target is the allowed destination of a connection: a name or address, a port, and the
+// rule.
 type target struct {
 	name string     // the name that its address stands for, or "" if addr itself is meant
 	addr netip.Addr // outside; for a name, known once dialled
 	port uint16
 	rule string // the rule that allows it
-	// terms are the options of the rule.
+	// terms are the options of the rule that allows the target.
 	terms network.Terms
 }
 
@@ -35,7 +36,8 @@ func (t target) String() string {
 	return netip.AddrPortFrom(t.addr, t.port).String()
 }
 
-// aim returns the target of an address inside under the current rules; why is the reason of a refusal, or "".
+// aim returns the target for a destination address inside, under the current rules. why is the
+// reason of a refusal, or "".
 func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	num, inside := network.NameNumber(dst.Addr())
 	t.port = dst.Port()
@@ -60,7 +62,7 @@ func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	return t.matchRules(e.Rules())
 }
 
-// matchRules sets the rule that allows a target, or returns why none does.
+// matchRules returns the target with the rule that allows it, or the reason why no rule does.
 func (t target) matchRules(r network.Rules) (_ target, why string) {
 	var ok bool
 	if t.name != "" {
@@ -80,7 +82,8 @@ func (t target) matchRules(r network.Rules) (_ target, why string) {
 	return t, ""
 }
 
-// inspectedName returns the name that the target's traffic is inspected for, or "" for no inspection.
+// inspectedName returns the name that the target's traffic must name, or "" if it is not
+// inspected.
 func (t target) inspectedName() string {
 	if t.name == network.HostName {
 		return "" // a rule opened this one port of the host, whatever it serves
@@ -88,10 +91,10 @@ func (t target) inspectedName() string {
 	return t.name
 }
 
-// errUnfit means that a name resolves to an address that public names must not have.
+// errUnfit means that a name resolves only to addresses that a public name must not have.
 var errUnfit = errors.New("unfit address")
 
-// reach connects to a target outside. It dials exactly the addresses that were checked.
+// reach connects to a target outside. It dials only addresses that lookup has checked.
 func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, error) {
 	addrs := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -125,7 +128,8 @@ func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, l
 	return (&net.Dialer{}).DialContext(ctx, network, to.String())
 }
 
-// lookup resolves a name, without addresses that it must not have.
+// lookup resolves the target's name and returns its addresses without those that a public name
+// must not have.
 func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	if t.name == network.HostName {
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
@@ -158,9 +162,9 @@ func (e *Edge) lookup(ctx context.Context, t target) ([]netip.Addr, error) {
 	return nil, fmt.Errorf("%s has no address", t.name)
 }
 
-// unfit returns why a name, or a wide prefix of addresses, must not lead to addr, or "". The addresses of this
-// host's own interfaces count like loopback, even public ones: a service that listens on all addresses trusts
-// its neighbours on the host. A rule for such an address alone allows it.
+// unfit returns why a name, or a wide prefix of addresses, must not lead to addr, or "". The
+// addresses of this host's own interfaces count like loopback, even public ones, because
+// services on them trust the host. A rule for exactly that address allows it.
 func (e *Edge) unfit(addr netip.Addr, port uint16) string {
 	to := netip.AddrPortFrom(addr, port)
 	if _, why, special := network.Special(addr); special {
@@ -181,8 +185,8 @@ func (e *Edge) unfit(addr netip.Addr, port uint16) string {
 	return ""
 }
 
-// hostLookup resolves a name as the host does. A name with a dot is complete: the host's search list is not
-// used for it.
+// hostLookup resolves a name with the host's resolver. It does not apply the host's search
+// list to a name with a dot.
 func hostLookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if strings.Contains(name, ".") {
 		name += "."

@@ -20,8 +20,9 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// connection is called with each SYN, in a goroutine of its own. It completes the handshake once the host's
-// connection is established, and resets it otherwise: a client sees "connection refused" and never hangs.
+// connection handles a SYN from inside, in a goroutine of its own. It completes the handshake
+// once the host's connection is established, and resets it otherwise, so that a client sees
+// "connection refused" and never hangs.
 func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	if !e.enter() {
 		r.Complete(true)
@@ -47,7 +48,8 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	e.connect(r, f, t)
 }
 
-// enter is spawn for the current goroutine; work.Done ends it.
+// enter does the same as spawn for the current goroutine, which must call work.Done at its
+// end. It returns false if the proxy is closed.
 func (e *Edge) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +98,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	f.end()
 }
 
-// unreached returns the reason of a failed connection in one line.
+// unreached returns the reason of a failed connection as one line of text.
 func unreached(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return "no answer in time"
@@ -104,16 +106,16 @@ func unreached(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// inner is a connection with a process inside.
+// An inner is a connection with a process inside the sandbox.
 type inner struct {
 	*gonet.TCPConn
 	end tcpip.Endpoint
 }
 
-// reset aborts the connection in a way that the process sees.
+// reset aborts the connection, so that the process sees a reset.
 func (c *inner) reset() { c.end.Abort() }
 
-// reset aborts a connection so that the server sees it.
+// reset aborts a connection with a server, so that the server sees a reset.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // on failure the connection closes normally
@@ -129,7 +131,8 @@ func (f *flow) relay(inside *inner, outside net.Conn, j *inspector) {
 	both.Wait()
 }
 
-// inward copies the server's bytes at once, also of a server that sends first.
+// inward copies the server's bytes to the process inside, without waiting for the process to
+// send first.
 func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.getBuffer()
 	defer f.putBuffer(buf)
@@ -155,7 +158,7 @@ func (f *flow) inward(inside *inner, outside net.Conn, j *inspector) {
 	}
 }
 
-// outward copies the bytes of the process inside after inspection.
+// outward copies the bytes of the process inside to the server, after inspection.
 func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	buf := f.getBuffer()
 	defer f.putBuffer(buf)
@@ -180,13 +183,15 @@ func (f *flow) outward(inside *inner, outside net.Conn, j *inspector) {
 	}
 }
 
-// timed reports whether a read timed out. The stack's error is not one of package os.
+// timed reports whether err means that a read timed out; the stack's error is not one of
+// package os.
 func timed(err error) bool {
 	var late net.Error
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// forward sends the bytes of p, and earlier ones, that inspection releases.
+// forward inspects the bytes p and sends to the server those that inspection releases. It
+// returns false when the flow must end.
 func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) bool {
 	for {
 		pass, why := j.feed(p)
@@ -207,7 +212,7 @@ func (f *flow) forward(inside *inner, outside net.Conn, j *inspector, p []byte) 
 	}
 }
 
-// send writes to the server.
+// send writes p to the server and counts it. It returns false when the flow must end.
 func (f *flow) send(inside *inner, outside net.Conn, p []byte) bool {
 	if len(p) == 0 {
 		return true
@@ -235,7 +240,8 @@ func (j *inspector) wait(inside *inner) bool {
 	return inside.SetReadDeadline(when) == nil
 }
 
-// outwardEnds passes on the end of the process's data.
+// outwardEnds handles the end, or the error err, of the process's data, and passes it on to
+// the server.
 func (f *flow) outwardEnds(inside *inner, outside net.Conn, j *inspector, err error) {
 	if errors.Is(err, io.EOF) && !f.send(inside, outside, j.release()) {
 		return

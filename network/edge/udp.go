@@ -17,11 +17,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// quicPort is where a client tries QUIC before TCP.
+// quicPort is the port on which clients try QUIC before TCP.
 const quicPort = 443
 
-// datagram is called with the first datagram between two ports and blocks other packets: it decides without
-// lookups. A refused datagram is answered with "port unreachable".
+// datagram handles the first datagram between two ports. It blocks other packets, so it
+// decides without DNS lookups. A refused datagram is answered with "port unreachable".
 func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	t, why := e.aim(destination(r.ID()))
 	if why == "" && t.port == quicPort && !e.quic(t) {
@@ -83,7 +83,8 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 	f.end()
 }
 
-// datagramsOne copies one way. A datagram that fails to send is lost, like any lost packet.
+// datagramsOne copies datagrams in one direction. A datagram that fails to send is lost, like
+// any lost packet.
 func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
 	buf := make([]byte, maxDatagram)
 	for {
@@ -105,12 +106,12 @@ func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
 	}
 }
 
-// maxDatagram holds any datagram: UDP has 16 bits for the length.
+// maxDatagram is a buffer size for any datagram: UDP has 16 bits for the length.
 const maxDatagram = 1 << 16
 
 const quicWhy = "QUIC hides its server name; use TCP"
 
-// quic reports whether QUIC may pass to a target.
+// quic reports whether QUIC may pass to a target, by the options or its rule.
 func (e *Edge) quic(t target) bool { return e.options.QUIC || t.terms.QUIC }
 
 // isQUIC reports whether a datagram is the first of a QUIC connection, on any port: a long header of version 1

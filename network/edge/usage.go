@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// usage is the counters of one rule, whatever its options were at the time.
+// A usage holds the counters of one rule, independent of the rule's options.
 type usage struct {
 	bytes  atomic.Int64 // both ways
 	limit  atomic.Int64 // of bytes, 0 for none
@@ -34,7 +34,7 @@ func (e *Edge) usageOf(rule string, terms network.Terms) *usage {
 	return u
 }
 
-// full returns why a rule allows no further flow, or "". The caller holds mu.
+// full returns the reason why a rule allows no further flow, or "". The caller holds mu.
 func (u *usage) full(rule string, terms network.Terms) string {
 	switch {
 	case terms.Connections > 0 && u.open >= terms.Connections:
@@ -47,7 +47,7 @@ func (u *usage) full(rule string, terms network.Terms) string {
 
 func spentBy(rule string) string { return spentWhy + " by " + rule }
 
-// restore sets the counts of an earlier proxy.
+// restore sets the counters to those of an earlier proxy.
 func (e *Edge) restore(c network.Counters) {
 	e.queries.Store(c.Queries)
 	e.refusals.Store(c.Refused)
@@ -72,7 +72,7 @@ func (e *Edge) limitUsages(r network.Rules) {
 	}
 }
 
-// counted returns the counters of each rule. The caller holds mu.
+// counted returns the counters of each rule, by its text. The caller holds mu.
 func (e *Edge) counted() map[string]network.RuleCounters {
 	rules := make(map[string]network.RuleCounters, len(e.usages))
 	for plain, u := range e.usages {

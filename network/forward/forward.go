@@ -1,9 +1,11 @@
-// Package forward forwards a TCP port of this host's loopback to a port of a sandbox's own loopback.
+// Package forward forwards a TCP port of this host's loopback to a port of a sandbox's own
+// loopback.
 //
 //	client ─► 127.0.0.1:HOST, [::1]:HOST ─► forwarder ─► 127.0.0.1:PORT or [::1]:PORT of the sandbox
 //
-// It is the user's own way in, so no rule applies. Every user of the host can connect to its loopback, and so
-// to the sandbox. A connection that no process inside accepts is reset.
+// A forward is the user's own way into the sandbox, so no network rule applies. Every user of
+// the host can connect to its loopback, and so to the sandbox. A connection that no process
+// inside accepts is reset.
 package forward
 
 import (
@@ -22,23 +24,23 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// MaxConnections is the limit of open connections of one forwarder; further ones are reset.
+// MaxConnections bounds the open connections of one forwarder; further ones are reset.
 const MaxConnections = 256
 
-// dialTime limits how long a connection waits for the server inside.
+// dialTime bounds how long a connection waits for the server inside.
 const dialTime = 20 * time.Second
 
-// Options of a forwarder. Dial and Event are required.
+// Options configure a forwarder. Dial and Event are required.
 type Options struct {
 	// Port is the port inside. Host is the port on the host; 0 chooses a free one.
 	Port, Host uint16
 	// Dial connects to the port inside and returns the address that accepted the connection.
 	Dial func(ctx context.Context, port uint16) (net.Conn, netip.Addr, error)
-	// Event is called with each decision and each end, concurrently.
+	// Event is called with the event of each new and each ended connection, concurrently.
 	Event func(network.Event)
 }
 
-// Forwarder forwards one port into a sandbox. All methods are safe for concurrent use.
+// A Forwarder forwards one port into a sandbox. All methods are safe for concurrent use.
 type Forwarder struct {
 	options Options
 	addrs   []netip.AddrPort
@@ -53,8 +55,9 @@ type Forwarder struct {
 	ids   uint64
 }
 
-// Open listens at 127.0.0.1, and at ::1 if the host has IPv6. An error leaves nothing behind. It matches
-// syscall.EADDRINUSE if another program has the port, EACCES if only root may have it.
+// Open listens at 127.0.0.1, and at ::1 if the host has IPv6. After an error nothing is left
+// behind. The error matches syscall.EADDRINUSE if another program has the port, EACCES if only
+// root may use it.
 func Open(o Options) (*Forwarder, error) {
 	in := &Forwarder{options: o, conns: map[net.Conn]struct{}{}}
 	in.ctx, in.cancel = context.WithCancel(context.Background())
@@ -95,14 +98,15 @@ func (f *Forwarder) listen(port uint16) error {
 	return nil
 }
 
-// Addrs returns the addresses on the host: one port, for each family that the host has.
+// Addrs returns the addresses on the host: one port number, at an address of each family that
+// the host has.
 func (f *Forwarder) Addrs() []netip.AddrPort { return f.addrs }
 
 // Port returns the port inside.
 func (f *Forwarder) Port() uint16 { return f.options.Port }
 
-// Close closes the listeners and resets the connections, and returns when all goroutines have ended. It may be
-// called again.
+// Close closes the listeners and resets the connections, and returns when all goroutines have
+// ended. It may be called twice.
 func (f *Forwarder) Close() error {
 	f.cancel()
 	var errs []error
@@ -135,7 +139,7 @@ func (f *Forwarder) accept(l net.Listener) {
 	}
 }
 
-// serve serves one connection.
+// serve relays one connection, from accepting it to its end.
 func (f *Forwarder) serve(outside net.Conn) {
 	ev := network.Event{Kind: network.Port, Port: f.options.Port}
 	refuse := func(why string) {
@@ -178,7 +182,7 @@ func (f *Forwarder) report(ev network.Event) {
 	f.options.Event(ev)
 }
 
-// enter counts a connection, unless there are too many.
+// enter counts a new connection and returns its id; false if there are too many.
 func (f *Forwarder) enter(conn net.Conn) (id uint64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,7 +253,7 @@ func reset(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// Parse parses PORT and PORT:HOSTPORT.
+// Parse parses the arguments PORT and PORT:HOSTPORT; host is 0 if not given.
 func Parse(text string) (port, host uint16, err error) {
 	inner, outer, named := strings.Cut(text, ":")
 	if port, err = number(inner); err == nil && named {

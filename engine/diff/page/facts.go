@@ -18,7 +18,8 @@ import (
 type fact struct {
 	name     string
 	old, new string
-	// warn: a reviewer should notice, because it grants rights to every user who runs the file.
+	// warn is set for an attribute that a reviewer should notice, because it grants rights to
+	// every user who runs the file.
 	warn bool
 }
 

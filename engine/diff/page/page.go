@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The bounds of a page. It says what they leave out, with the command that shows it.
+// The bounds of a page. The page states what it leaves out, with the command that shows it.
 const (
 	// Max is the maximum size of a page in bytes.
 	Max = 8 << 20
@@ -40,9 +40,9 @@ type Page struct {
 	// Title names the comparison.
 	Title string
 	// Command is the program and arguments that make the same comparison. Where the page
-	// leaves something out, it shows this command with --patch and a path.
+	// leaves content out, it shows this command with --patch and a path.
 	Command []string
-	// Made is the time that the page shows.
+	// Made is the time of creation that the page shows.
 	Made  time.Time
 	Parts []Part
 }
@@ -59,9 +59,9 @@ type Part struct {
 
 // Written describes a finished page.
 type Written struct {
-	// Size of the page in bytes.
+	// Size is the size of the page in bytes.
 	Size int64
-	// Paths is the number of changed paths. LeftOut is how many of them have no section
+	// Paths is the number of changed paths. LeftOut is the number of those without a section
 	// in the page.
 	Paths, LeftOut int
 	// Unread is the number of paths shown without their content, because it could not be
@@ -115,12 +115,12 @@ type entry struct {
 	old *diff.Node
 	// rename is nil unless the path was renamed.
 	rename *diff.Rename
-	// shown: the entry has a section.
+	// shown is set if the entry has a section.
 	shown bool
 	lines lineCount
 }
 
-// A lineCount is the number of lines added and removed; known for texts.
+// A lineCount is the number of lines added and removed; known is set for texts.
 type lineCount struct {
 	added, removed int
 	known          bool

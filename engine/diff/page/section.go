@@ -133,7 +133,8 @@ func badge(s *sheet, e *entry) {
 	s.mark(" ")
 }
 
-// what returns the type of an entry or its differing aspects. The text is this program's own.
+// what returns the type of an added or deleted entry, or the differing aspects. The text comes
+// from this program and needs no escape.
 func what(e *entry) string {
 	switch {
 	case e.rename != nil && e.old != nil:

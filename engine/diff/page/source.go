@@ -15,13 +15,14 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A content is the content of a regular file on one side, or of none.
+// A content is the content of a regular file on one side, empty if that side has none.
 type content struct {
 	there bool
 	size  int64
 	// sum is the SHA-256; "" if the file was too large to be read.
 	sum string
-	// binary: not text, or too large; long: too many lines.
+	// binary is set for a file that is not text or too large; long for one with too many
+	// lines.
 	binary, long bool
 	text         []byte
 }

@@ -2,7 +2,8 @@ package page
 
 import "strings"
 
-// deepest is the maximum depth of shown directories; deeper ones are part of the name.
+// deepest is the largest depth of directories shown on lines of their own; deeper ones are
+// part of the name.
 const deepest = 12
 
 // A branch is a directory or a changed path in the tree of paths.
@@ -37,8 +38,8 @@ func (b *builder) buildTree(part int) *branch {
 	return root
 }
 
-// dir returns the subdirectory of that name. In the order of changes it is the last one or
-// new.
+// dir returns the subdirectory with that name, and creates it if the last child is another
+// one: paths come in the order of changes.
 func (br *branch) dir(name string) *branch {
 	if n := len(br.children); n > 0 && br.children[n-1].name == name {
 		return br.children[n-1]
@@ -90,7 +91,7 @@ func (br *branch) write(s *sheet, room int64) (left int) {
 	return left
 }
 
-// link writes a line of the tree with the name as, or "" for the branch's own.
+// link writes a line of the tree with the name as, or with the branch's own name if as is "".
 func (br *branch) link(s *sheet, as string) {
 	if as == "" {
 		as = br.name

@@ -30,7 +30,8 @@ func writeHunks(out *bufio.Writer, a, b []byte) {
 	}
 }
 
-// span returns first line and count; an empty span has the line before it.
+// span formats a range of lines as first line and count; for an empty range, the line before
+// it.
 func span(start, end int) string {
 	switch end - start {
 	case 0:

@@ -29,8 +29,8 @@ func writeNotes(out *bufio.Writer, changes []diff.Change) {
 	}
 }
 
-// noteOf returns the differences of a change that the patch lacks. bare: nothing below the
-// path changed.
+// noteOf returns as text the differences of a change that the patch cannot express. bare is
+// set if nothing below the path changed.
 func noteOf(c diff.Change, bare bool) string {
 	if !pathFits(c.Path) {
 		return joined(c.Kind.String(), strings.Join(c.What.Names(), ", "))
@@ -64,7 +64,8 @@ func noteOfModified(c diff.Change) string {
 	return joined(parts...)
 }
 
-// noteOfLone returns what a patch that adds or deletes a file lacks.
+// noteOfLone returns as text the attributes of an added or deleted file that the patch cannot
+// express.
 func noteOfLone(did string, n *diff.Node, bare bool) string {
 	if n.Mode.IsDir() {
 		if bare && did == "added" {

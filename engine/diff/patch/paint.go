@@ -43,7 +43,7 @@ const paintMax = 64 << 10
 // NewPainter returns a painter that writes to w.
 func NewPainter(w io.Writer, tame func(string) string) *Painter { return &Painter{w: w, escape: tame} }
 
-// Write takes a part of the patch.
+// Write adds a part of the patch and paints its complete lines.
 func (p *Painter) Write(b []byte) (int, error) {
 	rest := b
 	for {
@@ -61,7 +61,7 @@ func (p *Painter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close writes the rest.
+// Close paints the remaining lines. It does not close the terminal.
 func (p *Painter) Close() error {
 	if len(p.part) > 0 {
 		p.line(string(p.part))
@@ -122,7 +122,7 @@ func isHeader(line string) bool {
 	return false
 }
 
-// inHunk takes a line of a hunk. It collects removed and added lines until the run is
+// inHunk handles a line inside a hunk. It collects removed and added lines until their run is
 // complete.
 func (p *Painter) inHunk(line string) {
 	op := byte(' ')
@@ -183,7 +183,8 @@ func (p *Painter) flush() {
 	p.removed, p.added, p.size = nil, nil, 0
 }
 
-// textOf returns a collected line without its sign, and without a remark below it.
+// textOf returns a collected line without its sign, and without a remark such as "no newline"
+// below it.
 func textOf(line string) string {
 	line, _, _ = strings.Cut(line, "\n")
 	return line[1:]

@@ -11,12 +11,13 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The bounds of a patch.
+// The bounds of a patch, in bytes of a file.
 const (
-	// TextMax: a larger file is written as binary, not line by line.
+	// TextMax is the largest file that is compared line by line; larger ones are written as
+	// binary.
 	TextMax = 8 << 20
-	// FileMax: a larger file is only listed in the header, because git rejects a patch
-	// with it.
+	// FileMax is the largest file in a patch; a larger one is only listed in the header,
+	// because git rejects a patch with it.
 	FileMax = 512 << 20
 )
 

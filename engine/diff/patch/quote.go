@@ -33,8 +33,8 @@ func quote(name string) string {
 	return b.String()
 }
 
-// pathFits reports whether git accepts a path in a patch: it rejects names that some filesystem
-// treats as .git (path.c, is_ntfs_dotgit), and paths longer than PATH_MAX.
+// pathFits reports whether git accepts a path in a patch. It rejects names that some
+// filesystem treats as .git (path.c, is_ntfs_dotgit), and paths longer than PATH_MAX.
 func pathFits(path string) bool {
 	if path == "." || len(path) >= 4096 {
 		return false

@@ -37,7 +37,7 @@ type blob struct {
 
 const noID = "0000000000000000000000000000000000000000"
 
-// load reads a file, and retains a text.
+// load reads a file's size, kind and hash; the content stays in memory only for a text.
 func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	b := blob{id: noID, side: side, node: n}
 	if n == nil {

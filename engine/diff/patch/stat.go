@@ -19,7 +19,7 @@ type count struct {
 	from string
 	// added and removed count lines of text.
 	added, removed int
-	// binary: only the sizes in bytes are known.
+	// binary is set for a file that is not text, of which only the sizes in bytes are known.
 	binary           bool
 	oldSize, newSize int64
 }
@@ -69,7 +69,7 @@ func (s *source) count(e ends) (n count, err error) {
 	return n, nil
 }
 
-// name returns the path of a line of Stat.
+// name returns the path, or both paths of a rename, as Stat shows it.
 func (c count) name() string {
 	if c.from != "" {
 		return report.Printable(c.from) + " => " + report.Printable(c.path)
@@ -112,8 +112,8 @@ func Lines(ctx context.Context, old, new *os.File, changes []diff.Change, rename
 	return added, deleted, err
 }
 
-// bar draws a count. If the largest does not fit, all are scaled down, but a count above zero
-// never to nothing.
+// bar draws a count as plus and minus signs. If the largest count, most, does not fit into
+// room, all are scaled down, but never to nothing.
 func (c count) bar(most, room int) string {
 	if c.binary {
 		return fmt.Sprintf("Bin %d -> %d bytes", c.oldSize, c.newSize)

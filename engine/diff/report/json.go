@@ -119,7 +119,8 @@ func node(n *diff.Node) *Node {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000Z07:00") }
 
-// text returns a string for JSON, and its base 64 form if that loses bytes.
+// text returns a string that JSON can hold, and the base 64 form of the whole string if bytes
+// were lost.
 func text(s string) (readable, whole string) {
 	if utf8.ValidString(s) {
 		return s, ""

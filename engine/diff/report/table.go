@@ -73,7 +73,8 @@ func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	return row
 }
 
-// along reports whether the directory around a path was renamed the same way.
+// along reports whether the parent directory of a rename was renamed in the same way, so that
+// it needs no row of its own. ends holds the renames by new path.
 func along(r *diff.Rename, ends map[string]*diff.Rename) bool {
 	from, name, nested := cutLast(r.From)
 	to, last, _ := cutLast(r.To)
@@ -104,7 +105,8 @@ func Table(w io.Writer, rows []Row) error {
 	return out.Flush()
 }
 
-// said returns the text of a row.
+// said returns what a row says about its change: the type or aspects, a link's target, and so
+// on.
 func (r Row) said() string {
 	if r.what == "" {
 		return diff.TypeName(r.New.Mode)

@@ -14,17 +14,17 @@ import (
 // Max is the maximum length in bytes of a line to compare.
 const Max = 4096
 
-// alike is the divisor of the part of the longer line that must be equal: with less in common,
-// marking words does not help.
+// alike is the divisor of the part of the longer line that must be equal for words to be
+// marked: with less in common, marking does not help.
 const alike = 4
 
 // A Span is the bytes [Start, End) of a line.
 type Span struct{ Start, End int }
 
-// Changed returns the spans of old that are not in new, and of new that are not in old, in
-// order. Words, blanks and other characters are never split; spans with only blanks between
-// them are joined. Both are nil if the lines have too little in common, are equal, or one is
-// longer than Max: then the whole line counts as changed. Cost: a diff of the lines' words.
+// Changed returns the spans of old that are not in new, and those of new that are not in old,
+// in order. Words and runs of blanks are never split, and spans with only blanks between them
+// are joined. Both results are nil if the lines have too little in common, are equal, or one
+// is longer than Max. Cost: a diff of the lines' words.
 func Changed(old, new string) (gone, came []Span) {
 	if len(old) > Max || len(new) > Max || old == new {
 		return nil, nil
@@ -52,7 +52,7 @@ func Changed(old, new string) (gone, came []Span) {
 	return gone, came
 }
 
-// grow adds a span. It extends the last one if only blanks are between.
+// grow appends a span to spans, or extends the last one if only blanks are between.
 func grow(spans []Span, line string, start, end int) []Span {
 	if last := len(spans) - 1; last >= 0 && strings.TrimSpace(line[spans[last].End:start]) == "" {
 		spans[last].End = end

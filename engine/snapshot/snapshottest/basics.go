@@ -103,8 +103,9 @@ func forksAreIndependent(x *workbench) {
 	x.clean()
 }
 
-// seals checks that the sealed snapshot has the fork's content at that instant, and that the fork
-// can be written on: through its old view if it is in use, through its new view if idle.
+// seals checks that a sealed snapshot has the fork's content at the instant of the seal, and
+// that the fork can be written on: through its old view if it is in use, through its new view
+// if idle.
 func seals(x *workbench, use snapshot.Use) {
 	x.write("file", "base")
 	x.write("gone", "base")
@@ -194,9 +195,8 @@ func reopens(x *workbench) {
 	x.clean()
 }
 
-// chain seals 120 times, with a change each time: one fork again and again, or, with anew, a new
-// fork of each snapshot. Late seals must not cost many times what early ones do: a backend has to
-// compact any data that grows with the length of the chain.
+// chain seals 120 times, with a change each time: one fork again and again, or, with anew, a
+// new fork of each snapshot. Late seals must not cost many times as much as early ones.
 func chain(x *workbench, anew bool) {
 	length := 120
 	if testing.Short() {

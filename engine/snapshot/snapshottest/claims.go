@@ -61,9 +61,9 @@ func partsLinks(x *workbench) {
 	x.clean()
 }
 
-// unitCost changes a byte of a file, on a filesystem that nothing else uses, and measures the space
-// that takes. A backend that copies whole trees has taken the space at the fork; a backend that
-// copies whole files may copy only blocks of a large one.
+// unitCost changes a byte of a file and measures the space that the change takes, to check the
+// backend's claim Facts.Unit. A backend that copies whole trees has taken the space at the
+// fork already.
 func unitCost(x *workbench) {
 	size := 4 << 20
 	if x.b.Facts().Unit == snapshot.ByFile {
@@ -121,7 +121,8 @@ func (x *workbench) freeSpace() int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// copiesWhole counts steps, which are equal in every run, instead of measuring time.
+// copiesWhole checks the claim Facts.CopiesWhole by counting steps, which are equal in every
+// run, instead of measuring time.
 func copiesWhole(x *workbench) {
 	x.write("file", "")
 	count := func(id string) int {

@@ -122,7 +122,7 @@ func (x *workbench) equals(v snapshot.View, plain, what string) {
 	}
 }
 
-// seeds is the number of random scripts.
+// seeds returns the number of random scripts to run.
 func (x *workbench) seeds() int {
 	if x.subject.StorageOnly {
 		return 2

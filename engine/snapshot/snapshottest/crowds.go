@@ -161,8 +161,8 @@ func mixedCrowd(x *workbench) {
 	x.clean()
 }
 
-// cycle is a life cycle from capture to removal, with ids of its own. It ends at once if the
-// backend returns the equal snapshot of another goroutine, which will remove it.
+// cycle runs a whole life cycle from capture to removal, with ids of its own. It ends early if
+// the backend returns the equal snapshot of another goroutine, which will remove it.
 func (x *workbench) cycle(id string) error {
 	s, err := x.b.Capture(x.Context(), x.place.Tree, snapshot.ID(id))
 	if err != nil || s.ID != snapshot.ID(id) {

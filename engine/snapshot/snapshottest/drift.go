@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// detectsDrift changes the real tree after each of two captures, and lists the drift of both.
+// detectsDrift checks drift detection: it changes the real tree after each of two captures,
+// and lists the drift of both.
 func detectsDrift(x *workbench) {
 	for seed := range x.seeds() {
 		if x.Failed() {
@@ -77,7 +78,8 @@ func detectsLittleDrift(x *workbench) {
 // racy is two ticks of the slowest clock that filesystems use for timestamps.
 const racy = 20 * time.Millisecond
 
-// realInodes compares a file of a frozen snapshot with the real one.
+// realInodes checks the claim Facts.RealInodes: it compares a file of a frozen snapshot with
+// the real one.
 func realInodes(x *workbench) {
 	if !x.b.Facts().Frozen {
 		return // a live snapshot shows the real file

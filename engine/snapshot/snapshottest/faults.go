@@ -135,8 +135,8 @@ func failEach(x *workbench, name string) {
 	x.clean()
 }
 
-// reached counts how often the chosen fault point existed. A verb may pass fewer points later than
-// the first time, because directories exist by then; but most points must exist.
+// A reached counts the calls in which the chosen fault point existed. A verb may pass fewer
+// points in a later call, because directories exist by then, but most points must exist.
 type reached struct{ yes, no int }
 
 func (r *reached) note(was bool) {

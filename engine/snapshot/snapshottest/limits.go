@@ -30,7 +30,8 @@ func limits() []promise {
 	}
 }
 
-// limitBytes is the limit of most tests; a fork may leave slack of it unused.
+// limitBytes is the disk limit of most tests, in bytes; slack is how much of it a fork may
+// leave unused.
 const (
 	limitBytes = 16 << 20
 	slack      = limitBytes/100 + 1<<20
@@ -130,10 +131,11 @@ func (x *workbench) append(f *os.File) int64 {
 	})
 }
 
-// chunk is incompressible.
+// chunk is a block of incompressible data that tests write.
 var chunk = noise(64 << 10)
 
-// ways are functions that add data to a fork. The base has enough files of 256 KiB in "base".
+// ways returns functions that add data to a fork in different ways, by name. The base must
+// have enough files of 256 KiB in "base".
 func ways(x *workbench, dir string) map[string]func(i int) (int64, error) {
 	write := func(name string, flags int, text string) (int64, error) {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|flags, 0o644)

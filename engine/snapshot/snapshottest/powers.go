@@ -55,9 +55,8 @@ func (x *workbench) nodes(v snapshot.View) map[string]string {
 	return nodes
 }
 
-// covered checks that each difference of two trees is listed as a candidate, as a reader of candidates
-// sees it: the reader compares the names of a directory, and treats a name that only one side has
-// as a whole new or deleted subtree.
+// covered checks that the backend lists each difference of two trees as a candidate. A listed
+// directory covers its set of names, and a name that only one side has covers its subtree.
 func (x *workbench) covered(a, b map[string]string, touched iter.Seq2[snapshot.Candidate, error], what string) {
 	x.Helper()
 	at, whole := map[string]bool{}, map[string]bool{}

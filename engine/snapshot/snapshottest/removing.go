@@ -141,8 +141,8 @@ func staysInside(x *workbench) {
 	x.clean()
 }
 
-// removesNot checks that the backend neither returns nor lists an id of an object that is not its
-// own. The results of Remove and RemoveFork do not matter.
+// removesNot checks that the backend neither returns, lists nor deletes an object that is not
+// its own, although it has the name of id. The results of Remove and RemoveFork do not matter.
 func (x *workbench) removesNot(id string) {
 	x.Helper()
 	if _, err := x.b.Lookup(x.Context(), snapshot.ID(id)); err == nil {

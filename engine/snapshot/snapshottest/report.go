@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Outcomes of a promise.
+// The possible outcomes of a promise in the table.
 const (
 	passed  = "pass"
 	failed  = "fail"

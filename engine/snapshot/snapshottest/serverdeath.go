@@ -58,7 +58,8 @@ func reportsServerDeath(x *workbench) {
 	x.clean()
 }
 
-// lost calls do, which ends the server of the fork, and returns the result of WaitExit.
+// lost calls do, which ends the server of the fork, and returns what WaitExit reports: whether
+// the server was killed.
 func (x *workbench) lost(fork snapshot.ForkID, do func()) (lost bool) {
 	x.Helper()
 	ctx, cancel := context.WithTimeout(x.Context(), 10*time.Second)

@@ -31,9 +31,9 @@ type Subject struct {
 	// Damage corrupts the data of a fork, as a disk might, so that the last write to the fork is
 	// lost. Every [snapshot.Checker] needs it.
 	Damage func(t testing.TB, place snapshot.Place, fork snapshot.ForkID)
-	// StorageOnly: Run checks only the promises that depend on the filesystem of the backend's
-	// data, and writes no results, because another subject of the same backend runs the whole
-	// suite.
+	// StorageOnly makes Run check only the promises that depend on the filesystem of the
+	// backend's data, and write no results, because another subject of the same backend runs
+	// the whole suite.
 	StorageOnly bool
 	// Reach opens the root of a view, writable if the view is. Closing the file unmounts the view.
 	// nil: the suite opens a path, mounts an overlay with the product's options, attached nowhere,
@@ -77,7 +77,7 @@ func SmallDisk(t testing.TB) snapshot.Place {
 
 const smallSize = 32 << 20
 
-// RunAsUser is Run as an ordinary user, whom it creates if the caller is root.
+// RunAsUser does the same as [Run] as an ordinary user, whom it creates if the caller is root.
 func RunAsUser(t *testing.T, s Subject) {
 	t.Helper()
 	beChild(s)
@@ -95,13 +95,13 @@ func RunAsUser(t *testing.T, s Subject) {
 	treetest.RunAs(t, user, t.Name(), treetest.WithEnv(smallEnv+"="+small))
 }
 
-// A promise is one rule that every backend must follow.
+// A promise is one rule that every backend must follow, with its test.
 type promise struct {
 	name string
 	test func(*workbench)
 	// offered reports whether the backend claims the promise; nil: every backend must follow it.
 	offered func(snapshot.Backend) bool
-	// storage: the promise depends on the filesystem of the backend's data; see
+	// storage is set if the promise depends on the filesystem of the backend's data; see
 	// [Subject.StorageOnly].
 	storage bool
 }

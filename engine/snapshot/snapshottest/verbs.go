@@ -21,7 +21,7 @@ type verb struct {
 	makes made
 	// offered reports whether the backend has the verb; nil: every backend has it.
 	offered func(snapshot.Backend) bool
-	// inUse: the view of the fork work is open during the call.
+	// inUse is set if the view of the fork work is open during the call.
 	inUse bool
 }
 
@@ -107,7 +107,7 @@ func sealWork(use snapshot.Use) func(context.Context, snapshot.Backend, snapshot
 
 func is[T any](b snapshot.Backend) bool { _, ok := b.(T); return ok }
 
-// as returns the optional power T of a backend. It must only be called where is[T] holds.
+// as returns the optional power T of a backend. The backend must have it; see is.
 func as[T any](b snapshot.Backend) T {
 	t, ok := b.(T)
 	if !ok {
@@ -163,8 +163,8 @@ func (x *workbench) intact(when string) {
 	x.isWork(x.view("work"), when+", the fork")
 }
 
-// look reports whether Lookup returns the object that the verb makes. It also checks the content of
-// the object.
+// look reports whether Lookup returns the object that the verb name makes under id, and checks
+// the content of that object.
 func (x *workbench) look(name string, id, when string) bool {
 	x.Helper()
 	v := verbs()[name]

@@ -52,7 +52,7 @@ func (x *workbench) must(err error) {
 	}
 }
 
-// fails checks that err is an error of the contract and of this kind.
+// fails checks that err is an *errs.Error of this kind; doing describes the call.
 func (x *workbench) fails(err, kind error, doing string) {
 	x.Helper()
 	var e *errs.Error
@@ -188,7 +188,7 @@ func (x *workbench) read(v snapshot.View, name string) (text string) {
 	return text
 }
 
-// has checks the text of a file of a view.
+// has checks that the file name has the text want in a view.
 func (x *workbench) has(v snapshot.View, name, want, when string) {
 	x.Helper()
 	if got := x.read(v, name); got != want {

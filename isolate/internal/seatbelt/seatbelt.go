@@ -1,8 +1,9 @@
-// Package seatbelt writes profiles for the sandbox of macOS, which sandbox-exec(1) applies to a program.
+// Package seatbelt writes profiles for the sandbox of macOS, which sandbox-exec(1) applies to
+// a program.
 //
-// It only produces text, so it can be tested on any system. Such a profile gives less than a container of
-// Linux: it forbids access and hides nothing. Where two rules match, the last one decides (sandbox.h; Apple
-// documents no more of it).
+// It only produces text, so it can be tested on any system. A profile gives less isolation
+// than a container on Linux: it forbids access and hides nothing. If two rules match, the last
+// one decides (sandbox.h; Apple has no other documentation).
 package seatbelt
 
 import (
@@ -12,8 +13,9 @@ import (
 	"unicode"
 )
 
-// Policy is the content of a profile. Paths are absolute, clean and without symbolic links: the kernel compares
-// them after it has followed all links, so /tmp must be given as /private/tmp.
+// Policy is the content of a profile. Paths are absolute, clean and without symbolic links,
+// because the kernel compares them after it has followed all links: /tmp must be given as
+// /private/tmp.
 type Policy struct {
 	// Write are the only trees that may be written.
 	Write []string
@@ -26,7 +28,7 @@ type Policy struct {
 	Network bool
 }
 
-// devices are files that most programs write to and that store nothing.
+// devices are files to which most programs write and that store nothing.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper"}
 
 // Text returns the profile. An error names a path that a profile cannot contain.

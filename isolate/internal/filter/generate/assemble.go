@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilities are those of a container's root, which the profile may assume.
+// capabilities are the capabilities of root in a container, which the seccomp profile assumes.
 var capabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SYS_CHROOT", "CAP_MKNOD", "CAP_AUDIT_WRITE", "CAP_SETFCAP",
 }
 
-// abi is a system call interface of the kernel: its call numbers, and its name in the profile.
+// An abi is a system call interface of the kernel: its call numbers, and its name in the
+// profile.
 type abi struct {
 	info *arch.Info
 	name string
@@ -58,9 +59,9 @@ func assemble(goarch string) ([]netbpf.RawInstruction, error) {
 	return netbpf.Assemble(all)
 }
 
-// rule is the decision for one system call. Without conditions it is action. With conditions, a call is allowed
-// if one of them holds and denied otherwise. A call whose argument arg has one of the values never in its low
-// half is always denied.
+// A rule is the decision for one system call. Without conditions it is action; with
+// conditions, the call is allowed if one of them holds and denied otherwise. A call whose
+// argument arg has one of the values never in its low half is always denied.
 type rule struct {
 	action bpf.Action
 	when   []bpf.ArgumentConditions
@@ -68,8 +69,9 @@ type rule struct {
 	never  []uint32
 }
 
-// part returns a search tree over the call numbers. When a filter is loaded, the kernel emulates it for every
-// number, to cache those that are always allowed, so a linear list would load slowly.
+// part returns the filter instructions of this ABI, as a search tree over the call numbers. A
+// linear list would load slowly, because the kernel emulates a filter for every number to
+// cache those that are always allowed.
 func (a abi) part() ([]netbpf.Instruction, error) {
 	rules, err := a.rules()
 	if err != nil {
@@ -162,15 +164,15 @@ func (a abi) rules() ([]rule, error) {
 	return rules, nil
 }
 
-// btrfsSnapCreateV2 and btrfsSubvolCreateV2 create subvolumes in quota groups that the caller lists. Anybody
-// may pass an empty list, and then no quota limits the subvolume (fs/btrfs/ioctl.c, Linux 6.18). The older
-// ioctls have no such list.
+// btrfsSnapCreateV2 and btrfsSubvolCreateV2 are ioctls that create subvolumes in quota groups
+// of the caller's choice. Anybody may pass an empty list, so that no quota limits the
+// subvolume (fs/btrfs/ioctl.c, Linux 6.18). The older ioctls have no such list.
 const (
 	btrfsSnapCreateV2   = 0x50009417
 	btrfsSubvolCreateV2 = 0x50009418
 )
 
-// harden denies calls that the profile allows.
+// harden denies those calls that the profile allows but a sandbox must not make.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
 	ioctl.arg, ioctl.never = 1, []uint32{unix.TIOCSTI, unix.TIOCLINUX, btrfsSnapCreateV2, btrfsSubvolCreateV2}
