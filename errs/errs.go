@@ -1,13 +1,12 @@
-// Package errs is the one error of snapfs: what was attempted, by which part,
-// on what, and which kind of failure stopped it.
+// Package errs is the one error type of snapfs: which operation failed, in which part, on
+// which object, and the kind of failure.
 //
-// Every package returns [*Error] where a caller or a person needs the place of
-// a failure. [New] makes one of a text, [Wrap] of an error of the operating
-// system. A caller tests the kind with errors.Is and the sentinels below, asks
-// [HintsOf] for commands that help and [ExitCode] for the exit status.
+// Every package returns [*Error] where a caller or a person needs the place of a failure.
+// [New] makes one of a text, [Wrap] of an error of the operating system. A caller tests the
+// kind with errors.Is and the sentinels below, calls [HintsOf] for commands that help and
+// [ExitCode] for the exit status.
 //
-// The package imports the standard library only, so that every other package
-// can use it.
+// The package imports the standard library only, so that every other package can use it.
 package errs
 
 import (
@@ -20,7 +19,7 @@ import (
 	"unicode"
 )
 
-// The kinds of failure. Test for them with errors.Is.
+// The kinds of failure, for errors.Is.
 var (
 	ErrNotFound     = errors.New("not found")
 	ErrExists       = errors.New("already exists")
@@ -51,7 +50,7 @@ type Error struct {
 	Path string
 	// Kind is a sentinel of this package, or nil where none fits.
 	Kind error
-	// Err is the cause, or nil where Kind says it all.
+	// Err is the cause, or nil if Kind says enough.
 	Err error
 	// Hints are commands that help, best first.
 	Hints []string

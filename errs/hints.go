@@ -2,12 +2,10 @@ package errs
 
 import "errors"
 
-// Hinter is an error of another type that has hints. An [*Error] keeps its own
-// in a field.
+// A Hinter is an error of another type than [*Error] that has hints.
 type Hinter interface{ Hints() []string }
 
-// ExitCoder is an error that ends the program with a status of its own, whatever
-// its kind.
+// An ExitCoder is an error with an exit status of its own, whatever its kind.
 type ExitCoder interface{ ExitCode() int }
 
 // A Status is a kind of failure that has an exit status of its own. A package
@@ -18,7 +16,7 @@ type Status struct {
 	code int
 }
 
-// NewStatus returns a kind that prints as text.
+// NewStatus returns a kind of failure with this text, for which the program exits with code.
 func NewStatus(code int, text string) error { return &Status{text: text, code: code} }
 
 func (s *Status) Error() string { return s.text }
@@ -39,9 +37,8 @@ func HintsOf(err error) (hints []string) {
 	return hints
 }
 
-// HasOp reports whether an [*Error] in err's tree names its Op. One without an
-// Op is a cause: the caller of a backend's helper wraps it in an [*Error] that
-// names the backend's verb.
+// HasOp reports whether an [*Error] in err's tree has an Op. One without an Op is a cause: the
+// caller of a backend's helper wraps it in an [*Error] with the Op.
 func HasOp(err error) bool {
 	return walk(err, func(err error) bool {
 		e, ok := err.(*Error) //nolint:errorlint // walk unwraps
@@ -71,8 +68,8 @@ func walk(err error, found func(error) bool) bool {
 	return false
 }
 
-// ExitCode returns the exit status that an error in err's tree asks for, and
-// whether one does.
+// ExitCode returns the exit status of the outermost [ExitCoder] in err's tree; ok is false if
+// there is none.
 func ExitCode(err error) (code int, ok bool) {
 	var c ExitCoder
 	if errors.As(err, &c) {

@@ -25,9 +25,8 @@ func KindNamed(text string) error {
 	return nil
 }
 
-// KindOf returns the kind of err: that of the first [*Error] that has one, the
-// kind that err wraps by itself, or the one that its error of the operating
-// system stands for. It returns nil where none is known.
+// KindOf returns the kind of err: that of the first [*Error] that has one, a kind that err
+// itself wraps, or the kind for its system error. It returns nil if none is known.
 func KindOf(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Kind != nil {
@@ -53,9 +52,9 @@ func KindOf(err error) error {
 	})
 }
 
-// KindOfFile is [KindOf] for a caller that copies trees. It knows the errors of
-// single files and of an overloaded system as well. An unknown error, such as
-// an input/output error, is [ErrCorrupt], because the copy is not to be trusted.
+// KindOfFile does the same as [KindOf] for a caller that copies trees: it also knows the
+// errors of single files and of an overloaded system. An unknown error is [ErrCorrupt],
+// because the copy cannot be trusted.
 func KindOfFile(err error) error {
 	if kind := KindOf(err); kind != nil {
 		return kind
@@ -77,7 +76,7 @@ func KindOfFile(err error) error {
 	return ErrCorrupt
 }
 
-// A meaning is the kind that an error of the operating system stands for.
+// A meaning maps an error of the operating system to a kind.
 type meaning struct{ os, kind error }
 
 // lookUp returns the kind of the first entry of a table that matches err, or nil.

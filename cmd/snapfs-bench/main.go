@@ -25,7 +25,8 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// errBroken ends the program with status 1 after a broken promise has been printed.
+// errBroken makes the program exit with status 1 after it has printed a promise that does not
+// hold.
 var errBroken = errors.New("a promise is broken")
 
 func main() {
@@ -40,7 +41,7 @@ func main() {
 	}
 }
 
-// A benchmarker is one run of the program.
+// A benchmarker is one run of the program with its options.
 type benchmarker struct {
 	o                    bench.Options
 	gate, markdown, json bool
@@ -148,7 +149,7 @@ func (b *benchmarker) measure(ctx context.Context) (*bench.Report, error) {
 	return bench.Run(ctx, b.o)
 }
 
-// private measures in a mount namespace of its own.
+// private runs this program again in a private mount namespace.
 func private(ctx context.Context, self string) error {
 	status, err := bench.Private(ctx, self, os.Args[1:])
 	if err == nil && status != 0 {
@@ -190,7 +191,7 @@ func (b *benchmarker) print(report *bench.Report) error {
 	return err
 }
 
-// command is the command line that makes the same numbers again.
+// command returns the command line that repeats this measurement.
 func (b *benchmarker) command() string {
 	s := "snapfs-bench"
 	if b.gate {

@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// started reports whether snapfs has passed the descriptors.
+// started reports whether snapfs started this process with the descriptors that it needs.
 func started() bool {
 	var st syscall.Stat_t
 	return syscall.Fstat(edge.Supervisor, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK

@@ -35,8 +35,9 @@ func main() {
 	}
 }
 
-// parseArgs returns what to serve: a fork if there are no arguments, or a mapped tree for "shift" and the
-// offset of ids. Only snapfs passes these.
+// parseArgs returns the function that serves what the arguments select: a fork without
+// arguments, or a tree with mapped ids for "shift" and the offset of ids. Only snapfs passes
+// these.
 func parseArgs(args []string) (serve func() error, ok bool) {
 	if len(args) == 0 && hasStarter() {
 		return func() error {

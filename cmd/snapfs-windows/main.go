@@ -1,8 +1,8 @@
-// Command snapfs-windows is snapfs.exe: it hands its command line to the snapfs in a
-// distribution of the Windows Subsystem for Linux, with the names of files translated, and
-// ends as that does. It decides nothing.
+// Command snapfs-windows is snapfs.exe: it passes its command line to the snapfs in a
+// distribution of the Windows Subsystem for Linux, with file names translated, and exits with
+// the same status.
 //
-// It is Go of every system, so that its tests run on any, with another wsl.exe.
+// It is built on every system, so that its tests run on any, with a fake wsl.exe.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/wsl"
 )
 
-// What it exits with beyond the statuses of snapfs itself (docs/exit-codes.md): those of
-// a shell that cannot start a program, or does not find it.
+// The exit statuses beyond those of snapfs itself (docs/exit-codes.md): those of a shell that
+// cannot start a program, or does not find it.
 const (
 	exitFailed  = 126
 	exitMissing = 127
@@ -58,7 +58,8 @@ func execute(args []string, out, stderr io.Writer) int {
 	return 0
 }
 
-// explain finds out whether a status is that of snapfs, or of there being none.
+// explain returns the status to exit with, and prints a hint if status means that the
+// distribution has no snapfs.
 func explain(place wsl.Place, program string, env []string, status int, stderr io.Writer) int {
 	there := func(name string) bool {
 		status, err := handover.Quietly(program, place.Probe(name), env)

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// admissionFlags are the flags of the commands that need capacity on this host.
+// admissionFlags are the flags about waiting for capacity, of the commands that start a
+// sandbox.
 type admissionFlags struct {
 	queue  time.Duration
 	ifRoom bool
@@ -24,7 +25,7 @@ func (a *admissionFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&a.ifRoom, "if-room", false, "fail at once if this host has no capacity")
 }
 
-// patienceValue is a flag that reads a duration in the grammar of limits.
+// A patienceValue is the value of a duration flag, in the grammar of limits.
 type patienceValue time.Duration
 
 // Set reads a duration such as 10m; zero is an error.
@@ -50,7 +51,7 @@ func (p *patienceValue) String() string {
 // Type returns the flag's type for the help text.
 func (p *patienceValue) Type() string { return "duration" }
 
-// admission returns the engine's admission options for the flags.
+// admission returns the engine's admission options that the flags select.
 func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 	if a.queue > 0 && a.ifRoom {
 		return supervise.Admission{}, usageError(errors.New("--queue and --if-room exclude one another"))
@@ -70,7 +71,8 @@ func (u *ui) waits() func(before int, why string) {
 	}
 }
 
-// standing describes a request's place in the queue; why is the resource that is short.
+// standing returns a text with the number of requests before this one in the queue, and the
+// reason of the wait.
 func standing(before int, why string) string {
 	if before == 0 {
 		return "first in the queue: " + why

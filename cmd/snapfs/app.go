@@ -15,15 +15,17 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
-// app is the state that all commands share.
+// An app is the state that all commands share.
 type app struct {
 	ui    *ui
 	state string
 	// first is the first argument of the command line that is not a flag, or "".
 	first string
-	// looks: the command only reads, and does not wait for background removals.
+	// looks is set for a command that only reads, and so does not wait for background
+	// removals.
 	looks bool
-	// status is the exit status after success: that of a command in a sandbox, passed through.
+	// status is the exit status after success. A command that runs another command sets it to
+	// the other's status.
 	status int
 }
 
@@ -77,23 +79,24 @@ func absolute(path string) (string, error) {
 	return filepath.Join(dir, path), err
 }
 
-// missing prints the parts of the isolation that --best-effort went without.
+// missing prints the protections that --best-effort did without.
 func (a *app) missing(l engine.Level) {
 	if len(l.Missing) > 0 {
 		a.ui.notice("running without " + strings.Join(l.Missing, ", "))
 	}
 }
 
-// edgeProgram finds snapfs-edge, the network proxy of a sandbox, beside this program.
+// edgeProgram returns the command line of snapfs-edge, the network proxy of a sandbox.
 func edgeProgram() ([]string, error) { return beside("opening the network", "snapfs-edge") }
 
-// shiftProgram finds snapfs-fuse, which serves a tree with an id mapping.
+// shiftProgram returns the command line of snapfs-fuse that serves a tree with mapped ids.
 func shiftProgram() ([]string, error) {
 	program, err := beside("mapping the sandbox's users", "snapfs-fuse")
 	return append(program, "shift"), err
 }
 
-// beside finds a program of snapfs in this program's directory.
+// beside returns the command line of another program of snapfs in this program's directory.
+// doing is the operation in its error.
 func beside(doing, name string) ([]string, error) {
 	program, err := run.Beside(name)
 	return program, errs.With(doing, "", err)

@@ -67,8 +67,8 @@ workspace.`,
 	return cmd
 }
 
-// applied prints the result of an apply. elsewhere says what happens to the changes outside
-// the workspace.
+// applied prints the result of an apply. elsewhere is a text about the changes outside the
+// workspace.
 func (u *ui) applied(a reconcile.Applied, elsewhere string) {
 	done := "applied " + count(a.Changes, "change")
 	if a.ID != "" {

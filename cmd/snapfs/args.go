@@ -26,7 +26,7 @@ func flagError(err error) error {
 
 var errEmptyName = errors.New("the name is empty")
 
-// exactly requires one argument for each name.
+// exactly returns a check that there is one argument for each name.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -36,12 +36,12 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atMost allows one argument for each name, or fewer.
+// atMost returns a check that there is at most one argument for each name.
 func atMost(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error { return tooMany(args, len(names)) }
 }
 
-// between requires the first argument and allows one for each of more.
+// between returns a check that the first argument is there, and at most one for each of more.
 func between(first string, more ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -51,7 +51,7 @@ func between(first string, more ...string) cobra.PositionalArgs {
 	}
 }
 
-// atLeast requires the first argument and allows any number of further ones.
+// atLeast returns a check that the first argument is there, followed by any number of others.
 func atLeast(first string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -68,8 +68,8 @@ func tooMany(args []string, most int) error {
 	return nil
 }
 
-// optionalName returns the name at args[i], or "" if it is missing. An empty argument is an
-// error: in a script it usually is an unset variable.
+// optionalName returns the name at args[i], or "" if there is no such argument. An empty
+// argument is an error, because in a script it usually is an unset variable.
 func optionalName(args []string, i int) (string, error) {
 	if len(args) <= i {
 		return "", nil
@@ -80,7 +80,7 @@ func optionalName(args []string, i int) (string, error) {
 	return args[i], nil
 }
 
-// splitState splits "sandbox@state"; state is "" without an @.
+// splitState splits an argument "sandbox@state"; state is "" without an @.
 func splitState(s string) (sandbox, state string) {
 	sandbox, state, _ = strings.Cut(s, "@")
 	return sandbox, state
@@ -94,7 +94,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// size is a flag for a number of bytes, with K, M, G or T for powers of 1024.
+// A size is the value of a flag for a number of bytes, with K, M, G or T for powers of 1024.
 type size snapshot.Bytes
 
 func (s *size) String() string { return snapshot.Bytes(*s).String() }

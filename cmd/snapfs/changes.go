@@ -17,14 +17,14 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
-// screenful is the number of workspace changes printed on a terminal; of the changes
-// elsewhere, a fifth of it. A file or a pipe gets all of them.
+// screenful is the number of workspace changes printed on a terminal; outside the workspace it
+// is a fifth. A file or a pipe gets all changes.
 const screenful = 50
 
-// printTable prints the changes of the workspace, by paths relative to it, and then those
-// elsewhere. It leaves out directories of which only the time changed: an entry of theirs is
-// listed. most bounds the first list (0: no bound), and all is the command that prints the
-// rest. A closed pipe is not an error: its reader stopped early.
+// printTable prints the changes of the workspace, by relative path, and then those outside of
+// it. It leaves out directories of which only the time changed. most bounds the first list (0:
+// no bound), and all is the command that prints everything. A closed pipe is not an error,
+// because its reader stopped early.
 func printTable(w io.Writer, changes *compare.Changes, most int, all string) error {
 	if err := printChanges(w, changes, most, all); !errors.Is(err, syscall.EPIPE) {
 		return err
@@ -59,7 +59,7 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 	return err
 }
 
-// wherever replaces the rows' relative paths by absolute ones.
+// wherever returns the rows with absolute paths.
 func wherever(rows []report.Row, root string) []report.Row {
 	for i := range rows {
 		r := &rows[i]
@@ -87,7 +87,8 @@ func printList(w io.Writer, all []report.Row, most int, how string) error {
 	return nil
 }
 
-// folded leaves out the rows inside directories that were added or deleted as a whole.
+// folded returns the rows without those inside directories that were added or deleted as a
+// whole.
 func folded(all []report.Row) []report.Row {
 	var rows []report.Row
 	whole := ""
@@ -163,7 +164,7 @@ func printStat(ctx context.Context, w io.Writer, changes *compare.Changes, width
 	})
 }
 
-// changesDocument is the JSON form of a list of changes.
+// A changesDocument is the JSON form of a list of changes.
 type changesDocument struct {
 	Parts []partDocument `json:"parts"`
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/snapfs/snapfs/engine"
 )
 
-// checkDocument is the JSON form of `snapfs doctor sandbox`.
+// A checkDocument is the JSON form of `snapfs doctor sandbox`.
 type checkDocument struct {
 	Sandbox string `json:"sandbox"`
-	// Sound: nothing is damaged, or all damage was repaired.
+	// Sound is set if no damage was found, or all of it was repaired.
 	Sound bool          `json:"sound"`
 	Trees []treeChecked `json:"trees"`
 }
@@ -33,7 +33,8 @@ type problemFound struct {
 	Mended bool   `json:"mended"`
 }
 
-// check examines the records of a sandbox on disk: `snapfs doctor` with a sandbox's name.
+// check checks the stored data of a sandbox, for `snapfs doctor` with a sandbox's name, and
+// with repair repairs it.
 func (a *app) check(cmd *cobra.Command, args []string, repair bool) error {
 	if len(args) == 0 {
 		return usageError(errors.New("--repair requires the name of a sandbox"))

@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// differ is one `snapfs diff`.
+// A differ is one run of `snapfs diff` with its flags.
 type differ struct {
 	a                     *app
 	patch, stat, exitCode bool
-	// html is the file for a review page, or "".
+	// html is the path of the review page to write, or "".
 	html string
 	// name is the sandbox whose own states are compared, or "" for a comparison of two.
 	name string
@@ -107,7 +107,7 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// unknown prints a notice for each path without a file and without a change: it may be a
+// unknown prints a notice for each path without a file and without a change, which may be a
 // misspelt sandbox name or path.
 func (d *differ) unknown(paths []string) {
 	for _, path := range paths {
@@ -148,15 +148,16 @@ func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*com
 	return changes, paths, err
 }
 
-// The word for the real tree, how it is written where a sandbox has that name,
-// and how the sandbox then is.
+// Words for the real tree in arguments: realTree itself, and the spellings that distinguish it
+// from a sandbox of that name.
 const (
 	realTree    = "real"
 	surelyReal  = "@real"
 	surelyNamed = "sandbox:"
 )
 
-// refs reads two names of states; two is false if the second argument is not one.
+// refs parses two arguments as states to compare; two is false if the second argument is not a
+// state.
 func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err error) {
 	if len(args) < 2 {
 		return left, right, false, d.lonely(args[0])
@@ -172,7 +173,8 @@ func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err err
 	return left, right, true, err
 }
 
-// lonely returns the usage error for the real tree without a second state to compare.
+// lonely returns the usage error for an argument that means the real tree without a second
+// state to compare it with.
 func (d *differ) lonely(arg string) error {
 	if arg == surelyReal || arg == realTree && !slices.Contains(d.a.sandboxes(nil), realTree) {
 		return usageError(errors.New("real requires a sandbox to compare with"))
@@ -180,8 +182,8 @@ func (d *differ) lonely(arg string) error {
 	return nil
 }
 
-// refOf reads the name of a state. is reports whether arg is one: it names an existing sandbox
-// or the real tree, and is not a path.
+// refOf parses an argument as a state. is reports whether it is one: the name of an existing
+// sandbox, or the real tree, and not a path.
 func refOf(arg string, sandboxes []string) (ref compare.Ref, is bool, err error) {
 	named := slices.Contains(sandboxes, realTree)
 	switch {
@@ -235,8 +237,8 @@ func (d *differ) print(cmd *cobra.Command, changes *compare.Changes) error {
 	return u.result(nil, func(w io.Writer) error { return printTable(w, changes, most, cmd.CommandPath()+" … | less") })
 }
 
-// inSandbox makes paths absolute: relative to the current directory if it lies in the
-// sandbox's workspace, else to the workspace.
+// inSandbox returns the paths made absolute: relative to the current directory if that lies in
+// the sandbox's workspace, otherwise to the workspace.
 func inSandbox(e *engine.Engine, name string, paths []string) ([]string, error) {
 	workspace, err := e.WorkspaceOf(name)
 	if err != nil {
@@ -269,8 +271,8 @@ func startingPoint(workspace string) string {
 	return workspace
 }
 
-// throughLinks resolves the symbolic links above path's last element. It returns the result if
-// that lies in the workspace, and otherwise path.
+// throughLinks resolves the symbolic links above the last element of path. If the result lies
+// in the workspace it returns that, otherwise path.
 func throughLinks(path, workspace string) string {
 	if within(path, workspace) {
 		return path
@@ -286,7 +288,7 @@ func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// limit drops the changes that are not at or inside paths; no paths means no limit.
+// limit removes the changes that are not at or inside paths; no paths means no limit.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return

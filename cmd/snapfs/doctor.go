@@ -84,21 +84,22 @@ else 8.`,
 	return cmd
 }
 
-// examination is the result of `snapfs doctor`.
+// An examination is the result of `snapfs doctor`.
 type examination struct {
 	Powers    []power     `json:"powers"`
 	Workspace string      `json:"workspace"`
 	Trees     []treeFound `json:"trees"`
-	// Works reports that a sandbox of the workspace started. Took is the time for starting and
-	// removing it.
+	// Works is set if a sandbox of the workspace could be started. Took is the time for
+	// starting and removing it.
 	Works bool          `json:"works"`
 	Took  time.Duration `json:"took_ns"`
 	Level string        `json:"level,omitempty"`
 	Why   string        `json:"why,omitempty"`
 	Hints []string      `json:"hints,omitempty"`
-	// Unfinished are interrupted promotions that wait for their disk, of any workspace.
+	// Unfinished lists interrupted promotions, of any workspace, that wait for an unmounted
+	// disk.
 	Unfinished []reconcile.Unfinished `json:"unfinished,omitempty"`
-	// Strange are paths in the state directory that snapfs did not create.
+	// Strange lists paths in the state directory that snapfs did not create.
 	Strange []string `json:"strange,omitempty"`
 }
 
@@ -116,7 +117,7 @@ type treeFound struct {
 	Backend string `json:"backend"`
 	Base    string `json:"base"`
 	Reason  string `json:"reason"`
-	// Hints are commands that remove the cause in Reason.
+	// Hints are commands that remove the cause given in Reason.
 	Hints []string `json:"hints,omitempty"`
 }
 
@@ -146,7 +147,7 @@ func (a *app) examine(ctx context.Context, req hostfs.Request, dir string) (*exa
 	return d, ctx.Err()
 }
 
-// try starts a sandbox and removes it.
+// try starts a sandbox of dir, removes it, and records the result.
 func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Request, dir string) error {
 	start := time.Now()
 	s, err := e.Run(ctx, req, engine.Command{Args: []string{"/bin/true"}, Dir: dir})

@@ -74,8 +74,8 @@ more than a second can read the same report in /run/snapfs/drift.`,
 	return cmd
 }
 
-// followDrift prints a report at each change of the real tree, with the paths that the report
-// before did not have.
+// followDrift prints a drift report at each change of the real tree, listing only paths that
+// the last report did not have.
 func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace string) error {
 	known := map[compare.DriftPath]bool{}
 	err := e.Supervise.FollowDrift(ctx, name, func(r compare.DriftReport) error {
@@ -97,7 +97,8 @@ func (a *app) followDrift(ctx context.Context, e *engine.Engine, name, workspace
 	return err
 }
 
-// printPaths prints changed paths, those of the workspace relative to it, and a summary line.
+// printPaths prints drifted paths, those of the workspace relative to it, and then the line
+// sentence.
 func printPaths(w io.Writer, paths []compare.DriftPath, workspace, sentence string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, p := range paths {
@@ -126,7 +127,7 @@ func visible(path string) string {
 	return strings.NewReplacer("\n", "^J", "\t", "^I").Replace(tame(path))
 }
 
-// driftSentence summarises a drift report in a line.
+// driftSentence returns a drift report as one line of text.
 func driftSentence(r compare.DriftReport) string {
 	if len(r.Paths) == 0 {
 		return "nothing has changed since " + r.Since.Format(time.RFC3339)
@@ -154,17 +155,16 @@ func span(d time.Duration) string {
 	return count(int(d.Hours()/24), "day")
 }
 
-// How long a command may take to find out, after its work is done, whether it
-// says that the real tree has moved on: no longer than a person notices, and
-// less where nobody sits there.
+// How long a command may take after its work to detect drift for a notice: shorter without a
+// terminal, and never so long that a person notices.
 const (
 	aMoment   = 150 * time.Millisecond
 	anInstant = 50 * time.Millisecond
 )
 
-// behind prints on standard error by how many files a sandbox lags behind the real tree. It
-// prints nothing with --json, without drift, or if detecting drift takes too long. Commands
-// call it last, after their result.
+// behind prints on standard error by how many files a sandbox is behind the real tree.
+// Commands call it last. It prints nothing with --json, without drift, or if detecting drift
+// takes too long.
 func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if a.ui.json {
 		return

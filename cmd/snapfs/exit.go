@@ -7,10 +7,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The exit statuses of snapfs itself. `run`, `exec` and `shell` pass the status
-// of their command through, 128 and the signal's number for one that was
-// killed, so their own failures have the numbers that shells and container
-// tools reserve.
+// The exit statuses of snapfs itself. `run`, `exec` and `shell` pass on the status of their
+// command (128 and the signal's number for a killed one), so their own failures have the
+// numbers that shells and container tools reserve.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -32,7 +31,7 @@ const (
 	exitInterrupted = 130
 )
 
-// An exitCode is a row of the table that help, man page and tests print.
+// An exitCode is a row of the table of exit codes, for help, man page and tests.
 type exitCode struct {
 	Code    int
 	Meaning string
@@ -68,7 +67,7 @@ var errUsage = fmt.Errorf("usage: %w", errs.ErrInvalid)
 func usageError(err error) error { return &errs.Error{Kind: errUsage, Err: err} }
 
 // statusOf returns the exit status for an error: the error's own, or that of its kind. passes
-// is true for a command that exits with the status of another command.
+// is set for a command that passes on the status of another command.
 func statusOf(err error, passes bool) int {
 	if err == nil {
 		return exitOK

@@ -34,8 +34,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// tameCompletion gives cobra's completion command texts in this program's style, and makes an
-// unknown shell an error.
+// tameCompletion sets the texts of cobra's completion command to this program's style, and
+// makes an unknown shell an error.
 func tameCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion"})

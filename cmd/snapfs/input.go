@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/internal/stdio"
 )
 
-// feed copies a regular file to a command in a sandbox through a pipe. With the file itself a
-// command of the same user could do more than read: open it for writing by /proc/self/fd/0, or
-// change its mode.
+// A feed copies a regular file to a command in a sandbox through a pipe. With the file itself,
+// a command of the same user could do more than read: open it for writing by /proc/self/fd/0,
+// or change its mode.
 type feed struct {
 	from  *os.File
 	start int64
@@ -18,8 +18,9 @@ type feed struct {
 	r, w  *os.File
 }
 
-// newFeed returns nil if in can be passed as it is: the user can write to it anyway, it is not
-// a file on a disk, or snapfs runs as root, whose sandboxes run as nobody.
+// newFeed returns a feed for the file in, or nil if in can be passed to the sandbox as it is:
+// the user can write to it anyway, it is not a file on a disk, or snapfs runs as root, whose
+// sandboxes run as nobody.
 func newFeed(in *os.File) (*feed, error) {
 	info, err := in.Stat()
 	if err != nil || os.Geteuid() == 0 || !stdio.ReadOnly(in) {
@@ -40,8 +41,8 @@ func newFeed(in *os.File) (*feed, error) {
 	return f, nil
 }
 
-// pump copies the file without moving its offset, as only end knows how far the command has
-// read.
+// pump copies the file to the pipe without moving the file's offset, because only end knows
+// how far the command has read.
 func (f *feed) pump() {
 	defer close(f.done)
 	defer f.w.Close()

@@ -21,7 +21,7 @@ func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 	}
 }
 
-// setLimits reads NAME=VALUE texts into l.
+// setLimits parses texts of the form NAME=VALUE into l.
 func setLimits(l *catalog.Limits, texts []string) error {
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
@@ -43,7 +43,7 @@ func setLimits(l *catalog.Limits, texts []string) error {
 	return nil
 }
 
-// describeLimits lists the limits that are set, in the grammar of their flags.
+// describeLimits returns the limits that are set as text, in the grammar of their flags.
 func describeLimits(l catalog.Limits) string {
 	var list []string
 	for _, one := range l.Fields() {

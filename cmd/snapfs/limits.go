@@ -49,11 +49,11 @@ and snapfs new have as flags, and profiles as lines.
 	return cmd
 }
 
-// limitsDocument is the JSON form of `snapfs limits`.
+// A limitsDocument is the JSON form of `snapfs limits`.
 type limitsDocument struct {
 	Sandbox string        `json:"sandbox"`
 	Limits  engine.Limits `json:"limits"`
-	// Usage is null if nothing runs.
+	// Usage is the resource usage, or null if nothing runs.
 	Usage *supervise.Usage `json:"usage"`
 }
 
@@ -103,11 +103,12 @@ func newStats(a *app) *cobra.Command {
 	return cmd
 }
 
-// statsRow is the resource use of one sandbox.
+// A statsRow is the resource usage of one sandbox, in `snapfs stats`.
 type statsRow struct {
 	Sandbox string `json:"sandbox"`
 	supervise.Usage
-	// Processors is the number of processors used since the row before, or null.
+	// Processors is the number of processors used since the last row of the same sandbox, or
+	// null.
 	Processors *float64 `json:"processors,omitempty"`
 }
 
@@ -148,7 +149,7 @@ func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow
 	}
 }
 
-// statsOf measures the resource use of a sandbox, or without a name of all running ones.
+// statsOf returns the resource usage of the sandboxes in only, or of all running ones.
 func statsOf(ctx context.Context, e *engine.Engine, only []string) ([]statsRow, error) {
 	names := only
 	if len(names) == 0 {
@@ -204,8 +205,8 @@ func printStats(w io.Writer, rows []statsRow) error {
 	return t.Flush()
 }
 
-// tellHitIn is tellHit for a command in an existing sandbox, whose limits are not flags of
-// this command line.
+// tellHitIn does the same as tellHit for a command in an existing sandbox, whose limits are
+// not flags of this command line.
 func (a *app) tellHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return
@@ -214,9 +215,9 @@ func (a *app) tellHitIn(e *engine.Engine, name string, hit *engine.Hit, st engin
 	a.tellHit(hit, st, "", profile)
 }
 
-// tellHit prints the limit that the command hit, and sets the exit status if the limit ended
-// the command or a process of it. It names the limit as it was given: with dashes for a flag,
-// without for a profile's line.
+// tellHit prints the limit that the command reached, and sets the exit status if the limit
+// ended the command. It prints the limit's name with dashes for a flag, and without for a line
+// of profile.
 func (a *app) tellHit(hit *engine.Hit, st engine.Status, dashes string, profile *engine.ProfileUse) {
 	if hit == nil {
 		return

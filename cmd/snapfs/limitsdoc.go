@@ -23,8 +23,8 @@ host's size and the most is accepted, and limits nothing here; snapfs says so wh
 something starts, where it knows the host's size. With --queue or --if-room, a sandbox
 that may use more memory or disk than this host has is refused (snapfs help room).`
 
-// limitsTable has a row for each limit that is no switch: its name, the kind of its value,
-// its bounds, and what one larger than the host means.
+// limitsTable returns a row for each limit with a value: its name, the kind of its value, its
+// bounds, and the effect of a value above the host's capacity.
 func limitsTable() [][5]string {
 	rows := [][5]string{{"limit", "least", "most", "larger than the host", "reason for the least"}}
 	for _, l := range new(catalog.Limits).Fields() {
@@ -35,7 +35,7 @@ func limitsTable() [][5]string {
 	return rows
 }
 
-// limitsText is the table for help.
+// limitsText returns the table of limits for help.
 func limitsText() string {
 	var b strings.Builder
 	for _, r := range limitsTable() {
@@ -44,7 +44,7 @@ func limitsText() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// writeLimits writes the meaning of limits as a page of the documents.
+// writeLimits writes docs/limits.md, the page about limits.
 func writeLimits(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Limits\n\nWritten by `make docs` from engine/catalog/limitlist.go, like `snapfs help limits`.\n\n" + limitValues + "\n\n")

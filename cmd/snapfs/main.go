@@ -1,8 +1,8 @@
-// Snapfs clones a person's real environment in milliseconds, runs anything in
-// the clone, shows exactly what changed, and carries it back or throws it away.
+// Snapfs clones a person's real environment in milliseconds, runs any program in the clone,
+// shows exactly what changed, and promotes the changes to the real tree or discards them.
 //
-// Each command is a file of its own: it parses, calls the engine and speaks.
-// How the program speaks is in ui.go, what it exits with in exit.go.
+// Each command is a file of its own: it parses its arguments, calls the engine and prints the
+// result. The style of output is in ui.go, the exit statuses are in exit.go.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 	os.Exit(execute(os.Args[1:]))
 }
 
-// execute runs the program from its arguments to its exit status.
+// execute runs the program with these arguments and returns its exit status.
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -91,8 +91,8 @@ const (
 	caring  = "this machine"
 )
 
-// A command is made when it is needed: of a command line that names one, no
-// other is.
+// A command is a constructor of a cobra command. If the command line names a command, only
+// that one is constructed.
 type command struct {
 	name, group string
 	make        func(a *app) *cobra.Command
@@ -137,7 +137,8 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	return root
 }
 
-// needed returns the one command that args names, or all of them for help and completion.
+// needed returns the constructor of the command that args name, or all constructors for help
+// and completion.
 func needed(args []string) []command {
 	all := commands()
 	if len(args) > 0 {

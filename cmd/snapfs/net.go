@@ -55,7 +55,7 @@ adds a destination, also for running processes.
 	return cmd
 }
 
-// netDocument is the JSON form of `snapfs net`.
+// A netDocument is the JSON form of `snapfs net`.
 type netDocument struct {
 	Sandbox string          `json:"sandbox"`
 	Network string          `json:"network"`
@@ -139,7 +139,7 @@ func place(name string, addr netip.Addr, port uint16) string {
 	return name
 }
 
-// tellRefused prints a line for each destination that the network refused or failed to reach,
+// tellRefused prints a line for each destination that the proxy refused or failed to reach,
 // with the rule that would allow it.
 func (a *app) tellRefused(list []egress.RefusedAccess) {
 	const most = 5

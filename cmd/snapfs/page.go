@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// pageDocument is the JSON form of `snapfs diff --html`.
+// A pageDocument is the JSON form of `snapfs diff --html`.
 type pageDocument struct {
 	Page string `json:"page"`
 	Size int64  `json:"size"`
@@ -28,8 +28,8 @@ type pageDocument struct {
 	Unread  int `json:"unread"`
 }
 
-// writePage writes changes as a page to review: to a file, or "-" for the output.
-// refs are the arguments that name the compared states.
+// writePage writes changes as a review page, to file or, for "-", to standard output. refs are
+// the arguments that name the compared states.
 func (a *app) writePage(ctx context.Context, file string, changes *compare.Changes, refs []string) error {
 	p := page.Page{Title: "Changes in " + strings.Join(refs, " "), Command: append([]string{"snapfs", "diff"}, refs...), Made: time.Now()}
 	if len(refs) == 2 && !isRange(refs[1]) {
@@ -61,7 +61,7 @@ func (a *app) writePage(ctx context.Context, file string, changes *compare.Chang
 }
 
 // replacePage writes the page to a temporary file and renames it to file, so that file is
-// always a whole page. Only its owner can read it, as the changes may be private. It replaces
+// always a whole page. Only its owner can read it, because changes may be private. It replaces
 // nothing but an empty file or an earlier page.
 func replacePage(file string, write func(io.Writer) (page.Written, error)) (written page.Written, err error) {
 	fail := func(err error) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// carryFlags select the changes of a promotion, and its target.
+// carryFlags are the flags that select the changes to promote, and the target.
 type carryFlags struct {
 	o           reconcile.PlanOptions
 	only, allow []string
@@ -44,8 +44,8 @@ func (c *carryFlags) options(e *engine.Engine, name string) (o reconcile.PlanOpt
 	return o, err
 }
 
-// patternsIn makes patterns absolute, as inSandbox does, except those without a slash, which
-// match at any depth.
+// patternsIn returns the patterns made absolute, as inSandbox does, except those without a
+// slash, which match at any depth.
 func patternsIn(e *engine.Engine, name string, patterns []string) ([]string, error) {
 	abs, err := inSandbox(e, name, patterns)
 	for i, p := range patterns {
@@ -98,7 +98,7 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 	return cmd
 }
 
-// printPlan prints the steps, with paths relative to the target, and a summary line.
+// printPlan prints the steps of a plan, with paths relative to the target, and a summary line.
 func printPlan(w io.Writer, p *reconcile.Plan) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, s := range p.Steps {
@@ -136,7 +136,7 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 	return err
 }
 
-// relativeTo shortens a path that lies in dir.
+// relativeTo returns path relative to dir if it lies in dir, otherwise path.
 func relativeTo(dir, path string) string {
 	if rel, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rel) {
 		return rel
@@ -144,7 +144,7 @@ func relativeTo(dir, path string) string {
 	return path
 }
 
-// unfinished prints the changes that a plan leaves out, and the next commands.
+// unfinished prints the changes that a plan leaves out, and the commands that handle them.
 func (u *ui) unfinished(p *reconcile.Plan) {
 	u.notCarried(p.Skipped, p.Elsewhere)
 	switch {
@@ -158,7 +158,7 @@ func (u *ui) unfinished(p *reconcile.Plan) {
 	u.allowHint("promote", p.Sandbox, p.Allow)
 }
 
-// allowHint prints the flags that approve the changes that need approval.
+// allowHint prints a hint with the flags that approve the changes that need approval.
 func (u *ui) allowHint(command, name string, allow []string) {
 	if len(allow) == 0 {
 		return
@@ -176,7 +176,8 @@ func (u *ui) allowHint(command, name string, allow []string) {
 // plainInShell are the characters that need no quotes in a shell.
 const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
-// notCarried prints the changes that no step of the plan covers.
+// notCarried prints the changes that the plan does not include: skipped sockets, and changes
+// outside the workspace.
 func (u *ui) notCarried(skipped []string, elsewhere int) {
 	for _, path := range skipped {
 		u.notice("not applied, as only its server can create it: " + path)

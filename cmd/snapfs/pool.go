@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// pools are the commands for one pool.
+// A pools constructs the commands for one pool.
 type pools struct {
 	a    *app
 	name string
@@ -125,7 +125,7 @@ func (p *pools) grow() *cobra.Command {
 	}
 }
 
-// carrying is a command that copies a workspace to or from a pool.
+// A carrying is a method of a pool that copies a workspace to or from the pool.
 type carrying func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error)
 
 func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
@@ -169,7 +169,7 @@ func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
 	return cmd
 }
 
-// aside returns the original directory of an adopted workspace, or "".
+// aside returns the path of the renamed original directory of an adopted workspace, or "".
 func aside(opened *pool.Pool, tree string) (string, error) {
 	s, err := opened.Status()
 	for _, t := range s.Trees {
@@ -180,8 +180,8 @@ func aside(opened *pool.Pool, tree string) (string, error) {
 	return "", err
 }
 
-// tellAside prints the place of the original directory after an adoption, or after its end,
-// when the pool's record of the directory is gone.
+// tellAside prints the path of the original directory after an adoption, or after its end,
+// when the pool has no record of the directory any more.
 func (p *pools) tellAside(tree, before, after string) {
 	switch {
 	case after == before:
@@ -263,7 +263,7 @@ func (p *pools) rm() *cobra.Command {
 	}
 }
 
-// remove deletes the cached bases of the pool's imports, then the pool.
+// remove deletes the cached bases of the pool's imports, and then the pool.
 func (p *pools) remove(ctx context.Context) error {
 	e, err := p.a.engine(ctx)
 	if err != nil {

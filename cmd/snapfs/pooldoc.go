@@ -10,7 +10,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// The JSON forms of pools. They grow and do not change.
+// A poolDocument is the JSON form of a pool. Later versions may add fields, but never change
+// existing ones.
 type poolDocument struct {
 	Name   string         `json:"name"`
 	Image  string         `json:"image"`
@@ -49,7 +50,7 @@ type carried struct {
 	Bytes     snapshot.Bytes `json:"bytes"`
 	Deleted   int64          `json:"deleted"`
 	Unsettled []string       `json:"unsettled"`
-	// Original is where the directory is that adoption has put aside, or "".
+	// Original is the path to which adoption has renamed the directory, or "".
 	Original string `json:"original,omitempty"`
 }
 

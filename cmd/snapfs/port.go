@@ -43,8 +43,8 @@ does not change. snapfs net shows the connections.`,
 	return cmd
 }
 
-// portsDocument is the JSON form of `snapfs port`: the new forwards, or without ports all open
-// ones.
+// A portsDocument is the JSON form of `snapfs port`: the new forwards, or without port
+// arguments all open ones.
 type portsDocument struct {
 	Sandbox string           `json:"sandbox"`
 	Ports   []supervise.Port `json:"ports"`

@@ -31,7 +31,7 @@ stages of a promotion, and a change of it in a sandbox needs approval.
 All commands get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
 start in), SNAPFS_WHEN (before, after, deploy or rollback) and SNAPFS_PROMOTION.`
 
-// profileExample is a whole profile, which a test reads.
+// profileExample is a whole profile, for help. A test reads it.
 const profileExample = `[limits]
 cpus = 1.5
 memory = "2G"
@@ -60,7 +60,7 @@ approval = "ask"
 timeout = "30m"
 `
 
-// newProfile is a topic of help: snapfs help profile.
+// newProfile returns the help topic profile.
 func newProfile(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(profileIntro + "\n")
@@ -85,7 +85,7 @@ func byDefault(k policy.Key, code string) string {
 	return " (default " + code + k.Default + code + ")"
 }
 
-// wrapped breaks a text into lines.
+// wrapped returns text broken into lines of at most width characters, each with indent.
 func wrapped(indent, text string, width int) string {
 	var b strings.Builder
 	line := indent
@@ -103,7 +103,7 @@ func wrapped(indent, text string, width int) string {
 	return b.String()
 }
 
-// writeProfile writes the grammar as a page of the documents.
+// writeProfile writes docs/profile.md, the grammar of profiles.
 func writeProfile(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Profiles\n\nWritten by `make docs` from engine/policy/grammar.go, like `snapfs help profile`.\n\n" + profileIntro + "\n")

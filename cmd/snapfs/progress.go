@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// progress is a line on a terminal with the work done so far. It has no bar, as the total is
-// known only at the end. In a pipe it prints nothing.
+// A progress is a line on a terminal with the amount of work done so far. It has no bar,
+// because the total is known only at the end. In a pipe it prints nothing.
 type progress struct {
 	ui    *ui
 	next  time.Time
@@ -20,7 +20,7 @@ func newProgress(u *ui) *progress { return &progress{ui: u, next: time.Now().Add
 // carried shows the number of bytes sent or received.
 func (p *progress) carried(n snapshot.Bytes) { p.say(n.String) }
 
-// say prints the line, unless the last one is too recent.
+// say prints the progress line, unless the last one was printed too recently.
 func (p *progress) say(words func() string) {
 	if p.ui.json || time.Now().Before(p.next) || !isTerminal(p.ui.err) {
 		return
@@ -29,7 +29,7 @@ func (p *progress) say(words func() string) {
 	fmt.Fprint(p.ui.err, "\r\x1b[K"+words())
 }
 
-// end erases the line.
+// end erases the progress line.
 func (p *progress) end() {
 	if p.shown {
 		fmt.Fprint(p.ui.err, "\r\x1b[K")

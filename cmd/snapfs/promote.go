@@ -21,7 +21,7 @@ func (f *answerFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.tool, "tool", "", "merge conflicting files with this `command`; it gets $BASE, $MINE, $REAL and $OUT")
 }
 
-// in makes the patterns absolute in a sandbox's workspace.
+// in returns the patterns of the flags, made absolute in a sandbox's workspace.
 func (f *answerFlags) in(e *engine.Engine, name string) (mine, theirs []string, err error) {
 	if mine, err = patternsIn(e, name, f.mine); err == nil {
 		theirs, err = patternsIn(e, name, f.theirs)
@@ -29,8 +29,7 @@ func (f *answerFlags) in(e *engine.Engine, name string) (mine, theirs []string, 
 	return mine, theirs, err
 }
 
-// terminal is what a merge tool talks through: its output must not mix with the
-// result.
+// terminal returns the streams of a merge tool, whose output must not mix with the result.
 func (u *ui) terminal() *reconcile.Terminal {
 	return &reconcile.Terminal{In: u.in, Out: u.err, Err: u.err}
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// racer is one `snapfs race`.
+// A racer is one run of `snapfs race` with its flags.
 type racer struct {
 	a     *app
 	flags requestFlags
 	// times, try and file select the attempts: one command several times, shell commands, or a
-	// file of them.
+	// file with one command a line.
 	times int
 	try   []string
 	file  string
@@ -97,7 +97,7 @@ and 1 if none passed.`,
 	return cmd
 }
 
-// request returns the race's request for the command line.
+// request returns the race request that the command line describes.
 func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error) {
 	if err := r.checkFlags(cmd, args); err != nil {
 		return race.Request{}, err
@@ -124,7 +124,7 @@ func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error)
 	return req, err
 }
 
-// checkFlags returns a usage error for flags and arguments that do not go together.
+// checkFlags returns a usage error for flags and arguments that exclude each other.
 func (r *racer) checkFlags(cmd *cobra.Command, args []string) error {
 	given := cmd.Flags().Changed
 	listed := given("try") || given("file")
@@ -227,7 +227,8 @@ func (r *racer) run(ctx context.Context, req race.Request) error {
 	return err
 }
 
-// settle prints the attempts' results and promotes, keeps or removes their sandboxes.
+// settle prints the attempts' results, and promotes, keeps or removes their sandboxes as the
+// flags say.
 func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocument) error {
 	if !r.a.ui.json {
 		if err := printRace(r.a.ui.out, contest); err != nil && !errors.Is(err, syscall.EPIPE) {
@@ -266,8 +267,8 @@ func (r *racer) settle(ctx context.Context, contest *race.Race, doc *raceDocumen
 	return r.promoteIt(ctx, contest, winner, doc)
 }
 
-// pick asks the person for the winner; 0 is none. At the end of input it keeps every attempt
-// that passed.
+// pick asks the person for the number of the winner and returns it, or 0 for none. The answer
+// "keep", also at the end of input, keeps the sandbox of every attempt that passed.
 func (r *racer) pick(ctx context.Context, race *race.Race, doc *raceDocument) (int, error) {
 	var words, looks []string
 	var answers []answer

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/term"
 )
 
-// patience is the time before long work first reports its progress, and between two reports.
+// patience is the time before long work reports its progress for the first time, and between
+// two reports.
 const patience = 200 * time.Millisecond
 
-// board shows the progress of a race: on a terminal as a table that it redraws, in a pipe as a
-// line for each finished attempt.
+// A board shows the progress of a race: on a terminal as a table that it redraws, in a pipe as
+// a line for each finished attempt.
 type board struct {
 	ui    *ui
 	quiet bool
@@ -52,7 +53,7 @@ func (b *board) redraw() {
 	}
 }
 
-// note records the new state of an attempt.
+// note records the new state of an attempt, and in a pipe prints a finished one.
 func (b *board) note(a race.Attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +102,7 @@ func (b *board) erase(out *strings.Builder) {
 	b.drawn = 0
 }
 
-// sum counts the attempts in each state.
+// sum returns the number of attempts in each state, as text.
 func (b *board) sum() string {
 	n := map[race.AttemptState]int{}
 	for _, a := range b.attempts {

@@ -15,14 +15,14 @@ import (
 	"github.com/snapfs/snapfs/workflow/race"
 )
 
-// raceDocument is the JSON form of `snapfs race`.
+// A raceDocument is the JSON form of `snapfs race`.
 type raceDocument struct {
 	*race.Race
-	// Picked is the attempt that a person chose; 0 is none.
+	// Picked is the number of the attempt that a person chose, 0 for none.
 	Picked int `json:"picked,omitempty"`
 	// Promoted is the winner's promotion, or nil.
 	Promoted *reconcile.Promoted `json:"promoted,omitempty"`
-	// Kept are the names of the sandboxes that stay.
+	// Kept are the names of the sandboxes that remain after the race.
 	Kept []string `json:"kept"`
 }
 
@@ -34,7 +34,8 @@ func printRace(w io.Writer, r *race.Race) error {
 	return printComparison(w, r)
 }
 
-// printAttempts prints a line for each attempt. The time of a running attempt ends now.
+// printAttempts prints a line for each attempt. For a running attempt it prints the time until
+// now.
 func printAttempts(w io.Writer, attempts []race.Attempt, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	scored := false
@@ -175,7 +176,7 @@ func printComparison(w io.Writer, r *race.Race) error {
 	return nil
 }
 
-// letter names the i-th version of a path: a to z, then a1, b1 and so on.
+// letter returns the label of the i-th version of a path: a to z, then a1, b1 and so on.
 func letter(i int) string {
 	name := string(rune('a' + i%26))
 	if i >= 26 {
@@ -223,7 +224,7 @@ func (r *racer) tails(contest *race.Race) {
 	}
 }
 
-// whyNot returns the reason why an attempt did not pass.
+// whyNot returns the reason why an attempt did not pass, as text.
 func whyNot(a race.Attempt) string {
 	switch {
 	case a.Why != "":

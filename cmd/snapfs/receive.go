@@ -104,7 +104,7 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	})
 }
 
-// forget deletes the partial streams of interrupted receives.
+// forget deletes the partial files of interrupted receives.
 func (a *app) forget(cmd *cobra.Command) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {
@@ -122,8 +122,8 @@ func (a *app) forget(cmd *cobra.Command) error {
 	})
 }
 
-// have prints the universal names of the local snapshots, and the partial streams, for the
-// sender.
+// have prints the identities of this machine's named snapshots, and of partial files, as input
+// for the sender's --have.
 func (a *app) have(cmd *cobra.Command, arg string) error {
 	e, err := a.engine(cmd.Context())
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// requestFlags are the flags of the commands that create a sandbox.
+// requestFlags are the flags that describe the sandbox to create.
 type requestFlags struct {
 	name, workspace, backend, profile string
 	frozen                            bool
 	policy                            catalog.Policy
 	admissionFlags
-	// given are all flags of the command.
+	// given is the set of all flags of the command, to find out which the user set.
 	given *pflag.FlagSet
 }
 
@@ -43,7 +43,7 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{"none", "host", "allow:"}, noFiles)) //nolint:errcheck // the flag is there
 }
 
-// addProve adds --prove, for the commands that create a sandbox and enter it.
+// addProve adds --prove to a command that creates a sandbox and starts a command in it.
 func (r *requestFlags) addProve(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Prove, "prove", false, "test isolation from inside at each start, before the first command")
 }
@@ -139,7 +139,8 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	return nil
 }
 
-// usedOf lists the settings taken from a profile and those ignored, with the reason.
+// usedOf returns a text that lists the settings taken from a profile, and those ignored with
+// the reason.
 func usedOf(use *engine.ProfileUse) string {
 	var parts []string
 	if len(use.Taken) > 0 {
@@ -158,7 +159,8 @@ func usedOf(use *engine.ProfileUse) string {
 	return strings.Join(parts, "; ")
 }
 
-// printable joins untrusted names, with their control characters made visible.
+// printable joins names from an untrusted source into a text in which control characters are
+// visible.
 func printable(list []string, between string) string {
 	shown := make([]string, len(list))
 	for i, one := range list {
@@ -167,8 +169,8 @@ func printable(list []string, between string) string {
 	return strings.Join(shown, between)
 }
 
-// noneEmpty refuses flags with an empty value: in a script that is usually an unset
-// variable, and the flag's default is not the intention.
+// noneEmpty returns an error for a flag with an empty value, which in a script is usually an
+// unset variable.
 func (r *requestFlags) noneEmpty() (err error) {
 	r.given.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {

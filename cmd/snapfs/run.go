@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// runner is one `snapfs run`.
+// A runner is one run of `snapfs run` with its flags.
 type runner struct {
 	a                  *app
 	flags              requestFlags
@@ -107,8 +107,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	return errors.Join(err, r.tell(doc, report))
 }
 
-// openReport creates the file of --report before the command starts; it returns nil without
-// the flag.
+// openReport creates the file of --report before the command starts. It returns nil without
+// that flag.
 func (r *runner) openReport() (*os.File, error) {
 	if r.report == "" {
 		return nil, nil
@@ -120,7 +120,8 @@ func (r *runner) openReport() (*os.File, error) {
 	return f, nil
 }
 
-// tell writes the JSON document to standard output with --json, and to the report.
+// tell writes the JSON document of the run to standard output with --json, and to the file of
+// --report.
 func (r *runner) tell(doc runDocument, report *os.File) error {
 	var failures []error
 	if report != nil {
@@ -132,7 +133,8 @@ func (r *runner) tell(doc runDocument, report *os.File) error {
 	return errors.Join(failures...)
 }
 
-// settle prints the changes and keeps, applies or removes the sandbox.
+// settle prints the changes, and keeps, applies or removes the sandbox as the flags or the
+// person say.
 func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	changes, err := s.Changes(ctx)
 	if err != nil {
@@ -157,7 +159,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	return r.discard(ctx, s, doc)
 }
 
-// print prints the changes.
+// print prints the changes of the command and adds them to doc.
 func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocument) error {
 	u := r.a.ui
 	if u.json || r.quiet {
@@ -173,8 +175,8 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 	return printTable(u.err, changes, most, "keep it, then snapfs diff")
 }
 
-// ask lets the person decide. At the end of input it keeps the sandbox, so that no work is
-// lost.
+// ask asks the person whether to apply the changes or to keep or discard the sandbox. At the
+// end of input it keeps the sandbox, so that no work is lost.
 func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Changes, doc *runDocument) error {
 	for {
 		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]",
@@ -201,8 +203,8 @@ func (r *runner) discard(ctx context.Context, s *engine.Session, doc *runDocumen
 	return s.Discard(ctx)
 }
 
-// keepIt makes the sandbox permanent: under a generated name if another sandbox took the
-// requested one meanwhile.
+// keepIt makes the sandbox permanent. If another sandbox has taken the requested name
+// meanwhile, it uses a generated name.
 func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	if err := s.Keep(ctx, ""); err != nil {
 		return err
@@ -226,8 +228,8 @@ func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocum
 }
 
 // applyIt applies the workspace's changes to the real tree. If that fails, it makes the
-// sandbox permanent, so that no work is lost. With asks it offers to do so for changes
-// elsewhere.
+// sandbox permanent, so that no work is lost; with asks it also offers that for changes
+// outside the workspace.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
 	applied, err := s.Apply(ctx, reconcile.ApplyOptions{Persists: asks})
 	if err != nil {
@@ -248,24 +250,24 @@ func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocumen
 	return err
 }
 
-// runDocument is the JSON form of `snapfs run`, also for --report.
+// A runDocument is the JSON form of `snapfs run`, also for --report.
 type runDocument struct {
 	Sandbox   string `json:"sandbox"`
 	Workspace string `json:"workspace"`
-	// Status is the command's exit status, Signal the signal that killed it.
+	// Status is the command's exit status; Signal is the signal that killed it, or 0.
 	Status int    `json:"status"`
 	Signal string `json:"signal,omitempty"`
 	// Hit is the limit that ended the command, or one that it reached.
 	Hit *engine.Hit `json:"hit,omitempty"`
-	// Refused are the destinations that the network refused.
+	// Refused lists the destinations that the proxy refused.
 	Refused []egress.RefusedAccess `json:"refused,omitempty"`
-	// Fate is the end of the sandbox: "discarded", "kept" or "applied".
+	// Fate is what became of the sandbox: "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
-	// Level is the isolation of the command.
+	// Level describes the isolation in force.
 	Level string `json:"level"`
 	// Profile is the sandbox's profile, with the settings taken from it and those ignored.
 	Profile *engine.ProfileUse `json:"profile,omitempty"`
-	// Proof are the results of the self-tests, with --prove.
+	// Proof holds the results of the self-test, with --prove.
 	Proof *engine.Proof `json:"proof,omitempty"`
 	changesDocument
 }

@@ -60,10 +60,10 @@ or everything if that part differs. --have - reads from standard input.`,
 	return cmd
 }
 
-// mostHave bounds the bytes read for --have: some hundred thousand snapshots.
+// mostHave bounds the bytes read for --have, room for some hundred thousand snapshots.
 const mostHave = 16 << 20
 
-// thereIs reads the receiver's list of snapshots from a file, or for "-" from standard input.
+// thereIs reads the receiver's list of snapshots from file, or for "-" from standard input.
 func (a *app) thereIs(file string) ([]string, error) {
 	var in io.Reader = a.ui.in
 	switch file {
@@ -117,7 +117,7 @@ func (a *app) send(ctx context.Context, req transfer.SendRequest) error {
 	return nil
 }
 
-// counting is a stream that reports the bytes through it to a progress.
+// A counting is a stream that reports the number of bytes through it to a progress line.
 type counting struct {
 	w        io.Writer
 	r        io.Reader
@@ -142,8 +142,8 @@ func (c *counting) count(n int) {
 	c.progress.carried(c.n)
 }
 
-// output is a writer that gives up when ctx ends: a pipe that nobody reads must not block an
-// interrupt.
+// An output is a writer whose writes end when ctx ends, because a pipe that nobody reads must
+// not block an interrupt.
 type output struct {
 	*io.PipeWriter
 	done chan error
@@ -165,7 +165,7 @@ func newOutput(ctx context.Context, to io.Writer) *output {
 	return o
 }
 
-// end waits until all is written. It returns err if that is not nil, else the error of
+// end waits until all data is written. It returns err if that is not nil, else the error of
 // writing.
 func (o *output) end(err error) error {
 	o.CloseWithError(err)
@@ -175,7 +175,7 @@ func (o *output) end(err error) error {
 	return err
 }
 
-// input returns a reader that gives up when ctx ends.
+// input returns a reader whose reads end when ctx ends.
 func input(ctx context.Context, from io.Reader) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -186,7 +186,7 @@ func input(ctx context.Context, from io.Reader) io.Reader {
 	return r
 }
 
-// enough returns the error for an ended ctx.
+// enough returns the error for a ctx that has ended.
 func enough(ctx context.Context) error {
 	return &errs.Error{Kind: errs.ErrInterrupted, Err: ctx.Err()}
 }

@@ -100,7 +100,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	return nil
 }
 
-// wallsOf describes the last self-tests of a sandbox.
+// wallsOf returns the results of a sandbox's last self-test as text.
 func wallsOf(i engine.Info) string {
 	p := i.Proof
 	switch {
@@ -127,7 +127,8 @@ func frozenOrLive(frozen bool) string {
 	return "live"
 }
 
-// endsOf describes when a sandbox stops, pauses or is removed by itself, or returns "".
+// endsOf returns a text about when a sandbox will be paused, stopped or removed by its limits,
+// or "".
 func endsOf(i engine.Info) string {
 	var list []string
 	for _, one := range []struct {

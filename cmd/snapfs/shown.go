@@ -21,9 +21,9 @@ func tame(s string) string {
 	return b.String()
 }
 
-// tamer is a writer that makes every control character visible, except tab and newline: an
-// ASCII one as ^X, any other (overrides of the writing direction among them) as <U+XXXX>, and
-// bytes that are not UTF-8 as <XX>.
+// A tamer is a writer that makes every control character except tab and newline visible: an
+// ASCII one as ^X, any other (also overrides of the writing direction) as <U+XXXX>, and bytes
+// that are not UTF-8 as <XX>.
 type tamer struct {
 	w    io.Writer
 	rest []byte
@@ -53,9 +53,9 @@ func (t *tamer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hostile reports whether a terminal must not get c: control characters, and those that hide
-// text or write from right to left, as a name must not look like another one. The joiners of
-// scripts and emoji (U+200C, U+200D) are harmless.
+// hostile reports whether the character c must not be printed on a terminal: a control
+// character, or one that hides text or reverses the writing direction. The joiners of scripts
+// and emoji (U+200C, U+200D) are harmless.
 func hostile(c rune) bool {
 	switch {
 	case c < 0x20, c >= 0x7f && c < 0xa0, c == 0xad, c == 0x61c, c == 0x180e, c == 0x200b, c == 0x200e, c == 0x200f,

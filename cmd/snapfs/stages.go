@@ -52,7 +52,7 @@ every mistake with its line, column and fix, and explains each stage of "snapfs 
 	return cmd
 }
 
-// explainProfile prints the work of each stage.
+// explainProfile prints what each stage of a profile does.
 func explainProfile(w io.Writer, p *policy.Profile, workspace string) error {
 	var b strings.Builder
 	source := workspace
@@ -150,7 +150,7 @@ func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 	return exactly("sandbox")(cmd, args)
 }
 
-// promoteStages is promote with --to, --continue or --cancel.
+// promoteStages runs `snapfs promote` with --to, --continue or --cancel.
 func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string, f stageFlags, o reconcile.PromoteOptions) error {
 	w := pipeline.StageWatcher{Tell: func(stage, what string) { a.ui.notice(stage + ": " + what) }}
 	if a.ui.interactive() {
@@ -205,7 +205,7 @@ func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, e
 	return pipeline.New(e).ProfileOf(name, path)
 }
 
-// approves prints a stage's plan and asks a person to approve it.
+// approves prints the plan of a stage and asks a person whether to approve it.
 func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool {
 	if plan != nil {
 		if err := printPlan(a.ui.err, plan); err != nil {

@@ -1,4 +1,4 @@
 package main
 
-// self returns a path that starts this program again.
+// self returns a path by which this program can be started again.
 func self() string { return "/proc/self/exe" }

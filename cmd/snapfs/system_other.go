@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// self returns a path that starts this program again.
+// self returns a path by which this program can be started again.
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -24,7 +24,7 @@ func newPool(*app) *cobra.Command {
 	return linuxOnly("pool", "manage pools: frozen bases on any host")
 }
 
-// linuxOnly returns a command that fails with the reason: it needs Linux.
+// linuxOnly returns a command that always fails, with the reason that it needs Linux.
 func linuxOnly(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short + " (on Linux)", DisableFlagParsing: true,

@@ -14,15 +14,16 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal connects a command in a sandbox with the person's streams. If input and output are
-// terminals, the command gets a pseudoterminal of the sandbox, and snapfs copies keys and
-// output. In a pipeline, whose other commands use the person's terminal themselves, the
-// command gets the streams as they are.
+// A terminal connects a command in a sandbox with the person's streams. If input and output
+// are terminals, the command gets a pseudoterminal of the sandbox, and snapfs copies keys and
+// output. Otherwise, as in a pipeline, the command gets the streams as they are.
 type terminal struct {
 	ui *ui
-	// carry: snapfs copies between a pseudoterminal of the sandbox and the person's terminal.
+	// carry is set if snapfs copies between a pseudoterminal of the sandbox and the person's
+	// terminal.
 	carry bool
-	// signals are those sent to snapfs, from before the command starts, so that none is lost.
+	// signals receives the signals sent to snapfs, from before the command starts, so that
+	// none is lost.
 	signals chan os.Signal
 	// feed copies a regular file to the command's standard input, or is nil.
 	feed *feed
@@ -37,8 +38,8 @@ func newTerminal(u *ui) *terminal {
 	return t
 }
 
-// grace is the time that starting a command may still take after a signal. It usually
-// suffices, and the command gets the signal.
+// grace is how long starting a command may still take after a signal, so that the command can
+// get the signal.
 const grace = 100 * time.Millisecond
 
 // starting returns the context for starting a command: it ends grace after ctx.
@@ -48,7 +49,7 @@ func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return later, func() { stop(); cancel() }
 }
 
-// command sets the streams of c.
+// command returns c with its streams set.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 	if !t.carry {
 		c.Stdin, c.Stdout, c.Stderr = t.ui.in, t.ui.out, t.ui.err
@@ -73,7 +74,8 @@ func (t *terminal) size() engine.Size {
 	return engine.Size{Rows: uint16(rows), Cols: uint16(cols)}
 }
 
-// follow passes signals, keys and output until wait returns.
+// follow passes signals, keys and output between the person and the command until wait
+// returns.
 func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	ctx = context.WithoutCancel(ctx) // the signals that would end it are the command's
 	defer signal.Stop(t.signals)
@@ -139,8 +141,8 @@ func (t *terminal) carryOver(ctx context.Context, p supervise.Process, wait func
 	return st, err
 }
 
-// carryKeys copies keys until stop is closed. It reads none after that: they belong to the
-// next reader.
+// carryKeys copies keys from in to pty until stop is closed. It reads none afterwards, because
+// they belong to the next reader.
 func carryKeys(pty, in, stop *os.File) {
 	buf := make([]byte, 4096)
 	for {
@@ -160,8 +162,8 @@ func carryKeys(pty, in, stop *os.File) {
 	}
 }
 
-// lastWords is the silence after the command's end that completes its output: a background
-// process of the command may hold the pseudoterminal open.
+// lastWords is how long the pseudoterminal must be silent after the command's end before its
+// output counts as complete; a background process may hold it open.
 const lastWords = 20 * time.Millisecond
 
 // carryOutput copies output until the pseudoterminal is closed, or until stop is closed and no

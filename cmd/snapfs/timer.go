@@ -66,7 +66,7 @@ which snapfs does not do.`,
 	return cmd
 }
 
-// collecting returns the command line of `snapfs gc` for the present state directory.
+// collecting returns the command line of `snapfs gc` for this state directory.
 func (a *app) collecting() ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {

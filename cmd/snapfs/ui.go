@@ -19,19 +19,19 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// How snapfs speaks: results go to standard output, everything else to
-// standard error behind "snapfs: ", in lower case and without a full stop.
-// What mends an error follows as "hint: " lines that are commands. Questions
-// are asked on a terminal only. With --json results and errors are JSON, one
-// document each.
+// A ui prints results and messages: results to standard output, all else to standard error
+// behind "snapfs: ", in lower case and without a full stop. Commands that help follow an error
+// as lines "hint: ". It asks questions only on a terminal. With --json results and errors are
+// JSON, one document each.
 type ui struct {
 	in   *os.File
 	out  *os.File
 	err  *os.File
 	json bool
-	// raw: a command has the terminal in raw mode, so a newline needs a carriage return.
+	// raw is set while a command has the terminal in raw mode, so that a newline needs a
+	// carriage return.
 	raw atomic.Bool
-	// lines are the person's answers, from the first question on.
+	// lines receives the person's input lines, from the first question on.
 	lines chan string
 }
 
@@ -73,12 +73,12 @@ func (u *ui) result(v any, text func(w io.Writer) error) error {
 	return enc.Encode(v)
 }
 
-// answer is one answer to a question; a person types its first letters.
+// An answer is one answer to a question; a person types its first letters.
 type answer struct{ word, means string }
 
-// ask asks until the input is the beginning of an answer's word, and returns that word. At the
-// end of input, or after a signal, it returns the last one. After any other input it explains
-// the answers.
+// ask asks a question until the input is the beginning of an answer's word, and returns that
+// word. At the end of input, or after a signal, it returns the last answer. After any other
+// input it explains the answers.
 func (u *ui) ask(question string, answers ...answer) string {
 	none := answers[len(answers)-1].word
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -114,8 +114,7 @@ func explain(w io.Writer, answers []answer) {
 	}
 }
 
-// listen reads lines until the end of input. After a signal it stays blocked until the program
-// ends.
+// listen reads input lines and sends them to ui.lines, until the end of input.
 func (u *ui) listen() {
 	defer close(u.lines)
 	for line, more := u.line(); more; line, more = u.line() {
@@ -123,7 +122,7 @@ func (u *ui) listen() {
 	}
 }
 
-// line reads one line, and no byte beyond it.
+// line reads one line of input, and no byte beyond it.
 func (u *ui) line() (string, bool) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -139,7 +138,7 @@ func (u *ui) line() (string, bool) {
 	}
 }
 
-// errorDocument is an error as JSON.
+// An errorDocument is an error as JSON.
 type errorDocument struct {
 	Error struct {
 		Message string   `json:"message"`
@@ -148,7 +147,7 @@ type errorDocument struct {
 	} `json:"error"`
 }
 
-// complain prints an error and its hints.
+// complain prints an error with its exit status and hints.
 func (u *ui) complain(err error, status int, hints []string) {
 	if u.json {
 		var d errorDocument
@@ -198,7 +197,8 @@ func (a *app) finish(cmd *cobra.Command, err error) int {
 	return status
 }
 
-// asksJSON looks for --json in args: after a usage error cobra may not have read all flags.
+// asksJSON reports whether args contain --json; after a usage error cobra may not have read
+// all flags.
 func asksJSON(args []string) bool {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end]
@@ -209,7 +209,7 @@ func asksJSON(args []string) bool {
 // errSilent ends a command with status 1 and no message.
 var errSilent = errors.New("")
 
-// hint prints commands that may follow.
+// hint prints "hint: " lines with commands that may follow.
 func (u *ui) hint(commands ...string) {
 	if u.json {
 		return

@@ -59,7 +59,7 @@ same place, the newest first. Their undo data takes disk space; --forget deletes
 	return cmd
 }
 
-// promotionRow is the JSON form of a promotion that can be undone.
+// A promotionRow is the JSON form of a promotion that can be undone.
 type promotionRow struct {
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`

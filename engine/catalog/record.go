@@ -71,7 +71,8 @@ type Record struct {
 	Past []snapshot.ID `json:"past_bases,omitempty"`
 	// LiveRollback describes a live rollback in progress.
 	LiveRollback *LiveRollback `json:"returning,omitempty"`
-	// Untouched: no process has run in the sandbox, nor has anything else changed it.
+	// Untouched is set while no process has run in the sandbox and nothing else has changed
+	// it.
 	Untouched bool `json:"untouched,omitempty"`
 	// Lent is set if sandboxes forked from this one use its bases.
 	Lent bool `json:"lent,omitempty"`

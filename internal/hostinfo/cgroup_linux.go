@@ -9,17 +9,18 @@ import (
 
 // A CgroupRoot is a mounted hierarchy of control groups.
 type CgroupRoot struct {
-	// Path is where it is mounted.
+	// Path is the mount point.
 	Path string
-	// Version is 1 or 2.
+	// Version is the version of control groups, 1 or 2.
 	Version int
-	// Controllers of a hierarchy of version 1: "memory", "pids", "freezer" and so
-	// on; none for a named one. Those of version 2 are in cgroup.controllers.
+	// Controllers lists the controllers of a hierarchy of version 1: "memory", "pids",
+	// "freezer" and so on; none for a named one. For version 2 see the file
+	// cgroup.controllers.
 	Controllers []string
 }
 
-// CgroupRoots lists the hierarchies that this mount namespace has, version 2
-// first. Cost: that of [Mounts].
+// CgroupRoots returns the hierarchies mounted in this mount namespace, version 2 first. Cost:
+// reading the list of mounts.
 func CgroupRoots() ([]CgroupRoot, error) {
 	mounts, err := mount.List()
 	var roots []CgroupRoot
@@ -34,8 +35,7 @@ func CgroupRoots() ([]CgroupRoot, error) {
 	return roots, err
 }
 
-// Controllers leaves of a hierarchy's mount options what is neither a flag nor a
-// name.
+// Controllers returns the controllers among the mount options of a hierarchy of version 1.
 func Controllers(options string) []string {
 	var list []string
 	for option := range strings.SplitSeq(options, ",") {

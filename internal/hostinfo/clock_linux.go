@@ -17,9 +17,9 @@ func Uptime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Synchronised reports whether a time service keeps the wall clock right: it has set the clock
-// in this boot, and nobody has set it by hand since (STA_UNSYNC, adjtimex(2)). false if the
-// system does not report it.
+// Synchronised reports whether a time service has set the wall clock in this boot, and nobody
+// has set it by hand since (STA_UNSYNC, adjtimex(2)). It returns false if the system does not
+// report that.
 func Synchronised() bool {
 	var t unix.Timex
 	_, err := unix.Adjtimex(&t)

@@ -18,9 +18,9 @@ func Uptime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Synchronised reports whether a time service keeps the wall clock right: it has set the clock
-// in this boot, and nobody has set it by hand since (STA_UNSYNC, adjtimex(2)). false if the
-// system does not report it.
+// Synchronised reports whether a time service has set the wall clock in this boot, and nobody
+// has set it by hand since (STA_UNSYNC, adjtimex(2)). It returns false if the system does not
+// report that.
 func Synchronised() bool { return false }
 
 // Memory returns the bytes of memory of this machine, and those available without swapping
@@ -30,15 +30,15 @@ func Memory() (total, available int64, err error) {
 	return int64(n), 0, err
 }
 
-// UnusedMemory returns the bytes of memory without any content, page cache included: much less
+// UnusedMemory returns the bytes of memory without any content, not even page cache: much less
 // than is available. Cost: one system call.
 func UnusedMemory() (int64, error) { return 0, vfs.ErrNeedsLinux }
 
-// Pressure returns the percentage of the last ten seconds in which some tasks, and all busy
-// tasks, waited for "cpu", "memory" or "io" (Documentation/accounting/psi.rst). false if the
-// kernel does not report it: before Linux 4.20, with psi=0, and on macOS. Cost: 20 µs.
+// Pressure returns the percentages of the last ten seconds in which some tasks, and all busy
+// tasks, waited for "cpu", "memory" or "io" (Documentation/accounting/psi.rst). ok is false if
+// the kernel does not report it: before Linux 4.20, with psi=0, and on macOS. Cost: 20 µs.
 func Pressure(string) (some, full float64, ok bool) { return 0, 0, false }
 
-// Unwritten returns the bytes that wait, on all filesystems, to be written to disk, and so
-// bound the time of a sync. Zero if the system does not report it. Cost: 50 µs.
+// Unwritten returns the bytes, on all filesystems, that wait to be written to disk, which
+// bound the time of a sync. It returns 0 if the system does not report it. Cost: 50 µs.
 func Unwritten() int64 { return 0 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Unwritten returns the bytes that wait, on all filesystems, to be written to disk, and so
-// bound the time of a sync. Zero if the system does not report it. Cost: 50 µs.
+// Unwritten returns the bytes, on all filesystems, that wait to be written to disk, which
+// bound the time of a sync. It returns 0 if the system does not report it. Cost: 50 µs.
 func Unwritten() int64 {
 	text, err := os.ReadFile("/proc/meminfo") // proc_meminfo(5)
 	if err != nil {

@@ -34,7 +34,7 @@ func Memory() (total, available int64, err error) {
 	return total, available, nil
 }
 
-// UnusedMemory returns the bytes of memory without any content, page cache included: much less
+// UnusedMemory returns the bytes of memory without any content, not even page cache: much less
 // than is available. Cost: one system call.
 func UnusedMemory() (int64, error) {
 	var info unix.Sysinfo_t
@@ -44,9 +44,9 @@ func UnusedMemory() (int64, error) {
 	return int64(info.Freeram) * int64(info.Unit), nil
 }
 
-// Pressure returns the percentage of the last ten seconds in which some tasks, and all busy
-// tasks, waited for "cpu", "memory" or "io" (Documentation/accounting/psi.rst). false if the
-// kernel does not report it: before Linux 4.20, with psi=0, and on macOS. Cost: 20 µs.
+// Pressure returns the percentages of the last ten seconds in which some tasks, and all busy
+// tasks, waited for "cpu", "memory" or "io" (Documentation/accounting/psi.rst). ok is false if
+// the kernel does not report it: before Linux 4.20, with psi=0, and on macOS. Cost: 20 µs.
 func Pressure(of string) (some, full float64, ok bool) {
 	text, err := os.ReadFile("/proc/pressure/" + of)
 	if err != nil {

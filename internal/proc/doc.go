@@ -1,3 +1,3 @@
-// Package proc identifies processes by pid, start time and boot, so that a pid used again is not
-// mistaken for the process that had it before.
+// Package proc identifies processes by pid, start time and boot, so that a process with a
+// reused pid is not mistaken for an earlier one.
 package proc

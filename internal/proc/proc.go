@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// Process identifies a process for good: a pid alone is given out again.
+// A Process identifies a process uniquely; a pid alone is reused after its process has ended.
 type Process struct {
-	// PID in the pid namespace of /proc, where the system has one.
+	// PID is the pid, in the pid namespace of /proc where the system has those.
 	PID int
-	// Start is when it started: on Linux in clock ticks since boot (field 22 of
+	// Start is the start time of the process: on Linux in clock ticks since boot (field 22 of
 	// /proc/PID/stat, proc(5)), on macOS in microseconds since 1970.
 	Start uint64
-	// Boot is the boot it belongs to, or "" where that does not matter.
+	// Boot is the id of the boot in which the process runs, or "" where that does not matter.
 	Boot string
 }
 
-// Self identifies this process. Cost: two small reads.
+// Self returns the Process of this process. Cost: two small reads.
 func Self() (Process, error) {
 	p, err := Identify(os.Getpid())
 	if err != nil {
@@ -26,8 +26,7 @@ func Self() (Process, error) {
 	return p, err
 }
 
-// ThisBoot is [BootID], looked up once: no process outlives its boot. "" where the
-// system does not tell.
+// ThisBoot returns the [BootID], which is read once, or "" if the system does not report it.
 var ThisBoot = sync.OnceValue(func() string {
 	id, err := BootID()
 	if err != nil {

@@ -23,9 +23,9 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: startOf(k)}, nil
 }
 
-// Alive reports whether exactly this process still runs. A zombie does not. The answer is true
-// if the system does not report it, as a caller must not free what the process might still
-// use.
+// Alive reports whether exactly this process still runs. A zombie does not. If the system does
+// not report it, Alive returns true, because a caller must not free what the process might
+// still use.
 func Alive(p Process) bool {
 	if p.Boot != "" {
 		if boot, err := BootID(); err == nil && boot != p.Boot {
@@ -40,13 +40,13 @@ func Alive(p Process) bool {
 }
 
 // Stopped reports whether exactly this process is stopped by SIGSTOP or another stop signal.
-// false if the system does not report it.
+// It returns false if the system does not report it.
 func Stopped(p Process) bool {
 	k, err := lookUp(p.PID)
 	return err == nil && startOf(k) == p.Start && k.Proc.P_stat == procStopped
 }
 
-// BootID names the present boot of this machine.
+// BootID returns the id of this machine's present boot.
 func BootID() (string, error) {
 	id, err := unix.Sysctl("kern.bootsessionuuid")
 	return strings.ToLower(id), err
@@ -54,8 +54,8 @@ func BootID() (string, error) {
 
 func startOf(k *unix.KinfoProc) uint64 { return uint64(k.Proc.P_starttime.Nano() / 1000) }
 
-// lookUp asks for a process. For one that is not there the kernel answers with
-// nothing, which the library calls EIO.
+// lookUp returns the kernel's data of a process. If it does not exist, the library returns
+// EIO.
 func lookUp(pid int) (*unix.KinfoProc, error) {
 	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err == unix.EIO || err == unix.ESRCH || err == nil && int(k.Proc.P_pid) != pid {

@@ -22,9 +22,9 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start}, err
 }
 
-// Alive reports whether exactly this process still runs. A zombie does not. The answer is true
-// if the system does not report it, as a caller must not free what the process might still
-// use.
+// Alive reports whether exactly this process still runs. A zombie does not. If the system does
+// not report it, Alive returns true, because a caller must not free what the process might
+// still use.
 func Alive(p Process) bool {
 	if p.Boot != "" {
 		if boot, err := BootID(); err == nil && boot != p.Boot {
@@ -43,7 +43,7 @@ func Alive(p Process) bool {
 }
 
 // Stopped reports whether exactly this process is stopped by SIGSTOP or another stop signal.
-// false if the system does not report it.
+// It returns false if the system does not report it.
 func Stopped(p Process) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
 	if err != nil {
@@ -53,15 +53,15 @@ func Stopped(p Process) bool {
 	return err == nil && start == p.Start && state == 'T'
 }
 
-// BootID names the present boot of this machine.
+// BootID returns the id of this machine's present boot.
 func BootID() (string, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id)), err
 }
 
-// parseStat gets the state and the start time out of /proc/PID/stat. The
-// second field is the program's name in parentheses, and the name may hold
-// blanks, parentheses and newlines: fields are counted from the last ')'.
+// parseStat returns the state and the start time in the content of /proc/PID/stat. It counts
+// fields from the last ')', because the second field, the program's name in parentheses, may
+// contain blanks and parentheses.
 func parseStat(stat []byte) (state byte, start uint64, err error) {
 	end := bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[end+1:]))
@@ -72,7 +72,8 @@ func parseStat(stat []byte) (state byte, start uint64, err error) {
 	return fields[0][0], start, err
 }
 
-// gone: ENOENT, or ESRCH when the process ends while it is being read.
+// gone reports whether err means that a process does not exist: ENOENT, or ESRCH if it ends
+// while it is being read.
 func gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, mount.ErrNoProcess)
 }

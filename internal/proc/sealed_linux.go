@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SealedCopy returns a copy of a program in memory that nobody can change. A sandbox gets the
-// program by descriptor, which must not lead back to the file itself, as a process in the
-// sandbox might write to that (CVE-2019-5736). The caller closes it. Cost: a copy of the file,
-// some milliseconds. Errors: those of opening the file, and of memfd_create(2). Linux only.
+// SealedCopy returns an immutable copy of a program in memory (memfd_create(2)), for running
+// it in a sandbox: a process there could write to the original file through its descriptor
+// (CVE-2019-5736). The caller closes it. Cost: a copy of the file, some milliseconds. Linux
+// only.
 func SealedCopy(path string) (*os.File, error) {
 	from, err := os.Open(path)
 	if err != nil {

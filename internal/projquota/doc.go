@@ -1,3 +1,3 @@
-// Package projquota limits and counts what a directory tree uses by project quotas of ext4 and xfs
-// (quotactl(2), ioctl_xfs_fsgetxattr).
+// Package projquota limits and measures the usage of directory trees by project quotas of ext4
+// and xfs (quotactl(2), ioctl_xfs_fsgetxattr).
 package projquota

@@ -35,16 +35,16 @@ func fsxattrIoctl(fd int, dir, nr uintptr, a *fsxattr) error {
 	return nil
 }
 
-// Of is the number of the project that an open file or directory bears; 0 is
-// none. ENOTTY, EOPNOTSUPP: the filesystem knows no projects.
+// Of returns the project id of an open file or directory; 0 means none. ENOTTY, EOPNOTSUPP:
+// the filesystem does not support projects.
 func Of(fd int) (uint32, error) {
 	var a fsxattr
 	err := fsxattrIoctl(fd, btrfs.IocRead, 31, &a)
 	return a.project, err
 }
 
-// AllocatesAhead reports whether a file of XFS gets room in units of more than a block: what is written then
-// has some around it that nobody wrote (extsize, extszinherit and realtime in xfs_io(8)).
+// AllocatesAhead reports whether XFS allocates a file in units of more than a block, so that
+// unwritten space surrounds written data (extsize, extszinherit and realtime in xfs_io(8)).
 func AllocatesAhead(fd int) (bool, error) {
 	const realtime, sized = 0x1, 0x800 // FS_XFLAG_REALTIME, FS_XFLAG_EXTSIZE
 	var a fsxattr
@@ -52,10 +52,10 @@ func AllocatesAhead(fd int) (bool, error) {
 	return a.flags&(realtime|sized) != 0, err
 }
 
-// Set gives an open file or directory a project, which it is charged to
-// from then on, and says whether what is made in it is to have it too. From another
-// directory nothing can be renamed to one that hands its number on (EXDEV). Only
-// the owner, in the first user namespace, may.
+// Set sets the project id of an open file or directory, which is charged to that project from
+// then on. With inherit, new entries of a directory get the id too, and renaming a file into
+// it from a directory with another id fails (EXDEV). Only the owner, in the initial user
+// namespace, may.
 func Set(fd int, id uint32, inherit bool) error {
 	var a fsxattr
 	if err := fsxattrIoctl(fd, btrfs.IocRead, 31, &a); err != nil {
@@ -73,14 +73,14 @@ func Set(fd int, id uint32, inherit bool) error {
 	return fsxattrIoctl(fd, btrfs.IocWrite, 32, &a)
 }
 
-// Use is the charge of a project, and its limits; 0 is none.
+// A Use is the usage of a project, and its limits; 0 means no limit.
 type Use struct {
 	ID                     uint32
 	Bytes, Inodes          int64
 	BytesLimit, NodesLimit int64
 }
 
-// dqblk is struct if_nextdqblk, of which struct if_dqblk is the beginning.
+// A dqblk is struct if_nextdqblk, of which struct if_dqblk is the beginning.
 type dqblk struct {
 	hardBytes, softBytes, bytes    uint64 // limits in KiB
 	hardInodes, softInodes, inodes uint64
@@ -96,9 +96,9 @@ func quotactl(fd int, cmd uintptr, id uint32, arg unsafe.Pointer) error {
 	return nil
 }
 
-// Enabled reports whether the filesystem of fd, open for reading, holds
-// projects to their limits: it was mounted with prjquota. It does not where the
-// kernel has no quotas, or no quotactl_fd(2), which came with Linux 5.14.
+// Enabled reports whether the filesystem of fd, open for reading, enforces project quotas: it
+// was mounted with prjquota. It returns false if the kernel lacks quotas or quotactl_fd(2)
+// (Linux 5.14).
 func Enabled(fd int) (bool, error) {
 	const enforced = 1 << 5 // FS_QUOTA_PDQ_ENFD
 	var state struct {
@@ -114,8 +114,7 @@ func Enabled(fd int) (bool, error) {
 	return state.flags&enforced != 0, err
 }
 
-// Usage is what is charged to a project: nothing, to one that is not known.
-// Root only.
+// Usage returns the usage and limits of a project; zero for an unknown one. Only root may.
 func Usage(fd int, id uint32) (Use, error) {
 	var q dqblk
 	err := quotactl(fd, quotaGet, id, unsafe.Pointer(&q))
@@ -126,8 +125,12 @@ func Usage(fd int, id uint32) (Use, error) {
 	return q.use(), err
 }
 
-// NextProject is the first project from a number on which is charged for anything
-// or has a limit. ENOENT: there is none. Root only.
+// NextProject returns the first project with an id of at least id that has usage or a limit.
+// ENOENT: there is none. Only root may.
+// # Limit
+// Limit sets the limits of a project in bytes, rounded to KiB, and inodes; 0 means none.
+// Writes beyond fail with EDQUOT (ext4) or ENOSPC (xfs). On ext4 a process with
+// CAP_SYS_RESOURCE is exempt, unless it writes through an overlay. Only root may.
 func NextProject(fd int, id uint32) (Use, error) {
 	var q dqblk
 	err := quotactl(fd, quotaGetNext, id, unsafe.Pointer(&q))

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// polite is how long a group has to end between SIGTERM and SIGKILL.
+// polite is how long a process group may take to end between SIGTERM and SIGKILL.
 const polite = 2 * time.Second
 
 // Group runs a program to its end as the leader of a process group of its own, so that all its descendants can
@@ -59,12 +59,12 @@ func signalGroup(group int, sig syscall.Signal) error {
 	return nil
 }
 
-// EndMarked ends the descendants that another process of this program started with [Group] and left when it was
-// killed. It knows them by marks, all of which were in their environment as "NAME=VALUE", because pids are
-// reused. A descendant that has created a session since is no longer part of the group, and continues.
+// EndMarked ends the descendants that a killed process of this program started with [Group].
+// It identifies them by marks, "NAME=VALUE", all of which are in their environment, because
+// pids are reused. It does not find a descendant that has created a session of its own.
 //
-// Cost: reading /proc/*/stat, and the environment of each process in a non-leading group. Errors: those of
-// kill(2). Without /proc it finds none.
+// Cost: reading /proc/*/stat, and the environment of each process in a non-leading group.
+// Errors: those of kill(2). Without /proc it finds none.
 func EndMarked(marks ...string) error {
 	return end(func(p member) bool {
 		if p.group == p.session {
@@ -102,7 +102,7 @@ func end(ours func(member) bool) error {
 	}
 }
 
-// member is a process with its process group and session.
+// A member is a process with its process group and session.
 type member struct {
 	pid            int
 	group, session string

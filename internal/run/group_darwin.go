@@ -7,13 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leader returns attributes of a group leader. macOS has no parent-death signal.
+// leader returns the attributes of a process that leads a new group. macOS has no parent-death
+// signal.
 func leader() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// mortal returns attributes of a plain process: macOS has no parent-death signal.
+// mortal returns the attributes of a process without a group of its own. macOS has no
+// parent-death signal.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-// members lists the live processes for which ours returns true. Their sessions are not known.
+// members returns the live processes for which ours returns true. macOS does not report their
+// sessions.
 func members(ours func(member) bool) (pids []int) {
 	const zombie = 5 // SZOMB of sys/proc.h
 	list, err := unix.SysctlKinfoProcSlice("kern.proc.all")

@@ -8,15 +8,16 @@ import (
 	"syscall"
 )
 
-// leader returns attributes of a group leader that gets SIGKILL when this thread ends.
+// leader returns the attributes of a process that leads a new group and gets SIGKILL when this
+// thread ends.
 func leader() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// mortal returns attributes of a process that gets SIGKILL when this thread ends.
+// mortal returns the attributes of a process that gets SIGKILL when this thread ends.
 func mortal() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// members lists the live processes for which ours returns true.
+// members returns the live processes for which ours returns true.
 func members(ours func(member) bool) (pids []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, path := range stats {

@@ -23,9 +23,9 @@ type Error struct {
 	// Name is the program, Args its arguments.
 	Name string
 	Args []string
-	// Stderr is the first lines of its standard error.
+	// Stderr holds the first lines of the program's standard error.
 	Stderr string
-	// Code is its exit status, or -1 if a signal or the context ended it.
+	// Code is the program's exit status, or -1 if a signal or the context ended it.
 	Code int
 	// Err is the cause.
 	Err error
@@ -43,7 +43,7 @@ func (e *Error) Error() string {
 	return e.Name + ": " + why
 }
 
-// Unwrap returns the cause: context.Canceled among others.
+// Unwrap returns the cause, such as context.Canceled.
 func (e *Error) Unwrap() error { return e.Err }
 
 // ErrMissing means that a program is not installed. Its error is an [*errs.Error] of the kind
@@ -70,8 +70,8 @@ func Look(name string) (string, error) {
 	return "", missing(name, fix(name)...)
 }
 
-// Beside finds another program of this project: beside this one, as they are installed, or in PATH. Cost: two
-// system calls. Errors: ErrMissing.
+// Beside finds another program of this project: in this program's directory, or in PATH. Cost:
+// two system calls. Errors: those of [Look].
 func Beside(name string) (args []string, err error) {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
@@ -124,7 +124,7 @@ func Output(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Program is an outside program and how to run it.
+// A Program is another program and how to run it.
 type Program struct {
 	// Name is resolved by [Look].
 	Name string
@@ -136,13 +136,15 @@ type Program struct {
 	// Stdin, Stdout and Stderr may be nil: empty, discarded, and collected only for the error.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// As starts it with other ids, which needs root, or nil.
+	// As holds the ids to start the program with, which needs root; nil means those of this
+	// process.
 	As *IDs
-	// Mortal kills it when this process is killed, on Linux. The kernel may still complete its system calls.
+	// Mortal makes the kernel kill the program when this process is killed, on Linux. System
+	// calls of the program may still complete.
 	Mortal bool
 }
 
-// IDs are the ids of a program, without supplementary groups.
+// IDs are the user and group ids of a program, without supplementary groups.
 type IDs struct{ UID, GID int }
 
 // Run runs a program to its end. When ctx ends, the program is killed, but not its descendants. Errors:
@@ -191,7 +193,7 @@ func failure(ctx context.Context, name string, args []string, stderr *head, err 
 	return e
 }
 
-// head stores the first max bytes written to it and discards the rest.
+// A head stores the first max bytes written to it and discards all others.
 type head struct {
 	buf []byte
 	max int

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Timed is a program that is prepared once and run many times, with only fork, exec and wait between the clock
-// and the program: its streams are open files, and no goroutine serves them.
+// A Timed is a program that is prepared once and run many times for measuring. Its streams are
+// open files, so that only fork, exec and wait are between the clock and the program.
 type Timed struct {
 	program Program
 	path    string

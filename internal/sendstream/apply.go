@@ -17,15 +17,16 @@ import (
 
 // Options describe the directory that a stream is applied to.
 type Options struct {
-	// OnBase: the directory equals the base of the stream. False: it is empty.
+	// OnBase is set if the directory equals the base of the stream; otherwise the directory is
+	// empty.
 	OnBase bool
 	// Places are the paths of directories and files, parents first, that may exist although the
 	// stream does not have them (mount points). They are removed if the stream makes or moves
 	// another entry there.
 	Places []string
-	// Unknown lists those of Places that the base of the stream does not have either: a place that
-	// moved together with a directory is removed at the end. Stays is called for those of Unknown
-	// that still exist at their paths; may be nil.
+	// Unknown lists those of Places that the base of the stream does not have either. Such a
+	// place is removed at the end if it moved together with a directory. Stays, which may be
+	// nil, is called for those that still exist at their paths.
 	Unknown []string
 	Stays   func(path string)
 	// LeftOut is called for attributes that only root can set; may be nil.
@@ -87,15 +88,15 @@ type applier struct {
 	// places are removed on demand: see Options.
 	places  []place
 	leftOut func(path, attr string)
-	// parts: the tree is an overlay, where a write to one of several hard links makes it a file of
-	// its own.
+	// parts is set if the tree is an overlay, in which a write to one of several hard links
+	// makes it a file of its own.
 	parts bool
-	// open is the last written file, at path.
+	// open is the file that the last command wrote to, at path.
 	open *os.File
 	path string
-	// rootTimes are the last times of the root that the stream or the base has set, or nil. Kernels
-	// before 6.2 make each inode in the root first, under a temporary name, and rename it from
-	// there, without a command for the root's times.
+	// rootTimes are the last times of the root that the stream or the base has set, or nil.
+	// They are set again at the end: kernels before 6.2 make each inode in the root first and
+	// rename it, without a command for the root's times.
 	rootTimes *times
 }
 
@@ -152,8 +153,8 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// applying returns the error of a command. A command that does not fit the tree makes the stream
-// ErrCorrupt.
+// applying wraps the error of the command c. If the command does not fit the tree, the error
+// is ErrCorrupt.
 func applying(c *command, err error) error {
 	var done *errs.Error
 	if errors.As(err, &done) {
@@ -207,7 +208,7 @@ func (a *applier) apply(c *command) error {
 	return err
 }
 
-// A spot is a name in an open directory.
+// A spot is a file name in an open directory.
 type spot struct {
 	dir  int
 	name string
@@ -220,7 +221,8 @@ func (s spot) close() {
 	}
 }
 
-// checked checks that a path has only plain names, so that it stays inside the root.
+// checked returns path if it has only plain names, so that it stays inside the root, and an
+// error otherwise.
 func checked(path string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", bad("invalid path %q", path)
@@ -233,7 +235,7 @@ func checked(path string) (string, error) {
 	return path, nil
 }
 
-// spot opens the parent directory of a path.
+// spot opens the parent directory of the path in the attribute at of a command.
 func (a *applier) spot(c *command, at attr) (spot, error) {
 	path, err := c.text(at)
 	if err == nil {
@@ -312,7 +314,7 @@ func (a *applier) regular(path string) (*os.File, error) {
 	return os.OpenFile(vfs.FDPath(f), os.O_RDWR, 0)
 }
 
-// file opens the file that the command writes to; it stays open for the next command.
+// file opens the file that the command writes to. It stays open for the next command.
 func (a *applier) file(c *command) (*os.File, error) {
 	path, err := c.text(aPath)
 	if err != nil {

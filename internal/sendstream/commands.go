@@ -53,8 +53,8 @@ func (a *applier) mkdir(c *command) error {
 	return dropACLs(s, aclAccess, aclDefault)
 }
 
-// The kernel gives a new inode access control lists if its directory has a default one (acl(5)).
-// The stream sets all lists that an inode should have.
+// Names of the attributes with access control lists. The kernel gives a new inode lists if its
+// directory has a default one (acl(5)); a stream sets all lists that an inode should have.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -84,7 +84,7 @@ func (a *applier) symlink(c *command) error {
 	return unix.Symlinkat(target, s.dir, s.name)
 }
 
-// two calls do for two paths.
+// two opens the parent directories of the two paths of a command and calls do with them.
 func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) error {
 	f, err := a.spot(c, from)
 	if err != nil {
@@ -111,9 +111,9 @@ func (a *applier) link(c *command) error {
 	})
 }
 
-// renameOrLink renames or links a file. An overlay refuses that (EXDEV) if the file's content is in a
-// lower layer and its path there is too long for a redirect. Opening the file for writing copies it
-// up.
+// renameOrLink calls do, which renames or links a file. An overlay refuses that (EXDEV) for a
+// file in a lower layer whose path is too long for a redirect; renameOrLink then opens the
+// file for writing, which copies it up, and calls do again.
 func (a *applier) renameOrLink(c *command, at attr, from spot, do func() error) error {
 	if err := a.checkLinks(from.dir, from.name); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (a *applier) remove(c *command, flags int) error {
 	return unix.Unlinkat(s.dir, s.name, flags)
 }
 
-// on opens the inode of the command's path and calls do.
+// on opens the inode at the command's path and calls do with it.
 func (a *applier) on(c *command, do func(fd int) error) error {
 	fd, err := a.openInode(c)
 	if err != nil {
@@ -274,7 +274,7 @@ func (a *applier) truncate(c *command) error {
 	return f.Truncate(n)
 }
 
-// clone shares or copies a part of one file of the tree to another.
+// clone shares or copies a part of one file of the tree with another file.
 func (a *applier) clone(c *command) error {
 	n, err := c.numbers(aOffset, aCloneFrom, aCloneLen)
 	if err != nil {

@@ -12,13 +12,15 @@ import (
 // For an ordinary user, the modes that a stream sets restrict the later commands of the stream. Its
 // writer was root, whom modes do not restrict.
 
-// A grant is an open inode with temporary permissions for its owner, and its former mode.
+// A grant records temporary permissions for the owner of an inode: the open inode and its
+// former mode.
 type grant struct {
 	fd   int
 	mode uint32
 }
 
-// withPermissions executes a command that modes forbid, with temporary permissions.
+// withPermissions executes a command that file modes forbid, with temporary permissions that
+// it takes away afterwards.
 func (a *applier) withPermissions(c *command, do func(*applier, *command) error) (err error) {
 	var grants []grant
 	defer func() {
@@ -57,8 +59,8 @@ func needsInode(c *command, at attr) bool {
 	return false
 }
 
-// grant adds permissions on the directories of a path, and with it on the inode itself, and appends
-// the changes.
+// grant adds permissions on the directories of a path, and with it on the inode itself. It
+// appends a grant for each change.
 func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	ends := []int{0}
 	for i := range path {
@@ -120,7 +122,8 @@ func addPermissions(fd int) (was *uint32, err error) {
 	return &mode, nil
 }
 
-// leavesOut reports whether an attribute was left out because an ordinary user may not set it.
+// leavesOut reports whether to leave out the attribute name after err, because an ordinary
+// user may not set it.
 func (a *applier) leavesOut(c *command, name string, err error) bool {
 	if a.chowns || !errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "trusted.") && !strings.HasPrefix(name, "security.") {
 		return false

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a mount point in the tree that a stream is applied to: see [Options].
+// A place is a mount point in the tree to which a stream is applied: see [Options].
 type place struct {
-	// path is its present path, or "" if it was removed or replaced by the stream; was is its first
-	// path.
+	// path is the place's present path, or "" if the stream has removed or replaced it; was is
+	// its first path.
 	path, was string
 	unknown   bool
 }
@@ -25,7 +25,8 @@ func placesOf(how Options) []place {
 	return all
 }
 
-// obstructable lists the commands that a place may obstruct, with the attribute of the obstructed path.
+// obstructable holds the commands that an existing place may obstruct, with the attribute of
+// the obstructed path.
 var obstructable = map[Op]attr{
 	MkFile: aPath, MkDir: aPath, MkNod: aPath, MkFifo: aPath, MkSock: aPath, Symlink: aPath, Link: aPath, RmDir: aPath, Rename: aPathTo,
 }
@@ -82,8 +83,9 @@ func (a *applier) follow(from, to string) {
 	}
 }
 
-// removeMoved removes places that moved together with a directory, if the base of the stream does not
-// have them: the stream's tree has no such entry there. The times of the parent stay.
+// removeMoved removes places that moved together with a directory and that the base of the
+// stream does not have, because the stream's tree has no such entry there. The times of the
+// parent stay.
 func (a *applier) removeMoved() error {
 	for _, p := range slices.Backward(a.places) {
 		if !p.unknown || p.path == "" || p.path == p.was {

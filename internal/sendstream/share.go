@@ -15,12 +15,12 @@ import (
 // block is the number of bytes copied between two checks of the context.
 const block = 128 << 10
 
-// cannotShare lists the errors of filesystems, and of ranges, that cannot share blocks.
+// cannotShare lists the errors that mean that a filesystem, or a range, cannot share blocks.
 var cannotShare = []error{unix.EXDEV, unix.EOPNOTSUPP, unix.EINVAL, unix.ENOTTY, unix.ENOSYS}
 
-// share makes n bytes of dst, at offset to, equal to those of src at offset from. If the blocks
-// cannot be shared it copies the data, and makes holes and zeros holes, because a short stream may
-// describe very many of them.
+// share makes n bytes of dst, at offset to, equal to those of src at offset from. If the
+// blocks cannot be shared it copies the data, and writes holes and zeros as holes, because a
+// short stream may describe very many of them.
 func share(ctx context.Context, dst, src *os.File, to, from, n int64) error {
 	if n == 0 { // the kernel would take 0 as the rest of the file
 		return nil

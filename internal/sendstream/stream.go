@@ -13,15 +13,15 @@ import (
 const (
 	magic   = "btrfs-stream\x00"
 	version = 1
-	// most is the longest accepted command; the kernel's buffer has half of it.
+	// most is the longest accepted command in bytes, twice the size of the kernel's buffer.
 	most = 128 << 10
 	head = 10
 )
 
-// An Op is the number of a command.
+// An Op is the number of a command of a stream.
 type Op uint16
 
-// The commands of version 1.
+// The commands of version 1 of the stream format.
 const (
 	Subvol Op = iota + 1
 	Snapshot
@@ -86,12 +86,12 @@ const (
 	aLast      attr = 25
 )
 
-// bad returns ErrCorrupt for an invalid stream.
+// bad returns an ErrCorrupt for an invalid stream, with a formatted text.
 func bad(format string, args ...any) error {
 	return &errs.Error{Op: "reading the stream", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
-// A command is a decoded command. Its parts are valid until the next one is read.
+// A command is a decoded command of a stream. It is valid until the next one is read.
 type command struct {
 	op    Op
 	parts [aLast][]byte
@@ -135,10 +135,10 @@ func (c *command) numbers(as ...attr) (all []uint64, err error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sum is the kernel's CRC-32C, which starts with 0 and inverts nothing.
+// sum updates the kernel's CRC-32C, which starts with 0 and inverts nothing, by p.
 func sum(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
 
-// A reader reads commands.
+// A reader decodes the commands of a stream.
 type reader struct {
 	r    io.Reader
 	head [head]byte
@@ -159,7 +159,7 @@ func newReader(r io.Reader) (*reader, error) {
 	return &reader{r: r}, nil
 }
 
-// cut returns a premature end of the stream as ErrCorrupt, and other errors unchanged.
+// cut returns ErrCorrupt for a premature end of the stream, and other errors unchanged.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return bad("the stream ends too early")

@@ -11,17 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chunk is the most file content that one command carries.
+// Chunk is the largest number of content bytes in one command.
 const Chunk = 48 << 10
 
-// A Writer writes a stream. It remembers its first error, and [Writer.End] returns it.
+// A Writer writes a stream. After an error it writes nothing more; [Writer.End] returns the
+// first error.
 type Writer struct {
 	w   io.Writer
 	buf []byte
 	err error
 }
 
-// NewWriter begins a stream: the difference to a base, or with onBase false a whole tree.
+// NewWriter starts a stream: the difference to a base, or with onBase false a whole tree.
 func NewWriter(w io.Writer, onBase bool) *Writer {
 	s := &Writer{w: w, buf: make([]byte, 0, Chunk+8<<10)}
 	_, s.err = w.Write(binary.LittleEndian.AppendUint32([]byte(magic), version))
@@ -79,8 +80,9 @@ func (s *Writer) do(op Op, parts ...part) {
 
 func short(s string) string { return s[:80] + "…" }
 
-// Make makes an inode of st's type: a symbolic link to target, a device with st's number, or an
-// empty file or directory. Content, [Writer.SetXattr], [Writer.Own] and [Writer.Times] follow.
+// Make writes the command that creates an inode of st's type: a symbolic link to target, a
+// device with st's number, or an empty file or directory. Content, [Writer.SetXattr],
+// [Writer.Own] and [Writer.Times] must follow.
 func (s *Writer) Make(path string, st *vfs.Stat, target string) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -104,10 +106,10 @@ func device(dev uint64) uint64 {
 	return minor&0xff | major<<8 | minor&^0xff<<12
 }
 
-// Link makes path another hard link to the inode there.
+// Link writes the command that makes path another hard link to the inode there.
 func (s *Writer) Link(path, there string) { s.do(Link, part{aPath, path}, part{aPathLink, there}) }
 
-// Remove removes an entry; a directory must be empty.
+// Remove writes the command that removes an entry; a directory must be empty.
 func (s *Writer) Remove(path string, dir bool) {
 	op := Unlink
 	if dir {
@@ -116,27 +118,28 @@ func (s *Writer) Remove(path string, dir bool) {
 	s.do(op, part{aPath, path})
 }
 
-// Write writes a part of a file, at most [Chunk] bytes.
+// Write writes the command that writes a part of a file, at most [Chunk] bytes.
 func (s *Writer) Write(path string, at int64, data []byte) {
 	s.do(Write, part{aPath, path}, number(aOffset, uint64(at)), part{aData, string(data)})
 }
 
-// Truncate sets the length of a file.
+// Truncate writes the command that sets the length of a file.
 func (s *Writer) Truncate(path string, size int64) {
 	s.do(Truncate, part{aPath, path}, number(aSize, uint64(size)))
 }
 
-// SetXattr sets an extended attribute.
+// SetXattr writes the command that sets an extended attribute.
 func (s *Writer) SetXattr(path, name, value string) {
 	s.do(SetXattr, part{aPath, path}, part{aXattrName, name}, part{aXattrData, value})
 }
 
-// RemoveXattr removes an extended attribute.
+// RemoveXattr writes the command that removes an extended attribute.
 func (s *Writer) RemoveXattr(path, name string) {
 	s.do(RemoveXattr, part{aPath, path}, part{aXattrName, name})
 }
 
-// Own sets the owner of an inode, which clears capabilities and set-id bits, and then its mode.
+// Own writes the commands that set the owner of an inode, which clears capabilities and set-id
+// bits, and then its mode.
 func (s *Writer) Own(path string, st *vfs.Stat) {
 	s.do(Chown, part{aPath, path}, number(aUID, uint64(st.UID)), number(aGID, uint64(st.GID)))
 	if !st.IsSymlink() {
@@ -144,7 +147,7 @@ func (s *Writer) Own(path string, st *vfs.Stat) {
 	}
 }
 
-// Times sets the times of an inode.
+// Times writes the command that sets the times of an inode.
 func (s *Writer) Times(path string, st *vfs.Stat) {
 	s.do(Utimes, part{aPath, path}, moment(aAtime, st.ATime), moment(aMtime, st.MTime), part{aCtime, moment(0, st.CTime).value})
 }

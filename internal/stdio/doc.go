@@ -1,3 +1,3 @@
-// Package stdio observes standard streams: whether input waits, when a terminal or a pipe was last
-// used, and which file or pipe a descriptor is.
+// Package stdio observes standard streams: whether input waits, when a terminal or a pipe was
+// last used, and how much is unread.
 package stdio

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unread is how many bytes wait in a pipe, by its reading end (FIONREAD).
+// Unread returns the number of unread bytes in a pipe, given its reading end (FIONREAD).
 func Unread(pipe *os.File) (int, error) {
 	n, err := unix.IoctlGetInt(int(pipe.Fd()), vfs.Fionread)
 	return n, os.NewSyscallError("ioctl", err)
 }
 
-// ReadOnly reports whether a file was opened for reading alone.
+// ReadOnly reports whether a file was opened for reading only.
 func ReadOnly(f *os.File) bool {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDONLY

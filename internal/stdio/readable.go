@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Readable reports whether a read would return at once. false if the file cannot be polled.
+// Readable reports whether a read would return at once. It returns false for a file that
+// cannot be polled.
 func Readable(f *os.File) bool {
 	readable := false
 	_ = Control(f, func(fd int) error {
@@ -17,7 +18,8 @@ func Readable(f *os.File) bool {
 	return readable
 }
 
-// Control calls f with the descriptor of file, which stays open and in its mode meanwhile.
+// Control calls f with the descriptor of file, and keeps the file open and in its blocking
+// mode meanwhile.
 func Control(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

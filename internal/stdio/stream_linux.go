@@ -9,20 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stream observes the file behind a descriptor without opening it for input or output, so that
-// the other end of a pipe sees no additional reader or writer. Linux only.
+// A Stream observes the file behind a descriptor without opening it for input or output, so
+// that the other end of a pipe sees no additional reader or writer. Linux only.
 type Stream struct {
 	place  *os.File // O_PATH
 	socket *os.File // a socket itself, which has no place; nil for all others
-	// Coarse: the kernel tells its times in steps of 8 seconds, as those of
+	// Coarse is set if the kernel updates the file's times only every 8 seconds, as those of
 	// terminals (tty_update_time in drivers/tty/tty_io.c).
 	Coarse bool
-	// again: it can be opened once more to see what waits in it.
+	// again is set if the file can be opened a second time to count its unread bytes.
 	again bool
 }
 
-// Observe returns the stream of f. The caller closes it; one of a socket before its peer is to
-// see the end. On other systems than Linux it fails.
+// Observe returns the stream of f. The caller closes it; while a Stream of a socket is open,
+// the peer does not see the end of the connection. On other systems than Linux it returns an
+// error.
 func Observe(f *os.File) (*Stream, error) {
 	place, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), unix.O_PATH, 0)
 	if err != nil {
@@ -62,7 +63,8 @@ func (s *Stream) Used() time.Time {
 	return st.MTime.Time()
 }
 
-// Typed returns the time of the last write; on the outer end of a terminal, of the last key.
+// Typed returns the time of the last write; for the outer end of a terminal, that is the last
+// key.
 func (s *Stream) Typed() time.Time {
 	st, err := vfs.Lstat(int(s.place.Fd()), "")
 	if err != nil {
@@ -92,7 +94,7 @@ func (s *Stream) Waiting() int {
 	return n
 }
 
-// Close stops looking.
+// Close ends the observation.
 func (s *Stream) Close() {
 	s.place.Close()
 	if s.socket != nil {

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WaitReadable waits until one of files can be read, or is at its end, and
-// answers with its index; -1 when that takes longer than timeout (negative:
-// for ever).
+// WaitReadable waits until one of files can be read or is at its end, and returns its index.
+// It returns -1 after timeout; a negative timeout waits without limit.
 func WaitReadable(timeout time.Duration, files ...*os.File) (int, error) {
 	fds := make([]unix.PollFd, len(files))
 	for i, f := range files {

@@ -1,10 +1,10 @@
-// Command testreport prints the output of go test as go test would, from the events of
-// go test -json on its standard input, and then the costs of the run: the ten slowest
-// packages, the ten slowest cases, and how many tests have more to do in make test-long.
+// Command testreport reads the events of go test -json from its standard input and prints the
+// output that go test would print. Then it prints the costs of the run: the ten slowest
+// packages, the ten slowest cases, and the number of tests that do more in make test-long.
 //
 //	go test -json ./... | testreport [-v] [-later FILE]
 //
-// It ends with status 1 where a package failed, or where the events name none.
+// It exits with status 1 if a package failed, or if the events name no package.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// An event is a line of go test -json; see go doc test2json.
+// An event is a line of the output of go test -json; see go doc test2json.
 type event struct {
 	Action, Package, ImportPath, Test, Output string
 	Elapsed                                   float64
@@ -46,21 +46,21 @@ type cost struct {
 	elapsed time.Duration
 }
 
-// A report collects events and prints what is not to wait.
+// A report collects events, and prints those that need not wait.
 type report struct {
 	out     io.Writer
 	verbose bool
 	began   time.Time
 	// output holds the lines of each test that has not ended, or has failed.
 	output map[string][]string
-	// order lists the tests of a package as they began.
+	// order lists the tests of a package in the order in which they began.
 	order map[string][]string
-	// children is the time of a test's subtests, which run within its own.
+	// children is the total time of a test's subtests, which is a part of the test's own time.
 	children        map[string]time.Duration
 	packages, cases []cost
 	passed, skipped int
 	failed          []string
-	// later are the tests with more to do, as "package test".
+	// later holds the tests that do more in make test-long, as "package test".
 	later map[string]bool
 }
 
@@ -71,8 +71,8 @@ func newReport(out io.Writer, verbose bool) *report {
 	}
 }
 
-// read handles each event of r. A line that is none is printed as it is: go vet and the
-// linker write such lines.
+// read handles each event of in. It prints a line that is not an event as it is: go vet and
+// the linker write such lines.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -109,7 +109,7 @@ func (r *report) handle(e event) {
 	}
 }
 
-// line prints a line of a package, but for those that go test leaves out.
+// line prints an output line of a package, except those that go test omits.
 func (r *report) line(e event) {
 	if e.Output == "PASS\n" || strings.HasPrefix(e.Output, "coverage: ") && !r.verbose {
 		return
@@ -138,7 +138,7 @@ func (r *report) testLine(key string, e event) {
 	r.output[key] = append(r.output[key], e.Output)
 }
 
-// laterNote is treetest.LaterNote, which only Linux has.
+// laterNote is a copy of treetest.LaterNote, because that package is for Linux only.
 const laterNote = "make test-long plays more of "
 
 func (r *report) ended(key string, e event) {
@@ -179,10 +179,10 @@ func (r *report) packageEnded(e event) {
 	delete(r.order, e.Package)
 }
 
-// short is an import path without that of the module.
+// short returns an import path without the module's path.
 func short(pkg string) string { return strings.TrimPrefix(pkg, "github.com/snapfs/snapfs/") }
 
-// end prints the costs and writes the file of tests that make test-long runs.
+// end prints the costs, and writes the file later with the tests that make test-long runs.
 func (r *report) end(later string) error {
 	if len(r.packages) == 0 {
 		return fmt.Errorf("no package was tested")
@@ -214,7 +214,7 @@ func sorted(set map[string]bool) (list []string) {
 	return list
 }
 
-// slowest prints the ten that took the longest.
+// slowest prints the ten entries of all with the longest times.
 func (r *report) slowest(what string, all []cost) {
 	slices.SortStableFunc(all, func(a, b cost) int { return int(b.elapsed - a.elapsed) })
 	fmt.Fprintf(r.out, "the slowest %s:\n", what)

@@ -1,5 +1,6 @@
-// Package timer makes systemd run `snapfs gc` regularly, for machines on which no later command ends expired
-// sandboxes: a timer and a service, for the whole machine if root installs them, otherwise for the user.
+// Package timer makes systemd run `snapfs gc` regularly, for machines on which expired
+// sandboxes would otherwise wait for the next command. It installs a timer and a service: for
+// the whole machine as root, otherwise for the user.
 package timer
 
 import (
@@ -24,11 +25,11 @@ const (
 	Mark    = "# Made by `snapfs timer install`; `snapfs timer remove` removes it."
 )
 
-// Manager is a systemd that runs units of this user.
+// A Manager is a systemd that runs units of this user.
 type Manager struct {
 	// Dir is the directory of its units, and Booted a directory that exists while systemd runs (sd_booted(3)).
 	Dir, Booted string
-	// Control is systemctl, with its first arguments.
+	// Control is the command line of systemctl, with its first arguments.
 	Control []string
 }
 
@@ -107,8 +108,8 @@ type Status struct {
 	// Dir is the directory of its units.
 	Dir       string `json:"dir"`
 	Installed bool   `json:"installed"`
-	// Enabled and Active are systemd's words for whether it starts with the machine and whether it runs now:
-	// "enabled", "active".
+	// Enabled and Active are systemd's words for whether the timer starts with the machine and
+	// whether it runs now: "enabled", "active".
 	Enabled string `json:"enabled,omitempty"`
 	Active  string `json:"active,omitempty"`
 }
@@ -165,7 +166,7 @@ func (m Manager) Remove(ctx context.Context) (bool, error) {
 	return true, m.control(ctx, "daemon-reload")
 }
 
-// runs returns why no systemd can be used here, or nil.
+// runs returns the reason why systemd cannot be used here, or nil.
 func (m Manager) runs() error {
 	if _, err := os.Stat(m.Booted); err != nil {
 		return &errs.Error{
@@ -227,7 +228,8 @@ IOSchedulingClass=idle
 `
 }
 
-// timer counts from its start, at boot or at login, so that a change of the clock has no effect.
+// timer returns the text of the timer unit. It counts from its start, at boot or at login, so
+// that a change of the clock has no effect.
 func timer(every time.Duration) string {
 	span := fmt.Sprintf("%dms", every.Milliseconds())
 	return Mark + `

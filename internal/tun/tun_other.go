@@ -8,5 +8,5 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Persist leaves a TUN device to its network namespace, on Linux; here it only refuses.
+// Persist makes a TUN interface persistent, on Linux. Here it always returns an error.
 func Persist(*os.File) error { return vfs.ErrNeedsLinux }

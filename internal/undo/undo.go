@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Stack holds the inverse steps. The zero value is empty. It is not safe for concurrent use.
+// A Stack holds the inverse steps. The zero value is empty. It is not safe for concurrent use.
 //
 //	var back undo.Stack
 //	defer back.UndoInto(&err)
@@ -42,12 +42,13 @@ func (s *Stack) Undo() error {
 	return errors.Join(errs...)
 }
 
-// UndoInto is for defer: it runs Undo and joins its error to *err. After Release it does nothing.
+// UndoInto runs Undo and joins its error to *err; it is for a defer statement. After Release
+// it does nothing.
 func (s *Stack) UndoInto(err *error) {
 	if e := s.Undo(); e != nil {
 		*err = errors.Join(*err, e)
 	}
 }
 
-// Release discards all steps: the work stays.
+// Release discards all steps, because the work is complete.
 func (s *Stack) Release() { s.steps = nil }

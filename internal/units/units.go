@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Limits of plausible values: higher ones are typing errors.
+// Bounds of plausible values; a value outside is a typing error.
 const (
 	// MaxSize is 1 EiB, in bytes.
 	MaxSize = 1 << 60
@@ -30,7 +30,7 @@ const (
 // letters are the units of a size, each 1024 of the one before; the first is the byte.
 const letters = "BKMGTPE"
 
-// ErrZero means that the number is zero. Callers decide how a person asks for no limit.
+// ErrZero means that the number is zero. Callers explain how to specify no limit.
 var ErrZero = errors.New("zero")
 
 // ParseSize parses a size: a decimal number and a unit, as in "512M", "1.5T" or "100MiB". K, KB and KiB are all
@@ -38,7 +38,8 @@ var ErrZero = errors.New("zero")
 // of a byte is dropped. Errors match [ErrZero] for less than a byte.
 func ParseSize(text string) (int64, error) { return parseSize("size", text, text, "") }
 
-// parseSize parses text, which whole begins with; per is appended to suggestions.
+// parseSize parses text, the beginning of whole, as a size in bytes; what names it in errors.
+// per is appended to suggestions.
 func parseSize(what, whole, text, per string) (int64, error) {
 	fail := func(why string) (int64, error) { return 0, wrong(what, whole, why) }
 	number, unit := split(text)
@@ -191,7 +192,7 @@ func exponent(rest string) bool {
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// notNumber returns the reason why the text does not begin with a digit.
+// notNumber returns the reason why text does not begin with a digit, with right as an example.
 func notNumber(text, right string) string {
 	switch {
 	case text == "":

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// PathFlags are the flags of snapfs, as they are written, whose values name files.
+// PathFlags lists the flags of snapfs whose values are file names.
 var PathFlags = []string{
 	"--allow", "--dir", "--expose", "--file", "--have", "--hide", "--html", "--mine", "--only", "--output",
 	"--profile", "--report", "--state", "--target", "--theirs", "--workspace", "--write", "-C",
 }
 
-// ValueFlags are those whose values are something else, and may follow as another
-// argument: a value is no file because it has a stroke in it.
+// ValueFlags lists the flags of snapfs with other values, which may follow as a separate
+// argument and must not be translated as file names.
 var ValueFlags = []string{
 	"--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
 	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs",
@@ -66,7 +66,7 @@ func (p Place) distribution() []string {
 	return []string{"-d", p.Distribution}
 }
 
-// argument translates one that stands for itself: a flag with its value, or a file.
+// argument translates one argument: a flag with its value, or a file name.
 func (p Place) argument(arg string) (string, error) {
 	if !strings.HasPrefix(arg, "-") {
 		return p.Linux(arg)

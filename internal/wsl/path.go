@@ -1,8 +1,7 @@
-// Package wsl hands a command line of Windows to the Windows Subsystem for Linux:
-// names of files become those of the distribution, and back.
+// Package wsl translates a command line of Windows for the Windows Subsystem for Linux: file
+// names become those of the distribution, and back.
 //
-// It is values in, values out, and the same on every system, so that it can be tested
-// on any.
+// It only computes texts, the same on every system, so that it can be tested on any.
 package wsl
 
 import (
@@ -13,20 +12,21 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Place is where Windows and a distribution see each other's files.
+// A Place says under which names Windows and a distribution see each other's files.
 type Place struct {
-	// Distribution is the name of the one that is asked, or "" for the default one.
+	// Distribution is the name of the distribution, or "" for the default one.
 	Distribution string
-	// Mount is the directory of the distribution in which the drives are: /mnt, but for
-	// what its wsl.conf says ([automount] root).
+	// Mount is the directory of the distribution in which Windows drives are mounted: /mnt,
+	// unless its wsl.conf sets another ([automount] root).
 	Mount string
 }
 
-// shares are the names under which Windows shows the files of distributions.
+// shares are the names of the network shares under which Windows shows the files of
+// distributions.
 var shares = [...]string{`wsl.localhost`, `wsl$`}
 
-// Linux is the name that the distribution has for a file of Windows. What is not
-// absolute stays so, with the strokes turned. Errors: ErrNotSupported with a hint, for a file on another
+// Linux returns the distribution's name for a file of Windows. A relative name stays relative,
+// with its backslashes replaced. Errors: ErrNotSupported with a hint, for a file on another
 // machine, of another distribution, or relative to a drive's own directory.
 func (p Place) Linux(name string) (string, error) {
 	turned := strings.ReplaceAll(name, `\`, "/")
@@ -46,7 +46,8 @@ func (p Place) Linux(name string) (string, error) {
 	return turned, nil
 }
 
-// shared is the name of what lies on a share: "wsl$/Debian/home".
+// shared returns the distribution's name for a path on one of shares, such as
+// "wsl$/Debian/home".
 func (p Place) shared(name, share string) (string, error) {
 	distribution, rest, ok := cutShare(share)
 	if !ok {
@@ -61,9 +62,9 @@ func (p Place) shared(name, share string) (string, error) {
 	return path.Join("/", rest), nil
 }
 
-// Windows is the name that Windows has for an absolute file of the distribution; what is
-// not absolute stays so, with the strokes turned. false where the distribution has no
-// name by which Windows knows it.
+// Windows returns the name of Windows for an absolute file name of the distribution; a
+// relative name stays relative, with its slashes replaced. It returns false if the
+// distribution has no name that Windows knows.
 func (p Place) Windows(name string) (string, bool) {
 	if !strings.HasPrefix(name, "/") {
 		return strings.ReplaceAll(name, "/", `\`), true
@@ -88,7 +89,7 @@ func (p Place) mount() string {
 	return path.Clean(p.Mount)
 }
 
-// DistributionOf is the distribution that a directory of Windows belongs to, or "".
+// DistributionOf returns the distribution in which a Windows directory lies, or "".
 func DistributionOf(dir string) string {
 	turned := strings.ReplaceAll(dir, `\`, "/")
 	share, ok := strings.CutPrefix(turned, "//")

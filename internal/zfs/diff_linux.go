@@ -19,9 +19,9 @@ const (
 	zfsTemporary Call = 0x5a37
 )
 
-// zfsLegacy is zfs_cmd_t (include/sys/zfs_ioctl.h of OpenZFS 2.1), for the calls that are older than
-// lists of pairs. The layout is that of 2.0 to 2.2. Where a later one has the number of a descriptor elsewhere, the call finds
-// a 0, which is no /dev/zfs, and does nothing: EBADF.
+// A zfsLegacy is zfs_cmd_t (include/sys/zfs_ioctl.h of OpenZFS 2.0 to 2.2), for calls without
+// lists of pairs. If a later version has another layout, the call finds descriptor 0 instead
+// of that of /dev/zfs and does nothing (EBADF).
 type zfsLegacy struct {
 	name    [4096]byte
 	_       [48]byte
@@ -73,7 +73,7 @@ func Temporary(dataset, prefix string) (snapshot string, gone *os.File, err erro
 	return dataset + "@" + name, f, nil
 }
 
-// Objects is a set of object numbers, which are inode numbers, in sorted ranges that do not
+// An Objects is a set of object numbers, which are inode numbers, as sorted ranges that do not
 // overlap.
 type Objects []zfsRange // sorted, with gaps between them
 
@@ -103,7 +103,8 @@ func Changed(older, younger string) (Objects, error) {
 	return nil, &os.PathError{Op: "ioctl", Path: dev, Err: err}
 }
 
-// zfsChanged has the kernel write the records to a file in memory, which never blocks it.
+// zfsChanged makes the kernel write the records of changed objects to a file in memory, which
+// never blocks the kernel, and returns them.
 func zfsChanged(dev *os.File, older, younger string) (Objects, error) {
 	fd, err := unix.MemfdCreate("zfs", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -129,8 +130,8 @@ func zfsChanged(dev *os.File, older, younger string) (Objects, error) {
 	return parseZFSObjects(raw)
 }
 
-// parseZFSObjects reads records of dmu_diff_record_t: a type, the first and the last of a range. Those that are
-// free now may span all that there can be, and overlap others.
+// parseZFSObjects parses records of dmu_diff_record_t: a type, and the first and last object
+// of a range. Ranges of free objects may be very large and overlap others.
 func parseZFSObjects(raw []byte) (Objects, error) {
 	const size, inUse, free = 24, 2, 4
 	if len(raw)%size != 0 {

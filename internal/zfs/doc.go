@@ -1,3 +1,3 @@
-// Package zfs makes the ioctls of OpenZFS through /dev/zfs that the zfs program is too slow for, with
-// the packed name-value pairs that they take. Sources: sys/fs/zfs.h and libzfs_core.
+// Package zfs makes ioctls of OpenZFS through /dev/zfs, with packed name-value pairs, where
+// starting the program zfs(8) would be too slow. Sources: sys/fs/zfs.h and libzfs_core.
 package zfs

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a function of the kernel module of ZFS.
+// A Call is the number of an ioctl of the kernel module of ZFS.
 type Call uintptr
 
-// The numbers are those of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1, which says that
-// they cannot change.
+// Numbers of enum zfs_ioc in include/sys/fs/zfs.h of OpenZFS 2.1, which guarantees that they
+// do not change.
 const (
 	Stats    Call = 0x5a12 // of a dataset: takes no pairs
 	Snapshot Call = 0x5a23
@@ -21,8 +21,8 @@ const (
 	Clone    Call = 0x5a42
 )
 
-// zfsCmd is the beginning of zfs_cmd_t (include/sys/zfs_ioctl.h), which is all that calls with a list of
-// pairs use, and room for the rest of it: 14 KiB in 2.1.
+// A zfsCmd is the beginning of zfs_cmd_t (include/sys/zfs_ioctl.h), which is all that calls
+// with a list of pairs use, and space for the other fields: 14 KiB in 2.1.
 type zfsCmd struct {
 	name                     [4096]byte
 	in, inSize, out, outSize uint64
@@ -30,10 +30,10 @@ type zfsCmd struct {
 	_                        [60 << 10]byte
 }
 
-// ZFS carries out a call of the kernel module on a pool or dataset with a packed list of
-// pairs. It returns the packed list of the parts that failed, when the result is on disk.
-// Cost: a transaction group. Errors are *os.PathError: ENOENT without ZFS, EACCES, EPERM, and
-// those of the call.
+// ZFS makes a call of the kernel module on a pool or dataset, with a packed list of pairs. It
+// returns, once the result is on disk, the packed list of the parts that failed. Cost: a
+// transaction group. Errors are *os.PathError: ENOENT without ZFS, EACCES, EPERM, and those of
+// the call.
 func ZFS(call Call, name string, in []byte) (out []byte, err error) {
 	const dev = "/dev/zfs"
 	f, err := os.OpenFile(dev, os.O_RDWR, 0)
@@ -74,7 +74,7 @@ func Pairs(pairs ...Pair) []byte {
 	return appendPairs(b, pairs)
 }
 
-// Pair is a name with its value.
+// A Pair is a name with its value.
 type Pair struct {
 	Name  string
 	Value any
@@ -88,7 +88,7 @@ func NoZFSPairs(packed []byte) bool {
 
 const (
 	zfsUnique = 1 // NV_UNIQUE_NAME
-	// The numbers of types in include/sys/nvpair.h.
+	// zfsBoolean and its siblings are type numbers of include/sys/nvpair.h.
 	zfsBoolean, zfsUint64, zfsString, zfsList = 1, 8, 9, 19
 )
 
@@ -101,7 +101,7 @@ func appendInts(b []byte, ints ...int32) []byte {
 	return b
 }
 
-// appendPairs adds pairs and their end.
+// appendPairs appends encoded pairs, and the mark of their end, to b.
 func appendPairs(b []byte, pairs []Pair) []byte {
 	for _, p := range pairs {
 		var kind, count int32 = zfsBoolean, 0

@@ -1,6 +1,5 @@
-// Package clients runs programs that people use over a network, whole and
-// unchanged, in sandboxes with an allowed network: what a rule allows works, and
-// what none does fails in the program with words of its own, and is an event. It
-// has tests only: the servers are in serve_test.go, what each client does in
-// cases_test.go.
+// Package clients tests network programs, whole and unchanged, in sandboxes with an allowed
+// network. What a rule allows works; other accesses fail in the program with its own error
+// message, and appear as events. It has tests only: the servers are in serve_test.go, the
+// clients in cases_test.go.
 package clients

@@ -1,4 +1,4 @@
-// Package formats reads state directories of the past. Its tests mount images of
-// filesystems that hold a workspace and the state directory of an earlier snapfs,
-// with sandboxes, named snapshots, promotions and baselines, and work with them.
+// Package formats tests that state directories of earlier versions are read. Its tests mount
+// filesystem images with a workspace and the state directory of an earlier snapfs, with
+// sandboxes, named snapshots, promotions and baselines, and work with them.
 package formats

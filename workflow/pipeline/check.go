@@ -120,8 +120,8 @@ func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile
 	return nil
 }
 
-// limited returns a context that bounds a command, by its own limit or the time that its stage
-// has left.
+// limited returns a context that bounds a command by its own timeout or the time that its
+// stage has left, and that bound.
 func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Context, context.CancelFunc, time.Duration) {
 	limit := r.left
 	if own := time.Duration(c.Timeout); own > 0 {
@@ -131,15 +131,15 @@ func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Co
 	return ctx, cancel, limit
 }
 
-// variables are the environment of a profile's command: the promotion, the stage, and when it
-// runs (before, after, deploy, rollback).
+// variables returns the environment variables of a profile's command: the promotion, the
+// stage, and when the command runs (before, after, deploy, rollback).
 func (r *pipelineRun) variables(i int, when string) []string {
 	return []string{
 		r.mark(), "SNAPFS_WHEN=" + when, "SNAPFS_SANDBOX=" + r.p.Sandbox, "SNAPFS_STAGE=" + r.p.Stages[i].Name, "SNAPFS_TARGET=" + r.p.Target(i),
 	}
 }
 
-// inside runs a check in a sandbox. Everything that the check started ends with it.
+// inside runs a check in a sandbox, and ends every process that the check leaves running.
 func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {
@@ -184,8 +184,8 @@ func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, 
 	return nil
 }
 
-// checkAfter runs the checks after a stage, on the real machine. If one fails, the stage is
-// taken back.
+// checkAfter runs the checks after stage i, on the real machine. If one fails, it undoes the
+// stage.
 func (r *pipelineRun) checkAfter(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.endLeft(s); err != nil {
@@ -239,8 +239,8 @@ func (r *pipelineRun) deploy(ctx context.Context, i int) error {
 }
 
 // command runs a command of a stage on the real machine, in the stage's directory. Its
-// environment carries the pipeline's id, by which a later process finds what a killed one left
-// running.
+// environment has the pipeline's id, by which a later process finds processes that a killed
+// one left running.
 func (r *pipelineRun) command(ctx context.Context, i int, when string, n int, c policy.Command) error {
 	log, err := r.openLog(i, when, n)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 // path that it has changed, and every stage looks whether that is still so.
 
 // contentOf returns a digest for each path of a sandbox's workspace that has changed or is in
-// known. The sandbox must be frozen.
+// known. The caller has frozen the sandbox.
 func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[string]string) (map[string]string, error) {
 	paths := map[string]bool{}
 	for path := range known {
@@ -63,8 +63,8 @@ func (pl *Runner) contentOf(ctx context.Context, rec *catalog.Record, known map[
 	return content, nil
 }
 
-// digestOf returns a text that stays equal until somebody changes the inode. It leaves out the
-// times of a directory, which change with its entries.
+// digestOf returns a text that stays equal until the inode is changed. It leaves out the times
+// of a directory, which change with its entries.
 func digestOf(n *diff.Node) string {
 	if n == nil {
 		return "-"

@@ -24,18 +24,20 @@ type HistoryEntry struct {
 	// Result is a StageState. An unfinished stage that no process works on was interrupted.
 	Result      stages.StageState `json:"result"`
 	Interrupted bool              `json:"interrupted,omitempty"`
-	// Undone reports that the stage was done and later taken back by [reconcile.Reconciler.Undo].
+	// Undone is set if the stage was completed and later undone by
+	// [reconcile.Reconciler.Undo].
 	Undone bool `json:"undone,omitempty"`
-	// Why explains the result, or is "".
+	// Why explains Result; it may be "".
 	Why string `json:"why,omitempty"`
-	// Took leaves out the time spent waiting for a person.
+	// Took is the time that the stage took, without waiting for a person.
 	Took    policy.Duration `json:"took"`
 	Changes int             `json:"changes"`
-	// Approved names who approved the stage, "" before that. Asked reports that a person was
-	// asked.
+	// Approved is the user who approved the stage, "" before that. Asked is set if the stage
+	// required a person's approval.
 	Approved string `json:"approved,omitempty"`
 	Asked    bool   `json:"asked,omitempty"`
-	// Promotion is the id for [reconcile.Reconciler.Undo], or "" where nothing was promoted.
+	// Promotion is the id for [reconcile.Reconciler.Undo], or "" if the stage promoted
+	// nothing.
 	Promotion string `json:"promotion,omitempty"`
 }
 
@@ -86,8 +88,8 @@ func historyEntry(p *stages.Pipeline, i int) HistoryEntry {
 }
 
 // ProfileOf reads the profile for a sandbox: the file at an absolute path, or with "" the one
-// in its real workspace, which no sandbox can have written. Errors: those of policy.Read;
-// ErrNotFound (the sandbox).
+// in the sandbox's real workspace, to which no sandbox can write. Errors: those of
+// policy.Read; ErrNotFound (the sandbox).
 func (pl *Runner) ProfileOf(name, path string) (*policy.Profile, error) {
 	rec, err := pl.cat.Get(name)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A commandLog is the output of a profile's command: a file beside the pipeline's record, of
-// at most logMost bytes.
+// A commandLog stores the output of a profile's command in a file beside the pipeline's
+// record, at most logMost bytes.
 type commandLog struct {
 	file *os.File
 	size int64

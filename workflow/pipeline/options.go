@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ErrCheck says that a command of a profile did not succeed, and ErrWaiting
-// that a stage waits for a person. Both are within a [*StageError].
+// ErrCheck means that a command of a profile failed, ErrWaiting that a stage waits for a
+// person's approval. A [*StageError] wraps them.
 var (
 	ErrCheck   = errs.NewStatus(9, "a check did not succeed")
 	ErrWaiting = errs.NewStatus(10, "it waits for approval")
@@ -21,14 +21,14 @@ type StageError struct {
 	// Command is the check that failed, or "". Tail are the last lines of its output, and Log is
 	// the file with all of it.
 	Command, Tail, Log string
-	// State is the state that the stage is in now.
+	// State is the present state of the stage.
 	State stages.StageState
 	Err   error
-	// Next are commands that may come next.
+	// Next lists commands with which the user can continue.
 	Next []string
 }
 
-// Error returns the cause and what became of the target.
+// Error returns the cause, and whether the target was changed.
 func (e *StageError) Error() string {
 	text := "stage " + e.Stage + ": " + e.Err.Error()
 	switch e.State {
@@ -42,7 +42,7 @@ func (e *StageError) Error() string {
 
 func (e *StageError) Unwrap() error { return e.Err }
 
-// Hints returns the commands that may come next.
+// Hints returns the commands with which the user can continue.
 func (e *StageError) Hints() []string { return e.Next }
 
 // promoteOptions returns the options for the promotion of stage i.

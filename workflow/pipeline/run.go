@@ -16,16 +16,16 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// A pipelineRun is a pipeline that this process works on. The process holds the pipeline's
+// A pipelineRun is a pipeline on which this process works. The process holds the pipeline's
 // lock.
 type pipelineRun struct {
 	e *Runner
 	p *stages.Pipeline
 	w StageWatcher
-	// resumed reports that an earlier process may have begun the current step.
+	// resumed is set if an earlier process may have begun the current step.
 	resumed bool
-	// began is when this attempt at the stage began, and left is the time that its commands have
-	// left.
+	// began is the start of this attempt at the stage, and left the time that its commands may
+	// still take.
 	began time.Time
 	left  time.Duration
 	// failed has the Command, Tail and Log of the first command that failed.
@@ -38,7 +38,7 @@ func (r *pipelineRun) report(s *stages.StageRun, what string) {
 	}
 }
 
-// enter records the next state of a stage before its work begins.
+// enter records the next state of a stage on disk, before the work of that state begins.
 func (r *pipelineRun) enter(ctx context.Context, s *stages.StageRun, next stages.StageState) error {
 	if err := fault.Point(ctx, "enter "+string(next)); err != nil {
 		return err
@@ -94,8 +94,8 @@ func (r *pipelineRun) stage(ctx context.Context, i int) error {
 	return nil
 }
 
-// fail ends a stage of which nothing was promoted. An interruption is no failure: the stage
-// resumes at its last step.
+// fail records the failure of a stage that has promoted nothing. An interruption is no
+// failure: the stage resumes at its last step.
 func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) error {
 	if ctx.Err() != nil || fleeting(err) {
 		return err
@@ -104,12 +104,13 @@ func (r *pipelineRun) fail(ctx context.Context, s *stages.StageRun, err error) e
 	return errors.Join(err, r.enter(ctx, s, stages.StageFailed))
 }
 
-// fleeting reports that an error says nothing about the stage and may not happen next time.
+// fleeting reports whether an error does not depend on the stage and may not happen again,
+// such as an interruption.
 func fleeting(err error) bool {
 	return errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errs.ErrBusy)
 }
 
-// admit makes the plan of a stage and waits for its approval.
+// admit computes the plan of a stage and waits for its approval.
 func (r *pipelineRun) admit(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if err := r.e.sameContent(ctx, r.p); err != nil {
@@ -168,7 +169,7 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	return c.Plan, pl.engine.Reconcile.SavePlan(c.Plan)
 }
 
-// promote applies the checked plan, unless an earlier process has done that.
+// promote carries out the checked plan, unless an earlier process already has.
 func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	if r.resumed {
@@ -198,8 +199,8 @@ func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	return r.enter(context.WithoutCancel(ctx), s, stages.StageVerifying)
 }
 
-// promotedAs finds the promotion of a process that was killed before it recorded the
-// promotion's id.
+// promotedAs returns the id of the stage's promotion by a process that was killed before it
+// recorded the id, or "".
 func (r *pipelineRun) promotedAs(i int) (string, error) {
 	all, err := r.e.engine.Reconcile.Promotions()
 	if err != nil {
@@ -213,8 +214,8 @@ func (r *pipelineRun) promotedAs(i int) (string, error) {
 	return "", nil
 }
 
-// takeBack undoes one stage because of why. It ignores an interruption, because the target
-// must not stay as it is.
+// takeBack undoes one stage because of the error why. It continues if ctx ends, because the
+// target must not stay as it is.
 func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	s := &r.p.Stages[i]
 	ctx = context.WithoutCancel(ctx)
@@ -275,7 +276,8 @@ func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 }
 
 // endLeft ends the processes that a killed process left running on the real machine for the
-// current step. Processes that an earlier command of the stage started to stay are left alone.
+// current step. It leaves processes alone that an earlier command of the stage started on
+// purpose.
 func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	var cut []string
 	switch s.State {
@@ -294,7 +296,8 @@ func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 	return nil
 }
 
-// mark is the variable in the environment of every command on the real machine.
+// mark returns the environment variable by which the processes of this pipeline on the real
+// machine are found.
 func (r *pipelineRun) mark() string { return "SNAPFS_PROMOTION=" + r.p.ID }
 
 // resumePipeline finds and locks an unfinished pipeline, by its id or the name of its sandbox;

@@ -12,7 +12,7 @@ type Runner struct {
 	notice func(string)
 }
 
-// New returns a Runner that works through e.
+// New returns a Runner that uses the engine e.
 func New(e *engine.Engine) *Runner {
 	return &Runner{engine: e, cat: e.Catalog(), notice: e.Notice}
 }

@@ -21,28 +21,29 @@ import (
 // StageOptions configure a promotion through stages.
 type StageOptions struct {
 	stages.PipelineOptions
-	// Profile has the stages; the stages up to To are run.
+	// Profile holds the stages; those up to To are run.
 	Profile *policy.Profile
 	To      string
 	StageWatcher
 }
 
-// A StageWatcher follows a promotion through stages. All fields may be nil.
+// A StageWatcher holds functions that are called during a promotion through stages. All may be
+// nil.
 type StageWatcher struct {
-	// Ask shows a person the plan of a stage that needs approval and returns the answer. If Ask is
-	// nil, the stage waits.
+	// Ask shows a person the plan of a stage that needs approval, and returns the decision. If
+	// Ask is nil, the stage waits.
 	Ask func(p *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool
-	// Tell is called for each step, with words that complete "STAGE: ".
+	// Tell is called at each step, with words that follow "STAGE: ".
 	Tell func(stage, what string)
 }
 
 // PromoteStages promotes a sandbox through the stages of a profile, in order, up to one of
-// them. Each stage merges the sandbox's changes with its target, asks a person if the stage
-// needs approval, runs the checks before in a sandbox with the plan applied, applies the plan
-// wholly or not at all, and runs the checks after on the real machine. A stage that fails is
-// undone alone: earlier stages stay, later ones are not touched.
+// them. Each stage merges the sandbox's changes with its target, waits for approval if needed,
+// runs the checks before in a sandbox with the plan applied, carries out the plan, all or
+// nothing, and runs the checks after on the real machine. A stage that fails is undone alone:
+// earlier stages stay, later ones do not run.
 //
-// Each step is recorded before it is done, so [Runner.ContinueStages] can resume after a kill
+// Each step is recorded before it begins, so [Runner.ContinueStages] can resume after a kill
 // or an interruption. Errors: a *StageError that wraps ErrCheck, ErrWaiting or the error of
 // the step; ErrNotFound (the sandbox or the stage), ErrBusy (a promotion of it runs),
 // ErrNotSupported.
@@ -57,17 +58,17 @@ func (pl *Runner) PromoteStages(ctx context.Context, name string, o StageOptions
 
 // ContinueOptions configure the continuation of a promotion through stages.
 type ContinueOptions struct {
-	// Approve lets the waiting stage begin, provided that its plan has not changed since it began
-	// to wait.
+	// Approve approves the waiting stage, provided that its plan has not changed since it
+	// began to wait.
 	Approve bool
 	StageWatcher
 }
 
-// ContinueStages resumes a promotion through stages that was interrupted or waits: the one of
-// that id, or of the sandbox of that name, or with "" the only one. Finished steps are not
-// repeated, except interrupted checks, and an interrupted deploy, which is rolled back first.
-// Errors: those of [Runner.PromoteStages]; ErrNotFound (no such unfinished promotion), ErrBusy
-// (several match, or another process works on it).
+// ContinueStages resumes a promotion through stages that was interrupted or waits: by its id,
+// by the name of its sandbox, or with "" the only one. It does not repeat finished steps; an
+// interrupted check runs again, and an interrupted deploy is rolled back first. Errors: those
+// of [Runner.PromoteStages]; ErrNotFound (no such unfinished promotion), ErrBusy (several
+// match, or another process works on it).
 func (pl *Runner) ContinueStages(ctx context.Context, id string, o ContinueOptions) (*stages.Pipeline, error) {
 	p, lock, err := pl.resumePipeline(id)
 	if err != nil {
@@ -104,7 +105,7 @@ func (pl *Runner) CancelStages(ctx context.Context, id string, w StageWatcher) (
 	return p, errors.Join(err, pl.engine.Stages.Save(p))
 }
 
-// startPipeline records a new pipeline together with digests of what the sandbox holds.
+// startPipeline records a new pipeline, with digests of the sandbox's content.
 func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions) (*stages.Pipeline, *os.File, error) {
 	last, ok := o.Profile.Stage(o.To)
 	if !ok {
@@ -146,8 +147,8 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	return p, lock, err
 }
 
-// beneathWorkspace makes paths relative to the workspace, so that they mean the same in every
-// target.
+// beneathWorkspace returns paths relative to the workspace, so that they mean the same in
+// every target.
 func beneathWorkspace(workspace string, paths []string) []string {
 	all := make([]string, len(paths))
 	for i, p := range paths {
@@ -158,7 +159,7 @@ func beneathWorkspace(workspace string, paths []string) []string {
 	return all
 }
 
-// follow works on a pipeline until it ends or cannot continue.
+// follow runs the stages of a pipeline until it ends or cannot continue.
 func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher, resumed bool) (*stages.Pipeline, error) {
 	r := &pipelineRun{e: pl, p: p, w: w, resumed: resumed}
 	for i, more := p.Current(); more; i, more = p.Current() {
@@ -171,7 +172,8 @@ func (pl *Runner) follow(ctx context.Context, p *stages.Pipeline, w StageWatcher
 	return p, pl.engine.Stages.Save(p)
 }
 
-// stopped wraps the error of a stage in a StageError with the commands that may come next.
+// stopped wraps the error of a stage in a StageError with the commands with which the user can
+// continue.
 func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	p, s := r.p, &r.p.Stages[i]
 	again, cancel := "snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID
@@ -200,7 +202,8 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	return stage
 }
 
-// whoAmI returns the name of this user, and of the user who became root by sudo.
+// whoAmI returns the name of this user; for root also that of the user who became root by
+// sudo.
 func whoAmI() string {
 	name := "uid " + strconv.Itoa(os.Geteuid())
 	if u, err := user.Current(); err == nil && u.Username != "" {

@@ -26,15 +26,16 @@ type attemptRunner struct {
 	s   *engine.Session
 	c   engine.Command
 	out attemptFiles
-	// real returns the paths of the real trees' secrets; nil means that they are searched for.
+	// real returns the secret paths of the real trees, found once for all attempts; nil means
+	// to search for them.
 	real func() hostfs.SecretPaths
 	// place is the attempt's admission slot, or nil before it has one.
 	place *admission.Slot
 	said  *sink // the command's output; nil before it has started
 	// err is the reason why the attempt is broken.
 	err error
-	// made are the snapshots of the command's result, taken before a check or a score writes to
-	// the trees.
+	// made holds the snapshots of the command's result, taken before a check or a score writes
+	// to the trees.
 	made []snapshot.ID
 }
 
@@ -83,7 +84,7 @@ func (l *attemptRunner) run(ctx context.Context) {
 	})
 }
 
-// admit waits for an admission slot, if the request asks to queue.
+// admit waits for an admission slot if the request says to queue.
 func (l *attemptRunner) admit(ctx context.Context) (err error) {
 	if when := l.m.req.Admission; when.Queue > 0 {
 		l.place, err = l.m.e.engine.Supervise.Admit(ctx, l.s.Record.Policy.Limits, when)
@@ -92,7 +93,7 @@ func (l *attemptRunner) admit(ctx context.Context) (err error) {
 }
 
 // race runs the command, the check and the score. It returns the attempt's final state, and an
-// error that adds what the state does not say.
+// error with details.
 func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err := l.start(ctx); err != nil {
 		return l.cannot(ctx, err)
@@ -190,7 +191,8 @@ func (l *attemptRunner) saveResult(ctx context.Context) error {
 	return nil
 }
 
-// rewind returns the trees to the sealed result. No process may run in the sandbox.
+// rewind returns the trees to the saved result of the command. No process may run in the
+// sandbox.
 func (l *attemptRunner) rewind(ctx context.Context) error {
 	if l.made == nil {
 		return nil
@@ -221,8 +223,8 @@ func (l *attemptRunner) rewind(ctx context.Context) error {
 	return e.cat.Update(rec)
 }
 
-// exec runs a check or a score with its output going to out, and ends every process that it
-// leaves running.
+// exec runs a check or a score with its output to out, and ends every process that it leaves
+// running.
 func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File) (engine.Status, error) {
 	c.Env = append(append([]string{}, c.Env...), l.c.Env[len(l.c.Env)-2:]...)
 	c.Stdin, c.TTY = nil, nil
@@ -254,7 +256,7 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 	return st, errors.Join(err, said.whole(), aside.whole())
 }
 
-// score runs the score command and reads the number that it wrote.
+// score runs the score command and reads the number from its output.
 func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	l.m.note(l.i, func(a *Attempt) { a.State = Scoring })
 	st, err := l.exec(ctx, *l.m.req.Score, l.out.score)
@@ -272,7 +274,7 @@ func (l *attemptRunner) score(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// readScore parses a file that must hold exactly one number.
+// readScore reads a number from a file, which must hold exactly one.
 func readScore(f *os.File) (float64, error) {
 	const most = 4096
 	text, err := io.ReadAll(io.NewSectionReader(f, 0, most))

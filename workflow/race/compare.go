@@ -21,8 +21,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Comparison groups the attempts that ended by themselves by their results in the workspace.
-// Times and inode numbers are not compared.
+// A Comparison groups the attempts by their results in the workspace. It includes attempts
+// that ended by themselves, and ignores times and inode numbers.
 type Comparison struct {
 	// Paths are the paths that at least one attempt changed, sorted.
 	Paths []ComparedPath `json:"paths"`
@@ -34,13 +34,13 @@ type Comparison struct {
 type ComparedPath struct {
 	// Path is relative to the workspace.
 	Path string `json:"path"`
-	// Alike groups the numbers of the attempts that changed the path by the state that it has in
-	// them.
+	// Alike groups the numbers of the attempts that changed the path: those in one group have
+	// the same state at the path.
 	Alike [][]int `json:"alike"`
 }
 
-// sizeSoon is size with retries: mounts of the real machine may appear and vanish while the
-// trees are compared.
+// sizeSoon calls size, and retries because mounts of the real machine may appear and vanish
+// while the trees are compared.
 func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err error) {
 	for tries := 1; ; tries++ {
 		if size, err = l.size(ctx); err == nil || tries == 5 {
@@ -50,8 +50,8 @@ func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err err
 	}
 }
 
-// size measures what the attempt changed. It leaves the changes open for the comparison with
-// the other attempts.
+// size measures the changes of the attempt. It leaves them open for the comparison with the
+// other attempts.
 func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	c, err := l.s.Changes(ctx)
 	if err != nil {
@@ -82,8 +82,8 @@ func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
 	return &size, nil
 }
 
-// compare completes a race whose attempts have ended: it compares their results and measures
-// the drift of the real workspace.
+// compare compares the results of all attempts, which have ended, and measures the drift of
+// the real workspace.
 func (r *Race) compare(ctx context.Context) error {
 	t := tally{states: map[string]map[int]string{}}
 	drift := r.drift(ctx)
@@ -123,7 +123,7 @@ func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDri
 	}
 }
 
-// A tally collects the state of each path in each attempt.
+// A tally collects, for each path, its state in each attempt.
 type tally struct {
 	numbers []int
 	paths   []touchedPath
@@ -202,7 +202,8 @@ func (t *tally) settle(ctx context.Context, to *Comparison) error {
 	return nil
 }
 
-// groups collects the numbers that have equal states. A number without a state is in no group.
+// groups returns the groups of numbers that have equal states. A number without a state is in
+// no group.
 func groups(numbers []int, states map[int]string) [][]int {
 	var found [][]int
 	place := map[string]int{}

@@ -15,10 +15,9 @@ func (r *Race) Changes(ctx context.Context, number int) (*compare.Changes, error
 	return r.sessions[number-1].Changes(ctx)
 }
 
-// Keep makes the sandbox of an attempt permanent and returns its name. Repeating it is
-// harmless. After an error the sandbox still belongs to the race. On a live base, keep every
-// sandbox that will be merged later before the first one is promoted: Keep records the
-// baseline.
+// Keep makes the sandbox of an attempt permanent and returns its name. It may be repeated;
+// after an error the sandbox still belongs to the race. On a live base, keep every sandbox
+// that will be merged later before promoting the first one, because Keep records the baseline.
 func (r *Race) Keep(ctx context.Context, number int) (string, error) {
 	a, s := &r.Attempts[number-1], r.sessions[number-1]
 	if a.Kept {
@@ -53,7 +52,7 @@ func (r *Race) Remove(ctx context.Context, number int) error {
 	return err
 }
 
-// Close removes every sandbox that is not permanent. Repeating it is harmless.
+// Close removes every sandbox that is not permanent. It may be repeated.
 func (r *Race) Close(ctx context.Context) error {
 	var rest []*engine.Session
 	for i, s := range r.sessions {
@@ -64,8 +63,8 @@ func (r *Race) Close(ctx context.Context) error {
 	return r.e.discardAll(ctx, rest)
 }
 
-// discardAll removes the sandboxes of sessions: first every name, then the trees, so that one
-// collection frees what they shared. A nil session, or one whose sandbox is gone, is skipped.
+// discardAll removes the sandboxes of sessions: first all names, then the trees, so that one
+// garbage collection frees shared data. It skips nil sessions and sandboxes that are gone.
 func (rr *Coordinator) discardAll(ctx context.Context, sessions []*engine.Session) error {
 	sessions = slices.DeleteFunc(slices.Clone(sessions), func(s *engine.Session) bool { return s == nil })
 	var errs []error

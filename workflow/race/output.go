@@ -24,7 +24,7 @@ type outputs struct {
 
 type attemptFiles struct{ command, check, score *os.File }
 
-// races is the directory for outputs when the request names none.
+// races returns the directory for outputs when the request names none.
 func (rr *Coordinator) races() string { return filepath.Join(rr.cat.Dir(), "races") }
 
 // keptOutputs is the number of races whose outputs stay in the state directory.
@@ -77,7 +77,7 @@ func (o *outputs) close() {
 }
 
 // A sink is a pipe into an output file. A command that opens /dev/stderr again, as scripts do,
-// may open a pipe whatever its user id, and does not truncate the file by that.
+// may open a pipe whatever its user id, and cannot truncate it.
 type sink struct {
 	w    *os.File
 	done chan struct{}
@@ -103,11 +103,11 @@ func newSink(to *os.File) (*sink, error) {
 	return s, nil
 }
 
-// handed closes this process's write end after the command has its own.
+// handed closes this process's write end, after the command has got its own.
 func (s *sink) handed() { s.w.Close() }
 
-// whole waits until all output is in the file. No process may hold the write end. A nil sink
-// is complete.
+// whole waits until all output is in the file. No process may have the write end open. On a
+// nil sink it does nothing.
 func (s *sink) whole() error {
 	if s == nil {
 		return nil
@@ -120,8 +120,8 @@ func (s *sink) whole() error {
 	return nil
 }
 
-// forgetOutputs removes the outputs of all but the last races. The next race retries what
-// could not be removed.
+// forgetOutputs removes the outputs of all but the last races. If that fails, the next race
+// retries.
 func (rr *Coordinator) forgetOutputs() {
 	found, err := os.ReadDir(rr.races())
 	if err != nil || len(found) <= keptOutputs {

@@ -18,7 +18,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Request says which commands race and how the winner is chosen.
+// A Request describes a race: its commands, and how the winner is chosen.
 type Request struct {
 	// Request describes the sandboxes, one for each attempt. Each queues by itself if
 	// Admission asks for that. Its name is Name, or one made from the workspace's,
@@ -27,9 +27,9 @@ type Request struct {
 	// Attempts are the commands. Their streams are ignored: standard input is empty, and output
 	// goes to files. See [AttemptVariable].
 	Attempts []engine.Command
-	// Check runs in an attempt's sandbox after its command exited with status 0, and Score after
-	// the check; each may be nil. Score writes a number to its standard output. Changes that they
-	// make are rolled back and are not part of the result.
+	// Check runs in an attempt's sandbox after the command has exited with status 0, and Score
+	// after the check; each may be nil. Score writes a number to its standard output. Their
+	// changes are rolled back and are not part of the result.
 	Check, Score *engine.Command
 	// First stops all other attempts when one has passed.
 	First bool
@@ -46,14 +46,14 @@ type Request struct {
 	Progress func(Attempt)
 }
 
-// The variables that tell a command, its check and its score which attempt it is,
-// from 1, and of how many.
+// Environment variables of a command, its check and its score: the attempt's number, from 1,
+// and the number of attempts.
 const (
 	AttemptVariable  = "SNAPFS_ATTEMPT"
 	AttemptsVariable = "SNAPFS_ATTEMPTS"
 )
 
-// An AttemptState is the stage that an attempt has reached.
+// An AttemptState is the progress of an attempt.
 type AttemptState string
 
 // The states of an attempt. From Passed on they are final.
@@ -82,31 +82,31 @@ type Attempt struct {
 	Sandbox string       `json:"sandbox"`
 	Command []string     `json:"command"`
 	State   AttemptState `json:"state"`
-	// Why explains the state where the state alone does not, or is "".
+	// Why explains the state, if the state alone does not say enough.
 	Why string `json:"why,omitempty"`
-	// Ended is how the command ended, and Checked how the check did; nil where it did not run.
+	// Ended is how the command ended, and Checked how the check ended; nil if it did not run.
 	Ended   *Ended `json:"ended,omitempty"`
 	Checked *Ended `json:"checked,omitempty"`
 	// Score is the attempt's score, or nil.
 	Score *float64 `json:"score,omitempty"`
-	// Started is when the attempt's first process started, and Took how long the command, check
-	// and score ran together.
+	// Started is the time at which the attempt's first process started, and Took the duration
+	// of command, check and score together.
 	Started time.Time     `json:"started,omitzero"`
 	Took    time.Duration `json:"took_ns"`
-	// Size is how much the attempt changed; nil where that was not measured.
+	// Size is the amount of changes; nil if not measured.
 	Size *ResultSize `json:"size,omitempty"`
-	// Drift is how far the real workspace has drifted from the base of all attempts; nil where it
-	// was not measured, or not within the time allowed.
+	// Drift is the drift of the real workspace from the common base; nil if not measured, or
+	// not in time.
 	Drift *ResultDrift `json:"drift,omitempty"`
 	// Output is the file with the command's output, and CheckOutput the file with that of the
 	// check and the score.
 	Output      string `json:"output"`
 	CheckOutput string `json:"check_output,omitempty"`
-	// Kept reports that the sandbox is permanent.
+	// Kept is set if the sandbox is permanent.
 	Kept bool `json:"kept"`
 }
 
-// Ended is how a command ended.
+// An Ended is how a command ended.
 type Ended struct {
 	// Status is the exit status as a shell reports it: 128 plus the number of the signal that
 	// killed the command.
@@ -114,7 +114,7 @@ type Ended struct {
 	Signal string `json:"signal,omitempty"`
 }
 
-// ResultSize is how much an attempt changed.
+// A ResultSize is the amount of an attempt's changes.
 type ResultSize struct {
 	// Paths counts the changed paths of the workspace, except those of which only the time
 	// differs.
@@ -122,14 +122,13 @@ type ResultSize struct {
 	// Added and Deleted count lines of text files.
 	Added   int `json:"added_lines"`
 	Deleted int `json:"deleted_lines"`
-	// Unread reports that lines were not counted from the first file on that this user may not
-	// read.
+	// Unread is set if the count of lines stopped at a file that this user may not read.
 	Unread bool `json:"unread,omitempty"`
 	// Elsewhere counts changed paths outside the workspace.
 	Elsewhere int `json:"elsewhere"`
 }
 
-// ResultDrift is how far the real workspace has drifted.
+// A ResultDrift is the drift of the real workspace from the base of a race.
 type ResultDrift struct {
 	Paths int `json:"paths"`
 	// Both counts the drifted paths that the attempt changed too.
@@ -137,7 +136,7 @@ type ResultDrift struct {
 }
 
 // A Race is the result of a finished race. No process runs in its sandboxes, which exist until
-// Keep, Promote or Close decides.
+// the caller calls Keep, Promote or Close.
 type Race struct {
 	Workspace string `json:"workspace"`
 	// Taken is the instant of the common base, and Frozen whether the base is frozen.
@@ -145,10 +144,10 @@ type Race struct {
 	Frozen bool      `json:"frozen"`
 	// Output is the directory of the outputs.
 	Output string `json:"output"`
-	// Missing lists the isolation that best effort could not provide.
+	// Missing lists the protections that best effort did without.
 	Missing  []string  `json:"missing,omitempty"`
 	Attempts []Attempt `json:"attempts"`
-	// Compared is how the results differ.
+	// Compared groups the attempts by their results.
 	Compared Comparison `json:"comparison"`
 	// Winner is the number of the first attempt that passed (with Request.First) or of the one
 	// with the best score; else 0.
@@ -174,17 +173,17 @@ var (
 	errTooLong = errors.New("it took too long")
 )
 
-// MostAttempts bounds the attempts of a race: each holds about ten descriptors open.
+// MostAttempts bounds the attempts of a race, because each has about ten open descriptors.
 const MostAttempts = 500
 
 // Race runs each command in a sandbox of its own. All sandboxes are forked from one base
-// before the first command starts. Race returns when every attempt has ended; a failure of one
-// attempt is reported in that attempt.
+// before the first command starts. Race returns when every attempt has ended; an Attempt holds
+// its own failure.
 //
-// If this process is killed, everything inside dies with it, and the next command removes the
-// sandboxes. If ctx ends, Race returns ErrInterrupted and leaves no process and no sandbox.
-// Other errors are those of [engine.Engine.New], and leave nothing either. Cost: one sandbox,
-// and one fork for each further attempt.
+// If this process is killed, the kernel kills all processes in the sandboxes, and the next
+// command removes the sandboxes. If ctx ends, Race returns ErrInterrupted and leaves no
+// process and no sandbox. Other errors are those of [engine.Engine.New], and leave nothing
+// either. Cost: one sandbox, and one fork for each further attempt.
 func (rr *Coordinator) Race(ctx context.Context, req Request) (*Race, error) {
 	if len(req.Attempts) == 0 {
 		return nil, &errs.Error{Op: "racing", Path: req.Workspace, Kind: errs.ErrNotSupported, Err: errors.New("there is no command to try")}
@@ -236,7 +235,7 @@ func (r *Race) closeChanges() {
 	r.changes = nil
 }
 
-// jobs returns how many attempts run at once.
+// jobs returns the number of attempts that run at once.
 func (r *Request) jobs() int {
 	if r.Jobs <= 0 {
 		return len(r.Attempts)
@@ -300,7 +299,7 @@ func (r *Race) best(lower bool) (number int) {
 	return number
 }
 
-// A coordinator watches over a race while it runs.
+// A coordinator is the state of a running race.
 type coordinator struct {
 	*Race
 	req  Request
@@ -340,7 +339,7 @@ func (m *coordinator) passed(i int) {
 	}
 }
 
-// level records the isolation in force, which is the same for all attempts.
+// level records the isolation in force, the same for all attempts.
 func (m *coordinator) level(l engine.Level) {
 	m.mu.Lock()
 	m.Missing = l.Missing
@@ -379,8 +378,8 @@ func (rr *Coordinator) forkAll(ctx context.Context, req hostfs.Request, n int) (
 	return sessions, nil
 }
 
-// forkAnother makes one more sandbox from the base of first. A tree that has vanished since is
-// left out, as in creating a sandbox.
+// forkAnother makes another sandbox from the base of first. It leaves out a tree that has
+// vanished since.
 func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, req hostfs.Request) (*engine.Session, error) {
 	rec, intent, err := rr.engine.Sandboxes.Intend(req, true)
 	if err != nil {
@@ -414,14 +413,14 @@ func (rr *Coordinator) forkAnother(ctx context.Context, first *catalog.Record, r
 	return &engine.Session{Record: rec, Engine: rr.engine, Intent: intent}, nil
 }
 
-// passing reports that a tree failed only because its filesystem has just been unmounted, and
-// that the workspace is not in it.
+// passing reports whether a tree failed only because its filesystem has just been unmounted,
+// and the workspace is not in it.
 func passing(err error, rec *catalog.Record, t catalog.Tree) bool {
 	return (errors.Is(err, errs.ErrNotFound) || errors.Is(err, errs.ErrNotSupported)) && !hostfs.Within(rec.Workspace, t.Path)
 }
 
-// admitRace takes the admission slots of the attempts that start first if the race is to be
-// refused without them. Otherwise it returns none.
+// admitRace takes the admission slots of the attempts that start first, if the request says to
+// fail without capacity. Otherwise it returns none.
 func (rr *Coordinator) admitRace(ctx context.Context, req Request) (places []*admission.Slot, err error) {
 	if !req.Admission.IfRoom {
 		return nil, nil

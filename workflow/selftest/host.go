@@ -15,14 +15,14 @@ import (
 // noSuchName is a host name that no rule allows and nobody owns.
 const noSuchName = "snapfs-prove.example"
 
-// A probeHost listens on the host for the probes of a sandbox. A probe that reaches it has
-// crossed a wall. ipv4 and ipv6 are addresses that other machines can reach, if the host has
-// any; resolver is a name server that answers every query.
+// A probeHost listens on the host for connections of probes in a sandbox; a probe that reaches
+// it has crossed a wall. ipv4 and ipv6 are addresses that other machines can reach, if the
+// host has any; resolver is a name server that answers every query.
 type probeHost struct {
 	port, name, ipv4, ipv6, resolver string
 	open                             []io.Closer
-	// served is the address of a server under a name of the host, and rules allow a sandbox to
-	// reach it; "" if the host has no name.
+	// served is the address of a server with a host name, which rules let a sandbox reach; ""
+	// if the host has no name.
 	served, rules string
 }
 
@@ -88,7 +88,7 @@ func (h *probeHost) listenOutside() {
 	}
 }
 
-// serve answers every request at an address of the host that has a name.
+// serve answers requests at an address of the host that has a name.
 func (h *probeHost) serve(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -116,7 +116,8 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers every message, as a TLS server answers one that it does not understand.
+// answerAll answers every message on a listener as a TLS server answers a message that it does
+// not understand.
 func answerAll(l net.Listener) {
 	for {
 		c, err := l.Accept()

@@ -12,16 +12,17 @@ import (
 // A limitTrial describes how to try one limit.
 type limitTrial struct {
 	probe string
-	// small is the value to try if the policy has no such limit, or has one that exceeds most:
-	// such a value would take too long, or is more than this host has.
+	// small is the value to test if the policy has no such limit, or has one above most, whose
+	// test would take too long or is more than this host has.
 	small, most string
-	// always means that the limit is tried even if the policy has none.
+	// always is set for a limit that is tested even if the policy lacks it.
 	always bool
-	// dir means that the probe gets the workspace as an argument.
+	// dir is set if the probe gets the workspace as an argument.
 	dir bool
 }
 
-// tryableLimits returns every limit by name, except those on a sandbox's lifetime.
+// tryableLimits returns how to test every limit, by name, except those on a sandbox's
+// lifetime.
 func tryableLimits() map[string]limitTrial {
 	processors := units.FormatCPUs(0.9 * float64(runtime.NumCPU()))
 	return map[string]limitTrial{
@@ -40,8 +41,8 @@ func tryableLimits() map[string]limitTrial {
 	}
 }
 
-// limitTrials returns one trial per limit, each in its own sandbox: the configured limits, and
-// unless ownOnly is set, defaults for the rest.
+// limitTrials returns a trial for each limit, each in its own sandbox: the configured limits,
+// and unless own is set, default values for the others.
 func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 	how := tryableLimits()
 	for _, f := range l.Fields() {
@@ -80,7 +81,7 @@ func (p *prover) limitTrial(name string, h limitTrial, value string) trial {
 	return t
 }
 
-// exceeds reports whether one value of a limit is larger than another.
+// exceeds reports whether a value of the limit name is larger than most.
 func exceeds(name, value, most string) bool {
 	var a, b catalog.Limits
 	_, err := a.SetField(name, value)
@@ -96,7 +97,7 @@ func exceeds(name, value, most string) bool {
 	return false
 }
 
-// measure returns the argument that gives the probe the one limit of l.
+// measure returns the probe's argument for the limit name, from its value in l.
 func measure(name string, l catalog.Limits) string {
 	for _, n := range []int64{l.Memory, l.PIDs, l.Files, l.Disk, l.Inodes, l.ReadRate, l.WriteRate, l.ReadOps, l.WriteOps} {
 		if n != 0 {

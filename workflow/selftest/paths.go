@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A subject finds the paths of a sandbox that a probe tries to reach. If there are none, tried
-// and none are reported, and no wall is needed.
+// A subject returns the paths of a sandbox that a probe tries to reach. If there are none, the
+// probe is reported as held with the texts tried and none.
 type subject struct {
 	paths       func(context.Context, *catalog.Record, *supervise.Supervisor) []string
 	tried, none string
@@ -42,8 +42,8 @@ func (ts *Tester) subjects() map[string]subject {
 	}
 }
 
-// ownPlaces returns the paths at which snapfs stores this and all other sandboxes: the state
-// directory, and the backends' data outside it.
+// ownPlaces returns the paths at which snapfs stores sandboxes, this one and all others: the
+// state directory, and the backends' data outside of it.
 func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	paths := []string{ts.cat.Dir()}
 	for _, t := range rec.Trees {
@@ -55,9 +55,8 @@ func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	return some(paths, isThere)
 }
 
-// asTheyAre returns host paths that the sandbox shows read-only. For a skeleton it returns its
-// regular files; for a directory that this user may not write, the first entry that the user
-// may.
+// asTheyAre returns host paths that the sandbox shows read-only: of a skeleton its regular
+// files, of a directory that this user may not write the first entry that the user may.
 func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	for _, m := range mounts {
 		switch {
@@ -78,9 +77,9 @@ func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	return paths
 }
 
-// firstWithin returns the nearest entry of a directory that this user may write, looking at no
-// more than names entries. Cost: a microsecond each. It skips other mounts, which may answer
-// late.
+// firstWithin returns the nearest entry of a directory that this user may write. It examines
+// at most names entries and skips other mounts, which may answer late. Cost: a microsecond for
+// each entry.
 func firstWithin(dir string, mounts []isolate.Mount, names int) []string {
 	top, err := os.Lstat(dir)
 	if err != nil {
@@ -121,7 +120,8 @@ func firstEntries(dir string, n int) []os.DirEntry {
 	return entries
 }
 
-// some returns the first paths that match is, as many as fit into a probe's arguments.
+// some returns the first paths for which is returns true, as many as fit into a probe's
+// arguments.
 func some(paths []string, is func(string) bool) (list []string) {
 	for _, path := range paths {
 		if len(list) < 500 && !slices.Contains(list, path) && is(path) {

@@ -21,15 +21,15 @@ import (
 )
 
 // Prove starts sandboxes as the request says and tries to cross each wall from inside: each
-// limit in a sandbox of its own, everything else in one. It calls each with a report as soon
-// as one is known. program is the path of a program that the sandbox sees too, with its first
-// arguments, that runs prove.Run. A limit that the request lacks is tried at a small value,
-// unless the request names a profile. A request for the host's network has no network walls.
-// only lists the probes to run; empty means all.
+// limit in a sandbox of its own, all other walls in one. It calls each with every report as
+// soon as it is known. program is the path of a program that the sandbox sees too, with its
+// first arguments, that runs prove.Run. only lists the probes to run; empty means all.
 //
-// Cost: about seven seconds, nearly all for limits. Errors: ErrInterrupted, errors of
-// listening on loopback, and ErrNotFound for an unknown name in only. A sandbox that does not
-// start is reported as a wall that does not hold.
+// A limit that the request lacks is tested at a small value, unless the request names a
+// profile. A request for the host's network has no network walls. Cost: about seven seconds,
+// nearly all for limits. Errors: ErrInterrupted, errors of listening on loopback, and
+// ErrNotFound for an unknown name in only. A sandbox that does not start is reported as a wall
+// that does not hold.
 func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only []string, each func(prove.Report)) (err error) {
 	host, err := listenForProbes()
 	if err != nil {
@@ -71,7 +71,8 @@ func wanted(only []string, names ...string) bool {
 	return len(only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(only, n) })
 }
 
-// chosen returns the trials with these names, in their order.
+// chosen returns those of the trials whose probe is in only, or all if only is empty. A name
+// without a trial is an error.
 func chosen(all []trial, only []string) ([]trial, error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(all, func(t trial) bool { return t.probe == name }) {
@@ -86,7 +87,7 @@ type prover struct {
 	req     hostfs.Request
 	program []string
 
-	// own restricts the trials to the limits of the request.
+	// own restricts the trials of limits to those that the request sets.
 	own   bool
 	walls *engine.Session // the sandbox in which the walls are tried, once started
 	other *engine.Session // a sandbox that must not be visible from walls
@@ -97,17 +98,17 @@ type trial struct {
 	probe  string
 	args   []string
 	limits catalog.Limits
-	// network replaces the network of the request, if set. note is added to the report.
+	// network, if set, replaces the network of the request. note is added to the report.
 	network, note string
-	// small is the trial to run instead where a busy machine gives no clear result.
+	// small is the trial to run instead if a busy machine gives no clear result.
 	small *trial
-	// about finds the probe's arguments where they depend on the sandbox.
+	// about returns the probe's arguments, if they depend on the sandbox.
 	about subject
-	// quick means that the probe takes almost no time.
+	// quick is set if the probe takes almost no time.
 	quick bool
 }
 
-// wallTrials returns the trials of every wall that is not a limit.
+// wallTrials returns the trials of every wall except limits.
 func (p *prover) wallTrials(host *probeHost) []trial {
 	self := strconv.Itoa(os.Getpid())
 	start, _ := prove.StartOf(os.Getpid()) // without it the probes report that they could not try
@@ -213,7 +214,7 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 	})
 }
 
-// hear runs a probe and parses its output.
+// hear calls run with the command of a probe and returns the report in its output.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
 		c.Args, c.Dir = slices.Concat(p.program, []string{t.probe}, t.args), p.req.Workspace
@@ -225,7 +226,8 @@ func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error))
 	return prove.Read(t.probe, said, st.Signal != 0), nil
 }
 
-// listen calls run with a command whose output it reads and returns.
+// listen calls run with a command whose standard output is a pipe, and returns the status and
+// the output.
 func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status, text []byte, err error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -253,8 +255,8 @@ func (p *prover) close(ctx context.Context) (err error) {
 	return err
 }
 
-// serverTrials try to reach another name through a server that the sandbox may reach. The
-// server is part of this process.
+// serverTrials returns the trials that try to reach another name through a server that the
+// sandbox may reach. The server is part of this process.
 func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial) {
 	if _, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); !allowed {
 		return nil

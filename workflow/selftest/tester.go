@@ -6,17 +6,17 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 )
 
-// For is an engine's Config.SelfTest.
+// For returns the function for Config.SelfTest of an engine.
 func For(e *engine.Engine) supervise.SelfTest { return New(e).TryWalls }
 
-// A Tester tries the walls of sandboxes from inside.
+// A Tester tests the isolation of sandboxes from inside.
 type Tester struct {
 	engine *engine.Engine
 	cat    *catalog.Catalog
 	probe  []string
 }
 
-// New returns a Tester that works through e.
+// New returns a Tester that uses the engine e.
 func New(e *engine.Engine) *Tester {
 	return &Tester{engine: e, cat: e.Catalog(), probe: e.Probe()}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// proofTime bounds the self-test before a start is given up.
+// proofTime bounds the self-test at the start of a sandbox; after that the start fails.
 const proofTime = 30 * time.Second
 
-// TryWalls tries the quick walls of a running container, all in one process. Cost: about ten
+// TryWalls runs the quick probes in a running container, all in one process. Cost: about ten
 // milliseconds. Errors: [supervise.ErrWall] with the first wall that did not hold, beside the
 // proof.
 func (ts *Tester) TryWalls(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
@@ -80,8 +80,8 @@ func (ts *Tester) TryWalls(ctx context.Context, rec *catalog.Record, h *supervis
 	return proof, nil
 }
 
-// runProbes runs probes in a container from a sealed copy of the program, which nothing inside
-// can have changed.
+// runProbes runs probes in a container from a sealed copy of the program, which no process
+// inside can have changed.
 func (ts *Tester) runProbes(ctx context.Context, h *supervise.Supervisor, program *os.File, list string) (said []byte, killed bool, err error) {
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
 		c.Args = slices.Concat([]string{"/proc/self/fd/0"}, ts.probe[1:], []string{prove.Several, list})

@@ -19,12 +19,12 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A ReceiveRequest says what to make of a received stream.
+// A ReceiveRequest describes the sandbox or named snapshot to make of a received stream.
 type ReceiveRequest struct {
 	// Request describes the sandbox that a full stream creates. Without a Name or a
 	// Workspace it has the sender's. Its policy is always the receiver's.
 	hostfs.Request
-	// State is the name for the received state; "" means the sender's name.
+	// State is the name for the received snapshot; "" means the sender's name.
 	State string
 }
 
@@ -33,24 +33,23 @@ type Received struct {
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
 	ID      string `json:"id"`
-	// New reports whether a new sandbox was made.
+	// New is set if Receive made a new sandbox.
 	New bool `json:"new"`
 }
 
-// Receive reads a stream and makes a named state of it. A whole stream becomes a new sandbox
-// of this machine whose workspace has the sent content; its base is this machine's workspace,
-// so changes and promotion refer to that. A stream with a base becomes one more state of the
-// sandbox that has the base; the sandbox's files do not change until it is rolled back to the
-// state.
+// Receive reads a stream and makes a named snapshot of it. A whole stream becomes a new
+// sandbox on this machine's workspace, with the sent content. A stream with a base becomes
+// another named snapshot of the sandbox that has the base; the sandbox's files do not change
+// until it is rolled back to that snapshot.
 //
-// The stream is not trusted: no state exists before the whole stream has arrived and its
-// checksum is right, and Receive writes only in a fork that no process uses. Atomic: after an
-// error or a crash there is no such sandbox or state. The received part of a broken stream
+// The stream is not trusted: no snapshot exists before the whole stream has arrived with the
+// right checksum, and Receive writes only in a fork that no process uses. Atomic: after an
+// error or a crash there is no such sandbox or snapshot. The received part of a broken stream
 // stays in the state directory, if there is space, until a resumed transfer completes it
 // ([Client.Offers] names it), [Client.Forget] removes it, or a week has passed.
 //
 // Errors: errs.ErrCorrupt (truncated, damaged, or not a stream), ErrExists (the name or the
-// state), ErrNotFound (the base or the workspace), ErrInterrupted, and those of
+// snapshot), ErrNotFound (the base or the workspace), ErrInterrupted, and those of
 // [engine.Engine.New].
 func (tr *Client) Receive(ctx context.Context, r io.Reader, req ReceiveRequest) (Received, error) {
 	in, l, err := stream.Open(r)
@@ -107,13 +106,14 @@ func (x *receiving) asNew(ctx context.Context, req hostfs.Request) (Received, er
 	return Received{Sandbox: rec.Name, State: x.state, ID: x.label.ID, New: true}, nil
 }
 
-// nameWorkspace is the hint to name a directory of this machine as workspace.
+// nameWorkspace returns an error whose hint is command, which names a directory of this
+// machine as workspace.
 func nameWorkspace(command string) error {
 	return &errs.Error{Op: "receiving", Kind: errs.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
 }
 
 // fill replaces the workspace of a new sandbox by the sent content and seals it as the first
-// state.
+// named snapshot.
 func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 	t := rec.Trees[workIn(rec)]
 	places, err := x.write(ctx, rec, t, nil)
@@ -142,7 +142,7 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 }
 
 // write applies the stream to a fork, of its base if there is one. It returns the
-// [catalog.NamedSnapshot.Places] of the result.
+// [catalog.NamedSnapshot.MountPoints] of the result.
 func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.NamedSnapshot) ([]string, error) {
 	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
 	if err != nil {
@@ -187,7 +187,7 @@ func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tr
 	return unknown, fork.Sync(ctx)
 }
 
-// onBase adds the state to the sandbox that has its base.
+// onBase adds the received snapshot to the sandbox that has its base.
 func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	name, err := x.find(name)
 	if err != nil {
@@ -234,8 +234,8 @@ func (x *receiving) onBase(ctx context.Context, name string) (Received, error) {
 	return Received{Sandbox: name, State: x.state, ID: x.label.ID}, x.e.engine.Sandboxes.SweepLater(ctx)
 }
 
-// find returns the name of the sandbox that has the base: the named one, else one with the
-// sender's name, else any.
+// find returns the name of a sandbox that has the base: the one that the user named, else one
+// with the sender's name, else any.
 func (x *receiving) find(name string) (string, error) {
 	records, failures := x.e.cat.List()
 	var found []string
@@ -256,7 +256,8 @@ func (x *receiving) find(name string) (string, error) {
 
 func (x *receiving) isBase(m catalog.NamedSnapshot) bool { return m.Identity() == x.label.Base }
 
-// fits returns the base, after checking that the state does not exist yet.
+// fits returns the named snapshot that is the base, and an error if the snapshot to receive
+// already exists.
 func (x *receiving) fits(rec *catalog.Record) (catalog.NamedSnapshot, error) {
 	if err := catalog.CheckName(x.state); err != nil {
 		return catalog.NamedSnapshot{}, err

@@ -15,21 +15,21 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// retention is the time for which partial files stay.
+// retention is the time for which unused partial files are retained.
 const retention = 7 * 24 * time.Hour
 
 // partialDir returns the directory for partial files.
 func partialDir(e *engine.Engine) string { return filepath.Join(e.Catalog().Dir(), "begun") }
 
-// Expire removes partial files of which nothing was received for a week.
+// Expire removes partial files that have not grown for a week.
 func Expire(e *engine.Engine) error {
 	_, err := stream.DropOlder(partialDir(e), time.Now().Add(-retention))
 	return err
 }
 
-// Offers lists what this machine can offer to the sender's [SendRequest]: the identities of
-// the named states of a sandbox, or of all sandboxes for "", and the received parts of broken
-// streams. Cost: it reads and hashes the latter.
+// Offers lists what a sender can build on, for its [SendRequest]: the identities of the named
+// snapshots of a sandbox, or of all sandboxes for "", and the received parts of broken
+// streams. Cost: it reads and hashes these parts.
 func (tr *Client) Offers(name string) ([]string, error) {
 	records, failures := tr.cat.List()
 	have := []string{}
@@ -56,15 +56,15 @@ func (tr *Client) Forget() (int, error) {
 	return stream.DropOlder(partialDir(tr.engine), time.Unix(1<<40, 0)) // even with a wrong clock
 }
 
-// Unknown lists files in the directory of received parts that snapfs did not write. Nothing
-// removes them.
+// Unknown lists files in the directory for partial files that snapfs did not write. snapfs
+// does not remove them.
 func (tr *Client) Unknown() ([]string, error) { return stream.Unknown(partialDir(tr.engine)) }
 
-// A partialFile stores a stream while it is being received.
+// A partialFile stores the received part of a stream, if it can.
 type partialFile struct {
 	x  *receiving
 	in *stream.Reader
-	// kept is the open partial file, or nil where none could be made.
+	// kept is the open partial file, or nil if none could be made.
 	kept *stream.PartialFile
 }
 
@@ -87,7 +87,8 @@ func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	return k, nil
 }
 
-// end removes the partial file, or adds hints to err that say how to resume.
+// end removes the partial file after success. Otherwise it adds hints to err that say how to
+// resume.
 func (k partialFile) end(err error) error {
 	if k.kept == nil {
 		return err
@@ -117,8 +118,8 @@ func (k partialFile) end(err error) error {
 	}
 }
 
-// goOn finds the received part that the other side has of this state, provided that it builds
-// on a base that this side has too.
+// goOn finds, in have, the part of this snapshot that the other side has already received,
+// provided that this side has its base too.
 func (s *sending) goOn(have []string) {
 	for _, text := range have {
 		b, ok := stream.ParsePartial(text)
@@ -138,8 +139,9 @@ func (s *sending) goOn(have []string) {
 	}
 }
 
-// rest writes the part of the stream that the other side lacks. It returns stream.ErrOther,
-// before it writes anything, if the other side's part is not a prefix of this stream.
+// rest writes the part of the stream that the other side lacks. It returns
+// stream.ErrOtherPrefix, before it writes anything, if the other side's part is not a prefix
+// of this stream.
 func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error {
 	l.From, l.Before = s.begun.Bytes, s.begun.Sum
 	var p *stream.Writer

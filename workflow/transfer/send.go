@@ -21,15 +21,15 @@ import (
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
 
-// A SendRequest says what to send.
+// A SendRequest selects the snapshot to send, and the base.
 type SendRequest struct {
-	// Sandbox is the name of the sandbox, and State one of its named states; "" first snapshots
-	// the files as they are.
+	// Sandbox is the name of the sandbox, and State one of its named snapshots; "" first takes
+	// a snapshot of the present files.
 	Sandbox, State string
-	// Base is a named state that the other side has too, or "".
+	// Base is a named snapshot that the other side has too, or "".
 	Base string
-	// Have is the other side's [Client.Offers]. Where Base is "", the newest state in it becomes
-	// the base; a part of this state that is in it is not sent again.
+	// Have is the list of the other side's [Client.Offers]. If Base is "", the newest snapshot
+	// in it becomes the base; a received part of this snapshot in it is not sent again.
 	Have []string
 }
 
@@ -39,18 +39,18 @@ type Sent struct {
 	State   string `json:"state"`
 	ID      string `json:"id"`
 	Base    string `json:"base,omitempty"`
-	// From is the number of bytes of the stream that the other side had already.
+	// From is the number of bytes of the stream that the other side already had.
 	From snapshot.Bytes `json:"from,omitempty"`
 }
 
-// Send writes the workspace of a sandbox, at a named state, as a stream: whole, or as the
+// Send writes the workspace of a sandbox, at a named snapshot, as a stream: whole, or as the
 // difference to a base. Changes outside the workspace are not sent, because they concern this
 // machine. The sandbox may be used meanwhile; if it is removed, the stream breaks off and no
 // receiver accepts it as whole.
 //
-// On a live base a named state may change when a real file is edited, so it is sent whole,
-// unless it was itself received from another machine. With an empty State, Send takes a
-// snapshot, which stays after an error so that it can be sent again by name.
+// On a live base a named snapshot may change when a real file is edited, so it is sent whole,
+// unless it was itself received. With an empty State, Send takes a snapshot, which stays after
+// an error so that it can be sent again by name.
 //
 // Cost: proportional to the workspace, or to the difference where the filesystem can list it.
 // A part that the other side has is read and compared, and not sent. Errors: errs.ErrNotFound,
@@ -82,7 +82,7 @@ func (tr *Client) Send(ctx context.Context, w io.Writer, req SendRequest) (Sent,
 	return sent, nil
 }
 
-// send writes the stream, or its rest where the other side has a prefix of it.
+// send writes the stream, or only the part of it that the other side lacks.
 func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	l := stream.Header{
 		Sandbox: s.rec.Name, State: s.state.Name, ID: s.state.Identity(), Taken: s.state.Taken, Workspace: s.rec.Workspace,
@@ -109,7 +109,7 @@ func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	return sent, p.Close()
 }
 
-// hasState returns an error unless the sandbox has the named state.
+// hasState returns an error unless the sandbox has the named snapshot.
 func (tr *Client) hasState(name, state string) error {
 	rec, err := tr.cat.Get(name)
 	if err == nil {
@@ -118,19 +118,20 @@ func (tr *Client) hasState(name, state string) error {
 	return err
 }
 
-// A sending is one state about to be sent.
+// A sending is one named snapshot about to be sent.
 type sending struct {
 	e     *Client
 	rec   *catalog.Record
 	state catalog.NamedSnapshot
 	base  *catalog.NamedSnapshot
-	// tree is the tree with the workspace, and b its backend, which has the state as id.
+	// tree is the tree with the workspace; b is its backend, in which the snapshot has the id
+	// id.
 	tree catalog.Tree
 	b    snapshot.Backend
 	id   snapshot.ID
 	// baseID is the snapshot of the base, or "".
 	baseID snapshot.ID
-	// begun describes the prefix of this stream that the other side has.
+	// begun identifies the prefix of this stream that the other side has.
 	begun stream.Partial
 }
 
@@ -169,18 +170,18 @@ func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequ
 	return s, err
 }
 
-// workIn returns the index of the tree that holds the workspace.
+// workIn returns the index of the sandbox's tree that contains the workspace.
 func workIn(rec *catalog.Record) int {
 	path := hostfs.Holder(rec)
 	return max(0, slices.IndexFunc(rec.Trees, func(t catalog.Tree) bool { return t.Path == path }))
 }
 
-// keepsStill reports whether the state cannot change, so that the other side's copy equals
-// this one.
+// keepsStill reports whether the snapshot m cannot change any more, so that the other side's
+// copy equals this one.
 func (s *sending) keepsStill(m catalog.NamedSnapshot) bool { return s.tree.Frozen || m.Sent != "" }
 
-// common returns the newest state that the other side has and that this side can build on, or
-// nil.
+// common returns the newest named snapshot that the other side has and that this side can
+// build on, or nil.
 func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	for _, m := range slices.Backward(s.rec.Snapshots) {
 		if m.Name != s.state.Name && slices.Contains(have, m.Identity()) && s.keepsStill(m) {
@@ -190,7 +191,7 @@ func (s *sending) common(have []string) *catalog.NamedSnapshot {
 	return nil
 }
 
-// stream writes the content, by the backend if it can send exactly the workspace.
+// stream writes the payload, by the backend's own Send if that sends exactly the workspace.
 func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	if b, ok := s.b.(snapshot.Sender); ok && s.tree.Path == s.rec.Workspace && b.SendForm() == snapshot.FormCommands {
 		err := b.Send(ctx, w, snapshot.Sending{ID: s.id, Base: s.baseID})
@@ -204,7 +205,7 @@ func (s *sending) stream(ctx context.Context, w io.Writer) error {
 	return s.whole(ctx, w)
 }
 
-// difference writes the difference between the state and its base.
+// difference writes the difference between the snapshot and its base.
 func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	changes, err := s.e.engine.Compare.Compare(ctx, compare.Ref{Sandbox: s.rec.Name, State: s.base.Name}, compare.Ref{Sandbox: s.rec.Name, State: s.state.Name})
 	if err != nil {
@@ -219,7 +220,7 @@ func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	return stream.Encode(ctx, w, nil, nil, nil, true)
 }
 
-// open opens the workspace at the state.
+// open opens the workspace at the snapshot.
 func (s *sending) open(ctx context.Context) (*os.File, error) {
 	view, err := compare.ViewOf(ctx, s.b, s.tree, s.id)
 	if err != nil {
@@ -264,7 +265,7 @@ func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	return stream.Encode(ctx, w, empty, dir, changes, false)
 }
 
-// OpenState opens the workspace of a sandbox at a named state.
+// OpenState opens the workspace of a sandbox at a named snapshot.
 func (tr *Client) OpenState(ctx context.Context, name, state string) (*os.File, error) {
 	rec, err := tr.cat.Get(name)
 	if err != nil {

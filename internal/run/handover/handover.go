@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// ErrMissing means that there is no such program.
+// ErrMissing means that a program does not exist.
 var ErrMissing = exec.ErrNotFound
 
 // Find returns the path of a program; an error matches [ErrMissing].
@@ -65,7 +65,8 @@ func command(path string, args, env []string) *exec.Cmd {
 	return cmd
 }
 
-// statusOf returns how a program ended: 1 for a killed one, as a shell of Windows reports it.
+// statusOf returns the exit status of a program, or 1 if it was killed, as a shell of Windows
+// reports it.
 func statusOf(cmd *exec.Cmd, err error) (int, error) {
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {

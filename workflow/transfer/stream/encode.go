@@ -50,7 +50,7 @@ func Encode(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.
 	return e.s.End()
 }
 
-// recreated reports whether the old node is removed and a new one created.
+// recreated reports whether a change removes the old node and creates a new one.
 func recreated(c *diff.Change) bool {
 	return c.Kind == diff.Modified && c.What&(diff.Type|diff.Target|diff.Device|diff.Links) != 0 &&
 		(c.What&diff.Type != 0 || !c.New.Mode.IsDir())
@@ -144,8 +144,8 @@ func (e *encoder) change(c *diff.Change) error {
 	return e.s.Err()
 }
 
-// meta sends all metadata of a node: a write clears capabilities, and a change of mode changes
-// an access control list.
+// meta writes all metadata of a node, because a write clears capabilities, and a change of
+// mode changes an access control list.
 func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Own(c.Path, st)
 	if !made {
@@ -209,8 +209,8 @@ func (e *encoder) extent(name string, f *os.File, x diff.Extent) error {
 	return e.s.Err()
 }
 
-// dirs sends the metadata of directories, from the bottom up: creating a node in a directory
-// changes its time.
+// dirs writes the metadata of directories, from the bottom up, because creating a node in a
+// directory changes the directory's time.
 func (e *encoder) dirs(changes []diff.Change) error {
 	dirs := map[string]*diff.Change{}
 	for i := range changes {
@@ -257,7 +257,7 @@ func (e *encoder) dirs(changes []diff.Change) error {
 	return e.s.Err()
 }
 
-// stat returns the stat of a path of the new tree.
+// stat returns the attributes of a path of the new tree.
 func (e *encoder) stat(name string) (vfs.Stat, error) {
 	if name == "." {
 		return vfs.Lstat(int(e.new.Fd()), "")

@@ -20,8 +20,8 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A Partial identifies the received part of an interrupted transfer: the length of its payload
-// and the SHA-256 of that.
+// A Partial identifies the received part of an interrupted transfer, by the length and the
+// SHA-256 of its payload.
 type Partial struct {
 	ID, Base string
 	Bytes    int64
@@ -48,15 +48,17 @@ func validSum(text string) bool {
 	return err == nil && len(b) == sha256.Size
 }
 
-// A PartialFile is a partial file: the received part of a stream, itself in the stream format, from
-// which an interrupted transfer resumes. Each frame has a checksum, so whatever kills the
-// process or the machine, the complete frames are usable.
+// A PartialFile stores the received part of a stream on disk, in the stream format, so that an
+// interrupted transfer can resume. Each frame has a checksum, so that the complete frames are
+// usable after any crash.
 type PartialFile struct {
 	f *os.File
 	w *Writer
-	// earlier identifies the part that the file had before; the rest is appended.
+	// earlier identifies the part that the file had when it was opened; more payload is
+	// appended.
 	earlier Partial
-	// size is the written size of the file; at size next, free space is checked again.
+	// size is the written size of the file in bytes. When it reaches next, free space is
+	// checked again.
 	size, checkAt int64
 	// bytes is the size of the stored payload.
 	bytes int64
@@ -65,7 +67,8 @@ type PartialFile struct {
 	// is the offset of its current frame.
 	old   *Reader
 	start int64
-	// instead: the next write replaces everything from size on, and writes first before.
+	// replacing is set if the next write replaces the file from the offset size on, beginning
+	// with first.
 	replacing bool
 	first     []byte
 }
@@ -73,10 +76,10 @@ type PartialFile struct {
 // spaceStep is the number of bytes after which free space is checked again.
 const spaceStep = 16 << 20
 
-// OpenPartial opens the partial file for a stream's label in a directory, which it creates, or resumes
-// it if the label says so. A restarted stream leaves the old content until it has received more,
-// or a different frame. One process at a time can use a partial file. Errors: errs.ErrNotFound
-// (the part to resume from is missing or different); ErrBusy.
+// OpenPartial opens the partial file for a stream with the header l, in dir, which it creates.
+// If l resumes a transfer, the file must have that part. A stream that starts again leaves the
+// old content until it has received more, or a different frame. One process at a time can use
+// a file. Errors: errs.ErrNotFound (the part to resume from is missing or different); ErrBusy.
 func OpenPartial(dir string, l Header) (*PartialFile, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, failPartial(dir, err)
@@ -146,7 +149,7 @@ func cannotResume(l Header) error {
 	}
 }
 
-// prepare prepares the file for the label.
+// prepare prepares the opened file for a stream with the header l.
 func (k *PartialFile) prepare(l Header) error {
 	if l.From == 0 {
 		return k.restart(l)
@@ -160,10 +163,10 @@ func (k *PartialFile) prepare(l Header) error {
 	return k.truncate()
 }
 
-// noSum replaces the sum of a stream that gets no end.
+// noSum returns a hash that computes nothing, for a stream that gets no end.
 func noSum() hash.Hash { return crc32.New(castagnoli) }
 
-// truncate replaces the rest of the file from size on, if requested.
+// truncate cuts the file at size if replacing is set, and writes first there.
 func (k *PartialFile) truncate() error {
 	if !k.replacing {
 		return nil
@@ -180,7 +183,8 @@ func (k *PartialFile) truncate() error {
 	return err
 }
 
-// spaceChecked writes to the file while at least as much space is free as the file takes.
+// A spaceChecked writes to the partial file as long as the disk has at least as much free
+// space as the file takes.
 type spaceChecked struct{ k *PartialFile }
 
 func (c spaceChecked) Write(b []byte) (int, error) {
@@ -196,7 +200,8 @@ func (c spaceChecked) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// checkSpace checks at intervals that at least as much space is free as the file takes.
+// checkSpace checks at intervals that the disk has at least as much free space as the file
+// takes.
 func (k *PartialFile) checkSpace(bytes int64) error {
 	if bytes < k.checkAt {
 		return nil
@@ -278,8 +283,8 @@ func (k *PartialFile) Drop() error {
 	return os.Remove(k.f.Name())
 }
 
-// scan reads the complete frames of a partial file, and returns the offset of their end.
-// ErrCorrupt.
+// scan reads the complete frames of a partial file, and returns their Partial and the offset
+// of their end. Errors: ErrCorrupt.
 func scan(f *os.File) (b Partial, end int64, err error) {
 	r, l, err := Open(io.NewSectionReader(f, 0, 1<<62))
 	if err != nil {
@@ -293,8 +298,8 @@ func scan(f *os.File) (b Partial, end int64, err error) {
 	return Partial{l.ID, l.Base, n, hex.EncodeToString(sum.Sum(nil))}, r.complete, nil
 }
 
-// ListPartial lists the partial streams in a directory that no process is receiving, sorted by
-// id. It leaves out files of another form. Cost: reads all of them.
+// ListPartial lists the partial files in a directory that no process is writing, sorted by id.
+// It leaves out files of another form. Cost: it reads all of them.
 func ListPartial(dir string) ([]Partial, error) {
 	var all []Partial
 	err := eachPartial(dir, func(f *os.File) error {
@@ -320,8 +325,8 @@ func DropOlder(dir string, than time.Time) (n int, err error) {
 	return n, err
 }
 
-// eachPartial calls do for each partial file that no other process uses, one at a time. It skips
-// foreign files, see [Unknown].
+// eachPartial calls do for each partial file that no other process uses. It skips files of
+// other programs, see [Unknown].
 func eachPartial(dir string, do func(*os.File) error) error {
 	entries, err := entriesIn(dir)
 	failures := []error{err}
@@ -339,8 +344,8 @@ func eachPartial(dir string, do func(*os.File) error) error {
 	return errors.Join(failures...)
 }
 
-// Unknown lists the entries of a directory for partial files, or the path itself, that snapfs did
-// not create. snapfs neither reads nor changes nor removes them.
+// Unknown lists the entries of a directory for partial files, or the path itself, that snapfs
+// did not create. snapfs never changes or removes them.
 func Unknown(dir string) ([]string, error) {
 	if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
 		return []string{dir}, nil
@@ -371,7 +376,7 @@ func entriesIn(dir string) ([]os.DirEntry, error) {
 	return entries, nil
 }
 
-// errUnknown says that [OpenPartial] did not create a file.
+// errUnknown means that [OpenPartial] did not create a file.
 var errUnknown = errors.New("not a partial stream of snapfs")
 
 // lockedPartial opens and locks a partial file. Errors: those of locked, and errUnknown.
@@ -393,8 +398,8 @@ func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	return f, err
 }
 
-// checkMagic checks that a file starts like a stream, as far as it was written: after a power
-// loss the start may be missing or zeros. Error: errUnknown.
+// checkMagic returns errUnknown unless a file starts like a stream, as far as it was written:
+// after a power loss the start may be missing or zeros.
 func checkMagic(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -416,26 +421,28 @@ func checkMagic(f *os.File) error {
 	return nil
 }
 
-// A Skipper passes on the part of a payload after the prefix that the receiver has, once it has
-// verified that prefix.
+// A Skipper drops the prefix of a payload that the receiver has, after verifying it, and
+// passes on the rest of the payload.
 type Skipper struct {
 	begun Partial
-	// begin opens the writer for the rest.
+	// begin opens the writer for the payload after the prefix.
 	begin func() (io.Writer, error)
 	to    io.Writer
 	sum   hash.Hash
 	left  int64
 }
 
-// ErrOtherPrefix says that the payload does not start with the part that the receiver has.
+// ErrOtherPrefix means that the payload does not start with the part that the receiver has.
 var ErrOtherPrefix = errors.New("the payload starts differently now")
 
-// NewSkipper skips the part b, then calls begin and writes the rest to its result.
+// NewSkipper returns a Skipper that drops the part b, then calls begin and writes the rest of
+// the payload to its result.
 func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
 	return &Skipper{begun: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }
 
-// Write takes more of the payload. Errors: ErrOther, before begin was called; those of the writer.
+// Write processes more of the payload. Errors: ErrOtherPrefix, before begin was called; those
+// of the writer.
 func (s *Skipper) Write(b []byte) (int, error) {
 	n := int(min(s.left, int64(len(b))))
 	s.sum.Write(b[:n])

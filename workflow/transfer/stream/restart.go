@@ -12,7 +12,7 @@ import (
 // shorter attempt never truncates it. From the first difference, or from the file's end, the
 // new payload replaces the rest.
 
-// restart starts to receive a payload from its first byte.
+// restart prepares the file for a payload that is received from its first byte.
 func (k *PartialFile) restart(l Header) error {
 	r, had, err := Open(io.NewSectionReader(k.f, 0, 1<<62))
 	if err == nil && had.ID == l.ID && had.Base == l.Base {
@@ -27,16 +27,16 @@ func (k *PartialFile) restart(l Header) error {
 	return nil
 }
 
-// replaceFrom overwrites the file from offset at on, with first and then the frames written to k.w.
-// Nothing changes before the first such write.
+// replaceFrom makes the next write replace the file from the offset at on, beginning with
+// first. Nothing changes on disk before.
 func (k *PartialFile) replaceFrom(at int64, first []byte) {
 	k.old, k.size, k.checkAt = nil, at, at
 	k.replacing, k.first = true, first
 	k.w = newWriter(spaceChecked{k}, noSum())
 }
 
-// skipEqual compares received bytes with the partial file, and returns those that it lacks. It
-// fails if there is no space to store them.
+// skipEqual compares received bytes with those in the partial file, and returns the bytes that
+// it lacks. It returns an error if there is no space to store them.
 func (k *PartialFile) skipEqual(b []byte) (rest []byte, err error) {
 	for k.old != nil && len(b) > 0 {
 		start := k.old.complete
@@ -64,7 +64,7 @@ func (k *PartialFile) skipEqual(b []byte) (rest []byte, err error) {
 	return b, nil
 }
 
-// commonPrefix returns the length of the common prefix.
+// commonPrefix returns the length of the common prefix of a and b.
 func commonPrefix(a, b []byte) int {
 	n := min(len(a), len(b))
 	if bytes.Equal(a[:n], b[:n]) {

@@ -31,25 +31,26 @@ import (
 
 const (
 	magic = "snapfs parcel 1\n"
-	// frameSize is the maximum length of a written frame, most that of an accepted one.
+	// frameSize is the maximum length in bytes of a frame that is written; most is that of a
+	// frame that is accepted.
 	frameSize = 256 << 10
 	maxFrame  = 1 << 20
 )
 
-// A Header is the header of a stream. Its content is not trustworthy: [Open] checks only that
-// names are valid.
+// A Header describes a stream. Its content is not trusted: [Open] checks only that names are
+// valid.
 type Header struct {
-	// Sandbox and State are the sender's names, ID is the same on every machine:
-	// [catalog.NamedSnapshot.Identity].
+	// Sandbox and State are the sender's names. ID is the snapshot's identity, the same on
+	// every machine: [catalog.NamedSnapshot.Identity].
 	Sandbox string `json:"sandbox"`
 	State   string `json:"state"`
 	ID      string `json:"id"`
-	// Base is the id of the snapshot that the payload is a difference to, or "".
+	// Base is the identity of the snapshot to which the payload is a difference, or "".
 	Base  string    `json:"base,omitempty"`
 	Taken time.Time `json:"taken"`
 	// Workspace is the path of the directory on the sender's machine.
 	Workspace string `json:"workspace"`
-	// Driver is the sender's backend, Form the format of the payload.
+	// Driver is the sender's backend, and Form the format of the payload.
 	Driver string        `json:"driver"`
 	Form   snapshot.Form `json:"form"`
 	// From is the offset in the payload at which this stream resumes. The receiver has the
@@ -95,7 +96,7 @@ func NewWriter(w io.Writer, l Header) (*Writer, error) {
 	return p, p.header(l)
 }
 
-// header writes the header.
+// header writes the header frame.
 func (p *Writer) header(l Header) error {
 	text, err := json.Marshal(l)
 	if err == nil {
@@ -126,7 +127,7 @@ func (p *Writer) flush() error {
 	return err
 }
 
-// Write adds to the payload.
+// Write appends b to the payload.
 func (p *Writer) Write(b []byte) (n int, err error) {
 	for n < len(b) {
 		k := min(len(b)-n, 8+frameSize-len(p.buf))
@@ -168,8 +169,8 @@ type Reader struct {
 	buf  []byte
 	rest []byte // part of buf that is not passed on yet
 	err  error
-	// complete is the offset after the last complete frame, and read that of the last byte
-	// read.
+	// complete is the offset after the last complete frame; read is the offset after the last
+	// byte read.
 	complete, read int64
 	broken         bool
 }
@@ -208,7 +209,7 @@ func (p *Reader) readMagic() error {
 	return err
 }
 
-// get fills b.
+// get fills b from the stream.
 func (p *Reader) get(b []byte) error {
 	_, err := io.ReadFull(p.r, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -219,7 +220,7 @@ func (p *Reader) get(b []byte) error {
 	return err
 }
 
-// next reads a frame. rest is empty after the last frame.
+// next reads the next frame into rest, which is empty after the last frame.
 func (p *Reader) next() error {
 	var head [8]byte
 	if err := p.get(head[:]); err != nil {
