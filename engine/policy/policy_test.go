@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -117,11 +118,11 @@ func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"[[stage]]\nname = \"dev\"\ntarget = \"x\"\ntimout = \"5m\"", "4:1: timout: unknown key in [[stage]]; did you mean timeout?"},
 		{dev + "colour = 5", "4:1: colour: unknown key in [[stage]]; keys are name, target,"},
-		{dev + "target = \"/x\"", "4:1: target is already in line 3; remove one"},
+		{dev + "target = \"/x\"", "4:1: invalid TOML: key target is already defined"},
 		{dev + "before = \"make\"", `4:1: before: expected a list of commands, got a text; put it in brackets`},
 		{dev + "before = [\"a\",\n  5]", "5:3: before: expected a command, got a number"},
 		{dev + "before = [[\"a\", 5]]", "4:17: before: expected an argument, got a number"},
-		{dev + "before = [[]]", "4:1: before: the command is empty"},
+		{dev + "before = [[]]", "4:11: before: the command is empty"},
 		{dev + "before = [\" \"]", "4:11: before: the command is blank"},
 		{dev + "before = [{ timeout = \"5m\" }]", "4:11: before: the table has no run"},
 		{dev + "before = [{ run = \"x\", tiemout = \"5m\" }]", "4:24: tiemout: unknown key in { run = … }; did you mean timeout?"},
@@ -150,7 +151,7 @@ func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 		{"[limits]\nmemory = \"plenty\"", `2:10: memory: size "plenty"`},
 		{"[limits]\npids = -3", "2:8: pids: "},
 		{"[limits]\npids = true", "2:1: pids: expected a limit, got true or false"},
-		{"[limits]\npids = 3\n[limits]", "3:2: [limits] is already in line 1"},
+		{"[limits]\npids = 3\n[limits]", "3:2: invalid TOML: table limits already exists"},
 		{"[[limits]]", "1:3: there is one section limits; write [limits]"},
 		{"[sandbox]\nnet = \"open\"", `2:7: net: invalid value "open"; use`},
 		{"[sandbox]\nnet = \"allow:a.example,b_.example:x\"", `2:35: net: rule "b_.example:x": `},
@@ -161,7 +162,7 @@ func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 		{"[sandbox]\nexpose = [\"~ada/x\"]", "2:11: expose: ~NAME is not expanded"},
 		{"[sandbox]\nhide = \"x\"", "2:1: hide: expected a list, got a text"},
 		{"name = \"d\"", "1:1: name: not in a section"},
-		{dev + "a.b = 1", "4:1: a.b: unknown key"},
+		{dev + "a.b = 1", "4:1: a: unknown key"},
 		{dev + "timeout = ", "4:10: invalid TOML"},
 		{dev + "timeout = \"5m", "4:13: invalid TOML"},
 		{"\xff", "1:1: not UTF-8"},
@@ -176,6 +177,28 @@ func TestEachMistakeHasItsPositionAndCorrection(t *testing.T) {
 	}
 }
 
+// TestPositionsAreRightBehindEveryKindOfValue has mistakes before and behind all that TOML can write.
+func TestPositionsAreRightBehindEveryKindOfValue(t *testing.T) {
+	for _, text := range []string{
+		`'a"]#\'`, `"a]\\\"#'"`, `"""` + "\n" + `a\"""]"#"""""`, "'''\n]#'''''", `1979-05-27 07:32:00 # a date`, "[ # ]\n]",
+		"[\"a\", ['b#', \"\"\"c\n\"d\" \"\"\",], # ]\n  { run = [\"x\", 'y}'], name = \"}\" } ]",
+		`{ "na.me" = 1, b.'c' = [] }`, `0x1F`, `-inf`, `""`, `''`,
+	} {
+		_, err := policy.Parse("p", []byte("[limits]\nx.\"y\" = "+text+"\n[[ stage ]]\n'before' = [[ 5 ]]\n[x.\"]#\"] # [\n"))
+		lines := strings.Count(text, "\n")
+		var e *policy.Error
+		if !errors.As(err, &e) || len(e.Mistakes) != 3 {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		for i, want := range []policy.Mistake{{Line: 2, Column: 1}, {Line: lines + 4, Column: 15}, {Line: lines + 5, Column: 2}} {
+			if m := e.Mistakes[i]; m.Line != want.Line || m.Column != want.Column {
+				t.Errorf("%s: %+v, want %d:%d", text, m, want.Line, want.Column)
+			}
+		}
+	}
+}
+
 // TestAllMistakesAreReportedAtOnce checks that one attempt reports all mistakes.
 func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	_, err := policy.Parse("p", []byte("[[stage]]\nnam = \"a\"\n[[stage]]\ntargt = \"b\"\n[x]\ny = 1\n"))
@@ -183,7 +206,11 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	if !errors.As(err, &all) || len(all.Mistakes) != 3 {
 		t.Fatalf("%v", err)
 	}
-	_, err = policy.Parse("p", []byte(strings.Repeat("[x]\n", 30)))
+	var sections strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&sections, "[x%d]\n", i)
+	}
+	_, err = policy.Parse("p", []byte(sections.String()))
 	if lines := strings.Split(err.Error(), "\n"); len(lines) != 21 || lines[20] != "p: and 10 more" {
 		t.Errorf("%v", err)
 	}
@@ -250,7 +277,7 @@ func TestProfileOfAnotherUserIsOnlyReadByName(t *testing.T) {
 func TestOtherFilesAreNoProfile(t *testing.T) {
 	dir := treetest.Dir(t)
 	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
-	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, make([]byte, 1<<20+1), 0o600)); err != nil {
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, make([]byte, 128<<10+1), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for path, kind := range map[string]error{
@@ -269,6 +296,7 @@ func TestOtherFilesAreNoProfile(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(five)
 	f.Add("[[stage]]\nbefore = [{run = [1")
+	f.Add("a.\"b\".'c' = [1, {d = \"\"\"x\"\"\"}] # e\n[[f.g]]\n[f.g.h]\ni = 1979-05-27 07:32:00\r\nj = '''k'''\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		_, err := policy.Parse("p", []byte(text))
 		var e *policy.Error

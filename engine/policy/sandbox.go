@@ -5,9 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/network"
@@ -54,40 +53,43 @@ func isSwitch(limit string) bool {
 }
 
 // limit reads a line of [limits].
-func (r *reader) limit(name string, v *unstable.Node, at place) {
-	kinds := []unstable.Kind{unstable.String, unstable.Integer, unstable.Float}
-	if isSwitch(name) {
-		kinds = []unstable.Kind{unstable.Bool}
-	}
-	text := string(v.Data)
-	if v.Kind == unstable.Integer || v.Kind == unstable.Float {
-		text = strings.ReplaceAll(text, "_", "") // 1_000 is a number in TOML
+func (r *reader) limit(name, path string, v any) {
+	text, ok := "", true
+	switch v := v.(type) {
+	case bool:
+		text, ok = strconv.FormatBool(v), isSwitch(name)
+	case string:
+		text, ok = v, !isSwitch(name)
+	case int64, float64:
+		text, ok = fmt.Sprint(v), !isSwitch(name)
+	default:
+		ok = false
 	}
 	switch {
-	case slices.Contains(kinds, v.Kind):
+	case ok:
 		if _, err := r.sandbox.Limits.SetField(name, text); err != nil {
-			r.wrong(r.where(v, at), err.Error(), "snapfs help limits says how it is written")
+			r.wrong(path+"=", err.Error(), "snapfs help limits says how it is written")
 		}
 	case isSwitch(name):
-		r.wrong(at, name+": expected true or false, got "+kind(v), "write "+name+" = true")
+		r.wrong(path, name+": expected true or false, got "+kind(v), "write "+name+" = true")
 	default:
-		r.wrong(at, name+": expected a limit, got "+kind(v), `put it in quotes: `+name+` = "…"`)
+		r.wrong(path, name+": expected a limit, got "+kind(v), `put it in quotes: `+name+` = "…"`)
 	}
 }
 
 // setting reads a line of [sandbox].
-func (r *reader) setting(name string, v *unstable.Node, at place) {
+func (r *reader) setting(name, path string, v any) {
 	switch name {
 	case "net":
-		r.sandbox.Net = r.net(v, at)
+		r.sandbox.Net = r.net(path, v)
 	case "expose":
-		r.sandbox.Expose = r.paths(name, v, at)
+		r.sandbox.Expose = r.paths(name, path, v)
 	case "hide":
-		r.sandbox.Hide = r.paths(name, v, at)
+		r.sandbox.Hide = r.paths(name, path, v)
 	case "env":
-		r.texts(name, v, at, func(text string, where place) {
+		r.texts(name, path, v, func(text, path string) {
 			if strings.ContainsAny(text, "= ") {
-				r.wrong(where, fmt.Sprintf("env: invalid variable name %q", text), "give the name without a value")
+				r.wrong(path, fmt.Sprintf("env: invalid variable name %q", text), "give the name without a value")
 			}
 			r.sandbox.Env = append(r.sandbox.Env, text)
 		})
@@ -97,87 +99,82 @@ func (r *reader) setting(name string, v *unstable.Node, at place) {
 const allowed = "allow:"
 
 // net reads the network setting.
-func (r *reader) net(v *unstable.Node, at place) string {
-	if v.Kind == unstable.Array {
+func (r *reader) net(path string, v any) string {
+	if all, ok := v.([]any); ok {
 		var list []string
-		r.texts("net", v, at, func(text string, where place) {
+		r.texts("net", path, v, func(text, path string) {
 			if strings.Contains(text, ",") {
-				r.wrong(where, fmt.Sprintf("net: %q is more than one rule", text), "put each in quotes of its own")
-			} else if r.rules(text, where+1) != "" {
+				r.wrong(path, fmt.Sprintf("net: %q is more than one rule", text), "put each in quotes of its own")
+			} else if r.rules(text, r.place(path)+1) != "" {
 				list = append(list, text)
 			}
 		})
+		if len(all) == 0 {
+			r.wrong(path, "net: the list is empty", `write net = "none"`)
+		}
 		if list == nil {
-			if v.Child() == nil {
-				r.wrong(at, "net: the list is empty", `write net = "none"`)
-			}
 			return ""
 		}
-		return allowed + r.rules(strings.Join(list, ","), at)
+		return allowed + r.rules(strings.Join(list, ","), r.place(path))
 	}
-	text := r.text("net", v, at)
+	text := r.text("net", path, v)
 	rules, some := strings.CutPrefix(text, allowed)
 	switch {
 	case text == "", text == "none", text == "host":
 		return text
 	case some:
-		if rules = r.rules(rules, r.where(v, at)+1+place(len(allowed))); rules == "" {
+		if rules = r.rules(rules, r.place(path+"=")+1+len(allowed)); rules == "" {
 			return ""
 		}
 		return allowed + rules
 	}
-	r.wrong(r.where(v, at), fmt.Sprintf("net: invalid value %q", text), `use "none", "host", "allow:RULES" or a list of rules`)
+	r.wrong(path+"=", fmt.Sprintf("net: invalid value %q", text), `use "none", "host", "allow:RULES" or a list of rules`)
 	return ""
 }
 
 // rules parses rules and returns them in canonical form, or "" after a mistake; at is the
-// position of their text.
-func (r *reader) rules(text string, at place) string {
+// offset of their text.
+func (r *reader) rules(text string, at int) string {
 	rules, bad := network.Read(text)
 	switch {
 	case bad != nil:
-		at = min(at+place(bad.Column-1), place(len(r.data)))
-		r.wrong(at, fmt.Sprintf("net: rule %q: %s", bad.Rule, bad.Reason()), "snapfs net --help has the grammar of rules")
+		r.wrongAt(min(at+bad.Column-1, len(r.data)), fmt.Sprintf("net: rule %q: %s", bad.Rule, bad.Reason()), "snapfs net --help has the grammar of rules")
 		return ""
 	case rules.Empty():
-		r.wrong(at, "net: no rule", `write net = "none"`)
+		r.wrongAt(at, "net: no rule", `write net = "none"`)
 		return ""
 	}
 	return rules.String()
 }
 
-// texts reads a non-empty list of texts, and calls each with every text and its position.
-func (r *reader) texts(name string, v *unstable.Node, at place, each func(text string, where place)) {
-	if v.Kind != unstable.Array {
-		r.wrong(at, name+": expected a list, got "+kind(v), `put it in brackets: `+name+` = ["…"]`)
-		return
+// texts reads a list of non-empty texts, and calls each with every text and its path in the file.
+func (r *reader) texts(name, path string, v any, each func(text, path string)) {
+	list, ok := v.([]any)
+	if !ok {
+		r.wrong(path, name+": expected a list, got "+kind(v), `put it in brackets: `+name+` = ["…"]`)
 	}
-	for list := v.Children(); list.Next(); {
-		n := list.Node()
-		if n.Kind == unstable.Comment {
-			continue
-		}
-		where := r.where(n, at)
-		if text := r.text(name, n, where); text != "" {
+	for i, v := range list {
+		where := fmt.Sprintf("%s.%d", path, i)
+		if text := r.text(name, where, v); text != "" {
 			each(text, where)
 		}
 	}
 }
 
 // paths reads a list of paths.
-func (r *reader) paths(name string, v *unstable.Node, at place) (all []string) {
-	r.texts(name, v, at, func(text string, where place) {
+func (r *reader) paths(name, path string, v any) (all []string) {
+	r.texts(name, path, v, func(text, path string) {
 		beneath, home := strings.CutPrefix(text, "~/")
 		switch {
 		case home:
 			dir, err := os.UserHomeDir()
 			if err != nil {
-				r.wrong(where, name+": no home directory: "+err.Error(), "write the full path")
+				r.wrong(path, name+": no home directory: "+err.Error(), "write the full path")
 				return
 			}
 			text = filepath.Join(dir, beneath)
 		case text[0] == '~':
-			r.wrong(where, name+": ~NAME is not expanded here", "write the full path")
+			r.wrong(path, name+": ~NAME is not expanded here", "write the full path")
 			return
 		case !filepath.IsAbs(text):
 			text = filepath.Join(r.dir, text)
