@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/patch"
 	"github.com/snapfs/snapfs/engine/diff/report"
+	"github.com/snapfs/snapfs/engine/gitresult"
 )
 
 // screenful is the number of workspace changes printed on a terminal; outside the workspace it
@@ -55,7 +56,8 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(w, summary(sum, renamed))
+	commits := printCommits(w, changes.Git)
+	_, err := fmt.Fprintln(w, summary(sum, renamed, commits))
 	return err
 }
 
@@ -106,8 +108,9 @@ func folded(all []report.Row) []report.Row {
 }
 
 // summary describes the number of added, changed, deleted and renamed paths. s counts a rename
-// as an added and a deleted path; renamed is their number.
-func summary(s diff.Summary, renamed int) string {
+// as an added and a deleted path; renamed is their number,
+// and commits that of new commits.
+func summary(s diff.Summary, renamed, commits int) string {
 	var parts []string
 	for _, n := range []struct {
 		n    int
@@ -116,6 +119,9 @@ func summary(s diff.Summary, renamed int) string {
 		if n.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.n, n.what))
 		}
+	}
+	if commits > 0 {
+		parts = append(parts, count(commits, "commit"))
 	}
 	if len(parts) == 0 {
 		return "nothing changed"
@@ -167,6 +173,8 @@ func printStat(ctx context.Context, w io.Writer, changes *compare.Changes, width
 // A changesDocument is the JSON form of a list of changes.
 type changesDocument struct {
 	Parts []partDocument `json:"parts"`
+	// Git are the refs that the sandbox moved, with their commits.
+	Git []gitresult.Report `json:"git,omitempty"`
 }
 
 type partDocument struct {
@@ -177,7 +185,7 @@ type partDocument struct {
 }
 
 func documentOf(changes *compare.Changes) changesDocument {
-	d := changesDocument{Parts: []partDocument{}}
+	d := changesDocument{Parts: []partDocument{}, Git: changes.Git}
 	for _, p := range changes.Parts {
 		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes, p.Renames...)})
 	}

@@ -83,6 +83,7 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer changes.Close()
+	d.a.ui.notices(changes.FindCommits())
 	limit(changes, paths)
 	if changes.Len() == 0 {
 		d.unknown(paths)

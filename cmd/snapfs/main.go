@@ -59,6 +59,7 @@ func commands() []command {
 		{"refresh", looking, newRefresh},
 		{"plan", looking, newPlan},
 		{"promote", looking, newPromote},
+		{"fetch", looking, newFetch},
 		{"undo", looking, newUndo},
 		{"stages", looking, newStages},
 		{"log", looking, newLog},

@@ -16,6 +16,7 @@ import (
 // carryFlags are the flags that select the changes to promote, and the target.
 type carryFlags struct {
 	o           reconcile.PlanOptions
+	git         gitFlags
 	only, allow []string
 }
 
@@ -27,11 +28,16 @@ func (c *carryFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&c.o.Allow.SetID, "allow-setid", false, "approve set-user-id and set-group-id bits")
 	f.BoolVar(&c.o.Allow.Devices, "allow-devices", false, "approve device nodes")
 	f.BoolVar(&c.o.Allow.Capabilities, "allow-capabilities", false, "approve file capabilities")
+	c.git.add(cmd)
 }
 
 // options returns the plan options that the flags give for a sandbox.
 func (c *carryFlags) options(e *engine.Engine, name string) (o reconcile.PlanOptions, err error) {
 	o = c.o
+	o.Git = c.git.Options
+	if err := c.git.check(); err != nil {
+		return o, err
+	}
 	if o.Only, err = patternsIn(e, name, c.only); err != nil {
 		return o, err
 	}
@@ -102,7 +108,7 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 func printPlan(w io.Writer, p *reconcile.Plan) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, s := range p.Steps {
-		if s.TimeOnly() {
+		if s.TimeOnly() || s.Git {
 			continue
 		}
 		note := ""
@@ -125,7 +131,13 @@ func printPlan(w io.Writer, p *reconcile.Plan) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, line := range commitLines(p.Git) {
+		fmt.Fprintln(w, line)
+	}
 	sum := count(p.Count(), "step")
+	if n := countCommits(p.Git); n > 0 {
+		sum += ", " + count(n, "commit")
+	}
 	if n := len(p.Conflicts); n > 0 {
 		sum += ", " + count(n, "conflict")
 	}

@@ -115,11 +115,16 @@ func (u *ui) promoted(p reconcile.Promoted) {
 	if p.ID == "" {
 		u.notice("nothing to promote")
 	} else {
-		u.notice("promoted " + count(p.Changes, "change") + " to " + p.Target + " (snapfs undo " + p.ID + ")")
+		done := count(p.Changes, "change")
+		if n := countCommits(p.Git); n > 0 {
+			done += " and " + count(n, "commit")
+		}
+		u.notice("promoted " + done + " to " + p.Target + " (snapfs undo " + p.ID + ")")
 	}
 	if n := len(p.Already); n > 0 {
 		u.notice(count(n, "path") + " already had the result")
 	}
+	u.commits(p.Sandbox, p.Git)
 	for _, h := range p.NeedsApproval {
 		u.notice("needs approval: " + h.Path + ": " + h.Why)
 	}

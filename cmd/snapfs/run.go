@@ -142,6 +142,7 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 		return r.keepAfter(ctx, s, doc, err)
 	}
 	defer changes.Close()
+	r.a.ui.notices(changes.FindCommits())
 	if r.a.ui.json || r.report != "" {
 		doc.changesDocument = documentOf(changes)
 	}

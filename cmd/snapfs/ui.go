@@ -63,6 +63,13 @@ func (u *ui) notice(s string) {
 	}
 }
 
+// notices prints each line as a notice.
+func (u *ui) notices(lines []string) {
+	for _, line := range lines {
+		u.notice(line)
+	}
+}
+
 // result prints v as JSON with --json, and otherwise calls text.
 func (u *ui) result(v any, text func(w io.Writer) error) error {
 	if !u.json {

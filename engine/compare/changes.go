@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -22,6 +23,8 @@ import (
 // then those of each tree outside the workspace. Parts without changes are left out.
 type Changes struct {
 	Parts []Part
+	// Git is filled in by FindCommits.
+	Git []gitresult.Report
 }
 
 // A Part is the list of changes in one directory.
@@ -43,13 +46,45 @@ type Part struct {
 	Opt    diff.Options // those of the comparison that found Changes
 }
 
-// Len returns the number of changes in all parts.
+// Len returns the number of changes in all parts, and of moved refs.
 func (c *Changes) Len() int {
 	n := 0
 	for _, p := range c.Parts {
 		n += len(p.Changes)
 	}
+	for _, r := range c.Git {
+		n += len(r.Refs)
+	}
 	return n
+}
+
+// FindCommits lists what was committed to git repositories, and removes the changes of
+// git's own files from the parts. It returns what it could not read, as text: the files of
+// such a repository stay in the list. Cost: nothing without a change in a .git directory.
+func (c *Changes) FindCommits() (problems []string) {
+	for i := range c.Parts {
+		p := &c.Parts[i]
+		if !slices.ContainsFunc(p.Changes, func(ch diff.Change) bool { return strings.Contains(ch.Path+"/", ".git/") }) {
+			continue
+		}
+		t := gitresult.Trees{Path: p.Root, Base: p.Old, Real: p.Old, Mine: p.New}
+		rest, repos, unread := gitresult.Split(t, p.Changes)
+		problems = append(problems, unread...)
+		var found []gitresult.Report
+		for _, dir := range repos {
+			r, err := gitresult.Inspect(t, dir)
+			if err != nil {
+				problems, rest = append(problems, err.Error()), p.Changes
+				continue
+			}
+			if report := r.Report(); len(report.Refs) > 0 {
+				found = append(found, report)
+			}
+			r.Close()
+		}
+		p.Changes, c.Git = rest, append(c.Git, found...)
+	}
+	return problems
 }
 
 // Elsewhere returns the number of changes outside the workspace.

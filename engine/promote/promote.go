@@ -56,6 +56,8 @@ type Options struct {
 	// Temporary, with KeepUndo, leaves the promotion out of the history and retains it until
 	// Undo or Forget, for a caller that has more steps before the promotion is final.
 	Temporary bool
+	// Internal are paths that are not counted, because a person does not know them.
+	Internal map[string]bool
 	// Group is shared by the promotions of one request, or "".
 	Group string
 }
@@ -130,7 +132,7 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 		return result, err
 	}
 	w := newWork(t, from, p)
-	w.fillHeader(o, counted(p.steps))
+	w.fillHeader(o, counted(p.steps, o.Internal))
 	defer w.close()
 	if err = w.run(ctx); err != nil {
 		err = w.revert(ctx, err)
@@ -143,10 +145,10 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 }
 
 // counted returns the number of steps, without those that are not reported to the user.
-func counted(steps []Step) int {
+func counted(steps []Step, internal map[string]bool) int {
 	n := 0
 	for i := range steps {
-		if !steps[i].Change.TimeOnly() {
+		if !steps[i].Change.TimeOnly() && !internal[steps[i].Change.Path] {
 			n++
 		}
 	}

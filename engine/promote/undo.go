@@ -21,8 +21,17 @@ import (
 // same paths counts as such until it is undone. If Undo is killed, Recover completes it.
 // Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
+	return UndoSame(ctx, stateDir, id, nil)
+}
+
+// UndoSame is Undo, but accepts another file at a path for which same returns true. same
+// may be nil.
+func UndoSame(ctx context.Context, stateDir, id string, same func(path string) bool) (Recovery, error) {
 	one := Recovery{ID: id}
 	err := withRetained(stateDir, id, func(r *record, real *dirs, journal string) error {
+		if same != nil {
+			r.accept(real, same)
+		}
 		if err := r.checkUndo(real); err != nil {
 			return err
 		}
@@ -42,6 +51,21 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 		return err
 	})
 	return one, err
+}
+
+// accept replaces the results of ops by the files that are there now, where same returns
+// true.
+func (r *record) accept(real *dirs, same func(path string) bool) {
+	for _, o := range r.ops {
+		if o.verb != put && o.verb != swap || !same(o.path) {
+			continue
+		}
+		if st, err := real.stat(o.path); err == nil && st.IsRegular() {
+			if o.new = identOf(&st); r.stamps != nil {
+				r.stamps[o.path] = stampOf(&st)
+			}
+		}
+	}
 }
 
 // leftStamps returns the stamps that a committed promotion left, nil for others and for those

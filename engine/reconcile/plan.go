@@ -12,6 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -32,6 +33,8 @@ type PlanOptions struct {
 	// Also lists paths, relative to the workspace, that the sandbox may have promoted already;
 	// see compare.Comparer.AddPromoted.
 	Also []string
+	// Git says what becomes of commits.
+	Git gitresult.Options
 	// execute is set if the plan will be carried out, not only shown.
 	execute bool
 }
@@ -59,6 +62,9 @@ type Plan struct {
 	// Elsewhere is the number of changes outside the workspace that Only does not
 	// select.
 	Elsewhere int `json:"elsewhere"`
+	// Git are the moved refs of the repositories in the workspace, and what becomes of
+	// them.
+	Git []gitresult.Report `json:"git,omitempty"`
 }
 
 // A Step is the change of one path in a plan.
@@ -70,6 +76,8 @@ type Step struct {
 	What []string `json:"what,omitempty"`
 	// Merged is set if the result combines both sides.
 	Merged bool `json:"merged,omitempty"`
+	// Git is set for a file of a git repository, which snapfs computes. It is not counted.
+	Git bool `json:"git,omitempty"`
 	// From is the path in the sandbox, if it differs from Path; else "".
 	From string `json:"from,omitempty"`
 	// Expect is the state before the step, and Result the state after it; nil for
@@ -85,11 +93,11 @@ func (s *Step) TimeOnly() bool {
 }
 
 // Count returns the number of steps without those that only set the time of a
-// directory.
+// directory and those of git.
 func (p *Plan) Count() int {
 	n := 0
 	for i := range p.Steps {
-		if !p.Steps[i].TimeOnly() {
+		if !p.Steps[i].TimeOnly() && !p.Steps[i].Git {
 			n++
 		}
 	}
@@ -169,6 +177,10 @@ type promotionPart struct {
 	*partMerge
 	// Changes are the changes of the merge that will be promoted.
 	Changes []diff.Change
+	// repos are the repositories that the sandbox wrote to, and git what becomes of their
+	// commits. Changes include the files of git.
+	repos []*gitresult.Repository
+	git   []*gitresult.Result
 }
 
 // Begin merges the selected changes of a sandbox. Until the caller calls done,
@@ -191,6 +203,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 	changes, err := rc.compare.ChangesAt(ctx, h.Record, "", "", listed)
 	done = func() {
 		for _, p := range c.Parts {
+			p.closeGit()
 			p.close()
 		}
 		if changes != nil {
@@ -236,12 +249,26 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 			return err
 		}
 	}
-	for _, p := range changes.Parts {
-		if p, ok := only.Part(p, &c.Plan.Elsewhere); ok {
+	parts, repos, err := rc.gitParts(c, changes.Parts, o)
+	if err != nil {
+		return err
+	}
+	for i, p := range parts {
+		p, ok := only.Part(p, &c.Plan.Elsewhere)
+		if !ok {
+			p.Changes = nil
+		}
+		if ok || len(repos[i]) > 0 {
 			if err := rc.mergeOne(ctx, c, request, p, only, o.Allow); err != nil {
 				return err
 			}
+			if err := rc.planGit(c, c.Parts[len(c.Parts)-1], repos[i], o); err != nil {
+				return err
+			}
 		}
+	}
+	if err := c.checkGit(o.Git); err != nil || o.Git.FilesStay() {
+		return err
 	}
 	promoted := changedPlaces{}
 	for _, p := range c.Parts {

@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
@@ -60,6 +61,8 @@ type Promoted struct {
 	Allow         []string       `json:"allow,omitempty"`
 	Skipped       []string       `json:"skipped,omitempty"`
 	Elsewhere     int            `json:"elsewhere"`
+	// Git are the moved refs, and what became of them.
+	Git []gitresult.Report `json:"git,omitempty"`
 }
 
 // Promote merges a sandbox's changes with those of the real tree and writes the
@@ -90,7 +93,7 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 	}
 	r := Promoted{
 		Sandbox: name, Target: c.Plan.Target, NeedsApproval: c.Plan.NeedsApproval, Allow: c.Plan.Allow,
-		Skipped: c.Plan.Skipped, Elsewhere: c.Plan.Elsewhere,
+		Skipped: c.Plan.Skipped, Elsewhere: c.Plan.Elsewhere, Git: c.Plan.Git,
 	}
 	if len(c.Plan.Conflicts) > 0 {
 		return r, ConflictsError("promoting", name, c.Plan.Conflicts)
@@ -156,7 +159,7 @@ func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteO
 		if len(moved) > 0 {
 			return &errs.Error{Op: "promoting to", Path: p.path, Kind: errs.ErrDrifted, Err: fmt.Errorf("%s: %s", pathlist.Printable(moved[0].Path), moved[0].Why)}
 		}
-		r.Changes += diff.Count(p.Changes)
+		r.Changes += diff.Count(p.Changes) - len(p.gitPaths())
 	}
 	return nil
 }
@@ -164,9 +167,13 @@ func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteO
 // promoteAll promotes every part. If one is refused it undoes the parts before
 // it.
 func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOptions, r *Promoted) error {
+	if err := c.writeObjects(ctx); err != nil {
+		return err
+	}
 	group := catalog.NewID()
 	var done []string
 	note := &promotedNote{Group: group, Sandbox: c.Rec.Name, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
+	note.noteIndexes(c)
 	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
 			id, stamps, err := rc.promotePart(ctx, c, p, o, group, r)
@@ -205,7 +212,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 		return "", nil, err
 	}
 	done, err := promote.Apply(ctx, p.target(rc), p.Source(), p.Changes, promote.Options{
-		Base: promote.Base{Known: known}, Allow: o.Allow, Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group,
+		Base: promote.Base{Known: known}, Allow: p.allowGit(o.Allow), Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group, Internal: p.gitPaths(),
 	})
 	if err != nil {
 		return "", done.Stamps, err
@@ -252,7 +259,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 				return err
 			}
 		}
-		if len(note.Before) == 0 {
+		if len(note.Before) == 0 && len(note.Indexes) == 0 {
 			return nil
 		}
 		return rc.savePromoted(note)
@@ -261,7 +268,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 
 // recordPromoted records one part.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
-	full := len(p.Changes) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
+	full := len(p.Changes)-len(p.gitPaths()) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}
 	for _, c := range p.Changes {
 		if _, other := p.res.From[c.Path]; !other {

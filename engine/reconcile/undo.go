@@ -80,7 +80,7 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 // undoAll reverts the promotions of a group, newest first, until one is refused.
 func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, u *Undone) error {
 	for _, p := range group { // newest first
-		r, err := promote.Undo(ctx, rc.promotionsDir(), p.ID)
+		r, err := promote.UndoSame(ctx, rc.promotionsDir(), p.ID, note.sameIndex(p.Path))
 		if rc.recordOf(note) != nil {
 			err = cmp.Or(err, rc.rememberRestored(p.Sandbox, r))
 		}
@@ -150,6 +150,9 @@ type promotedNote struct {
 	Refreshed int    `json:"refreshed"`
 	// Before are the replaced baseline entries by absolute path; nil for none.
 	Before map[string]*baseline.JSONEntry `json:"before"`
+	// Indexes are the digests of the promoted index files of git by absolute path; see
+	// gitresult.IndexDigest.
+	Indexes map[string]string `json:"indexes,omitempty"`
 }
 
 // before notes the entry at an absolute path.

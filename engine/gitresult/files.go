@@ -1,0 +1,223 @@
+package gitresult
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/gitrepo"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// readOwner reads who owns the repository's files: new ones get the same owner.
+func (p *Result) readOwner() error {
+	st, err := p.repo.real.Stat("objects")
+	p.uid, p.gid = st.UID, st.GID
+	return err
+}
+
+func (p *Result) realDir() gitrepo.Dir { return gitrepo.Dir{Root: p.repo.trees.Real, Path: "."} }
+
+// locked returns ErrBusy if a git process is about to change a file.
+func (p *Result) locked(name string) error {
+	if _, err := p.realDir().Stat(name + ".lock"); err == nil {
+		return &errs.Error{
+			Op: "promoting to", Path: path.Join(p.repo.trees.Path, name) + ".lock", Kind: errs.ErrBusy,
+			Err: errors.New("another git process is changing the repository, or was killed"),
+		}
+	}
+	return nil
+}
+
+// node returns the real node at a path and notes it, nil for none.
+func (p *Result) node(name string) (*diff.Node, error) {
+	st, err := p.realDir().Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		p.Seen[name] = nil
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := nodeOf(&st)
+	p.Seen[name] = n
+	return n, nil
+}
+
+func nodeOf(st *vfs.Stat) *diff.Node {
+	n := &diff.Node{
+		Mode: st.FileMode(), UID: st.UID, GID: st.GID, Ino: st.Ino, Dev: st.Dev, NLink: st.Nlink,
+		Size: st.Size, MTime: st.MTime.Time(), CTime: st.CTime.Time(),
+	}
+	if st.IsDir() {
+		n.Size = 0
+	}
+	return n
+}
+
+// setRef plans the file of a ref. dir is relative to the trees.
+func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
+	if name != "HEAD" && !gitrepo.ValidRef(name) {
+		return fmt.Errorf("%q is no name for a ref: %w", name, gitrepo.ErrDamaged)
+	}
+	return p.write(path.Join(dir, name), []byte(to.String()+"\n"), time.Time{})
+}
+
+// write plans the new content of a file, and the directories above it. A zero time is the
+// present.
+func (p *Result) write(name string, data []byte, mtime time.Time) error {
+	if err := p.locked(name); err != nil {
+		return err
+	}
+	if err := p.makeDirs(path.Dir(name)); err != nil {
+		return err
+	}
+	old, err := p.node(name)
+	if err != nil {
+		return err
+	}
+	now := &diff.Node{Mode: 0o644, UID: p.uid, GID: p.gid, NLink: 1}
+	c := diff.Change{Path: name, Kind: diff.Added, New: now}
+	if old != nil {
+		if !old.Mode.IsRegular() {
+			return fmt.Errorf("%s is no regular file: %w", name, gitrepo.ErrFormat)
+		}
+		if before, err := p.realDir().Read(name, int64(len(data))); err == nil && bytes.Equal(before, data) {
+			return nil
+		}
+		c.Kind, c.What, c.Old = diff.Modified, diff.Content|diff.Time, old
+		now.Mode, now.UID, now.GID, now.Xattrs = old.Mode, old.UID, old.GID, old.Xattrs
+	}
+	now.Size, now.MTime = int64(len(data)), mtime
+	if mtime.IsZero() {
+		now.MTime = p.o.Now
+	}
+	p.Changes = append(p.Changes, c)
+	p.Files[name] = data
+	return nil
+}
+
+// makeDirs plans the directories that are missing on the way to a path.
+func (p *Result) makeDirs(dir string) error {
+	st, err := p.realDir().Stat(dir)
+	switch {
+	case err == nil && st.IsDir():
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s is no directory: %w", dir, gitrepo.ErrFormat)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if slices.ContainsFunc(p.Changes, func(c diff.Change) bool { return c.Path == dir }) {
+		return nil
+	}
+	if err := p.makeDirs(path.Dir(dir)); err != nil {
+		return err
+	}
+	p.Seen[dir] = nil
+	p.Changes = append(p.Changes, diff.Change{Path: dir, Kind: diff.Added, New: &diff.Node{
+		Mode: fs.ModeDir | 0o755, UID: p.uid, GID: p.gid, MTime: p.o.Now,
+	}})
+	return nil
+}
+
+// moveIndex plans the index that agrees with the new commit: at the paths that differ
+// between the old and the new commit it gets the new one's files. What is staged at other
+// paths stays, and what is staged at these is a conflict.
+func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
+	name := path.Join(w.dir, "index")
+	node, err := p.node(name)
+	if err != nil || node == nil && had || len(changed) == 0 {
+		return err
+	}
+	x := &gitrepo.Index{}
+	mtime := p.o.Now
+	if node != nil {
+		data, err := p.realDir().Read(name, 1<<30)
+		if err != nil {
+			return err
+		}
+		if x, err = gitrepo.ParseIndex(data); err != nil {
+			return err
+		}
+		mtime = node.MTime // entries that are younger stay uncertain for git
+	}
+	staged := moveEntries(x, changed)
+	if len(staged) > 0 {
+		p.Conflicts = append(p.Conflicts, Conflict{name, "staged outside, and committed inside: " +
+			strings.Join(staged[:min(len(staged), 5)], ", ") + "; commit or unstage it, or bring the commits alone (--as-branch)"})
+		return nil
+	}
+	return p.write(name, x.Bytes(), mtime)
+}
+
+// moveEntries changes the entries of an index from an old tree's to a new one's. It
+// returns the paths at which something else is staged; the index is then incomplete.
+func moveEntries(x *gitrepo.Index, changed []treeChange) (staged []string) {
+	at := map[string][]gitrepo.IndexEntry{}
+	for _, c := range changed {
+		at[c.path] = nil
+	}
+	rest := x.Entries[:0:0]
+	for _, e := range x.Entries {
+		if _, ok := at[e.Name]; ok {
+			at[e.Name] = append(at[e.Name], e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	for _, c := range changed {
+		have := at[c.path]
+		switch {
+		case holds(have, c.new):
+			rest = append(rest, have...)
+		case !holds(have, c.old):
+			staged = append(staged, c.path)
+		case c.new.Mode != 0:
+			e := gitrepo.IndexEntry{Mode: c.new.Mode, ID: c.new.ID, Name: c.path}
+			if len(have) > 0 {
+				e.Flags, e.Extended = have[0].Flags, have[0].Extended
+			}
+			rest = append(rest, e)
+		}
+	}
+	x.Entries = rest
+	x.Sort()
+	for i := 1; i < len(rest); i++ { // a staged file where a directory is now
+		if strings.HasPrefix(rest[i].Name, rest[i-1].Name+"/") {
+			staged = append(staged, rest[i-1].Name)
+		}
+	}
+	return staged
+}
+
+// holds reports whether the entries of one path are exactly a tree's entry.
+func holds(have []gitrepo.IndexEntry, e gitrepo.TreeEntry) bool {
+	if len(have) == 0 || e.Mode == 0 {
+		return len(have) == 0 && e.Mode == 0
+	}
+	return len(have) == 1 && have[0].Stage() == 0 && have[0].Mode == e.Mode && have[0].ID == e.ID && have[0].Extended&gitrepo.IntentToAdd == 0
+}
+
+// IndexDigest returns a digest of the files that an index holds, without what git knows of
+// the worktree; "" for a file that is no index.
+func IndexDigest(data []byte) string {
+	x, err := gitrepo.ParseIndex(data)
+	if err != nil {
+		return ""
+	}
+	for i := range x.Entries {
+		x.Entries[i].Stat = [40]byte{}
+	}
+	sum := sha256.Sum256(x.Bytes())
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,260 @@
+package gitresult
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/gitrepo"
+)
+
+// A Repository is a repository that the sandbox wrote to, open in both states.
+type Repository struct {
+	trees Trees
+	// dir is relative to the trees.
+	dir        string
+	real, mine *gitrepo.Repo
+	realRefs   map[string]gitrepo.ID
+	worktrees  []worktree
+	// Moved are the refs that the sandbox moved or created, the current branch first.
+	Moved []Moved
+}
+
+// A worktree is a directory with the files of a branch.
+type worktree struct {
+	// dir holds its HEAD and index, relative to the trees.
+	dir string
+	// path is the absolute directory.
+	path string
+	// branch is the full name of its branch in the real repository; "" for a detached
+	// HEAD.
+	branch string
+	head   gitrepo.ID
+}
+
+// Moved is a ref that the sandbox moved or created.
+type Moved struct {
+	// Name is the full name, or "HEAD" for a detached HEAD.
+	Name string
+	// Real is the commit in the receiving repository; zero for none. Mine is the
+	// sandbox's.
+	Real, Mine gitrepo.ID
+	gitrepo.Relation
+	// worktree has the ref checked out in the receiving repository; nil for none.
+	worktree *worktree
+}
+
+// Branch returns the short name of the ref.
+func (m *Moved) Branch() string {
+	return strings.TrimPrefix(strings.TrimPrefix(m.Name, "refs/heads/"), "refs/")
+}
+
+// Inspect opens a repository that Split found, and lists the refs that the sandbox moved.
+// Close it after use. Cost: reads all refs of the three states, and the new commits.
+// Errors: ErrCorrupt, naming the repository, for objects that are damaged or missing;
+// ErrNotSupported for formats that are not read.
+func Inspect(t Trees, dir string) (*Repository, error) {
+	r := &Repository{trees: t, dir: dir}
+	err := r.open()
+	if err == nil {
+		err = r.findMoved()
+	}
+	if err != nil {
+		r.Close()
+		return nil, r.fail(err)
+	}
+	return r, nil
+}
+
+// Close closes both states.
+func (r *Repository) Close() {
+	r.real.Close()
+	r.mine.Close()
+}
+
+// Path returns the absolute path of the real repository.
+func (r *Repository) Path() string { return filepath.Join(r.trees.Path, r.dir) }
+
+// fail gives an error its place and its kind.
+func (r *Repository) fail(err error) error {
+	var done *errs.Error
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	kind := errs.KindOf(err)
+	switch {
+	case errors.Is(err, gitrepo.ErrDamaged), errors.Is(err, gitrepo.ErrTooLarge), errors.Is(err, fs.ErrNotExist):
+		kind = errs.ErrCorrupt
+	case errors.Is(err, gitrepo.ErrFormat):
+		kind = errs.ErrNotSupported
+	}
+	return &errs.Error{Op: "reading the sandbox's repository", Path: pathlist.Printable(r.Path()), Kind: kind, Err: err}
+}
+
+func (r *Repository) open() (err error) {
+	if r.real, err = gitrepo.Open(gitrepo.Dir{Root: r.trees.Real, Path: r.dir}, gitrepo.Options{Trusted: r.Path()}); err != nil {
+		return err
+	}
+	if r.mine, err = gitrepo.Open(gitrepo.Dir{Root: r.trees.Mine, Path: r.dir}, gitrepo.Options{}); err != nil {
+		return err
+	}
+	if r.realRefs, err = r.real.Refs(); err != nil {
+		return err
+	}
+	return r.findWorktrees()
+}
+
+// findWorktrees lists the real repository's main and linked worktrees.
+func (r *Repository) findWorktrees() error {
+	main := ""
+	switch at := r.Path(); {
+	case r.real.Worktree != "":
+		main = resolve(at, r.real.Worktree)
+	case filepath.Base(at) == ".git" && !r.real.Bare:
+		main = filepath.Dir(at)
+	}
+	if main != "" {
+		r.addWorktree(r.dir, main)
+	}
+	linked, err := r.real.List("worktrees")
+	for _, e := range linked {
+		in := gitrepo.Dir{Root: r.trees.Real, Path: path.Join(r.dir, "worktrees", e.Name)}
+		if at, err := in.Read("gitdir", 1<<16); err == nil {
+			r.addWorktree(in.Path, filepath.Dir(resolve(filepath.Join(r.trees.Path, in.Path), string(at))))
+		}
+	}
+	return err
+}
+
+// addWorktree adds a worktree unless its HEAD cannot be read: nothing is promoted to it
+// then.
+func (r *Repository) addWorktree(dir, at string) {
+	branch, head, err := r.real.Head(gitrepo.Dir{Root: r.trees.Real, Path: dir})
+	if err != nil {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(at); err == nil {
+		at = real
+	}
+	r.worktrees = append(r.worktrees, worktree{dir, at, branch, head})
+}
+
+// findMoved compares the refs and the heads of the states.
+func (r *Repository) findMoved() error {
+	mine, err := r.mine.Refs()
+	if err != nil {
+		return err
+	}
+	base, err := r.baseRefs()
+	if err != nil {
+		return err
+	}
+	for i := range r.worktrees {
+		if err := r.addDetached(&r.worktrees[i], mine); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(mine)) {
+		if mine[name] == base[name] || mine[name] == r.realRefs[name] || !brings(name) {
+			continue
+		}
+		if err := r.addMoved(name, r.realRefs[name], mine[name], r.checkedOut(name)); err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(r.Moved, func(a, b Moved) int {
+		if (a.worktree != nil) != (b.worktree != nil) {
+			if a.worktree != nil {
+				return -1
+			}
+			return 1
+		}
+		return 0
+	})
+	return nil
+}
+
+// brings reports whether a ref is one that comes back: a branch, a tag or the stash, but
+// no copy of another repository's refs.
+func brings(name string) bool {
+	return strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/") || name == "refs/stash"
+}
+
+func (r *Repository) baseRefs() (map[string]gitrepo.ID, error) {
+	if r.trees.Base == r.trees.Real {
+		return r.realRefs, nil
+	}
+	base := gitrepo.Repo{Dir: gitrepo.Dir{Root: r.trees.Base, Path: r.dir}}
+	return base.Refs()
+}
+
+// checkedOut returns the worktree that has a branch checked out, or nil.
+func (r *Repository) checkedOut(branch string) *worktree {
+	for i := range r.worktrees {
+		if r.worktrees[i].branch == branch {
+			return &r.worktrees[i]
+		}
+	}
+	return nil
+}
+
+// addDetached adds the sandbox's detached HEAD in a worktree, if no ref leads to it.
+func (r *Repository) addDetached(w *worktree, refs map[string]gitrepo.ID) error {
+	branch, id, err := r.mine.Head(gitrepo.Dir{Root: r.trees.Mine, Path: w.dir})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the sandbox removed the worktree
+	}
+	if err != nil || branch != "" || id == w.head {
+		return err
+	}
+	if w.branch == "" {
+		return r.addMoved("HEAD", w.head, id, w)
+	}
+	for _, at := range refs {
+		if at == id {
+			return nil
+		}
+	}
+	if known, err := r.real.Has(id); known || err != nil {
+		return err
+	}
+	return r.addMoved("HEAD", r.realRefs[w.branch], id, nil)
+}
+
+func (r *Repository) addMoved(name string, real, mine gitrepo.ID, w *worktree) error {
+	m := Moved{Name: name, Real: real, Mine: mine, worktree: w}
+	if strings.HasPrefix(name, "refs/tags/") {
+		r.Moved = append(r.Moved, m)
+		return nil
+	}
+	from := real
+	if from.Zero() { // a new branch: what the current one does not have
+		from = r.currentCommit()
+	}
+	var err error
+	if m.Relation, err = gitrepo.Relate(gitrepo.FromBoth(r.real, r.mine), from, mine); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if real.Zero() || len(m.New) > 0 || len(m.Bases) != 1 || m.Bases[0] != mine {
+		r.Moved = append(r.Moved, m)
+	}
+	return nil
+}
+
+// currentCommit returns the commit of the first worktree, zero for none.
+func (r *Repository) currentCommit() gitrepo.ID {
+	for _, w := range r.worktrees {
+		if w.branch == "" {
+			return w.head
+		}
+		return r.realRefs[w.branch]
+	}
+	return gitrepo.ID{}
+}

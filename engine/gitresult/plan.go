@@ -1,0 +1,341 @@
+package gitresult
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/approval"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/gitrepo"
+)
+
+// Options say what becomes of the commits.
+type Options struct {
+	// Sandbox is the sandbox's name, Workspace its absolute workspace.
+	Sandbox, Workspace string
+	// Merge joins a branch that has moved with a merge commit, and Rebase copies the
+	// sandbox's commits onto it. Otherwise such commits are stored.
+	Merge, Rebase bool
+	// Squash makes one commit of the current branch's commits, with Message.
+	Squash  bool
+	Message string
+	// FetchOnly stores all commits and moves no branch. AsBranch does so, too, but makes
+	// this branch of the current branch's commits.
+	FetchOnly bool
+	AsBranch  string
+	// Allow approves paths in commits that need approval.
+	Allow approval.Allow
+	// Now is the time of new commits.
+	Now time.Time
+}
+
+// FilesStay reports whether only commits are brought, and no files.
+func (o *Options) FilesStay() bool { return o.FetchOnly || o.AsBranch != "" }
+
+// A Conflict is a file of the repository that cannot be changed, with the reason.
+type Conflict struct {
+	// Path is relative to the trees.
+	Path, Why string
+}
+
+// A Result is what becomes of the commits of one repository.
+type Result struct {
+	// Changes are the changes of the repository's files, in the order of package diff,
+	// with paths relative to the trees. Files has the content of each new file, and Seen
+	// the real node at each path.
+	Changes []diff.Change
+	Files   map[string][]byte
+	Seen    map[string]*diff.Node
+	// Conflicts stop a promotion.
+	Conflicts []Conflict
+	// Needed are paths of commits that need approval, relative to Worktree. The commits
+	// are stored instead.
+	Needed   *approval.Needed
+	Worktree string
+	Report   Report
+
+	repo    *Repository
+	objects objects
+	tips    []gitrepo.ID
+	o       Options
+	uid     uint32
+	gid     uint32
+}
+
+// Plan decides what becomes of each moved ref: the current branch moves forward, and all
+// other commits are stored under refs/snapfs/SANDBOX. It changes nothing. Errors: those of
+// Inspect; ErrBusy while another program has locked the repository; ErrConflict for commits
+// that cannot be merged.
+func Plan(r *Repository, o Options) (*Result, error) {
+	p := &Result{
+		repo: r, o: o, Files: map[string][]byte{}, Seen: map[string]*diff.Node{}, Report: Report{Repository: r.Path(), Refs: []RefReport{}},
+		objects: objects{real: r.real, mine: r.mine, made: map[gitrepo.ID]gitrepo.Object{}},
+	}
+	if err := p.readOwner(); err != nil {
+		return nil, r.fail(err)
+	}
+	for i := range r.Moved {
+		if err := p.planRef(&r.Moved[i]); err != nil {
+			return nil, r.fail(err)
+		}
+	}
+	slices.SortFunc(p.Changes, func(a, b diff.Change) int {
+		if diff.Less(a.Path, b.Path) {
+			return -1
+		}
+		return 1
+	})
+	return p, nil
+}
+
+// How says what became of a ref.
+type How string
+
+// What can become of a ref.
+const (
+	FastForward How = "fast-forward"
+	Merged      How = "merge"
+	Rebased     How = "rebase"
+	Squashed    How = "squash"
+	Branched    How = "branch"
+	Stored      How = "stored"
+)
+
+func (p *Result) planRef(m *Moved) error {
+	current := m.worktree != nil
+	if p.o.AsBranch != "" && current && m == &p.repo.Moved[0] {
+		return p.asBranch(m)
+	}
+	why := ""
+	switch {
+	case p.o.FilesStay():
+	case !current:
+		why = "it is not the current branch"
+	default:
+		moved, reason, err := p.moveCurrent(m)
+		if err != nil || moved {
+			return err
+		}
+		why = reason
+	}
+	return p.store(m, why)
+}
+
+// asBranch makes a new branch of the current branch's commits.
+func (p *Result) asBranch(m *Moved) error {
+	name := "refs/heads/" + p.o.AsBranch
+	if !gitrepo.ValidRef(name) {
+		return &errs.Error{Op: "promoting", Path: p.o.AsBranch, Kind: errs.ErrInvalid, Err: errors.New("not a valid branch name")}
+	}
+	before := p.repo.realRefs[name]
+	if !before.Zero() {
+		rel, err := gitrepo.Relate(gitrepo.FromBoth(p.repo.real, p.repo.mine), before, m.Mine)
+		if err != nil {
+			return err
+		}
+		if p.repo.checkedOut(name) != nil || len(rel.Bases) != 1 || rel.Bases[0] != before {
+			return &errs.Error{Op: "promoting", Path: p.o.AsBranch, Kind: errs.ErrExists, Err: errors.New("the branch exists with other commits")}
+		}
+	}
+	p.tips = append(p.tips, m.Mine)
+	p.Report.add(m, Branched, name, m.Mine, "")
+	return p.setRef(p.repo.dir, name, m.Mine)
+}
+
+// store records a ref of the sandbox under refs/snapfs.
+func (p *Result) store(m *Moved, why string) error {
+	name := "refs/snapfs/" + p.o.Sandbox + "/" + m.Branch()
+	p.tips = append(p.tips, m.Mine)
+	p.Report.add(m, Stored, name, m.Mine, why)
+	return p.setRef(p.repo.dir, name, m.Mine)
+}
+
+// moveCurrent moves a branch that a promoted worktree has checked out, or reports why it
+// cannot.
+func (p *Result) moveCurrent(m *Moved) (moved bool, why string, err error) {
+	to, how, why, err := p.target(m)
+	if err != nil || why != "" {
+		return false, why, err
+	}
+	oldTree, err := p.treeOf(m.Real)
+	if err != nil {
+		return false, "", err
+	}
+	newTree, err := p.treeOf(to)
+	if err != nil {
+		return false, "", err
+	}
+	changed, err := p.objects.differences(oldTree, newTree, "")
+	if err != nil {
+		return false, "", err
+	}
+	if !within(m.worktree.path, p.o.Workspace) {
+		for _, c := range changed {
+			if !within(path.Join(m.worktree.path, c.path), p.o.Workspace) {
+				return false, "its commits change files outside the workspace", nil
+			}
+		}
+	}
+	if needed := p.o.Allow.Check(m.worktree.path, asChanges(changed)); needed != nil {
+		p.Needed, p.Worktree = needed, m.worktree.path
+		return false, "its commits change files that need approval", nil
+	}
+	if err := p.moveIndex(m.worktree, changed, !m.Real.Zero()); err != nil {
+		return false, "", err
+	}
+	p.tips = append(p.tips, to)
+	p.Report.add(m, how, m.Name, to, "")
+	dir := p.repo.dir
+	if m.Name == "HEAD" {
+		dir = m.worktree.dir
+	}
+	return true, "", p.setRef(dir, m.Name, to)
+}
+
+func within(at, dir string) bool {
+	return at == dir || strings.HasPrefix(at, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func (p *Result) treeOf(commit gitrepo.ID) (gitrepo.ID, error) {
+	if commit.Zero() {
+		return commit, nil
+	}
+	c, err := p.objects.commit(commit)
+	if err != nil {
+		return gitrepo.ID{}, err
+	}
+	return c.Tree, nil
+}
+
+// target returns the commit to which a current branch moves, or why it does not move.
+func (p *Result) target(m *Moved) (to gitrepo.ID, how How, why string, err error) {
+	forward := m.Real.Zero() || len(m.Bases) == 1 && m.Bases[0] == m.Real
+	name := m.Branch()
+	switch {
+	case len(m.New) == 0:
+		return to, "", name + " was moved back inside", nil
+	case forward && !p.o.Squash:
+		return m.Mine, FastForward, "", nil
+	case forward:
+		c, err := p.objects.commit(m.Mine)
+		if err != nil {
+			return to, "", "", err
+		}
+		to, err = p.commitLike(m.Mine, c.Tree, p.o.Message, parents(m.Real)...)
+		return to, Squashed, "", err
+	case len(m.Bases) == 0:
+		return to, "", name + " has no common history with the real one", nil
+	case p.o.Rebase:
+		to, err = p.rebase(m)
+		return to, Rebased, "", err
+	case p.o.Merge || p.o.Squash:
+		to, how, err = p.merge(m)
+		return to, how, "", err
+	}
+	return to, "", name + " has moved", nil
+}
+
+func parents(id gitrepo.ID) []gitrepo.ID {
+	if id.Zero() {
+		return nil
+	}
+	return []gitrepo.ID{id}
+}
+
+// merge joins both sides of a branch: with two parents, or with one for a squash.
+func (p *Result) merge(m *Moved) (gitrepo.ID, How, error) {
+	var trees [3]gitrepo.ID
+	for i, id := range []gitrepo.ID{m.Bases[0], m.Real, m.Mine} {
+		var err error
+		if trees[i], err = p.treeOf(id); err != nil {
+			return id, "", err
+		}
+	}
+	tree, err := p.mergeTrees(m, trees[0], trees[1], trees[2])
+	if err != nil {
+		return tree, "", err
+	}
+	if p.o.Squash {
+		id, err := p.commitLike(m.Mine, tree, p.o.Message, m.Real)
+		return id, Squashed, err
+	}
+	message := fmt.Sprintf("Merge %s of sandbox %s", m.Branch(), p.o.Sandbox)
+	if p.o.Message != "" {
+		message = p.o.Message
+	}
+	id, err := p.commitLike(m.Mine, tree, message, m.Real, m.Mine)
+	return id, Merged, err
+}
+
+func (p *Result) mergeTrees(m *Moved, base, ours, theirs gitrepo.ID) (gitrepo.ID, error) {
+	tree, conflicts, err := p.objects.mergeTrees(base, ours, theirs, "")
+	if err == nil && len(conflicts) > 0 {
+		shown := strings.Join(conflicts[:min(len(conflicts), 5)], ", ")
+		return tree, &errs.Error{
+			Op: "merging the commits of", Path: m.Branch(), Kind: errs.ErrConflict,
+			Err:   fmt.Errorf("both sides changed %s", shown),
+			Hints: []string{"snapfs promote " + p.o.Sandbox + " --as-branch BRANCH   # then git merge BRANCH"},
+		}
+	}
+	return tree, err
+}
+
+// rebase copies the sandbox's commits onto the real branch, oldest first.
+func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
+	to := m.Real
+	for _, c := range slices.Backward(m.New) {
+		if len(c.Parents) > 1 {
+			return to, &errs.Error{
+				Op: "rebasing", Path: m.Branch(), Kind: errs.ErrConflict, Err: fmt.Errorf("%s is a merge", c.ID.Short()),
+				Hints: []string{"snapfs promote " + p.o.Sandbox + " --merge"},
+			}
+		}
+		before := gitrepo.ID{}
+		if len(c.Parents) == 1 {
+			var err error
+			if before, err = p.treeOf(c.Parents[0]); err != nil {
+				return to, err
+			}
+		}
+		ours, err := p.treeOf(to)
+		if err != nil {
+			return to, err
+		}
+		tree, err := p.mergeTrees(m, before, ours, c.Tree)
+		if err != nil {
+			return to, err
+		}
+		if to, err = p.commitAs(c.Author, c.Committer, tree, c.Message, to); err != nil {
+			return to, err
+		}
+	}
+	return to, nil
+}
+
+// commitLike makes a commit by the committer of another one, now.
+func (p *Result) commitLike(like, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
+	c, err := p.objects.commit(like)
+	if err != nil {
+		return like, err
+	}
+	return p.commitAs(c.Committer, c.Committer, tree, message, parents...)
+}
+
+func (p *Result) commitAs(author, committer string, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
+	now := p.o.Now.Format(" -0700")
+	at := func(person string) string {
+		return person[:strings.LastIndexByte(person, '>')+1] + " " + fmt.Sprint(p.o.Now.Unix()) + now
+	}
+	if author == committer {
+		author = at(author)
+	}
+	c := gitrepo.CommitData{Tree: tree, Parents: parents, Author: author, Committer: at(committer), Message: strings.TrimRight(message, "\n") + "\n"}
+	text := c.Text()
+	_, err := gitrepo.ParseCommit(text, true)
+	return p.objects.add(gitrepo.Commit, text), err
+}

@@ -1,0 +1,71 @@
+package gitresult
+
+import (
+	"time"
+
+	"github.com/snapfs/snapfs/internal/gitrepo"
+)
+
+// A Report lists the moved refs of one repository, for people and programs.
+type Report struct {
+	// Repository is the absolute path of the repository.
+	Repository string      `json:"repository"`
+	Refs       []RefReport `json:"refs"`
+}
+
+// A RefReport is one moved ref.
+type RefReport struct {
+	// Ref is the sandbox's full name of the ref, or "HEAD".
+	Ref string `json:"ref"`
+	// From is the real commit before, "" for none, and To the sandbox's.
+	From string `json:"from,omitempty"`
+	To   string `json:"to"`
+	// Commits are the new commits, newest first, at most MaxCommits; More is the number of
+	// others.
+	Commits []CommitReport `json:"commits"`
+	More    int            `json:"more,omitempty"`
+	// How says what becomes of the ref, As is the ref in the real repository and Result
+	// its commit. All are empty in a list of changes. Why is the reason for a How of
+	// "stored".
+	How    How    `json:"how,omitempty"`
+	As     string `json:"as,omitempty"`
+	Result string `json:"result,omitempty"`
+	Why    string `json:"why,omitempty"`
+}
+
+// A CommitReport is one commit.
+type CommitReport struct {
+	ID      string    `json:"id"`
+	Subject string    `json:"subject"`
+	Author  string    `json:"author"`
+	When    time.Time `json:"when"`
+}
+
+// MaxCommits is the number of commits that a report lists for each ref.
+const MaxCommits = 100
+
+func reportOf(m *Moved) RefReport {
+	r := RefReport{Ref: m.Name, To: m.Mine.String(), Commits: []CommitReport{}, More: max(0, len(m.New)-MaxCommits)}
+	if !m.Real.Zero() {
+		r.From = m.Real.String()
+	}
+	for _, c := range m.New[:len(m.New)-r.More] {
+		r.Commits = append(r.Commits, CommitReport{c.ID.String(), c.Subject(), c.AuthorName(), c.When()})
+	}
+	return r
+}
+
+// Report lists the moved refs, without saying what becomes of them.
+func (r *Repository) Report() Report {
+	all := Report{Repository: r.Path(), Refs: []RefReport{}}
+	for i := range r.Moved {
+		all.Refs = append(all.Refs, reportOf(&r.Moved[i]))
+	}
+	return all
+}
+
+func (r *Report) add(m *Moved, how How, as string, result gitrepo.ID, why string) {
+	one := reportOf(m)
+	one.How, one.As, one.Result, one.Why = how, as, result.String(), why
+	r.Refs = append(r.Refs, one)
+}

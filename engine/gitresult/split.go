@@ -1,0 +1,165 @@
+package gitresult
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/internal/gitrepo"
+)
+
+// Trees are one directory in the states that matter, open for reading.
+type Trees struct {
+	// Path is the absolute path of the real directory.
+	Path string
+	// Base is the state at the fork, or the best that is known of it. Real is the state
+	// that receives the result, and Mine the sandbox's. Base and Real may be one file.
+	Base, Real, Mine *os.File
+}
+
+// ownNames are the names in a repository, or in the directory of a linked worktree, that
+// belong to git alone. The sandbox's versions of these files are never copied.
+var ownNames = []string{
+	"objects", "refs", "logs", "packed-refs", "HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE",
+	"MERGE_RR", "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "BISECT_LOG", "BISECT_NAMES", "BISECT_TERMS",
+	"BISECT_START", "BISECT_EXPECTED_REV", "BISECT_ANCESTORS_OK", "SQUASH_MSG", "COMMIT_EDITMSG", "TAG_EDITMSG", "NOTES_EDITMSG",
+	"index", "gc.log", "gc.pid", "shallow", "rebase-merge", "rebase-apply", "sequencer", "rr-cache",
+}
+
+// isOwn reports whether a path in a repository belongs to git alone.
+func isOwn(rel string) bool {
+	if rel == "info/refs" {
+		return true
+	}
+	if rest, ok := strings.CutPrefix(rel, "worktrees/"); ok {
+		_, inside, _ := strings.Cut(rest, "/")
+		return inside != "" && isOwnName(inside)
+	}
+	return isOwnName(rel) && !strings.HasPrefix(rel, "objects/info/alternates") && !strings.HasPrefix(rel, "objects/info/http-alternates")
+}
+
+func isOwnName(rel string) bool {
+	first, _, _ := strings.Cut(rel, "/")
+	return slices.Contains(ownNames, first) || strings.HasPrefix(first, "sharedindex.") ||
+		strings.HasSuffix(first, ".lock") && slices.Contains(ownNames, strings.TrimSuffix(first, ".lock"))
+}
+
+// Split separates the changes of git's own files from the others. repos are the
+// repositories that own them, as paths relative to the directory, sorted. A repository
+// that only one side has is not among them, and its files stay among the rest; so do those
+// of a repository in a format that package gitrepo does not read, which problems names.
+func Split(t Trees, changes []diff.Change) (rest []diff.Change, repos, problems []string) {
+	known := map[string]bool{}
+	isRepo := func(dir string) bool {
+		is, ok := known[dir]
+		if ok || !gitrepo.IsRepo(gitrepo.Dir{Root: t.Real, Path: dir}) || !gitrepo.IsRepo(gitrepo.Dir{Root: t.Mine, Path: dir}) {
+			return is
+		}
+		r, err := gitrepo.Open(gitrepo.Dir{Root: t.Real, Path: dir}, gitrepo.Options{Trusted: filepath.Join(t.Path, dir)})
+		r.Close()
+		if is = err == nil; !is {
+			problems = append(problems, "commits are not looked for in "+filepath.Join(t.Path, dir)+": "+err.Error())
+		}
+		known[dir] = is
+		return is
+	}
+	for _, c := range changes {
+		dir, rel := repoOf(c.Path, isRepo)
+		if dir == "" || !isOwn(rel) && !c.TimeOnly() && !t.newWorktree(dir, rel) {
+			rest = append(rest, c)
+		} else if !slices.Contains(repos, dir) {
+			repos = append(repos, dir)
+		}
+	}
+	slices.Sort(repos)
+	return rest, repos, problems
+}
+
+// newWorktree reports whether a path in a repository belongs to a linked worktree that the
+// real repository does not have.
+func (t Trees) newWorktree(dir, rel string) bool {
+	rest, ok := strings.CutPrefix(rel, "worktrees")
+	if !ok || rest != "" && rest[0] != '/' {
+		return false
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	return !gitrepo.Dir{Root: t.Real, Path: dir}.IsDir(path.Join("worktrees", id))
+}
+
+// repoOf returns the innermost repository that a path is in, "" for none, and the path in
+// it. Repositories of submodules are below "modules".
+func repoOf(p string, isRepo func(dir string) bool) (dir, rel string) {
+	parts := strings.Split(p, "/")
+	i := slices.Index(parts, ".git")
+	if i < 0 {
+		return "", ""
+	}
+	top := path.Join(parts[:i+1]...)
+	if !isRepo(top) {
+		return "", ""
+	}
+	dir, at := top, i+1
+	if at < len(parts) && parts[at] == "modules" {
+		for n := at + 1; n <= len(parts); n++ {
+			if inner := path.Join(parts[:n]...); isRepo(inner) {
+				dir, at = inner, n
+				if at >= len(parts) || parts[at] != "modules" {
+					break
+				}
+			}
+		}
+	}
+	rel = path.Join(parts[at:]...)
+	if rel == "" {
+		rel = "."
+	}
+	return dir, rel
+}
+
+// RepoOf returns the absolute path of the repository of a real directory: its own .git,
+// that of a directory above it, or the common directory of the repository that a linked
+// worktree or a submodule names. It returns "" if there is none, or one without .git in
+// its path.
+func RepoOf(dir string) string {
+	for {
+		at := filepath.Join(dir, ".git")
+		st, err := os.Lstat(at)
+		switch {
+		case err == nil && st.IsDir():
+			return at
+		case err == nil && st.Mode().IsRegular():
+			return linkedRepo(at)
+		case err == nil || dir == "/" || dir == ".":
+			return ""
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// linkedRepo returns the common directory of the repository that a .git file names.
+func linkedRepo(file string) string {
+	data, err := os.ReadFile(file)
+	to, ok := strings.CutPrefix(strings.TrimSpace(string(data)), "gitdir:")
+	if err != nil || !ok {
+		return ""
+	}
+	dir := resolve(filepath.Dir(file), to)
+	if common, err := os.ReadFile(filepath.Join(dir, "commondir")); err == nil {
+		dir = resolve(dir, string(common))
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return ""
+}
+
+// resolve returns the absolute path of a path that a file in dir holds.
+func resolve(dir, p string) string {
+	if p = strings.TrimSpace(p); filepath.IsAbs(p) {
+		return filepath.Clean(p)
+	}
+	return filepath.Join(dir, p)
+}

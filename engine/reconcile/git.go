@@ -1,0 +1,234 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/approval"
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/gitresult"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// conflictGit is the kind of a conflict about a file of a git repository.
+const conflictGit = "git"
+
+// gitParts separates the changes of git's own files from the others, and returns the
+// repositories of each part. Outside the workspace that is only the workspace's own
+// repository. With FilesStay the other changes are dropped.
+func (rc *Reconciler) gitParts(c *Promotion, parts []compare.Part, o PlanOptions) (rest []compare.Part, repos [][]string, err error) {
+	own := ""
+	for _, p := range parts {
+		var found []string
+		var others []diff.Change
+		if !p.Workspace {
+			if own == "" {
+				own = gitresult.RepoOf(c.Rec.Workspace)
+			}
+			if own == "" || !hostfs.Within(own, p.Root) {
+				rest, repos = append(rest, p), append(repos, nil)
+				continue
+			}
+			inside := func(ch diff.Change) bool { return hostfs.Within(filepath.Join(p.Root, ch.Path), own) }
+			others = slices.DeleteFunc(slices.Clone(p.Changes), inside)
+			p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(ch diff.Change) bool { return !inside(ch) })
+		}
+		if slices.ContainsFunc(p.Changes, func(ch diff.Change) bool { return strings.Contains(ch.Path+"/", ".git/") }) {
+			real, err := baseline.OpenRoot(p.Root)
+			if err != nil {
+				return nil, nil, err
+			}
+			var problems []string
+			p.Changes, found, problems = gitresult.Split(gitTrees(p, real), p.Changes)
+			real.Close()
+			for _, problem := range problems {
+				rc.notice(problem)
+			}
+		}
+		p.Changes = append(p.Changes, others...)
+		baseline.SortChanges(p.Changes)
+		if o.Git.FilesStay() {
+			p.Changes = nil
+		}
+		rest, repos = append(rest, p), append(repos, found)
+	}
+	return rest, repos, nil
+}
+
+func gitTrees(p compare.Part, real *os.File) gitresult.Trees {
+	t := gitresult.Trees{Path: p.Root, Base: real, Real: real, Mine: p.New}
+	if p.Frozen {
+		t.Base = p.Old
+	}
+	return t
+}
+
+// planGit plans what becomes of the commits in the repositories of a part, and adds their
+// changes to it.
+func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o PlanOptions) error {
+	for _, dir := range repos {
+		r, err := gitresult.Inspect(gitTrees(p.Part, p.real), dir)
+		if err != nil {
+			return err
+		}
+		p.repos = append(p.repos, r)
+		if len(r.Moved) > 0 && (len(o.Only) > 0 || p.path != p.Part.Root) {
+			rc.notice("the commits in " + r.Path() + " stay in the sandbox: they are promoted with the whole workspace only")
+			continue
+		}
+		git := o.Git
+		git.Sandbox, git.Workspace, git.Allow, git.Now = c.Rec.Name, c.Rec.Workspace, o.Allow, time.Now()
+		plan, err := gitresult.Plan(r, git)
+		if err != nil {
+			return err
+		}
+		if err := p.addGit(c, plan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addGit adds the planned files of a repository to the part.
+func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
+	for name, data := range g.Files {
+		at := filepath.Join(p.scratch, name)
+		err := os.MkdirAll(filepath.Dir(at), 0o700)
+		if err == nil {
+			err = os.WriteFile(at, data, 0o600)
+		}
+		if err != nil {
+			return scratchError(at, err)
+		}
+		p.res.Built[name] = true
+	}
+	maps.Copy(p.seen, g.Seen)
+	p.git = append(p.git, g)
+	p.Changes = append(p.Changes, g.Changes...)
+	baseline.SortChanges(p.Changes)
+	for _, k := range g.Conflicts {
+		c.Plan.Conflicts = append(c.Plan.Conflicts, Conflict{Path: filepath.Join(p.path, k.Path), Kind: conflictGit, Why: k.Why})
+	}
+	if n := g.Needed; n != nil {
+		for _, path := range n.Paths {
+			abs := filepath.Join(g.Worktree, path)
+			if !slices.ContainsFunc(c.Plan.NeedsApproval, func(a ApprovalPath) bool { return a.Path == abs }) {
+				c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{abs, n.Why[path]})
+			}
+		}
+		for _, path := range n.Allow {
+			if abs := filepath.Join(g.Worktree, path); !slices.Contains(c.Plan.Allow, abs) {
+				c.Plan.Allow = append(c.Plan.Allow, abs)
+			}
+		}
+	}
+	if len(g.Report.Refs) > 0 {
+		c.Plan.Git = append(c.Plan.Git, g.Report)
+	}
+	return nil
+}
+
+// closeGit closes the repositories of the part.
+func (p *promotionPart) closeGit() {
+	for _, r := range p.repos {
+		r.Close()
+	}
+}
+
+// gitPaths returns the paths of the changes that addGit has added.
+func (p *promotionPart) gitPaths() map[string]bool {
+	all := map[string]bool{}
+	for _, g := range p.git {
+		for _, c := range g.Changes {
+			all[c.Path] = true
+		}
+	}
+	return all
+}
+
+// allowGit returns the approvals of the user, and one for each file of a repository that
+// snapfs itself has computed.
+func (p *promotionPart) allowGit(allow approval.Allow) approval.Allow {
+	allow.Paths = slices.Clone(allow.Paths)
+	for path := range p.gitPaths() {
+		allow.Paths = append(allow.Paths, filepath.Join(p.path, path))
+	}
+	return allow
+}
+
+// writeObjects writes the new objects of all repositories, before anything names them.
+func (c *Promotion) writeObjects(ctx context.Context) error {
+	for _, p := range c.Parts {
+		for _, g := range p.git {
+			if err := g.WriteObjects(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkGit returns an error if the options ask for commits and there are none.
+func (c *Promotion) checkGit(o gitresult.Options) error {
+	asked := map[gitresult.How]bool{gitresult.Squashed: o.Squash, gitresult.Branched: o.AsBranch != "", gitresult.Stored: o.FetchOnly}
+	any := false
+	for how, is := range asked {
+		any = any || is
+		for _, r := range c.Plan.Git {
+			for _, ref := range r.Refs {
+				if is && ref.How == how {
+					return nil
+				}
+			}
+		}
+	}
+	if !any || len(c.Plan.Conflicts) > 0 || len(c.Plan.NeedsApproval) > 0 {
+		return nil
+	}
+	return &errs.Error{
+		Op: "promoting", Path: c.Rec.Name, Kind: errs.ErrNotFound, Err: errors.New("the sandbox has no new commits on the current branch"),
+		Hints: []string{"snapfs diff " + c.Rec.Name, "snapfs promote " + c.Rec.Name},
+	}
+}
+
+// noteIndexes notes the promoted index files for the undo.
+func (n *promotedNote) noteIndexes(c *Promotion) {
+	for _, p := range c.Parts {
+		for _, g := range p.git {
+			for name, data := range g.Files {
+				if filepath.Base(name) == "index" {
+					if n.Indexes == nil {
+						n.Indexes = map[string]string{}
+					}
+					n.Indexes[filepath.Join(p.path, name)] = gitresult.IndexDigest(data)
+				}
+			}
+		}
+	}
+}
+
+// sameIndex returns a function that reports whether a path of a promotion's target is an
+// index that still holds the promoted files: git rewrites it whenever it looks.
+func (n *promotedNote) sameIndex(target string) func(path string) bool {
+	if n == nil || len(n.Indexes) == 0 {
+		return nil
+	}
+	return func(path string) bool {
+		abs := filepath.Join(target, path)
+		want, ok := n.Indexes[abs]
+		if !ok {
+			return false
+		}
+		data, err := os.ReadFile(abs)
+		return err == nil && gitresult.IndexDigest(data) == want
+	}
+}

@@ -1,0 +1,255 @@
+package gitrepo
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A CommitData is the content of a commit.
+type CommitData struct {
+	Tree    ID
+	Parents []ID
+	// Author and Committer are "name <email> time zone".
+	Author, Committer string
+	Message           string
+}
+
+// Subject returns the first line of the message.
+func (c *CommitData) Subject() string {
+	subject, _, _ := strings.Cut(strings.TrimLeft(c.Message, "\n"), "\n")
+	return subject
+}
+
+// AuthorName returns the author's name without address and time.
+func (c *CommitData) AuthorName() string {
+	name, _, _ := strings.Cut(c.Author, " <")
+	return name
+}
+
+// When returns the time of the commit.
+func (c *CommitData) When() time.Time {
+	fields := strings.Fields(c.Committer[strings.LastIndexByte(c.Committer, '>')+1:])
+	if len(fields) == 0 {
+		return time.Time{}
+	}
+	n, _ := strconv.ParseInt(fields[0], 10, 64) // ParseCommit checked the digits
+	return time.Unix(n, 0)
+}
+
+var person = regexp.MustCompile(`^(|[^<>\n]* )<[^<>\n]*> (0|[1-9][0-9]{0,17}) [+-][0-9]{4}$`)
+
+// ParseCommit parses a commit. Without strict it accepts what git once wrote. Errors:
+// ErrDamaged.
+func ParseCommit(data []byte, strict bool) (*CommitData, error) {
+	c := new(CommitData)
+	damaged := fmt.Errorf("commit: %w", ErrDamaged)
+	head, message, ok := strings.Cut(string(data), "\n\n")
+	if !ok && strict || strict && bytes.IndexByte(data, 0) >= 0 {
+		return nil, damaged
+	}
+	c.Message = message
+	lines := strings.Split(strings.TrimSuffix(head, "\n"), "\n")
+	next := func(key string) (string, bool) {
+		if len(lines) == 0 {
+			return "", false
+		}
+		value, ok := strings.CutPrefix(lines[0], key+" ")
+		if ok {
+			lines = lines[1:]
+		}
+		return value, ok
+	}
+	text, _ := next("tree")
+	if c.Tree, ok = ParseID(text); !ok {
+		return nil, damaged
+	}
+	for text, more := next("parent"); more; text, more = next("parent") {
+		id, ok := ParseID(text)
+		if !ok {
+			return nil, damaged
+		}
+		c.Parents = append(c.Parents, id)
+	}
+	author, hasAuthor := next("author")
+	committer, hasCommitter := next("committer")
+	c.Author, c.Committer = author, committer
+	if !hasAuthor || !hasCommitter || strict && (!person.MatchString(author) || !person.MatchString(committer)) {
+		return nil, damaged
+	}
+	return c, nil
+}
+
+// Text returns the content of a commit object.
+func (c *CommitData) Text() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "tree %s\n", c.Tree)
+	for _, p := range c.Parents {
+		fmt.Fprintf(&b, "parent %s\n", p)
+	}
+	fmt.Fprintf(&b, "author %s\ncommitter %s\n\n%s", c.Author, c.Committer, c.Message)
+	return b.Bytes()
+}
+
+// A TreeEntry is one name in a tree.
+type TreeEntry struct {
+	Mode uint32
+	Name string
+	ID   ID
+}
+
+// The modes of tree entries.
+const (
+	ModeDir     = 0o040000
+	ModeFile    = 0o100644
+	ModeExec    = 0o100755
+	ModeSymlink = 0o120000
+	ModeModule  = 0o160000 // a commit of a submodule
+	modeGroup   = 0o100664 // written by early versions of git
+)
+
+// Kind returns the kind of the object that an entry names; 0 for a submodule's commit.
+func (e TreeEntry) Kind() Kind {
+	switch e.Mode {
+	case ModeDir:
+		return Tree
+	case ModeModule:
+		return 0
+	}
+	return Blob
+}
+
+// sortKey is the name by which git sorts: a directory's ends in a slash.
+func (e TreeEntry) sortKey() string {
+	if e.Mode == ModeDir {
+		return e.Name + "/"
+	}
+	return e.Name
+}
+
+// ParseTree parses a tree. It accepts only sorted, distinct names that are safe to check
+// out, with modes that git writes. Errors: ErrDamaged.
+func ParseTree(data []byte) (list []TreeEntry, err error) {
+	damaged := fmt.Errorf("tree: %w", ErrDamaged)
+	files := map[string]bool{}
+	for len(data) > 0 {
+		head, rest, ok := bytes.Cut(data, []byte{0})
+		mode, name, spaced := strings.Cut(string(head), " ")
+		if !ok || !spaced || len(rest) < 20 {
+			return nil, damaged
+		}
+		e := TreeEntry{Name: name, ID: ID(rest[:20])}
+		data = rest[20:]
+		switch mode {
+		case "40000", "100644", "100755", "120000", "160000", "100664":
+			n, _ := strconv.ParseUint(mode, 8, 32) // one of the above
+			e.Mode = uint32(n)
+		default:
+			return nil, fmt.Errorf("mode %.10q: %w", mode, damaged)
+		}
+		if e.ID.Zero() || !safeName(e) {
+			return nil, fmt.Errorf("entry %q: %w", name, damaged)
+		}
+		if n := len(list); n > 0 && list[n-1].sortKey() >= e.sortKey() || files[name] {
+			return nil, fmt.Errorf("entry %q is not in order: %w", name, damaged)
+		}
+		files[name] = true
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// TreeText returns the content of a tree object; list is sorted as ParseTree demands.
+func TreeText(list []TreeEntry) []byte {
+	var b bytes.Buffer
+	for _, e := range list {
+		fmt.Fprintf(&b, "%o %s\x00", e.Mode, e.Name)
+		b.Write(e.ID[:])
+	}
+	return b.Bytes()
+}
+
+// safeName reports whether an entry may be checked out on any filesystem: no name means
+// the parent directory, git's own directory or, for a symbolic link, one of the files
+// that git reads.
+func safeName(e TreeEntry) bool {
+	if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsRune(e.Name, '/') || meansFile(e.Name, ".git") {
+		return false
+	}
+	if e.Mode == ModeSymlink {
+		for _, name := range []string{".gitmodules", ".gitattributes", ".gitignore", ".mailmap"} {
+			if meansFile(e.Name, name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// meansFile reports whether HFS+ or NTFS could take a name for another: HFS+ ignores
+// some code points, NTFS has short names and ignores what follows a colon, and dots and
+// spaces at the end. Both ignore case.
+func meansFile(name, other string) bool {
+	plain := strings.ToLower(strings.Map(func(r rune) rune {
+		if r >= 0x200c && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x206a && r <= 0x206f || r == 0xfeff {
+			return -1
+		}
+		return r
+	}, name))
+	plain, _, _ = strings.Cut(plain, ":")
+	plain, _, _ = strings.Cut(plain, `\`)
+	plain = strings.TrimRight(plain, ". ")
+	short := strings.TrimPrefix(other, ".")
+	short = short[:min(len(short), 6)] + "~"
+	return plain == other || strings.HasPrefix(plain, short) && len(plain) == len(short)+1
+}
+
+// ParseTag returns the object that a tag names. Errors: ErrDamaged.
+func ParseTag(data []byte) (ID, Kind, error) {
+	damaged := fmt.Errorf("tag: %w", ErrDamaged)
+	lines := strings.SplitN(string(data), "\n", 5)
+	if len(lines) < 5 || bytes.IndexByte(data, 0) >= 0 {
+		return ID{}, 0, damaged
+	}
+	object, ok1 := strings.CutPrefix(lines[0], "object ")
+	kind, ok2 := strings.CutPrefix(lines[1], "type ")
+	name, ok3 := strings.CutPrefix(lines[2], "tag ")
+	tagger, ok4 := strings.CutPrefix(lines[3], "tagger ")
+	id, ok := ParseID(object)
+	if !ok || !ok1 || !ok2 || !ok3 || !ok4 || kindOf(kind) == 0 || !ValidRef("refs/tags/"+name) || !person.MatchString(tagger) {
+		return ID{}, 0, damaged
+	}
+	return id, kindOf(kind), nil
+}
+
+// Check returns an error for an object that `git fsck --strict` would report. name is the
+// name of a blob in its tree. Errors: ErrDamaged.
+func Check(o Object, name string) error {
+	var err error
+	switch o.Kind {
+	case Commit:
+		_, err = ParseCommit(o.Data, true)
+	case Tree:
+		_, err = ParseTree(o.Data)
+	case Tag:
+		_, _, err = ParseTag(o.Data)
+	case Blob:
+		if meansFile(name, ".gitmodules") {
+			err = checkModules(o.Data)
+		}
+	}
+	return err
+}
+
+var badModule = regexp.MustCompile(`(?im)^\s*(update\s*=\s*"?!|(url|path)\s*=\s*"?(-|\S*%0a)|\[\s*submodule\s+"((.*/)?\.\.(/.*)?)"\s*\])`)
+
+// checkModules refuses settings of submodules that leave the repository or run commands.
+func checkModules(data []byte) error {
+	if badModule.Match(data) {
+		return fmt.Errorf(".gitmodules: %w", ErrDamaged)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package gitrepo
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+)
+
+// Commit returns a parsed commit. The parents of a shallow one are left out.
+func (r *Repo) Commit(id ID) (*CommitData, error) {
+	o, err := r.Object(id, Commit)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ParseCommit(o.Data, false)
+	if err == nil && r.shallow[id] {
+		c.Parents = nil
+	}
+	return c, err
+}
+
+// The sides of a Relation, as flags.
+const (
+	left uint8 = 1 << iota
+	right
+	stale // an ancestor of a common ancestor
+)
+
+// A Relation says how two commits lie to one another.
+type Relation struct {
+	// Bases are the best common ancestors, newest first.
+	Bases []ID
+	// New are the commits that only the right side has, newest first.
+	New []NewCommit
+}
+
+// A NewCommit is a commit with its name.
+type NewCommit struct {
+	ID ID
+	*CommitData
+}
+
+// maxWalk is the number of commits that Relate reads at most.
+const maxWalk = 2_000_000
+
+// Relate compares the histories of two commits. of reads commits of both sides. A zero a
+// has no history. Cost: reads the commits between both and their best common ancestors.
+func Relate(of func(ID) (*CommitData, error), a, b ID) (Relation, error) {
+	w := walk{of: of, flags: map[ID]uint8{}, commits: map[ID]*CommitData{}}
+	var rel Relation
+	if !a.Zero() {
+		if err := w.add(a, left); err != nil {
+			return rel, err
+		}
+	}
+	if err := w.add(b, right); err != nil {
+		return rel, err
+	}
+	var order []ID
+	var common []ID
+	for w.interesting() {
+		id := heap.Pop(&w.queue).(queued).id //nolint:errcheck // nothing else is in it
+		flags := w.flags[id]
+		order = append(order, id)
+		if flags == left|right {
+			common = append(common, id)
+			flags |= stale
+		}
+		if len(order) > maxWalk {
+			return rel, fmt.Errorf("history of more than %d commits: %w", maxWalk, ErrTooLarge)
+		}
+		for _, p := range w.commits[id].Parents {
+			if err := w.add(p, flags); err != nil {
+				return rel, err
+			}
+		}
+	}
+	seen := map[ID]bool{}
+	for _, id := range order {
+		if w.flags[id] == right && !seen[id] {
+			rel.New = append(rel.New, NewCommit{id, w.commits[id]})
+		}
+		seen[id] = true
+	}
+	for _, id := range common {
+		if w.flags[id]&stale == 0 && !slices.Contains(rel.Bases, id) {
+			rel.Bases = append(rel.Bases, id)
+		}
+	}
+	return rel, nil
+}
+
+type walk struct {
+	of      func(ID) (*CommitData, error)
+	flags   map[ID]uint8
+	commits map[ID]*CommitData
+	queue   queue
+}
+
+// add queues a commit if flags says something new about it.
+func (w *walk) add(id ID, flags uint8) error {
+	before := w.flags[id]
+	if before|flags == before {
+		return nil
+	}
+	c := w.commits[id]
+	if c == nil {
+		var err error
+		if c, err = w.of(id); err != nil {
+			return err
+		}
+		w.commits[id] = c
+	}
+	w.flags[id] = before | flags
+	heap.Push(&w.queue, queued{id, c.When().Unix()})
+	return nil
+}
+
+// interesting reports whether a queued commit can still change the result.
+func (w *walk) interesting() bool {
+	for _, q := range w.queue {
+		if w.flags[q.id]&stale == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+type queued struct {
+	id   ID
+	when int64
+}
+
+// A queue gives the newest commit first.
+type queue []queued
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].when > q[j].when }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+
+// Push appends to the heap.
+func (q *queue) Push(x any) { *q = append(*q, x.(queued)) } //nolint:errcheck // as heap demands
+
+// Pop removes the last.
+func (q *queue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+// FromBoth returns a reader of commits that looks in the first repository, and then in
+// the second.
+func FromBoth(first, second *Repo) func(ID) (*CommitData, error) {
+	return func(id ID) (*CommitData, error) {
+		c, err := first.Commit(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			return second.Commit(id)
+		}
+		return c, err
+	}
+}
