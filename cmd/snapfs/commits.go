@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -121,9 +122,9 @@ func (g *gitFlags) add(cmd *cobra.Command) {
 func (g *gitFlags) check() error {
 	switch {
 	case g.Squash && strings.TrimSpace(g.Message) == "":
-		return usageError{fmt.Errorf("--squash requires -m MESSAGE")}
+		return usageError(errors.New("--squash requires -m MESSAGE"))
 	case g.Message != "" && !g.Squash && !g.Merge:
-		return usageError{fmt.Errorf("-m requires --squash or --merge")}
+		return usageError(errors.New("-m requires --squash or --merge"))
 	}
 	return nil
 }

@@ -40,6 +40,8 @@ snapshots (sandbox@state), its base (sandbox@), and the real tree ("real"). The 
 lists the changes that lead from the first to the second. If a sandbox is named real,
 @real is the real tree and sandbox:real the sandbox.
 
+Commits are listed by branch, in place of the files of git's own that hold them.
+
 Paths limit the result. Relative paths start at the workspace, or at the current
 directory if it lies in the workspace. Write a path that reads like a name with a
 slash: ./fix

@@ -49,6 +49,12 @@ If both sides changed the same place, promote reports a conflict and changes not
 Resolve it here, with --mine, --theirs or a merge tool, or in the sandbox after "snapfs
 refresh".
 
+Commits that were made inside come back with the files, if the workspace is in a git
+repository: the current branch moves forward, and other branches and tags are stored as
+refs/snapfs/SANDBOX/NAME. Where the branch has moved meanwhile, its commits are stored,
+too, unless --merge, --rebase or --squash joins them. --as-branch makes a branch of the
+commits and changes no file; "snapfs fetch" only stores them.
+
 Changes outside the workspace need --only. Changes that can run code later, or widen
 rights, need --allow: see "snapfs help held". "snapfs undo" restores the target as long
 as nobody has changed the result.
@@ -64,6 +70,7 @@ fails is undone alone. snapfs records each decision: --continue resumes after a 
 an interruption or an approval, and takes the promotion's name or the sandbox's.`,
 		Example: `  snapfs promote fix
   snapfs promote fix --to staging
+  snapfs promote fix --squash -m "fix the port"
   snapfs promote --continue --approve
   snapfs promote fix --plan 5c0ffee15a11
   snapfs promote fix --only src --mine '*.lock' --theirs README.md

@@ -1,4 +1,4 @@
-// Package gitresult finds what a sandbox has committed to a git repository, and plans how
+// Package gitresult finds the commits that a sandbox made in a git repository, and plans how
 // the real repository gets it.
 //
 // Read [Split] first, which separates git's own files from the user's, then [Inspect],

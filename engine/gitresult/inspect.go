@@ -250,11 +250,11 @@ func (r *Repository) addMoved(name string, real, mine gitrepo.ID, w *worktree) e
 
 // currentCommit returns the commit of the first worktree, zero for none.
 func (r *Repository) currentCommit() gitrepo.ID {
-	for _, w := range r.worktrees {
-		if w.branch == "" {
-			return w.head
-		}
-		return r.realRefs[w.branch]
+	switch {
+	case len(r.worktrees) == 0:
+		return gitrepo.ID{}
+	case r.worktrees[0].branch == "":
+		return r.worktrees[0].head
 	}
-	return gitrepo.ID{}
+	return r.realRefs[r.worktrees[0].branch]
 }

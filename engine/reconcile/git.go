@@ -201,15 +201,15 @@ func (c *Promotion) checkGit(o gitresult.Options) error {
 }
 
 // noteIndexes notes the promoted index files for the undo.
-func (n *promotedNote) noteIndexes(c *Promotion) {
-	for _, p := range c.Parts {
+func (c *promotedNote) noteIndexes(all []*promotionPart) {
+	for _, p := range all {
 		for _, g := range p.git {
 			for name, data := range g.Files {
 				if filepath.Base(name) == "index" {
-					if n.Indexes == nil {
-						n.Indexes = map[string]string{}
+					if c.Indexes == nil {
+						c.Indexes = map[string]string{}
 					}
-					n.Indexes[filepath.Join(p.path, name)] = gitresult.IndexDigest(data)
+					c.Indexes[filepath.Join(p.path, name)] = gitresult.IndexDigest(data)
 				}
 			}
 		}
@@ -218,13 +218,13 @@ func (n *promotedNote) noteIndexes(c *Promotion) {
 
 // sameIndex returns a function that reports whether a path of a promotion's target is an
 // index that still holds the promoted files: git rewrites it whenever it looks.
-func (n *promotedNote) sameIndex(target string) func(path string) bool {
-	if n == nil || len(n.Indexes) == 0 {
+func (c *promotedNote) sameIndex(target string) func(path string) bool {
+	if c == nil || len(c.Indexes) == 0 {
 		return nil
 	}
 	return func(path string) bool {
 		abs := filepath.Join(target, path)
-		want, ok := n.Indexes[abs]
+		want, ok := c.Indexes[abs]
 		if !ok {
 			return false
 		}

@@ -249,7 +249,24 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 			return err
 		}
 	}
-	parts, repos, err := rc.gitParts(c, changes.Parts, o)
+	if err := rc.mergeParts(ctx, c, request, changes.Parts, only, o); err != nil || o.Git.FilesStay() {
+		return err
+	}
+	promoted := changedPlaces{}
+	for _, p := range c.Parts {
+		promoted.add(&p.Part, p.Changes)
+	}
+	for _, u := range unresolved {
+		if slices.ContainsFunc(u.places(), only.Matches) || promoted.at(u.places(), u.alone) != nil {
+			c.Plan.Conflicts = append(c.Plan.Conflicts, u)
+		}
+	}
+	return only.Unmatched()
+}
+
+// mergeParts merges the selected parts, and plans what becomes of commits.
+func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request mergeRequest, all []compare.Part, only *compare.Patterns, o PlanOptions) error {
+	parts, repos, err := rc.gitParts(c, all, o)
 	if err != nil {
 		return err
 	}
@@ -267,19 +284,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 			}
 		}
 	}
-	if err := c.checkGit(o.Git); err != nil || o.Git.FilesStay() {
-		return err
-	}
-	promoted := changedPlaces{}
-	for _, p := range c.Parts {
-		promoted.add(&p.Part, p.Changes)
-	}
-	for _, u := range unresolved {
-		if slices.ContainsFunc(u.places(), only.Matches) || promoted.at(u.places(), u.alone) != nil {
-			c.Plan.Conflicts = append(c.Plan.Conflicts, u)
-		}
-	}
-	return only.Unmatched()
+	return c.checkGit(o.Git)
 }
 
 // mergeOne merges one part, and selects the changes of the result to promote.

@@ -287,7 +287,7 @@ func applyDelta(base, delta []byte, limit int64) ([]byte, error) {
 	for len(delta) > 0 {
 		c := delta[0]
 		delta = delta[1:]
-		part := delta
+		var part []byte
 		if c&0x80 == 0 { // insert
 			if c == 0 || int(c) > len(delta) {
 				return nil, damaged

@@ -3,7 +3,6 @@ package gitrepo
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +39,21 @@ func (c *CommitData) When() time.Time {
 	return time.Unix(n, 0)
 }
 
-var person = regexp.MustCompile(`^(|[^<>\n]* )<[^<>\n]*> (0|[1-9][0-9]{0,17}) [+-][0-9]{4}$`)
+// validPerson reports whether a text is "name <email> time zone" as git writes it.
+func validPerson(s string) bool {
+	name, rest, ok := strings.Cut(s, "<")
+	email, when, closed := strings.Cut(rest, ">")
+	if !ok || !closed || name != "" && !strings.HasSuffix(name, " ") || strings.ContainsAny(name, ">\n") || strings.ContainsAny(email, "<\n") {
+		return false
+	}
+	seconds, zone, _ := strings.Cut(strings.TrimPrefix(when, " "), " ")
+	return strings.HasPrefix(when, " ") && allDigits(seconds, 18) && (seconds == "0" || seconds[0] != '0') &&
+		len(zone) == 5 && (zone[0] == '+' || zone[0] == '-') && allDigits(zone[1:], 4)
+}
+
+func allDigits(s string, most int) bool {
+	return s != "" && len(s) <= most && strings.Trim(s, "0123456789") == ""
+}
 
 // ParseCommit parses a commit. Without strict it accepts what git once wrote. Errors:
 // ErrDamaged.
@@ -77,7 +90,7 @@ func ParseCommit(data []byte, strict bool) (*CommitData, error) {
 	author, hasAuthor := next("author")
 	committer, hasCommitter := next("committer")
 	c.Author, c.Committer = author, committer
-	if !hasAuthor || !hasCommitter || strict && (!person.MatchString(author) || !person.MatchString(committer)) {
+	if !hasAuthor || !hasCommitter || strict && (!validPerson(author) || !validPerson(committer)) {
 		return nil, damaged
 	}
 	return c, nil
@@ -219,7 +232,7 @@ func ParseTag(data []byte) (ID, Kind, error) {
 	name, ok3 := strings.CutPrefix(lines[2], "tag ")
 	tagger, ok4 := strings.CutPrefix(lines[3], "tagger ")
 	id, ok := ParseID(object)
-	if !ok || !ok1 || !ok2 || !ok3 || !ok4 || kindOf(kind) == 0 || !ValidRef("refs/tags/"+name) || !person.MatchString(tagger) {
+	if !ok || !ok1 || !ok2 || !ok3 || !ok4 || kindOf(kind) == 0 || !ValidRef("refs/tags/"+name) || !validPerson(tagger) {
 		return ID{}, 0, damaged
 	}
 	return id, kindOf(kind), nil
@@ -244,12 +257,20 @@ func Check(o Object, name string) error {
 	return err
 }
 
-var badModule = regexp.MustCompile(`(?im)^\s*(update\s*=\s*"?!|(url|path)\s*=\s*"?(-|\S*%0a)|\[\s*submodule\s+"((.*/)?\.\.(/.*)?)"\s*\])`)
-
 // checkModules refuses settings of submodules that leave the repository or run commands.
 func checkModules(data []byte) error {
-	if badModule.Match(data) {
-		return fmt.Errorf(".gitmodules: %w", ErrDamaged)
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(line, "=")
+		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"`)
+		_, name, section := strings.Cut(line, "[")
+		up := false
+		for part := range strings.FieldsFuncSeq(name, func(c rune) bool { return strings.ContainsRune(`/\" ]`, c) || c == '\n' }) {
+			up = up || part == ".."
+		}
+		if section && up || key == "update" && strings.HasPrefix(value, "!") ||
+			(key == "url" || key == "path") && (strings.HasPrefix(value, "-") || strings.Contains(strings.ToLower(value), "%0a")) {
+			return fmt.Errorf(".gitmodules: %w", ErrDamaged)
+		}
 	}
 	return nil
 }
