@@ -45,6 +45,7 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	for _, d := range found {
 		failures = append(failures, e.Sandboxes.ReclaimOne(ctx, d))
 	}
+	e.Baseline.PruneDisplaced(0)
 	backends, err := e.Host.EveryBackend(ctx)
 	failures = append(failures, err)
 	for _, b := range backends {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
@@ -116,7 +117,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 		return err
 	}
 	recorder := pathRecorder{
-		baseline: k, tree: t.Path, originals: originals,
+		baseline: k, tree: t.Path, originals: originals, history: sync.OnceValue(func() *history { return bl.historySince(bl.Since(rec, t)) }),
 		base: LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
 	}
 	defer recorder.base.Real.Close()
@@ -171,6 +172,8 @@ type pathRecorder struct {
 	base     LiveBase
 	// originals are the copies that the backend itself has made, by path.
 	originals map[string]snapshot.Original
+	// history reads what promotions have displaced.
+	history func() *history
 }
 
 // originalsOf lists the originals that the backend has stored, nil if it stores
@@ -210,6 +213,14 @@ func (k *pathRecorder) record(path string) error {
 	if o, ok := k.originals[path]; ok && why != "" {
 		return k.recordOriginal(abs, &o)
 	}
+	if why != "" {
+		switch e, from, known := k.history().original(k.tree, path, n, &k.base.Real); {
+		case known && from == nil && n != nil:
+			why = "" // only its directory has been changed
+		case known:
+			return k.recordDisplaced(abs, e, from)
+		}
+	}
 	node := Entry{Node: n, Unknown: why} // an unknown original stays unknown
 	if n != nil && n.Mode.IsRegular() && n.Size <= maxText && k.baseline.bytes+n.Size <= maxBytes {
 		if node.Data, err = k.storeText(path, n); err != nil {
@@ -220,6 +231,21 @@ func (k *pathRecorder) record(path string) error {
 	if n != nil && n.Mode.IsDir() {
 		return k.recordDescendants(path)
 	}
+	return nil
+}
+
+// recordDisplaced records an original that is known from what promotions have
+// displaced; from has its bytes, and may be nil.
+func (k *pathRecorder) recordDisplaced(abs string, e Entry, from *Displaced) error {
+	data, err := from.text(&e)
+	e.Data = ""
+	if err == nil && k.baseline.bytes+int64(len(data)) <= maxBytes {
+		e.Data, err = k.baseline.Store(data, nil)
+	}
+	if err != nil && !errors.Is(err, errNoData) {
+		return err
+	}
+	k.baseline.Set(abs, e)
 	return nil
 }
 

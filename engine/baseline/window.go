@@ -3,8 +3,11 @@ package baseline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,105 +17,67 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A window begins when a sandbox's container starts. What the sandbox changes
+// window says from when on the real tree counts for the originals of a sandbox.
+// A window begins when the sandbox's container starts: what the sandbox changes
 // from then on has the real tree's state of that instant as its original, and not
-// that of the fork: the container has only just mounted the real tree. A window
-// may begin only if the originals of all earlier changes are recorded, which the
-// file windowFile says:
+// that of the fork, because the container has only just mounted the real tree.
+// The originals of all earlier changes must be recorded. The file is
 //
 //	snapfs window 1
 //	2026-11-25T03:00:00.123456789Z open
+//	"/mnt/disk"
 //
-// The second line is when the window began, and "open", or "settled" with the
-// boot since which the originals of all changes are recorded. The file is
-// replaced without a sync: the boot makes it void after a power loss.
+// The second line is the beginning, and "open", or "settled" with the boot during
+// which all originals were recorded. Each further line is a tree for which no
+// window may begin: it was not mounted when the others were recorded. The file is
+// replaced without a sync: another boot makes "settled" void after a power loss.
+type window struct {
+	since   time.Time
+	state   string
+	without []string
+}
+
 const (
 	windowFile = "window"
 	windowHead = "snapfs window 1\n"
 	settled    = "settled "
 )
 
-// window reads the state of a sandbox's window; the zero time if none has begun.
-func (bl *Recorder) window(rec *catalog.Record) (since time.Time, state string) {
+// readWindow reads a sandbox's window; the zero window if none has begun.
+func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
 	data, err := os.ReadFile(filepath.Join(bl.BaseDir(rec.Name, rec.Refreshed), windowFile))
-	if err != nil {
-		return time.Time{}, ""
+	body, ok := strings.CutPrefix(string(data), windowHead)
+	if err != nil || !ok {
+		return window{}
 	}
-	line, ok := strings.CutPrefix(string(data), windowHead)
-	when, state, whole := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-	if since, err = time.Parse(time.RFC3339Nano, when); err != nil || !ok || !whole {
-		return time.Time{}, ""
+	line, body, _ := strings.Cut(body, "\n")
+	when, state, _ := strings.Cut(line, " ")
+	if w.since, err = time.Parse(time.RFC3339Nano, when); err != nil {
+		return window{}
 	}
-	return since, state
-}
-
-// Since returns the instant from which the real tree of a live base counts: that
-// of the base or, if it is later, the beginning of the sandbox's window.
-func (bl *Recorder) Since(rec *catalog.Record, t *catalog.Tree) time.Time {
-	if since, _ := bl.window(rec); since.After(t.Taken) {
-		return since
-	}
-	return t.Taken
-}
-
-// OpenWindow begins a window, unless originals of earlier changes may be missing.
-// The caller holds the sandbox's lock, and nothing has run yet in the container
-// that it has mounted. Cost: a small file.
-func (bl *Recorder) OpenWindow(rec *catalog.Record) error {
-	if !live(rec) {
-		return nil
-	}
-	since, state := bl.window(rec)
-	if boot, err := proc.BootID(); err == nil && (rec.Untouched || state == settled+boot) {
-		since = vfs.Now().Add(-1)
-	}
-	return bl.saveWindow(rec, since, "open")
-}
-
-// Settle does the same as Record and notes that the originals of all changes of
-// the sandbox are recorded, if they are. The caller holds the sandbox's lock, and
-// nothing runs in the sandbox.
-func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
-	if rec.Ephemeral || !live(rec) || !bl.record(ctx, rec) {
-		return
-	}
-	boot, err := proc.BootID()
-	if err == nil {
-		since, _ := bl.window(rec)
-		err = bl.saveWindow(rec, since, settled+boot)
-	}
-	if err != nil {
-		bl.notice("the baseline of sandbox " + rec.Name + " was not recorded: " + err.Error())
-	}
-}
-
-// record is Record, and reports whether the originals of all changes are
-// recorded.
-func (bl *Recorder) record(ctx context.Context, rec *catalog.Record) bool {
-	changed, err := bl.TryRecord(ctx, rec)
-	if err != nil {
-		if !errors.Is(err, errs.ErrInterrupted) {
-			bl.notice("the baseline of sandbox " + rec.Name + " was not recorded: " + err.Error())
+	w.state = state
+	for line := range strings.Lines(body) {
+		tree, err := strconv.Unquote(strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return window{}
 		}
-		return false
+		w.without = append(w.without, tree)
 	}
-	for i := range rec.Trees {
-		if _, listed := changed[rec.Trees[i].Path]; !listed && !rec.Trees[i].Frozen {
-			return false
-		}
-	}
-	k, err := bl.Read(rec)
-	return err == nil && !k.full()
+	return w
 }
 
 // saveWindow replaces the file of the window.
-func (bl *Recorder) saveWindow(rec *catalog.Record, since time.Time, state string) error {
+func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	if err := makeDir(dir); err != nil {
 		return err
 	}
+	data := fmt.Appendf([]byte(windowHead), "%s %s\n", w.since.UTC().Format(time.RFC3339Nano), w.state)
+	for _, tree := range w.without {
+		data = append(strconv.AppendQuote(data, tree), '\n')
+	}
 	path := filepath.Join(dir, windowFile)
-	err := os.WriteFile(path+".new", []byte(windowHead+since.UTC().Format(time.RFC3339Nano)+" "+state+"\n"), 0o600)
+	err := os.WriteFile(path+".new", data, 0o600)
 	if err == nil {
 		err = os.Rename(path+".new", path)
 	}
@@ -122,12 +87,71 @@ func (bl *Recorder) saveWindow(rec *catalog.Record, since time.Time, state strin
 	return nil
 }
 
-// live reports whether a sandbox has a live base.
-func live(rec *catalog.Record) bool {
+// Since returns the instant from which the real tree of a live base counts: that
+// of the base or, if it is later, the beginning of the sandbox's window.
+func (bl *Recorder) Since(rec *catalog.Record, t *catalog.Tree) time.Time {
+	if w := bl.readWindow(rec); w.since.After(t.Taken) && !slices.Contains(w.without, t.Path) {
+		return w.since
+	}
+	return t.Taken
+}
+
+// OpenWindow begins a window, unless originals of earlier changes are missing and
+// cannot be recorded. The caller holds the sandbox's lock, and nothing has run
+// yet in the container that it has mounted. Cost: a small file; that of Record
+// after a supervisor that was killed.
+func (bl *Recorder) OpenWindow(ctx context.Context, rec *catalog.Record) error {
+	if !live(rec) {
+		return nil
+	}
+	w := bl.readWindow(rec)
+	boot, err := proc.BootID()
+	if err == nil && (rec.Untouched || w.state == settled+boot || bl.recordAll(ctx, rec, &w)) {
+		w.since = vfs.Now().Add(-1)
+	}
+	w.state = "open"
+	return bl.saveWindow(rec, w)
+}
+
+// Settle does the same as Record and notes that the originals of all changes of
+// the sandbox are recorded, if they are. The caller holds the sandbox's lock, and
+// nothing runs in the sandbox.
+func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
+	w := bl.readWindow(rec)
+	if rec.Ephemeral || !live(rec) || !bl.recordAll(ctx, rec, &w) {
+		return
+	}
+	boot, err := proc.BootID()
+	if err == nil {
+		w.state = settled + boot
+		err = bl.saveWindow(rec, w)
+	}
+	if err != nil {
+		bl.notice("the baseline of sandbox " + rec.Name + " was not recorded: " + err.Error())
+	}
+}
+
+// recordAll is Record, and reports whether the originals of all changes are
+// recorded in all trees but those that it adds to w.without.
+func (bl *Recorder) recordAll(ctx context.Context, rec *catalog.Record, w *window) bool {
+	changed, err := bl.TryRecord(ctx, rec)
+	if err != nil {
+		if !errors.Is(err, errs.ErrInterrupted) {
+			bl.notice("the baseline of sandbox " + rec.Name + " was not recorded: " + err.Error())
+		}
+		return false
+	}
 	for i := range rec.Trees {
-		if !rec.Trees[i].Frozen {
-			return true
+		t := &rec.Trees[i]
+		if _, listed := changed[t.Path]; !listed && !t.Frozen && !slices.Contains(w.without, t.Path) {
+			w.without = append(w.without, t.Path)
 		}
 	}
-	return false
+	k, err := bl.Read(rec)
+	return err == nil && !k.full()
+}
+
+// live reports whether a sandbox has a live base.
+func live(rec *catalog.Record) bool {
+	return slices.ContainsFunc(rec.Trees, func(t catalog.Tree) bool { return !t.Frozen })
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,6 +58,21 @@ func Promotions(stateDir string) ([]Promotion, error) {
 		return strings.Compare(a.ID, b.ID)
 	})
 	return all, errors.Join(failures...)
+}
+
+// Paths lists the paths that a promotion changed, relative to its target. Errors: those of
+// reading its journal.
+func Paths(stateDir, id string) ([]string, error) {
+	r, err := readJournal(filepath.Join(stateDir, id+suffixUndo))
+	if err != nil {
+		return nil, undoing(id, err)
+	}
+	paths := slices.Collect(maps.Keys(r.leftStamps()))
+	for _, o := range r.ops {
+		paths = append(paths, o.path)
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths), nil
 }
 
 // readHeader reads a journal up to its first op.

@@ -190,7 +190,7 @@ func (rc *Reconciler) applyPart(ctx context.Context, rec *catalog.Record, p comp
 		return "", err
 	}
 	defer target.Root.Close()
-	r, err := promote.Apply(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: true, Group: group})
+	r, err := rc.applyChanges(ctx, target, promote.Source{Tree: p.New}, p.Changes, promote.Options{Base: base, Allow: o.Allow, Sandbox: rec.Name, KeepUndo: true, Group: group})
 	err = errors.Join(err, rc.baseline.Remember(rec.Name, p.Root, r.Stamps))
 	if err != nil {
 		return r.ID, err
@@ -308,7 +308,7 @@ func (rc *Reconciler) refusedOf(p *compare.Part, rec *catalog.Record, k *baselin
 		return why, err
 	}
 	defer root.Close()
-	base := baseline.LiveBase{Real: baseline.RootedReader{Root: root}, Since: rc.baseline.Since(rec, &catalog.Tree{Taken: p.Taken}), OpenFork: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
+	base := baseline.LiveBase{Real: baseline.RootedReader{Root: root}, Since: rc.baseline.Since(rec, &catalog.Tree{Path: p.Tree, Taken: p.Taken}), OpenFork: func() (*os.File, error) { return p.New, nil }, Known: known.In(p.Root)}
 	defer base.Real.Close()
 	for _, c := range p.Changes {
 		if c.Kind != diff.Added || len(why) == 20 {

@@ -211,7 +211,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	if err != nil {
 		return "", nil, err
 	}
-	done, err := promote.Apply(ctx, p.target(rc), p.Source(), p.Changes, promote.Options{
+	done, err := rc.applyChanges(ctx, p.target(rc), p.Source(), p.Changes, promote.Options{
 		Base: promote.Base{Known: known}, Allow: p.allowGit(o.Allow), Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group, Internal: p.gitPaths(),
 	})
 	if err != nil {

@@ -80,7 +80,7 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 // undoAll reverts the promotions of a group, newest first, until one is refused.
 func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, u *Undone) error {
 	for _, p := range group { // newest first
-		r, err := promote.UndoSame(ctx, rc.promotionsDir(), p.ID, note.sameIndex(p.Path))
+		r, err := rc.undoOne(ctx, p, note)
 		if rc.recordOf(note) != nil {
 			err = cmp.Or(err, rc.rememberRestored(p.Sandbox, r))
 		}

@@ -153,7 +153,7 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 	}
 	h.record = func() { sv.recordOriginals(ctx, held.Name, held.ID) }
 	if err = fault.Point(ctx, "let commands in"); err == nil {
-		err = sv.baseline.OpenWindow(held.Record)
+		err = sv.baseline.OpenWindow(ctx, held.Record)
 	}
 	if err == nil {
 		err = h.serve()

@@ -235,6 +235,13 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		send(client, Reply{Stopped: true})
 		return
 	}
+	if h.calls.Load() > 0 && h.idle() {
+		// A new container has just mounted the real tree: this one may show files that have been
+		// replaced there since. The client has another one started, see endIdle.
+		_ = h.Container.Close(context.Background()) // the goroutine that waits for its end reports it
+		send(client, Reply{Gone: true})
+		return
+	}
 	h.calls.Add(1)
 	c := isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
 	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}

@@ -1,0 +1,302 @@
+package baseline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// Displaced records what one promotion or undo displaces in the real tree, for
+// the sandboxes on a live base that are older: they read their originals from
+// there. It is a directory below displacedDir of the state directory, named by
+// the time at which it began, with the files of a baseline and dirsFile, which
+// has a line for each directory in which names change:
+//
+//	PATH INODE MTIME INODE MTIME       before and after
+//
+// Readers ignore directories and lines that they cannot read: the cost of a
+// missing original is a conflict.
+type Displaced struct {
+	root     string
+	began    time.Time
+	dirs     map[string]dirChange
+	baseline Baseline
+}
+
+// dirChange identifies the names in a directory before and after a change.
+type dirChange struct{ before, after dirState }
+
+type dirState struct {
+	ino   uint64
+	mtime time.Time
+}
+
+const (
+	displacedDir = "displaced"
+	dirsFile     = "dirs"
+	// maxDisplaced bounds the number of recorded promotions.
+	maxDisplaced = 256
+)
+
+// Displace records the present state of real paths that a promotion is about to
+// change, relative to root. It returns nil where no other sandbox than the named
+// one could need it. Cost: a statx and the attributes of each path, and a copy of
+// the bytes of a small text.
+func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, error) {
+	if !bl.others(name) {
+		return nil, nil //nolint:nilnil // nothing to record
+	}
+	bl.PruneDisplaced(maxDisplaced / 4)
+	d := &Displaced{root: root, began: vfs.Now(), dirs: map[string]dirChange{}}
+	d.baseline = Baseline{Dir: filepath.Join(bl.cat.Dir(), displacedDir, strconv.FormatInt(d.began.UnixNano(), 10)), Nodes: map[string]Entry{}}
+	dir, err := OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if err := os.MkdirAll(d.baseline.Dir, 0o700); err != nil {
+		return nil, errs.With("recording what is displaced", d.baseline.Dir, err)
+	}
+	recorder := pathRecorder{baseline: &d.baseline, base: LiveBase{Real: RootedReader{Root: dir}}}
+	defer recorder.base.Real.Close()
+	for _, path := range slices.Sorted(slices.Values(paths)) { // sorted, for the cache of the reader
+		abs := filepath.Join(root, path)
+		if d.baseline.full() || d.baseline.Absent(abs) {
+			continue
+		}
+		n, err := recorder.base.Real.Node(path)
+		if err != nil {
+			return nil, errs.With("recording what is displaced", abs, err)
+		}
+		entry := Entry{Node: n}
+		if n != nil && n.Mode.IsRegular() && n.Size <= maxText && d.baseline.bytes+n.Size <= maxBytes {
+			if entry.Data, err = recorder.storeText(path, n); err != nil {
+				return nil, err
+			}
+		}
+		d.baseline.Set(abs, entry)
+		d.noteDir(&recorder.base.Real, filepath.Dir(path))
+	}
+	return d, d.save()
+}
+
+// noteDir notes the present state of a directory.
+func (d *Displaced) noteDir(real *RootedReader, path string) {
+	abs := filepath.Join(d.root, path)
+	if _, noted := d.dirs[abs]; noted {
+		return
+	}
+	if st, err := statIn(real, path); err == nil {
+		d.dirs[abs] = dirChange{before: dirState{st.Ino, st.MTime.Time()}}
+	}
+}
+
+// statIn is stat for a path that may be ".".
+func statIn(real *RootedReader, path string) (vfs.Stat, error) {
+	if path == "." {
+		return vfs.Lstat(int(real.Root.Fd()), "")
+	}
+	return real.stat(path)
+}
+
+// End notes the states of the directories after the promotion, whether or not it
+// has succeeded. It may be called on nil.
+func (d *Displaced) End() error {
+	if d == nil {
+		return nil
+	}
+	dir, err := OpenRoot(d.root)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	real := RootedReader{Root: dir}
+	defer real.Close()
+	for abs, c := range d.dirs {
+		rel, err := filepath.Rel(d.root, abs)
+		if err != nil {
+			continue
+		}
+		if st, err := statIn(&real, rel); err == nil {
+			c.after = dirState{st.Ino, st.MTime.Time()}
+			d.dirs[abs] = c
+		}
+	}
+	return d.save()
+}
+
+// save writes the list and the directories.
+func (d *Displaced) save() error {
+	var dirs []byte
+	for abs, c := range d.dirs {
+		dirs = fmt.Appendf(strconv.AppendQuote(dirs, abs), " %d %d.%d %d %d.%d\n",
+			c.before.ino, c.before.mtime.Unix(), c.before.mtime.Nanosecond(), c.after.ino, c.after.mtime.Unix(), c.after.mtime.Nanosecond())
+	}
+	for name, data := range map[string][]byte{dirsFile: dirs, baselineFile: d.baseline.encode()} {
+		path := filepath.Join(d.baseline.Dir, name)
+		err := os.WriteFile(path+".new", data, 0o600)
+		if err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		if err != nil {
+			return errs.With("recording what is displaced", path, err)
+		}
+	}
+	return nil
+}
+
+// others reports whether there is another sandbox than the named one.
+func (bl *Recorder) others(name string) bool {
+	dir, err := os.Open(filepath.Dir(bl.cat.Path("x")))
+	if err != nil {
+		return true
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(2) // an error means that there are none
+	return slices.ContainsFunc(names, func(n string) bool { return n != name })
+}
+
+// PruneDisplaced removes what no sandbox on a live base is old enough to need, if
+// more than most promotions are recorded, and all but the newest maxDisplaced. Cost: reading all records of
+// sandboxes.
+func (bl *Recorder) PruneDisplaced(most int) {
+	top := filepath.Join(bl.cat.Dir(), displacedDir)
+	list, err := os.ReadDir(top) // sorted by name, which is by time until the year 2286
+	if err != nil || len(list) <= most {
+		return
+	}
+	oldest := int64(math.MaxInt64)
+	all, failures := bl.cat.List()
+	for _, rec := range all {
+		for i := range rec.Trees {
+			if t := &rec.Trees[i]; !t.Frozen && rec.State == catalog.Ready {
+				oldest = min(oldest, bl.Since(rec, t).UnixNano())
+			}
+		}
+	}
+	for i, entry := range list {
+		began, err := strconv.ParseInt(entry.Name(), 10, 64)
+		if err == nil && (began < oldest && len(failures) == 0 || i < len(list)-maxDisplaced) {
+			_ = os.RemoveAll(filepath.Join(top, entry.Name())) // the next call retries
+		}
+	}
+}
+
+// history is what promotions have displaced since an instant, oldest first.
+type history struct {
+	since time.Time
+	all   []*Displaced
+}
+
+// historySince reads what has been displaced since an instant.
+func (bl *Recorder) historySince(since time.Time) *history {
+	h := &history{since: since}
+	top := filepath.Join(bl.cat.Dir(), displacedDir)
+	list, err := os.ReadDir(top)
+	if err != nil {
+		return h
+	}
+	for _, entry := range list {
+		began, err := strconv.ParseInt(entry.Name(), 10, 64)
+		if err != nil || began < since.UnixNano() {
+			continue
+		}
+		dir := filepath.Join(top, entry.Name())
+		k, err := readDir(dir)
+		if err != nil || len(k.Nodes) == 0 {
+			continue
+		}
+		d := &Displaced{baseline: *k, dirs: map[string]dirChange{}}
+		data, _ := os.ReadFile(filepath.Join(dir, dirsFile)) // without it no directory is known
+		for line := range strings.Lines(string(data)) {
+			l := &lineReader{rest: strings.TrimSuffix(line, "\n")}
+			abs := l.quoted()
+			c := dirChange{dirState{l.number(64), l.time()}, dirState{l.number(64), l.time()}}
+			if !l.bad {
+				d.dirs[abs] = c
+			}
+		}
+		h.all = append(h.all, d)
+	}
+	return h
+}
+
+// dirBefore returns the state that a directory had before the promotions below
+// index n, where its state after them is s.
+func (h *history) dirBefore(abs string, n int, s dirState) dirState {
+	for i := n - 1; i >= 0; i-- {
+		c, ok := h.all[i].dirs[abs]
+		if ok && c.after.ino == s.ino && c.after.mtime.Equal(s.mtime) {
+			s = c.before
+		}
+	}
+	return s
+}
+
+// original returns the state of a path at the instant of the history; false if it
+// is not known. now is the real node, and real reads the tree with the given
+// root.
+func (h *history) original(root, path string, now *diff.Node, real *RootedReader) (Entry, *Displaced, bool) {
+	abs := filepath.Join(root, path)
+	for i, d := range h.all {
+		e, listed := d.baseline.Nodes[abs]
+		switch {
+		case listed && e.Node != nil:
+			return e, d, e.Node.CTime.Before(h.since)
+		case listed:
+			dir := filepath.Dir(abs)
+			s, noted := d.dirs[dir]
+			return e, d, noted && h.dirBefore(dir, i, s.before).mtime.Before(h.since) || d.baseline.Absent(abs)
+		case d.baseline.Absent(abs): // it came with its directory
+			return Entry{}, d, true
+		}
+	}
+	if now != nil && !now.CTime.Before(h.since) {
+		return Entry{}, nil, false
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		st, err := statIn(real, dir)
+		if err != nil {
+			return Entry{}, nil, false
+		}
+		s := h.dirBefore(filepath.Join(root, dir), len(h.all), dirState{st.Ino, st.MTime.Time()})
+		if !s.mtime.Before(h.since) && (now == nil && dir == filepath.Dir(path)) {
+			return Entry{}, nil, false
+		}
+		if dir == "." {
+			return Entry{Node: now}, nil, true
+		}
+		replaced := !st.BTime.Time().Before(h.since) && st.BTime != (vfs.Timestamp{})
+		moved := !st.CTime.Time().Before(h.since) && st.MTime.Time().Before(h.since) && s.mtime.Equal(st.MTime.Time())
+		if replaced || moved {
+			return Entry{}, nil, false
+		}
+	}
+}
+
+// errNoData means that the bytes of an original are not stored.
+var errNoData = errors.New("not stored")
+
+// text returns the stored bytes of an entry.
+func (d *Displaced) text(e *Entry) ([]byte, error) {
+	if d == nil || e.Data == "" {
+		return nil, errNoData
+	}
+	data, err := os.ReadFile(filepath.Join(d.baseline.Dir, e.Data))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoData
+	}
+	return data, err
+}

@@ -1,0 +1,43 @@
+package reconcile
+
+import (
+	"context"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote"
+)
+
+// displacing runs do, which changes the given paths below root, and records for
+// older sandboxes what it displaces. Without the record, the cost is a conflict
+// later. sandbox is the one that is promoted.
+func (rc *Reconciler) displacing(sandbox, root string, paths []string, do func() error) error {
+	d, err := rc.baseline.Displace(sandbox, root, paths)
+	derr := do()
+	if err == nil {
+		err = d.End()
+	}
+	if err != nil {
+		rc.notice("what was displaced in " + root + " was not recorded: " + err.Error())
+	}
+	return derr
+}
+
+// applyChanges is promote.Apply, and records what it displaces.
+func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from promote.Source, changes []diff.Change, o promote.Options) (r promote.Result, err error) {
+	paths := each(changes, func(c diff.Change) string { return c.Path })
+	err = rc.displacing(o.Sandbox, t.Path, paths, func() error {
+		r, err = promote.Apply(ctx, t, from, changes, o)
+		return err
+	})
+	return r, err
+}
+
+// undoOne reverts one promotion, and records what that displaces.
+func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, note *promotedNote) (r promote.Recovery, err error) {
+	paths, _ := promote.Paths(rc.promotionsDir(), p.ID) // Undo reports the error
+	err = rc.displacing(p.Sandbox, p.Path, paths, func() error {
+		r, err = promote.UndoSame(ctx, rc.promotionsDir(), p.ID, note.sameIndex(p.Path))
+		return err
+	})
+	return r, err
+}
