@@ -175,3 +175,35 @@ func hashFile(b *testing.B, path string) {
 		b.Fatal(err)
 	}
 }
+
+// On a live base both show nothing at the old path.
+func TestADeletionOfWhatTheRealTreeRenamedIsAConflict(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *bench) {
+		for _, name := range []string{"old", "other"} {
+			b.write(name, "text of "+name+"\n")
+		}
+		b.new("s")
+		b.in("s", "rm old other")
+		for _, err := range []error{
+			os.Rename(filepath.Join(b.workspace, "old"), filepath.Join(b.workspace, "new")),
+			os.Remove(filepath.Join(b.workspace, "other")),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		plan, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
+		if err != nil || len(plan.Steps) > 0 || len(plan.Conflicts) != 1 || plan.Conflicts[0].Kind != "rename-delete" {
+			t.Fatalf("%+v, %v", plan, err)
+		}
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Theirs: []string{"new"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Errorf("after the answer: %v", err)
+		}
+		if got := b.read("new"); got != "text of old\n" {
+			t.Errorf("%q", got)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -32,6 +33,8 @@ type mergeRequest struct {
 	real func(p compare.Part) (*os.File, []diff.Change, error)
 	// choose, if not nil, answers conflicts. It may write the merged file to in.Scratch.
 	choose func(m *partMerge, c merge.Conflict) merge.Choice
+	// renamed is what the sandbox deleted and the real tree renamed, see compare's AddRenamed.
+	renamed map[string]string
 	// failed, if not nil, receives the error of choose.
 	failed *error
 }
@@ -148,6 +151,7 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	}
 	m.in.MineTree, m.in.RealTree = p.New, m.real
 	m.in.MineOptions, m.in.RealOptions = p.Opt, p.Opt
+	m.in.RealOptions.SameInodes = p.Opt.SameInodes || len(r.renamed) > 0 // of the real tree both
 	if m.path != p.Root {
 		m.in.RealOptions = diff.Options{Skip: p.Opt.Skip, OverlayViews: true}
 	}
@@ -377,7 +381,7 @@ func (m *partMerge) compareEach() error {
 			return err
 		}
 	}
-	if err := m.addNewInDeleted(listed); err != nil {
+	if err := cmp.Or(m.addNewInDeleted(listed), m.addRenamed(listed)); err != nil {
 		return err
 	}
 	baseline.SortChanges(m.in.Mine)

@@ -245,9 +245,12 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 		request.target = ""
 	}
 	if request.target != "" {
-		if err := rc.compare.AddPromoted(ctx, c.Rec, changes, o.Also); err != nil {
-			return err
-		}
+		err = rc.compare.AddPromoted(ctx, c.Rec, changes, o.Also)
+	} else {
+		request.renamed, err = rc.compare.AddRenamed(ctx, c.Rec, changes)
+	}
+	if err != nil {
+		return err
 	}
 	if err := rc.mergeParts(ctx, c, request, changes.Parts, only, o); err != nil || o.Git.FilesStay() {
 		return err

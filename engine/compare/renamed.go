@@ -1,0 +1,92 @@
+package compare
+
+import (
+	"context"
+
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// AddRenamed adds to changes the files of a workspace on a live base that the
+// sandbox has deleted and the real tree has renamed since: at the old path, both
+// have nothing. It returns the new paths by the old ones, both relative to the
+// workspace. It finds files that nobody has written to and whose directory has
+// not been renamed. Cost: a look at each recorded path that is not listed; if one
+// is gone on both sides, that of RealChangesIn.
+func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes *Changes) (map[string]string, error) {
+	t, ok := WorkspaceTree(rec)
+	if !ok || t.Frozen || rec.Ephemeral {
+		return nil, nil
+	}
+	k, err := cm.baseline.Read(rec)
+	if err != nil {
+		return nil, err
+	}
+	listed := map[string]bool{}
+	for _, p := range changes.Parts {
+		for _, c := range p.Changes {
+			listed[filepath.Join(p.Root, c.Path)] = true
+		}
+	}
+	gone := map[uint64]string{} // by inode
+	for abs, n := range k.Nodes {
+		if listed[abs] || n.Promoted || n.Unknown != "" || n.Node == nil || !n.Node.Mode.IsRegular() || !hostfs.Within(abs, rec.Workspace) {
+			continue
+		}
+		if _, err := os.Lstat(abs); baseline.Absence(err) == nil && err != nil {
+			gone[n.Node.Ino] = abs
+		}
+	}
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	moved, _, err := cm.RealChangesIn(ctx, t, rec.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	to := map[string]string{}
+	for _, c := range moved {
+		was := gone[c.New.Ino]
+		if n := k.Nodes[was].Node; was != "" && c.New.Mode.IsRegular() && n.Size == c.New.Size && n.MTime.Equal(c.New.MTime) {
+			to[hostfs.Relative(was, rec.Workspace)] = hostfs.Relative(filepath.Join(t.Path, c.Path), rec.Workspace)
+		}
+	}
+	return to, cm.addDeleted(ctx, rec, changes, k, to)
+}
+
+// addDeleted adds the deletion of each path of to that the sandbox does not have
+// either, and drops the others from to.
+func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline, to map[string]string) error {
+	if len(to) == 0 {
+		return nil
+	}
+	if len(changes.Parts) == 0 || !changes.Parts[0].Workspace {
+		p, err := cm.workspacePart(ctx, rec)
+		if err != nil {
+			return err
+		}
+		changes.Parts = append([]Part{p}, changes.Parts...)
+	}
+	p := &changes.Parts[0]
+	mine := baseline.RootedReader{Root: p.New}
+	defer mine.Close()
+	for path := range to {
+		now, err := mine.Present(path)
+		if err != nil {
+			return errs.With("comparing", filepath.Join(p.Root, path), err)
+		}
+		if now != nil {
+			delete(to, path)
+			continue
+		}
+		p.Changes = append(p.Changes, diff.Change{Path: path, Kind: diff.Deleted, Old: k.Nodes[filepath.Join(p.Root, path)].Node})
+	}
+	baseline.SortChanges(p.Changes)
+	return nil
+}

@@ -1,0 +1,33 @@
+package reconcile
+
+import (
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// addRenamed lists the new paths of what the real tree renamed and the sandbox
+// deleted.
+func (m *partMerge) addRenamed(listed map[string]bool) error {
+	if !m.Part.Workspace {
+		return nil
+	}
+	real := baseline.RootedReader{Root: m.real}
+	defer real.Close()
+	for from, to := range m.renamed {
+		if !listed[from] || listed[to] {
+			continue
+		}
+		n, err := real.Node(to)
+		if err != nil {
+			return errs.With("comparing", filepath.Join(m.path, to), err)
+		}
+		if n != nil {
+			m.seen[to] = n
+			m.in.Real = append(m.in.Real, diff.Change{Path: to, Kind: diff.Added, New: n})
+		}
+	}
+	return nil
+}
