@@ -27,7 +27,7 @@ type worker struct {
 	close  func() error
 }
 
-// do has the worker run the job name and returns the time by the worker's own clock.
+// do makes the worker run the job name, and returns the time by the worker's own clock.
 func (w *worker) do(name string) (time.Duration, error) {
 	if _, err := fmt.Fprintln(w.ask, name); err != nil {
 		return 0, err

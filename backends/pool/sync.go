@@ -99,8 +99,8 @@ func (s *syncer) run(ctx context.Context) error {
 	return s.finishDirs(ctx)
 }
 
-// change is called before each change of the copy, with the name of the step; the first call
-// also calls before.
+// change must be called before each change of the copy, with the name of the step. The first
+// call also calls before.
 func (s *syncer) change(ctx context.Context, step string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *syncer) change(ctx context.Context, step string) error {
 	return fault.Point(ctx, step)
 }
 
-// checkSpace is called before a file of n bytes is copied.
+// checkSpace returns an error if hasRoom refuses a copy of n more bytes.
 func (s *syncer) checkSpace(n int64) error {
 	const often = 16 << 20
 	if s.hasRoom == nil || s.since.Add(n) < often {

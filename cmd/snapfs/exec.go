@@ -104,7 +104,7 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	st, err := tty.follow(ctx, p, p.Wait)
 	a.status = st.ExitCode()
 	if err == nil {
-		a.tellHitIn(e, name, p.Hit(), st)
+		a.printLimitHitIn(e, name, p.Hit(), st)
 	}
 	if err = errors.Join(err, p.Close()); err == nil && tty.carry {
 		a.behind(ctx, e, name)

@@ -205,20 +205,20 @@ func printStats(w io.Writer, rows []statsRow) error {
 	return t.Flush()
 }
 
-// tellHitIn does the same as tellHit for a command in an existing sandbox, whose limits are
+// printLimitHitIn does the same as tellHit for a command in an existing sandbox, whose limits are
 // not flags of this command line.
-func (a *app) tellHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
+func (a *app) printLimitHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return
 	}
 	profile, _ := e.MadeUnder(name) // gone, where it was removed meanwhile
-	a.tellHit(hit, st, "", profile)
+	a.printLimitHit(hit, st, "", profile)
 }
 
-// tellHit prints the limit that the command reached, and sets the exit status if the limit
+// printLimitHit prints the limit that the command reached, and sets the exit status if the limit
 // ended the command. It prints the limit's name with dashes for a flag, and without for a line
 // of profile.
-func (a *app) tellHit(hit *engine.Hit, st engine.Status, dashes string, profile *engine.ProfileUse) {
+func (a *app) printLimitHit(hit *engine.Hit, st engine.Status, dashes string, profile *engine.ProfileUse) {
 	if hit == nil {
 		return
 	}

@@ -139,9 +139,9 @@ func place(name string, addr netip.Addr, port uint16) string {
 	return name
 }
 
-// tellRefused prints a line for each destination that the proxy refused or failed to reach,
+// printRefused prints a line for each destination that the proxy refused or failed to reach,
 // with the rule that would allow it.
-func (a *app) tellRefused(list []egress.RefusedAccess) {
+func (a *app) printRefused(list []egress.RefusedAccess) {
 	const most = 5
 	for i, r := range list {
 		if i == most {

@@ -96,8 +96,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return errors.Join(err, s.Discard(ctx))
 	}
 	r.a.status = st.ExitCode()
-	r.a.tellHit(s.Hit(), st, "--", s.Record.Policy.Profile)
-	r.a.tellRefused(s.Refused())
+	r.a.printLimitHit(s.Hit(), st, "--", s.Record.Policy.Profile)
+	r.a.printRefused(s.Refused())
 	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit(), Refused: s.Refused(), Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
 	if st.Signal != 0 {
 		doc.Signal = st.Signal.String()

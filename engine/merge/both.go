@@ -197,9 +197,9 @@ func (m *merger) reportLinks(t *entry) error {
 	return m.report(t, Links, sideDid(mine, did(mine))+", "+sideDid(real, did(real)), more...)
 }
 
-// mergedTime is the modification time of a merged file: 1 ns after the later version.
-// Tools that compare by time and size see a new file, and a repeated merge yields the
-// same time.
+// mergedTime returns the modification time for a merged file: 1 ns after the later version.
+// Tools that compare by time and size see a new file, and a repeated merge yields the same
+// time.
 func mergedTime(a, b *diff.Node) time.Time {
 	later := a.MTime
 	if b.MTime.After(later) {

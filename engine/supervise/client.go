@@ -78,9 +78,9 @@ func (sv *Manager) ExecWith(ctx context.Context, name string, command isolate.Co
 // command needs a slot of its own.
 var errUnadmitted = errors.New("the sandbox needs an admission slot")
 
-// execOnce is one attempt of ExecWith. It returns errUnadmitted if the sandbox ended meanwhile
-// and ExecWith must wait for a slot. before is the sandbox's stop count when the command was
-// requested.
+// execOnce makes one attempt of ExecWith. It returns errUnadmitted if the sandbox ended
+// meanwhile and ExecWith must wait for a slot. before is the sandbox's stop count when the
+// command was requested.
 func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Command, o ExecOptions, before int64) (Client, error) {
 	var slot *admission.Slot
 	when := o.Admission

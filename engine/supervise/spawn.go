@@ -291,8 +291,8 @@ func (sv *Manager) MustBeIdle(ctx context.Context, h *catalog.Locked, op string)
 	return sv.Sync(ctx, h)
 }
 
-// EndIdleSupervisor is [Manager.MustBeIdle] without [Manager.Sync], which it leaves to the
-// supervisor or to the next command.
+// EndIdleSupervisor does the same as [Manager.MustBeIdle] without [Manager.Sync], which it
+// leaves to the supervisor or to the next command.
 func (sv *Manager) EndIdleSupervisor(ctx context.Context, h *catalog.Locked, op string) error {
 	ended, err := sv.RequestEnd(ctx, h.Record, Request{Leave: true})
 	if err != nil {

@@ -171,7 +171,7 @@ func (it Item) Inode() (Inode, bool) {
 // from [Item.Entry], Inode is the inode or subvolume that the entry names.
 type Name struct {
 	Inode uint64
-	// Subvolume: the entry names a nested subvolume, and Inode is its id.
+	// Subvolume is set if the entry names a nested subvolume, whose id is then Inode.
 	Subvolume bool
 	Name      string
 }

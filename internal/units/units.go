@@ -182,7 +182,7 @@ func FormatCPUs(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 func wrong(what, text, why string) error { return fmt.Errorf("%s %q: %s", what, text, why) }
 
-// zero is wrong for [ErrZero], whose own text is left out.
+// zero returns an error that matches [ErrZero] and has the text of [wrong].
 func zero(what, text, why string) error { return fmt.Errorf("%w%.0w", wrong(what, text, why), ErrZero) }
 
 // exponent reports whether the text after a number makes it a number with an exponent, 1e3.

@@ -42,7 +42,7 @@ func OpenDir(dirfd int, name string) (*os.File, error) {
 	return OpenAt(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// OpenAt is openat(2) with close-on-exec. It repeats an interrupted call.
+// OpenAt opens a file by openat(2) with close-on-exec, and repeats the call after a signal.
 func OpenAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
 	for {
 		fd, err := unix.Openat(dirfd, name, flags|unix.O_CLOEXEC, mode)

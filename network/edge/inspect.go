@@ -215,7 +215,8 @@ func tokenByte(c byte) bool {
 // waits reports whether the inspector needs the server's reply before it continues.
 func (j *inspector) waits() bool { return j.http.phase == phaseAnswer }
 
-// listen is called before a request passes whose reply the inspector needs.
+// listen makes the inspector read the server's next reply. It is called before the request
+// passes whose reply is needed.
 func (j *inspector) listen() {
 	j.mu.Lock()
 	j.answer = nil
@@ -245,7 +246,7 @@ func (j *inspector) answered(p []byte) {
 	}
 }
 
-// answerEnds is called when the server sends no more.
+// answerEnds handles the end of the server's data.
 func (j *inspector) answerEnds() {
 	if j.listening.Load() {
 		j.setStatus(0)

@@ -24,7 +24,8 @@ type QuotaStorage interface {
 	Limit(ctx context.Context, layer string, l snapshot.DiskLimit) error
 	// InheritLimit applies the limit of the layer old also to the new, empty layer next.
 	InheritLimit(old, next string) error
-	// Swept is called after a sweep has deleted all removed layers.
+	// Swept does the storage's own cleaning. The backend calls it after a sweep has deleted
+	// all removed layers.
 	Swept() error
 }
 

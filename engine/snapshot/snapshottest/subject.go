@@ -20,8 +20,8 @@ type Subject struct {
 	// Place makes an empty tree, on a filesystem that the driver accepts, and a place for the data.
 	// Each call makes a new one, which is removed when the test ends.
 	Place func(t testing.TB) snapshot.Place
-	// Small is Place on a filesystem of its own with some ten MiB of space, which the suite fills.
-	// It may be called once in a test.
+	// Small makes a place as Place does, on a filesystem of its own with some ten MiB of
+	// space, which the suite fills. It may be called once in a test.
 	Small func(t testing.TB) snapshot.Place
 	// Ballast occupies the free space of a Small place. nil: the suite uses a file beside the tree,
 	// and the filesystem must be able to truncate a file while it is full.
@@ -41,7 +41,7 @@ type Subject struct {
 	Reach func(t testing.TB, v snapshot.View) *os.File
 }
 
-// OnDisk is a [Subject.Place] on the disk of /var/tmp.
+// OnDisk returns a place on the disk of /var/tmp, for [Subject.Place].
 func OnDisk(t testing.TB) snapshot.Place { return Within(t, treetest.Dir(t)) }
 
 // Within returns a place whose tree and data are both in the directory dir.
@@ -56,8 +56,8 @@ func Within(t testing.TB, dir string) snapshot.Place {
 
 const smallEnv = "SNAPFS_SNAPSHOTTEST_SMALL"
 
-// SmallDisk is a [Subject.Small] on an ext4 of 32 MiB. An ordinary user cannot mount one, and uses
-// the one that RunAsUser has mounted.
+// SmallDisk returns a place on an ext4 of 32 MiB, for [Subject.Small]. An ordinary user cannot
+// mount one, and uses the one that RunAsUser has mounted.
 func SmallDisk(t testing.TB) snapshot.Place {
 	t.Helper()
 	if dir := os.Getenv(smallEnv); dir != "" {
