@@ -81,18 +81,18 @@ func (g *stage) engineCases() []timing.Subject {
 			}
 			return session.Discard(ctx)
 		}},
-		{Name: "exec", Do: timing.Timing(func(ctx context.Context) error { return execTrue(ctx, g.e, liveName, g.workspace) })},
+		{Name: "exec", Do: timing.Timing(func(ctx context.Context) error { return execTrue(ctx, g.e, runningName, g.workspace) })},
 		{Name: "fork sandbox", After: remove, Do: func(ctx context.Context) (time.Duration, error) {
 			name := name()
-			return timing.Timing(func(ctx context.Context) error { _, err := g.e.Fork(ctx, keptName, "", name); return err })(ctx)
+			return timing.Timing(func(ctx context.Context) error { _, err := g.e.Fork(ctx, idleName, "", name); return err })(ctx)
 		}},
 	}
 }
 
-// Names of a stage's two sandboxes: in keptName nothing runs, in liveName a command does.
+// Names of a stage's two sandboxes: in idleName nothing runs, in runningName a command does.
 const (
-	keptName = "kept"
-	liveName = "live"
+	idleName    = "kept"
+	runningName = "live"
 )
 
 // processCases returns the snapfs command lines that are timed as whole processes, and a
@@ -104,11 +104,11 @@ func (g *stage) processCases() ([]timing.Subject, func(), error) {
 	list := []timing.Subject{
 		p.timed("snapfs run", "run", "--backend", g.s.Driver, "--", "true"),
 		p.timed("snapfs new", "new", "--backend", g.s.Driver, fresh),
-		p.timed("snapfs exec", "exec", liveName, "--", "true"),
-		p.timed("snapfs fork", "fork", keptName, fresh),
-		p.timed("snapfs snapshot", "snapshot", keptName),
-		p.timed("snapfs rollback", "rollback", keptName, firstState),
-		p.timed("snapfs diff", "diff", keptName),
+		p.timed("snapfs exec", "exec", runningName, "--", "true"),
+		p.timed("snapfs fork", "fork", idleName, fresh),
+		p.timed("snapfs snapshot", "snapshot", idleName),
+		p.timed("snapfs rollback", "rollback", idleName, firstState),
+		p.timed("snapfs diff", "diff", idleName),
 		p.timed("snapfs rm", "rm", fresh),
 		p.other("true", "true"),
 	}
@@ -123,18 +123,18 @@ const firstState = "first"
 
 // prepare makes the two sandboxes of a stage.
 func (g *stage) prepare(ctx context.Context) error {
-	for _, name := range []string{keptName, liveName} {
+	for _, name := range []string{idleName, runningName} {
 		if _, err := g.e.New(ctx, g.request(name)); err != nil {
 			return err
 		}
 	}
 	if g.dirty {
-		if err := execWait(ctx, g.e, keptName, g.workspace, "/bin/sh", "-c", soilScript(g.files, 0)); err != nil {
+		if err := execWait(ctx, g.e, idleName, g.workspace, "/bin/sh", "-c", soilScript(g.files, 0)); err != nil {
 			return err
 		}
 	}
-	if _, err := g.e.Snapshot(ctx, keptName, firstState); err != nil {
+	if _, err := g.e.Snapshot(ctx, idleName, firstState); err != nil {
 		return err
 	}
-	return startSleeper(ctx, g.e, liveName, g.workspace)
+	return startSleeper(ctx, g.e, runningName, g.workspace)
 }

@@ -193,4 +193,4 @@ func medians(ctx context.Context, p timing.Plan, subjects ...timing.Subject) ([]
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond)) }
 
-func over(a, b time.Duration) float64 { return float64(a) / float64(b) }
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

@@ -40,7 +40,7 @@ func (r *referee) amidBombs(ctx context.Context) (float64, string, error) {
 	if err = errors.Join(err, end()); err != nil {
 		return 0, "", err
 	}
-	return over(amid[0], quiet[0]), fmt.Sprintf("beside them %s, alone %s", ms(amid[0]), ms(quiet[0])), nil
+	return ratio(amid[0], quiet[0]), fmt.Sprintf("beside them %s, alone %s", ms(amid[0]), ms(quiet[0])), nil
 }
 
 // light starts four sandboxes with a fork bomb, a memory hog, a disk writer and a busy loop,

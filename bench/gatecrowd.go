@@ -118,6 +118,6 @@ func (r *referee) rounds(s *setting) func(context.Context) (float64, string, err
 			}
 		}
 		first, last := timing.Median(took[:n/10]), timing.Median(took[n-n/10:])
-		return over(last, first), fmt.Sprintf("first %s, last %s", ms(first), ms(last)), nil
+		return ratio(last, first), fmt.Sprintf("first %s, last %s", ms(first), ms(last)), nil
 	}
 }

@@ -51,7 +51,7 @@ func (r *referee) drifts(s *setting, asRatio bool) func(context.Context) (float6
 			}
 			value = float64(m[0]) / float64(time.Millisecond)
 			if asRatio {
-				value = over(m[0], m[1])
+				value = ratio(m[0], m[1])
 			}
 			detail = fmt.Sprintf("drift %s, find %s, %d files", ms(m[0]), ms(m[1]), files)
 			return nil

@@ -58,7 +58,7 @@ func (r *referee) planToHash(s *setting) func(context.Context) (float64, string,
 			if steps < changedFiles {
 				return fmt.Errorf("%d steps for %d changed files", steps, changedFiles)
 			}
-			value = over(m[0], m[1])
+			value = ratio(m[0], m[1])
 			detail = fmt.Sprintf("plan %s, read and hash thrice %s, %d files; as a whole process %s, of which a start of snapfs %s",
 				ms(m[0]), ms(m[1]), files, ms(m[2]), ms(m[3]))
 			return nil

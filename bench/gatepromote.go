@@ -62,7 +62,7 @@ func (r *referee) promoteToCopy(fs string) func(context.Context) (float64, strin
 			}
 		}
 		ours, copied := samples[0].Took, samples[1].Took
-		return over(timing.Median(ours), timing.Median(copied)), fmt.Sprintf("promote %s, copy %s; the least of each: %s, %s, %d files",
+		return ratio(timing.Median(ours), timing.Median(copied)), fmt.Sprintf("promote %s, copy %s; the least of each: %s, %s, %d files",
 			ms(timing.Median(ours)), ms(timing.Median(copied)), ms(slices.Min(ours)), ms(slices.Min(copied)), files), nil
 	}
 }

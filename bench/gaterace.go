@@ -63,7 +63,7 @@ func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string,
 		if err = errors.Join(err, p.err); err != nil {
 			return 0, "", err
 		}
-		return over(m[0], m[1]), fmt.Sprintf("race %s, bare %s", ms(m[0]), ms(m[1])), nil
+		return ratio(m[0], m[1]), fmt.Sprintf("race %s, bare %s", ms(m[0]), ms(m[1])), nil
 	}
 }
 
@@ -79,7 +79,7 @@ func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string
 		if err != nil {
 			return 0, "", err
 		}
-		return over(m[0], m[1]), fmt.Sprintf("%d in %s, one in %s", racing, ms(m[0]), ms(m[1])), nil
+		return ratio(m[0], m[1]), fmt.Sprintf("%d in %s, one in %s", racing, ms(m[0]), ms(m[1])), nil
 	}
 }
 
@@ -132,6 +132,6 @@ func (r *referee) raceToRun(s *setting) func(context.Context) (float64, string, 
 		if err = errors.Join(err, p.err); err != nil {
 			return 0, "", err
 		}
-		return over(m[0], m[2]), fmt.Sprintf("race of %d %s, of one %s, run %s", racing, ms(m[0]), ms(m[1]), ms(m[2])), nil
+		return ratio(m[0], m[2]), fmt.Sprintf("race of %d %s, of one %s, run %s", racing, ms(m[0]), ms(m[1]), ms(m[2])), nil
 	}
 }

@@ -47,7 +47,7 @@ func (r *referee) version(ctx context.Context) (float64, string, error) {
 	if err = errors.Join(err, p.err); err != nil {
 		return 0, "", err
 	}
-	return over(m[0], m[1]), fmt.Sprintf("snapfs version %s, empty Go program %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+	return ratio(m[0], m[1]), fmt.Sprintf("snapfs version %s, empty Go program %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
 func (r *referee) runToBwrap(ctx context.Context) (float64, string, error) {
@@ -61,7 +61,7 @@ func (r *referee) runToBwrap(ctx context.Context) (float64, string, error) {
 	if err = errors.Join(err, p.err); err != nil {
 		return 0, "", err
 	}
-	return over(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+	return ratio(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
 // btrfsChanged is a check: `snapfs run` on btrfs relative to a bare snapshot, each after a
@@ -85,7 +85,7 @@ func (r *referee) btrfsChanged(ctx context.Context) (float64, string, error) {
 	if err = errors.Join(err, on.err, off.err); err != nil {
 		return 0, "", err
 	}
-	return over(m[0]-m[1], m[2]), fmt.Sprintf("btrfs %s, overlay %s, snapshot ioctl %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
+	return ratio(m[0]-m[1], m[2]), fmt.Sprintf("btrfs %s, overlay %s, snapshot ioctl %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
 // bareSnapshot times the ioctl BTRFS_IOC_SNAP_CREATE_V2 alone, in a directory of its own, as
@@ -146,7 +146,7 @@ func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 	if err = errors.Join(err, on.err, off.err); err != nil {
 		return 0, "", err
 	}
-	return over(m[0], m[1]), fmt.Sprintf("btrfs %s, overlay %s", ms(m[0]), ms(m[1])), nil
+	return ratio(m[0], m[1]), fmt.Sprintf("btrfs %s, overlay %s", ms(m[0]), ms(m[1])), nil
 }
 
 func (r *referee) bothTrees(ctx context.Context) (btrfs, overlay string, err error) {
@@ -175,6 +175,6 @@ func (r *referee) sizes(s *setting) func(context.Context) (float64, string, erro
 		if err = errors.Join(err, few.err, many.err); err != nil {
 			return 0, "", err
 		}
-		return over(m[1], m[0]), fmt.Sprintf("%d files %s, %d files %s", r.largest(), ms(m[1]), smallest, ms(m[0])), nil
+		return ratio(m[1], m[0]), fmt.Sprintf("%d files %s, %d files %s", r.largest(), ms(m[1]), smallest, ms(m[0])), nil
 	}
 }

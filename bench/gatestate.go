@@ -51,7 +51,7 @@ func (r *referee) execToFork(ctx context.Context) (value float64, detail string,
 		if err = errors.Join(err, p.err); err != nil {
 			return err
 		}
-		value, detail = over(m[0], m[1]), fmt.Sprintf("exec %s, fork and exec %s", ms(m[0]), ms(m[1]))
+		value, detail = ratio(m[0], m[1]), fmt.Sprintf("exec %s, fork and exec %s", ms(m[0]), ms(m[1]))
 		return nil
 	})
 	return value, detail, err
@@ -68,7 +68,7 @@ func (r *referee) execProcess(ctx context.Context) (value float64, detail string
 		if err = errors.Join(err, p.err); err != nil {
 			return err
 		}
-		value, detail = over(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2]))
+		value, detail = ratio(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2]))
 		return nil
 	})
 	return value, detail, err
@@ -127,7 +127,7 @@ func (r *referee) diffToWalk(s *setting) func(context.Context) (float64, string,
 			if found != changedFiles {
 				return fmt.Errorf("%d changes found of %d", found, changedFiles)
 			}
-			value, detail = over(m[0], m[1]), fmt.Sprintf("diff %s, find %s, %d files", ms(m[0]), ms(m[1]), files)
+			value, detail = ratio(m[0], m[1]), fmt.Sprintf("diff %s, find %s, %d files", ms(m[0]), ms(m[1]), files)
 			return nil
 		})
 		return value, detail, err

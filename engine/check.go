@@ -18,8 +18,8 @@ type CheckedTree struct {
 	Problems []snapshot.Problem
 }
 
-// Sound reports whether no damage was found, or all of it was repaired.
-func (t *CheckedTree) Sound() bool {
+// Undamaged reports whether no damage was found, or all of it was repaired.
+func (t *CheckedTree) Undamaged() bool {
 	for _, p := range t.Problems {
 		if !p.Mended {
 			return false
@@ -49,7 +49,7 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 			return trees, err
 		}
 		found.Path, found.Backend = t.Path, t.Driver
-		trees, sound = append(trees, found), sound && found.Sound()
+		trees, sound = append(trees, found), sound && found.Undamaged()
 	}
 	if sound {
 		err = e.Supervise.Sync(ctx, h)

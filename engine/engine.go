@@ -58,13 +58,13 @@ type Config struct {
 	// Expire removes expired leftovers of workflows during a collection, as
 	// workflow/transfer.Expire does. It may be nil.
 	Expire func(e *Engine) error
-	// Edge returns the command of the network proxy, a program that calls edge.Serve. The
+	// Proxy returns the command of the network proxy, a program that calls edge.Serve. The
 	// engine calls it when a sandbox needs a proxy; nil means that there is none.
-	Edge func() ([]string, error)
-	// Shift returns the command of the id-mapping FUSE server, a program that calls
+	Proxy func() ([]string, error)
+	// IDMapper returns the command of the id-mapping FUSE server, a program that calls
 	// idmap.Serve, for filesystems without id-mapped mounts. The engine calls it when a
 	// sandbox needs one; nil means that there is none.
-	Shift func() ([]string, error)
+	IDMapper func() ([]string, error)
 }
 
 // An Engine works on one state directory. Its fields are the packages that it is composed of.
@@ -91,8 +91,8 @@ type Engine struct {
 	notice func(string)
 	expire func(*Engine) error
 	probe  []string
-	// going holds the ids of the sandboxes that the sweeper is about to remove.
-	going map[string]bool
+	// removing holds the ids of the sandboxes that the sweeper is about to remove.
+	removing map[string]bool
 }
 
 // Open opens a state directory, creates it if it is missing, and repairs what killed commands
@@ -130,11 +130,11 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.Sandboxes = sandbox.New(cat, e.Host, notice, c.Sweeper, collect)
 	e.Baseline = baseline.New(cat, e.Host, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice)
-	e.Egress = egress.New(cat, c.Edge)
+	e.Egress = egress.New(cat, c.Proxy)
 	parts := supervise.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress,
-		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.BeneathCeiling),
-		Notice: notice, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.Shift, WhenOver: e.finishUnlessPromoting,
+		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.ApplyCeiling),
+		Notice: notice, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
 	}
 	if c.SelfTest != nil {
 		parts.SelfTest = c.SelfTest(e)

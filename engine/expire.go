@@ -44,14 +44,14 @@ func (e *Engine) reapLater(ctx context.Context) error {
 		return err
 	}
 	now, due := catalog.Now(), false
-	e.going = map[string]bool{}
+	e.removing = map[string]bool{}
 	for i := range list {
 		if !list[i].Due(now) {
 			continue
 		}
 		rec, err := e.cat.Get(list[i].Name)
 		switch {
-		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !sandbox.Over(rec, now):
+		case err != nil, rec.ID != list[i].ID, rec.Ended != nil, !sandbox.Expired(rec, now):
 			due = true
 			continue // the entry is wrong; the sweeper corrects it
 		case rec.Ephemeral, rec.State != catalog.Ready, rec.Supervisor != nil && proc.Alive(*rec.Supervisor):
@@ -66,7 +66,7 @@ func (e *Engine) reapLater(ctx context.Context) error {
 			e.notice(rec.Name + " is about to end (" + why.Text + ")")
 			continue
 		}
-		e.going[rec.ID] = true
+		e.removing[rec.ID] = true
 		e.notice(rec.Name + " is being removed (" + why.Text + ")")
 	}
 	if !due {
@@ -91,7 +91,7 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 		return end.Drop()
 	case h.Ephemeral || h.State != catalog.Ready, h.Supervisor != nil && proc.Alive(*h.Supervisor):
 		return nil // its holder ends it
-	case !sandbox.Over(h.Record, now): // it was given more time
+	case !sandbox.Expired(h.Record, now): // it was given more time
 		return e.cat.RenoteEnd(end, h.Record, now)
 	}
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {

@@ -60,7 +60,7 @@ func rehearse(state, workspace, op, n, mode string) error {
 	b := &bench{workspace: workspace, state: state}
 	var err error
 	b.Engine, err = engine.Open(ctx, engine.Config{
-		State: state, Drivers: drivers(), Supervisor: []string{"/proc/self/exe", "keeper"}, Shift: shifter,
+		State: state, Drivers: drivers(), Supervisor: []string{"/proc/self/exe", "keeper"}, IDMapper: shifter,
 		Notice: func(s string) { fmt.Fprintln(os.Stdout, "notice:", s) },
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (b *bench) reopen() (*engine.Engine, *[]string) {
 	b.t.Helper()
 	said := new([]string)
 	e, err := engine.Open(context.Background(), engine.Config{
-		State: b.state, Drivers: drivers(), Supervisor: []string{"/proc/self/exe", "keeper"}, Shift: shifter,
+		State: b.state, Drivers: drivers(), Supervisor: []string{"/proc/self/exe", "keeper"}, IDMapper: shifter,
 		Notice: func(s string) { *said = append(*said, s) },
 	})
 	if err != nil {

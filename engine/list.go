@@ -58,7 +58,7 @@ func (e *Engine) List(ctx context.Context) ([]Info, error) {
 	walks := walksOf(records)
 	infos := make([]Info, 0, len(records))
 	for _, r := range records {
-		if e.going[r.ID] {
+		if e.removing[r.ID] {
 			continue
 		}
 		info, err := e.describe(ctx, r, walks)
@@ -103,8 +103,8 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 		if l.TTL > 0 {
 			info.PausedAt = made.Add(l.TTL)
 		}
-		if l.Over() > 0 {
-			info.RemovedAt = made.Add(l.Over())
+		if l.RemovalAge() > 0 {
+			info.RemovedAt = made.Add(l.RemovalAge())
 		}
 	}
 	for _, t := range r.Trees {
@@ -207,7 +207,7 @@ func (e *Engine) Names() ([]string, error) {
 	records, failures := e.cat.List()
 	names := make([]string, 0, len(records))
 	for _, r := range records {
-		if !e.going[r.ID] {
+		if !e.removing[r.ID] {
 			names = append(names, r.Name)
 		}
 	}

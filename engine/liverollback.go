@@ -32,7 +32,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)
 		if err == nil {
 			defer thaw()
-			err = mayReturnShifted(h.Record, told.Shifted)
+			err = mayReturnIDMapped(h.Record, told.Shifted)
 		}
 		if err == nil {
 			err = e.rollBackLive(ctx, h, use)
@@ -95,7 +95,7 @@ func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string
 	return nil
 }
 
-func mayReturnShifted(rec *catalog.Record, shifted []string) error {
+func mayReturnIDMapped(rec *catalog.Record, shifted []string) error {
 	if len(shifted) == 0 {
 		return nil
 	}

@@ -71,7 +71,7 @@ func TestMain(m *testing.M) {
 
 func keep(state, name string) error {
 	ctx, arm := rehearsedKeeper()
-	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: drivers(), Shift: shifter})
+	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: drivers(), IDMapper: shifter})
 	if err != nil {
 		return err
 	}

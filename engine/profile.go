@@ -117,7 +117,7 @@ func (u *profiled) add(what string, mine, theirs []string) []string {
 
 // find applies only the stricter settings of a profile that was found, not named.
 func (u *profiled) find(s *policy.Sandbox) {
-	theirs, end := s.Limits.Fields(), u.p.Limits.Over()
+	theirs, end := s.Limits.Fields(), u.p.Limits.RemovalAge()
 	if u.p.Limits.RemoveAfter == 0 {
 		s.Limits.KeepEnd = false // there is no end to keep
 	}
@@ -128,7 +128,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 			u.left(mine.Name + " " + text)
 		}
 	}
-	if l := &u.p.Limits; l.Over() < end { // a shorter ttl does not bring the removal nearer
+	if l := &u.p.Limits; l.RemovalAge() < end { // a shorter ttl does not bring the removal nearer
 		l.RemoveAfter = end - l.TTL
 	}
 	if s.Net != "" {

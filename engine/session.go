@@ -143,7 +143,8 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	return nil
 }
 
-// rename gives the sandbox its permanent name. An intent for each name covers a crash.
+// rename gives the sandbox its permanent name in the catalog. An intent for each of the two
+// names lets recovery finish or remove the sandbox after a crash.
 func (s *Session) rename(h *catalog.Locked, name string) error {
 	next, err := s.Engine.cat.Begin(catalog.Making, name, h.ID)
 	if err != nil {

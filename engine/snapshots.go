@@ -142,7 +142,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 		return nil, err
 	}
 	policy := h.Policy
-	if h.Ended != nil || sandbox.Over(h.Record, catalog.Now()) {
+	if h.Ended != nil || sandbox.Expired(h.Record, catalog.Now()) {
 		policy.Limits.RemoveAfter, policy.Limits.KeepEnd = 0, false
 	}
 	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, false)

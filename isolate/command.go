@@ -82,7 +82,8 @@ func badCommand(why string) error {
 	return &errs.Error{Op: "checking the command", Kind: errs.ErrInvalid, Err: errors.New(why)}
 }
 
-// files returns the streams to pass on, and their descriptor numbers in the command.
+// files returns the open files that the command inherits, and their descriptor numbers in the
+// command.
 func (c *Command) files() (files []*os.File, places []int) {
 	for i, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
 		if f != nil {

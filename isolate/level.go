@@ -10,7 +10,7 @@ import (
 type Level struct {
 	// IDs is the id mapping.
 	IDs IDs
-	// Network is the container's network.
+	// Network names the kind of network that the container has.
 	Network Network
 	// Namespaces are the new namespaces, by their names in /proc/PID/ns: user, mnt, pid, ...
 	Namespaces []string
@@ -19,7 +19,7 @@ type Level struct {
 	Capabilities []string
 	// NoNewPrivs is set if set-id bits and file capabilities have no effect.
 	NoNewPrivs bool
-	// Seccomp is set if the system call filter is loaded.
+	// Seccomp is set if the container's system call filter is loaded.
 	Seccomp bool
 	// Landlock is the version of the kernel's Landlock ABI, 0 without Landlock. A container
 	// uses it from version 6 on.

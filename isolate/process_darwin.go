@@ -130,7 +130,7 @@ func find(name, dir string, env []string) (string, error) {
 	return "", why
 }
 
-// PID returns the pid.
+// PID returns the process id of the sandboxed command.
 func (p *Process) PID() int { return p.pid }
 
 // Wait waits for the process to end and returns its status; it may be called again. If ctx ends first, the

@@ -201,7 +201,7 @@ func (m *member) number(file string) (int64, bool) {
 	return n, err == nil
 }
 
-// field reads the value of the line "name value" of a file.
+// field reads the number in the line "name number" of a control group's file.
 func (m *member) field(file, name string) (int64, bool) {
 	text, err := m.read(file)
 	if err != nil {

@@ -115,7 +115,7 @@ func sweepOne(ctx context.Context, k groupName, members []*member) error {
 			m.dir.Close()
 		}
 	}()
-	if ctx.Err() != nil || elsewhere(k.owner) {
+	if ctx.Err() != nil || runsInOtherNamespace(k.owner) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -130,9 +130,9 @@ func sweepOne(ctx context.Context, k groupName, members []*member) error {
 	return errors.Join(failures...)
 }
 
-// elsewhere reports whether a process with the start time of p runs on this machine that has
+// runsInOtherNamespace reports whether a process with the start time of p runs on this machine that has
 // p's pid in another pid namespace.
-func elsewhere(p proc.Process) bool {
+func runsInOtherNamespace(p proc.Process) bool {
 	list, err := os.ReadDir("/proc")
 	if err != nil {
 		return true // unknown: assume that it runs

@@ -36,7 +36,8 @@ type mark struct {
 	// from is the UUID of the subvolume that was copied at the transaction that made this one; ""
 	// if line includes it.
 	from string
-	// line lists the older ancestors, each with a transaction.
+	// line lists the older ancestors of the fork or snapshot, each with the number of a btrfs
+	// transaction.
 	line []ancestor
 }
 

@@ -44,7 +44,8 @@ func (n *namer) paths(ino uint64) ([]string, error) {
 	return paths, nil
 }
 
-// dir returns the path of a directory, or "" if it is outside the tree.
+// dir returns the path, in the searched subvolume, of the directory with inode number ino, or
+// "" if the directory is outside the tree.
 func (n *namer) dir(ino uint64, depth int) (string, error) {
 	if path, ok := n.dirs[ino]; ok {
 		return path, nil

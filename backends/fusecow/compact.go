@@ -44,7 +44,8 @@ type recordFile struct {
 	record
 }
 
-// records reads the records of all snapshots and forks, and skips those that are removed meanwhile.
+// records reads the records of all snapshots and forks, and skips any that is removed
+// meanwhile.
 func (b *backend) records() (all []recordFile, err error) {
 	for _, dir := range []string{"snapshots", "forks"} {
 		list, err := ids[string](filepath.Join(b.dir, dir))
@@ -149,7 +150,8 @@ func (b *backend) trimChain(c *chain) bool {
 	return err != nil || string(known) != c.text()
 }
 
-// merge merges a chain into one layer, and makes all records name that layer.
+// merge merges a chain of layers into one layer, and makes all records that named the chain
+// name that layer.
 func (b *backend) merge(ctx context.Context, c *chain) error {
 	if err := fault.Point(ctx, "merge layers"); err != nil {
 		return err

@@ -160,7 +160,7 @@ func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	return root, nil
 }
 
-// viewEnded closes a view whose last mount is gone.
+// viewEnded closes a view after its last mount is gone.
 func (s *server) viewEnded(view layer.View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

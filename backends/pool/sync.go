@@ -176,7 +176,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// dir updates the copy of a directory and of its subdirectories. trusted is set if the
+// dir updates the pool's copy of a directory and of its subdirectories. trusted is set if the
 // manifest's entries describe this directory.
 func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	defer l.close()
@@ -242,7 +242,7 @@ func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, 
 	return n, s.enter(ctx, l, name, &st, known, known && same, beneath)
 }
 
-// A crew is the set of goroutines that work inside one directory.
+// A crew is a set of goroutines that work inside one directory, with their errors.
 type crew struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex

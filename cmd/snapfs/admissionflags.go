@@ -63,17 +63,17 @@ func (a *admissionFlags) admission(u *ui) (supervise.Admission, error) {
 // terminal at each change, otherwise once.
 func (u *ui) waits() func(before int, why string) {
 	if isTerminal(u.err) {
-		return func(before int, why string) { u.notice("waiting for capacity, " + standing(before, why)) }
+		return func(before int, why string) { u.notice("waiting for capacity, " + queuePosition(before, why)) }
 	}
 	var once sync.Once
 	return func(before int, why string) {
-		once.Do(func() { u.notice("waiting for capacity, " + standing(before, why)) })
+		once.Do(func() { u.notice("waiting for capacity, " + queuePosition(before, why)) })
 	}
 }
 
-// standing returns a text with the number of requests before this one in the queue, and the
+// queuePosition returns a text with the number of requests before this one in the queue, and the
 // reason of the wait.
-func standing(before int, why string) string {
+func queuePosition(before int, why string) string {
 	if before == 0 {
 		return "first in the queue: " + why
 	}

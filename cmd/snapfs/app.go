@@ -21,9 +21,9 @@ type app struct {
 	state string
 	// first is the first argument of the command line that is not a flag, or "".
 	first string
-	// looks is set for a command that only reads, and so does not wait for background
+	// onlyReads is set for a command that only reads, and so does not wait for background
 	// removals.
-	looks bool
+	onlyReads bool
 	// status is the exit status after success. A command that runs another command sets it to
 	// the other's status.
 	status int
@@ -43,16 +43,16 @@ func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
 
 func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
-		Later:      a.looks,
+		Later:      a.onlyReads,
 		State:      state,
 		Drivers:    all.Drivers(),
 		Notice:     a.ui.notice,
 		Supervisor: []string{self(), "keeper"},
 		Sweeper:    []string{self(), "sweeper"},
 		Probe:      []string{self(), "probe"}, SelfTest: selftest.For,
-		Expire: transfer.Expire,
-		Edge:   edgeProgram,
-		Shift:  shiftProgram,
+		Expire:   transfer.Expire,
+		Proxy:    proxyProgram,
+		IDMapper: idMapperProgram,
 	})
 }
 
@@ -86,11 +86,11 @@ func (a *app) missing(l engine.Level) {
 	}
 }
 
-// edgeProgram returns the command line of snapfs-edge, the network proxy of a sandbox.
-func edgeProgram() ([]string, error) { return beside("opening the network", "snapfs-edge") }
+// proxyProgram returns the command line of snapfs-edge, the network proxy of a sandbox.
+func proxyProgram() ([]string, error) { return beside("opening the network", "snapfs-edge") }
 
-// shiftProgram returns the command line of snapfs-fuse that serves a tree with mapped ids.
-func shiftProgram() ([]string, error) {
+// idMapperProgram returns the command line of snapfs-fuse that serves a tree with mapped ids.
+func idMapperProgram() ([]string, error) {
 	program, err := beside("mapping the sandbox's users", "snapfs-fuse")
 	return append(program, "shift"), err
 }

@@ -44,7 +44,7 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 		if rows := report.Rows(told, p.Renames); p.Workspace {
 			inside = append(inside, rows...)
 		} else {
-			elsewhere = append(elsewhere, wherever(rows, p.Root)...)
+			elsewhere = append(elsewhere, withAbsolutePaths(rows, p.Root)...)
 		}
 	}
 	if err := printList(w, inside, most, all); err != nil {
@@ -61,8 +61,8 @@ func printChanges(w io.Writer, changes *compare.Changes, most int, all string) e
 	return err
 }
 
-// wherever returns the rows with absolute paths.
-func wherever(rows []report.Row, root string) []report.Row {
+// withAbsolutePaths returns the rows with absolute paths.
+func withAbsolutePaths(rows []report.Row, root string) []report.Row {
 	for i := range rows {
 		r := &rows[i]
 		r.Path = filepath.Join(root, r.Path)

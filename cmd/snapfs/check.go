@@ -73,7 +73,7 @@ func checkDocumentOf(name string, trees []engine.CheckedTree) *checkDocument {
 		for _, p := range t.Problems {
 			row.Problems = append(row.Problems, problemFound(p))
 		}
-		d.Trees, d.Sound = append(d.Trees, row), d.Sound && t.Sound()
+		d.Trees, d.Sound = append(d.Trees, row), d.Sound && t.Undamaged()
 	}
 	return d
 }

@@ -106,7 +106,7 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	if err == nil {
 		a.printLimitHitIn(e, name, p.Hit(), st)
 	}
-	if err = errors.Join(err, p.Close()); err == nil && tty.carry {
+	if err = errors.Join(err, p.Close()); err == nil && tty.ownPTY {
 		a.behind(ctx, e, name)
 	}
 	return err

@@ -25,7 +25,7 @@ workspace since.`,
 		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.looks = true
+			a.onlyReads = true
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err

@@ -13,14 +13,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// carryFlags are the flags that select the changes to promote, and the target.
-type carryFlags struct {
+// selectFlags are the flags that select the changes to promote, and the target.
+type selectFlags struct {
 	o           reconcile.PlanOptions
 	git         gitFlags
 	only, allow []string
 }
 
-func (c *carryFlags) add(cmd *cobra.Command) {
+func (c *selectFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&c.only, "only", nil, "limit to changes at or below this `path` or pattern")
 	f.StringVar(&c.o.Target, "target", "", "promote into this `directory` (default the workspace)")
@@ -32,7 +32,7 @@ func (c *carryFlags) add(cmd *cobra.Command) {
 }
 
 // options returns the plan options that the flags give for a sandbox.
-func (c *carryFlags) options(e *engine.Engine, name string) (o reconcile.PlanOptions, err error) {
+func (c *selectFlags) options(e *engine.Engine, name string) (o reconcile.PlanOptions, err error) {
 	o = c.o
 	o.Git = c.git.Options
 	if err := c.git.check(); err != nil {
@@ -63,7 +63,7 @@ func patternsIn(e *engine.Engine, name string, patterns []string) ([]string, err
 }
 
 func newPlan(a *app) *cobra.Command {
-	var flags carryFlags
+	var flags selectFlags
 	cmd := &cobra.Command{
 		Use:   "plan [flags] sandbox",
 		Short: "show the steps of a promotion",
@@ -158,7 +158,7 @@ func relativeTo(dir, path string) string {
 
 // unfinished prints the changes that a plan leaves out, and the commands that handle them.
 func (u *ui) unfinished(p *reconcile.Plan) {
-	u.notCarried(p.Skipped, p.Elsewhere)
+	u.printLeftOut(p.Skipped, p.Elsewhere)
 	switch {
 	case len(p.Conflicts) > 0 && p.Conflicts[0].InSandbox:
 		u.hint("snapfs refresh " + p.Sandbox + " --mine PATH --theirs PATH")
@@ -188,9 +188,9 @@ func (u *ui) allowHint(command, name string, allow []string) {
 // plainInShell are the characters that need no quotes in a shell.
 const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
-// notCarried prints the changes that the plan does not include: skipped sockets, and changes
+// printLeftOut prints the changes that the plan does not include: skipped sockets, and changes
 // outside the workspace.
-func (u *ui) notCarried(skipped []string, elsewhere int) {
+func (u *ui) printLeftOut(skipped []string, elsewhere int) {
 	for _, path := range skipped {
 		u.notice("not applied, as only its server can create it: " + path)
 	}

@@ -125,10 +125,10 @@ func (p *pools) grow() *cobra.Command {
 	}
 }
 
-// A carrying is a method of a pool that copies a workspace to or from the pool.
-type carrying func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error)
+// A poolCopy is a method of a pool that copies a workspace to or from the pool.
+type poolCopy func(p *pool.Pool) func(context.Context, string, func(pool.Progress)) (pool.Report, error)
 
-func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
+func (p *pools) copyCommand(cmd *cobra.Command, how poolCopy) *cobra.Command {
 	cmd.Args = atMost("directory")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		dir := "."
@@ -143,7 +143,7 @@ func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		before, err := aside(opened, tree)
+		before, err := originalDir(opened, tree)
 		if err != nil {
 			return err
 		}
@@ -153,11 +153,11 @@ func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		after, err := aside(opened, tree)
+		after, err := originalDir(opened, tree)
 		if err != nil {
 			return err
 		}
-		p.tellAside(tree, before, after)
+		p.printOriginalDir(tree, before, after)
 		return p.a.ui.result(carriedDocument(tree, report, cmp.Or(after, before)), func(w io.Writer) error {
 			for _, path := range report.Unsettled {
 				p.a.ui.notice("changed while it was copied: " + path)
@@ -169,8 +169,8 @@ func (p *pools) carry(cmd *cobra.Command, how carrying) *cobra.Command {
 	return cmd
 }
 
-// aside returns the path of the renamed original directory of an adopted workspace, or "".
-func aside(opened *pool.Pool, tree string) (string, error) {
+// originalDir returns the path of the renamed original directory of an adopted workspace, or "".
+func originalDir(opened *pool.Pool, tree string) (string, error) {
 	s, err := opened.Status()
 	for _, t := range s.Trees {
 		if t.Path == tree {
@@ -180,9 +180,9 @@ func aside(opened *pool.Pool, tree string) (string, error) {
 	return "", err
 }
 
-// tellAside prints the path of the original directory after an adoption, or after its end,
+// printOriginalDir prints the path of the original directory after an adoption, or after its end,
 // when the pool has no record of the directory any more.
-func (p *pools) tellAside(tree, before, after string) {
+func (p *pools) printOriginalDir(tree, before, after string) {
 	switch {
 	case after == before:
 	case after != "":
@@ -195,7 +195,7 @@ func (p *pools) tellAside(tree, before, after string) {
 }
 
 func (p *pools) imports() *cobra.Command {
-	return p.carry(&cobra.Command{
+	return p.copyCommand(&cobra.Command{
 		Use:     "import [directory]",
 		Short:   "copy a workspace into a pool or update its copy",
 		Example: "  snapfs pool import ~/project",
@@ -205,7 +205,7 @@ func (p *pools) imports() *cobra.Command {
 }
 
 func (p *pools) adopt() *cobra.Command {
-	return p.carry(&cobra.Command{
+	return p.copyCommand(&cobra.Command{
 		Use:   "adopt [directory]",
 		Short: "move a workspace onto a pool and mount it in place",
 		Long: `Moves a workspace onto a pool and mounts it in place. The original directory stays
@@ -217,7 +217,7 @@ beside it until snapfs pool drop-original deletes it.`,
 }
 
 func (p *pools) unadopt() *cobra.Command {
-	return p.carry(&cobra.Command{
+	return p.copyCommand(&cobra.Command{
 		Use:   "unadopt [directory]",
 		Short: "move an adopted workspace back to its own filesystem",
 		Long: `Moves an adopted workspace back to its own filesystem. The original directory of the

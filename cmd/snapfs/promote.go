@@ -35,7 +35,7 @@ func (u *ui) terminal() *reconcile.Terminal {
 }
 
 func newPromote(a *app) *cobra.Command {
-	var flags carryFlags
+	var flags selectFlags
 	var answers answerFlags
 	var stages stageFlags
 	var o reconcile.PromoteOptions
@@ -82,7 +82,7 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 			if err != nil {
 				return err
 			}
-			if stages.goOn || stages.cancel {
+			if stages.resume || stages.cancel {
 				return a.promoteStages(cmd.Context(), e, args, stages, o)
 			}
 			if o.PlanOptions, err = flags.options(e, args[0]); err != nil {
@@ -135,6 +135,6 @@ func (u *ui) promoted(p reconcile.Promoted) {
 	for _, h := range p.NeedsApproval {
 		u.notice("needs approval: " + h.Path + ": " + h.Why)
 	}
-	u.notCarried(p.Skipped, p.Elsewhere)
+	u.printLeftOut(p.Skipped, p.Elsewhere)
 	u.allowHint("promote", p.Sandbox, p.Allow)
 }

@@ -295,13 +295,13 @@ func (r *racer) pick(ctx context.Context, race *race.Race, doc *raceDocument) (i
 		case err == nil && answer[0] != 'l':
 			return number, nil
 		}
-		if err := r.look(ctx, race, number); err != nil {
+		if err := r.showChanges(ctx, race, number); err != nil {
 			return 0, err
 		}
 	}
 }
 
-func (r *racer) look(ctx context.Context, race *race.Race, number int) error {
+func (r *racer) showChanges(ctx context.Context, race *race.Race, number int) error {
 	changes, err := race.Changes(ctx, number)
 	if err != nil {
 		return err

@@ -104,7 +104,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	}
 	err = r.settle(ctx, s, &doc)
 	doc.Sandbox = s.Record.Name
-	return errors.Join(err, r.tell(doc, report))
+	return errors.Join(err, r.writeDocument(doc, report))
 }
 
 // openReport creates the file of --report before the command starts. It returns nil without
@@ -120,9 +120,9 @@ func (r *runner) openReport() (*os.File, error) {
 	return f, nil
 }
 
-// tell writes the JSON document of the run to standard output with --json, and to the file of
+// writeDocument writes the JSON document of the run to standard output with --json, and to the file of
 // --report.
-func (r *runner) tell(doc runDocument, report *os.File) error {
+func (r *runner) writeDocument(doc runDocument, report *os.File) error {
 	var failures []error
 	if report != nil {
 		failures = append(failures, json.NewEncoder(report).Encode(doc))

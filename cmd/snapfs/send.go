@@ -49,7 +49,7 @@ or everything if that part differs. --have - reads from standard input.`,
 				return usageError(errors.New("--base and --have exclude one another"))
 			}
 			var err error
-			if req.Have, err = a.thereIs(have); err != nil {
+			if req.Have, err = a.readHave(have); err != nil {
 				return err
 			}
 			return a.send(cmd.Context(), req)
@@ -63,8 +63,8 @@ or everything if that part differs. --have - reads from standard input.`,
 // mostHave bounds the bytes read for --have, room for some hundred thousand snapshots.
 const mostHave = 16 << 20
 
-// thereIs reads the receiver's list of snapshots from file, or for "-" from standard input.
-func (a *app) thereIs(file string) ([]string, error) {
+// readHave reads the receiver's list of snapshots from file, or for "-" from standard input.
+func (a *app) readHave(file string) ([]string, error) {
 	var in io.Reader = a.ui.in
 	switch file {
 	case "":

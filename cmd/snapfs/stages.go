@@ -97,14 +97,14 @@ func explainCommand(c policy.Command) string {
 
 // stageFlags are the flags of a promotion through stages.
 type stageFlags struct {
-	to, profile           string
-	goOn, cancel, approve bool
+	to, profile             string
+	resume, cancel, approve bool
 }
 
 func (f *stageFlags) add(a *app, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.to, "to", "", "promote through the profile's stages, up to this `stage`")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "with --to, read the stages from this `file` (default the real workspace's snapfs.toml)")
-	cmd.Flags().BoolVar(&f.goOn, "continue", false, "resume an interrupted or waiting promotion through stages")
+	cmd.Flags().BoolVar(&f.resume, "continue", false, "resume an interrupted or waiting promotion through stages")
 	cmd.Flags().BoolVar(&f.approve, "approve", false, "with --continue, approve the waiting stage")
 	cmd.Flags().BoolVar(&f.cancel, "cancel", false, "cancel a promotion through stages and undo its current stage")
 	cmd.RegisterFlagCompletionFunc("to", a.completeStage) //nolint:errcheck // the flag is there
@@ -138,13 +138,13 @@ func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 	switch {
 	case ways > 1:
 		return usageError(errors.New("--to, --continue and --cancel exclude one another"))
-	case f.approve && !f.goOn:
+	case f.approve && !f.resume:
 		return usageError(errors.New("--approve requires --continue"))
 	case cmd.Flags().Changed("profile") && (f.to == "" || f.profile == ""):
 		return usageError(errors.New("--profile requires a file, and --to"))
 	case cmd.Flags().Changed("to") && f.to == "":
 		return usageError(errors.New("--to is empty"))
-	case f.goOn || f.cancel:
+	case f.resume || f.cancel:
 		return atMost("promotion")(cmd, args)
 	}
 	return exactly("sandbox")(cmd, args)
@@ -162,7 +162,7 @@ func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string
 	}
 	var p *stages.Pipeline
 	switch {
-	case f.goOn:
+	case f.resume:
 		p, err = pipeline.New(e).ContinueStages(ctx, name, pipeline.ContinueOptions{Approve: f.approve, StageWatcher: w})
 	case f.cancel:
 		p, err = pipeline.New(e).CancelStages(ctx, name, w)

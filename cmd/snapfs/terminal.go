@@ -19,9 +19,9 @@ import (
 // output. Otherwise, as in a pipeline, the command gets the streams as they are.
 type terminal struct {
 	ui *ui
-	// carry is set if snapfs copies between a pseudoterminal of the sandbox and the person's
+	// ownPTY is set if snapfs copies between a pseudoterminal of the sandbox and the person's
 	// terminal.
-	carry bool
+	ownPTY bool
 	// signals receives the signals sent to snapfs, from before the command starts, so that
 	// none is lost.
 	signals chan os.Signal
@@ -30,7 +30,7 @@ type terminal struct {
 }
 
 func newTerminal(u *ui) *terminal {
-	t := &terminal{ui: u, carry: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
+	t := &terminal{ui: u, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
 	// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
 	// snapfs before it has decided on the sandbox.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -51,7 +51,7 @@ func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // command returns c with its streams set.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
-	if !t.carry {
+	if !t.ownPTY {
 		c.Stdin, c.Stdout, c.Stderr = t.ui.in, t.ui.out, t.ui.err
 		if t.feed, err = newFeed(t.ui.in); t.feed != nil {
 			c.Stdin = t.feed.r
@@ -99,13 +99,13 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	if p.PTY() == nil {
 		return wait(ctx)
 	}
-	return t.carryOver(ctx, p, wait)
+	return t.copyInRawMode(ctx, p, wait)
 }
 
 // pass forwards a signal. SIGWINCH becomes the new size of the pseudoterminal.
 func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	if s == syscall.SIGWINCH {
-		if t.carry {
+		if t.ownPTY {
 			p.Resize(t.size()) //nolint:errcheck // the command may have ended
 		}
 		return
@@ -113,9 +113,9 @@ func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	p.Signal(s) //nolint:errcheck // the command may have ended
 }
 
-// carryOver copies keys and output with the person's terminal in raw mode, and restores its
+// copyInRawMode copies keys and output with the person's terminal in raw mode, and restores its
 // mode at the end.
-func (t *terminal) carryOver(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
+func (t *terminal) copyInRawMode(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
 	fd := int(t.ui.in.Fd())
 	old, err := term.MakeRaw(fd)
 	if err != nil {
@@ -129,10 +129,10 @@ func (t *terminal) carryOver(ctx context.Context, p supervise.Process, wait func
 		return engine.Status{}, err
 	}
 	defer stop.Close()
-	go carryKeys(p.PTY(), t.ui.in, stop)
+	go copyKeys(p.PTY(), t.ui.in, stop)
 	drained := make(chan struct{})
 	go func() {
-		carryOutput(t.ui.out, p.PTY(), stop)
+		copyOutput(t.ui.out, p.PTY(), stop)
 		close(drained)
 	}()
 	st, err := wait(ctx)
@@ -141,9 +141,9 @@ func (t *terminal) carryOver(ctx context.Context, p supervise.Process, wait func
 	return st, err
 }
 
-// carryKeys copies keys from in to pty until stop is closed. It reads none afterwards, because
+// copyKeys copies keys from in to pty until stop is closed. It reads none afterwards, because
 // they belong to the next reader.
-func carryKeys(pty, in, stop *os.File) {
+func copyKeys(pty, in, stop *os.File) {
 	buf := make([]byte, 4096)
 	for {
 		ready, err := stdio.WaitReadable(-1, stop, in)
@@ -166,9 +166,9 @@ func carryKeys(pty, in, stop *os.File) {
 // output counts as complete; a background process may hold it open.
 const lastWords = 20 * time.Millisecond
 
-// carryOutput copies output until the pseudoterminal is closed, or until stop is closed and no
+// copyOutput copies output until the pseudoterminal is closed, or until stop is closed and no
 // output is left.
-func carryOutput(screen, pty, stop *os.File) {
+func copyOutput(screen, pty, stop *os.File) {
 	buf := make([]byte, 32<<10)
 	ended := false
 	for {

@@ -59,7 +59,7 @@ which snapfs does not do.`,
 			if err := m.Install(cmd.Context(), args, d); err != nil {
 				return err
 			}
-			return a.tellTimer(cmd.Context(), m)
+			return a.printTimer(cmd.Context(), m)
 		},
 	}
 	cmd.Flags().StringVar(&every, "every", every, "run at this interval, a `duration`")
@@ -91,12 +91,12 @@ func timerStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.tellTimer(cmd.Context(), m)
+			return a.printTimer(cmd.Context(), m)
 		},
 	}
 }
 
-func (a *app) tellTimer(ctx context.Context, m timer.Manager) error {
+func (a *app) printTimer(ctx context.Context, m timer.Manager) error {
 	s, err := m.Status(ctx)
 	if err != nil {
 		return err

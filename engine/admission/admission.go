@@ -76,9 +76,9 @@ type Controller struct {
 func Open(dir, state string, ceiling func(Host) (Host, error)) *Controller {
 	return &Controller{
 		dir:    dir,
-		glance: func() (Host, error) { return glance(state) },
+		glance: func() (Host, error) { return measureFree(state) },
 		look: func() (Host, error) {
-			h, err := look(state)
+			h, err := measureHost(state)
 			if err != nil {
 				return h, err
 			}

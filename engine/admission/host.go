@@ -126,9 +126,9 @@ func sandboxes(n int) string {
 // enough is an amount of unused memory that needs no exact measurement.
 const enough = 1 << 30
 
-// glance measures free memory, and free disk space in the directory state. Cost: two system
+// measureFree measures free memory, and free disk space in the directory state. Cost: two system
 // calls, and a file read if little memory is unused.
-func glance(state string) (h Host, err error) {
+func measureFree(state string) (h Host, err error) {
 	if h.MemoryFree, err = hostinfo.UnusedMemory(); err == nil && h.MemoryFree < enough {
 		h.Memory, h.MemoryFree, err = hostinfo.Memory()
 	}
@@ -151,8 +151,8 @@ func (h *Host) disk(state string) error {
 	return nil
 }
 
-// look measures all resources of the host, with the disk that holds the directory state.
-func look(state string) (h Host, err error) {
+// measureHost measures all resources of the host, with the disk that holds the directory state.
+func measureHost(state string) (h Host, err error) {
 	if h.Memory, h.MemoryFree, err = hostinfo.Memory(); err != nil {
 		return h, err
 	}

@@ -117,7 +117,7 @@ type index struct {
 	globs [256][]pattern
 }
 
-// patterns returns the index, built on first use.
+// patterns returns the index of the path patterns of all rules. The first call builds it.
 var patterns = sync.OnceValue(func() *index {
 	all := &index{anchored: map[string][]pattern{}, named: map[string][]pattern{}}
 	for _, rule := range Rules() {

@@ -81,7 +81,7 @@ func (n *Entry) encode(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decode reads the output of [Baseline.encode] into k.
+// decode sets the baseline k to the one that [Baseline.encode] wrote.
 func (k *Baseline) decode(data []byte) error {
 	body, ok := strings.CutPrefix(string(data), formatHead)
 	if !ok {

@@ -41,7 +41,7 @@ func (c *Catalog) RenoteEnd(e *End, r *Record, now Instant) error {
 }
 
 func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
-	over := r.Policy.Limits.Over()
+	over := r.Policy.Limits.RemovalAge()
 	if over == 0 || r.Ended != nil {
 		return "", nil
 	}

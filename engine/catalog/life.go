@@ -63,8 +63,8 @@ func (r *Record) RecordAge(now Instant) { r.Life = &Life{Age: r.AgeAt(now), At: 
 // Timed reports whether any limit depends on the sandbox's age or idle time.
 func (l Limits) Timed() bool { return l.Idle > 0 || l.TTL > 0 || l.RemoveAfter > 0 }
 
-// Over returns the age at which the sandbox is removed, 0 for never.
-func (l Limits) Over() time.Duration {
+// RemovalAge returns the age at which the sandbox is removed, 0 for never.
+func (l Limits) RemovalAge() time.Duration {
 	if l.RemoveAfter == 0 {
 		return 0
 	}

@@ -95,8 +95,9 @@ func (l *Limits) Fields() []Limit {
 	}
 }
 
-// SetField sets one limit by its name; "none" removes it. known is false for an unknown name.
-// Errors: those of the value.
+// SetField sets one limit by its name to a value as text, such as memory to "2G"; the text
+// "none" removes the limit. known is false for an unknown name. It returns an error for a text
+// that is no value of the limit.
 func (l *Limits) SetField(name, value string) (known bool, err error) {
 	for _, f := range l.Fields() {
 		if f.Name == name {

@@ -43,7 +43,7 @@ type LimitHit struct {
 	// Limit is the limit's name, and Value its text form: "memory", "2G".
 	Limit string `json:"limit"`
 	Value string `json:"value"`
-	// Text describes the effect.
+	// Text describes what exceeding the limit did, such as ending a process.
 	Text string    `json:"text"`
 	When time.Time `json:"when,omitzero"`
 }

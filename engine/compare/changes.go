@@ -272,8 +272,8 @@ func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }
 
-// ListChanges returns the paths at which two states may differ. walk is true if
-// the backend cannot list them; the caller must then compare the whole trees.
+// ListChanges returns the paths at which two states may differ. walk is true if the backend
+// cannot list such paths; the caller must then compare the whole trees.
 func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (candidates []snapshot.Candidate, walk bool, err error) {
 	var seq iter.Seq2[snapshot.Candidate, error]
 	if p.Right == "" {

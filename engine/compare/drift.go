@@ -37,7 +37,8 @@ type DriftReport struct {
 	// Exact is set if the base is frozen and Paths are the exact difference. Otherwise Paths
 	// are found by change time; see [DriftPath].
 	Exact bool `json:"exact"`
-	// Paths are sorted, a directory before its entries.
+	// Paths lists the real files and directories changed since the base was taken, sorted, a
+	// directory before its entries.
 	Paths []DriftPath `json:"paths"`
 	// Files is the number of Paths, not counting a directory of which only the entries changed
 	// if Paths has one of these entries.

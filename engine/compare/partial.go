@@ -111,11 +111,11 @@ func (cm *Comparer) compareIn(workspace, tree string, touches []snapshot.Candida
 		if err != nil {
 			return nil, err
 		}
-		if !env.MountedBeneath(tree) {
+		if !env.HasMountsBelow(tree) {
 			continue // unmounted meanwhile
 		}
 		parts, err := cm.comparePartial(env, workspace, tree, touches, look)
-		if err == nil || !errors.Is(err, hostfs.ErrMounted) || env.MountedBeneath(workspace) {
+		if err == nil || !errors.Is(err, hostfs.ErrMounted) || env.HasMountsBelow(workspace) {
 			return parts, err
 		}
 	}
@@ -138,7 +138,7 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 		}
 	}()
 	inWorkspace := func(path string) bool { return hostfs.Within(path, workspace) }
-	if list := env.MountsBeneath(workspace); len(list) > 0 && slices.ContainsFunc(touches, func(t snapshot.Candidate) bool { return inWorkspace(filepath.Join(tree, t.Path)) }) {
+	if list := env.MountsBelow(workspace); len(list) > 0 && slices.ContainsFunc(touches, func(t snapshot.Candidate) bool { return inWorkspace(filepath.Join(tree, t.Path)) }) {
 		return nil, hostfs.MountedSince("comparing", workspace, list)
 	}
 	places, missed := divide(env, tree, touches)
@@ -159,9 +159,9 @@ func (cm *Comparer) comparePartial(env *hostfs.Environment, workspace, tree stri
 		return parts, nil
 	}
 	if slices.ContainsFunc(missed, inWorkspace) {
-		return parts, hostfs.MountedSince("comparing", tree, env.MountsBeneath(tree))
+		return parts, hostfs.MountedSince("comparing", tree, env.MountsBelow(tree))
 	}
-	cm.notice("not comparing the sandbox's changes at " + hostfs.Several(missed) + " because of mounts there: " + hostfs.Several(env.MountsBeneath(tree)))
+	cm.notice("not comparing the sandbox's changes at " + hostfs.Several(missed) + " because of mounts there: " + hostfs.Several(env.MountsBelow(tree)))
 	return parts, nil
 }
 
@@ -182,9 +182,9 @@ func divide(e *hostfs.Environment, tree string, touches []snapshot.Candidate) (p
 		abs := filepath.Join(tree, t.Path)
 		dir := e.Clear(tree, abs)
 		switch {
-		case e.Over(tree, abs), dir == "" && t.Tree && e.MountedBeneath(abs):
+		case e.CrossesMount(tree, abs), dir == "" && t.Tree && e.HasMountsBelow(abs):
 			missed = append(missed, abs)
-		case dir == "" && e.MountedBeneath(abs):
+		case dir == "" && e.HasMountsBelow(abs):
 			// Only its attributes can differ, and the mount hides those.
 		case dir == "" || dir == abs && t.Tree:
 			direct.candidates = append(direct.candidates, t)

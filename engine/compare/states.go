@@ -72,7 +72,7 @@ func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, err
 	return c, nil
 }
 
-// A side is one of the two sides of a comparison.
+// A side is one of the two states of a tree that are compared.
 type side struct {
 	Ref
 	// rec is the sandbox's record; for the real tree, the record of the other

@@ -98,8 +98,8 @@ func (w *worker) parent(dir string) (dirPair, [2]error) {
 	return p, errs
 }
 
-// compareAbove compares a path whose parent directory is missing on one side: it compares the
-// nearest ancestor whose own parent both sides have, whole.
+// compareAbove compares a path whose parent directory is missing on one side. It compares, as
+// a whole, the nearest ancestor whose parent directory exists on both sides.
 func (w *worker) compareAbove(path string, deep bool, try int) error {
 	if try > maxTries {
 		return keepsChanging(path)

@@ -114,7 +114,8 @@ func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Optio
 	return f.renames()
 }
 
-// A finder is one search for renames. It refers to changes by index.
+// A finder is one search for renames among a list of changes. It refers to a change by its
+// index in the list.
 type finder struct {
 	ctx     context.Context
 	changes []Change
@@ -164,7 +165,7 @@ func (f *finder) prepare() bool {
 	return true
 }
 
-// node returns the only node of a deleted or added change.
+// node returns the node of a change that adds or deletes a path, and so has only one node.
 func (c *Change) node() *Node {
 	if c.Kind == Deleted {
 		return c.Old

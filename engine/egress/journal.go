@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// NetLog is the name of the file with a sandbox's network events. A log larger than
+	// Events is the name of the file with a sandbox's network events. A log larger than
 	// maxLogBytes is renamed to NetLogOld, which it replaces.
-	NetLog = "net.jsonl"
-	// NetLogOld is the name of the file with the events before those in NetLog.
-	NetLogOld   = "net.old.jsonl"
+	Events = "net.jsonl"
+	// OlderEvents is the name of the file with the events before those in Events.
+	OlderEvents = "net.old.jsonl"
 	maxLogBytes = 1 << 20
-	// netCounts is the name of the file with the traffic counters.
-	netCounts = "net.json"
+	// countersFile is the name of the file with the traffic counters.
+	countersFile = "net.json"
 )
 
 // A Journal stores the network events and traffic counters of one sandbox in its directory.
@@ -29,7 +29,7 @@ type Journal struct {
 
 // JournalOf returns the journal of a sandbox.
 func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
-	return &Journal{path: filepath.Join(eg.cat.Path(rec.Name), NetLog)}
+	return &Journal{path: filepath.Join(eg.cat.Path(rec.Name), Events)}
 }
 
 // Put appends an event to the log. If that fails, as on a full disk, Put drops the event:
@@ -47,7 +47,7 @@ func (j *Journal) Put(ev network.Event) {
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err == nil && st.Size() > maxLogBytes {
-		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), NetLogOld)) // if it fails, the log grows
+		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), OlderEvents)) // if it fails, the log grows
 	}
 	_, _ = f.Write(append(line, '\n')) // best effort
 }
@@ -58,7 +58,7 @@ func (j *Journal) count(c network.Counters) {
 	if err != nil {
 		return
 	}
-	path := filepath.Join(filepath.Dir(j.path), netCounts)
+	path := filepath.Join(filepath.Dir(j.path), countersFile)
 	if os.WriteFile(path+".new", text, 0o600) == nil {
 		_ = os.Rename(path+".new", path) // best effort
 	}
@@ -67,7 +67,7 @@ func (j *Journal) count(c network.Counters) {
 // Counted returns the traffic counters saved last. If the sandbox does not run, their numbers
 // of open connections are 0.
 func (j *Journal) Counted(runs bool) (c network.Counters) {
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), netCounts))
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(j.path), countersFile))
 	if err != nil || json.Unmarshal(text, &c) != nil {
 		return network.Counters{} // nothing counted yet
 	}

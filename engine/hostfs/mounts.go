@@ -129,7 +129,7 @@ func (s *surveyor) sort(m mount.Point) {
 // split makes dir a tree if nothing is mounted under it; otherwise it makes dir a frame and
 // splits the entries.
 func (s *surveyor) split(dir string) error {
-	if !s.mountsBeneath(dir) {
+	if !s.hasMountsBelow(dir) {
 		if m := s.at(dir); m != nil {
 			s.sort(*m)
 		} else {
@@ -174,7 +174,7 @@ func enterable(dir string) bool { return syscall.Access(dir, 1) == nil }
 // namespace cannot copy up a directory of another owner, so dir becomes a tree of its own if
 // it lies under one.
 func (s *surveyor) reach(dir string) {
-	if underReplaced(dir) || s.mountsBeneath(dir) || isFile(dir) {
+	if underReplaced(dir) || s.hasMountsBelow(dir) || isFile(dir) {
 		return
 	}
 	top := dir // the topmost directory on the way whose children on it all belong to this user
@@ -183,7 +183,7 @@ func (s *surveyor) reach(dir string) {
 	}
 	// The kernel can copy up an entry of a tree's root if the entry belongs to this user: the root
 	// itself always can be.
-	if t := s.env.treeOf(top); t != top && (t != filepath.Dir(top) || !mine(top)) && !s.mountsBeneath(top) {
+	if t := s.env.treeOf(top); t != top && (t != filepath.Dir(top) || !mine(top)) && !s.hasMountsBelow(top) {
 		s.env.Trees = append(s.env.Trees, top)
 	}
 }
@@ -210,7 +210,7 @@ func (s *surveyor) workspace(dir string) error {
 	if s.env.treeOf(dir) != "" && !underReplaced(dir) {
 		return nil
 	}
-	if list := (&Environment{mounts: s.mounts}).MountsBeneath(dir); len(list) > 0 {
+	if list := (&Environment{mounts: s.mounts}).MountsBelow(dir); len(list) > 0 {
 		return &errs.Error{
 			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: mountedError(list),
 			Hints: []string{"sudo umount " + pathlist.Printable(list[0]), "sudo snapfs run …"},
@@ -231,8 +231,8 @@ func (e *Environment) treeOf(path string) string {
 	return best
 }
 
-// MountedBeneath reports whether a mount lies under dir.
-func (e *Environment) MountedBeneath(dir string) bool {
+// HasMountsBelow reports whether a mount lies under dir.
+func (e *Environment) HasMountsBelow(dir string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path != dir && Within(m.Path, dir) })
 }
 
@@ -257,9 +257,9 @@ func (s *surveyor) holding(path string) *mount.Point {
 	return best
 }
 
-// mountsBeneath reports whether a mount lies under dir.
-func (s *surveyor) mountsBeneath(dir string) bool {
-	return (&Environment{mounts: s.mounts}).MountedBeneath(dir)
+// hasMountsBelow reports whether a mount lies under dir.
+func (s *surveyor) hasMountsBelow(dir string) bool {
+	return (&Environment{mounts: s.mounts}).HasMountsBelow(dir)
 }
 
 // automounted reports whether a mount is a snapshot that ZFS mounted by itself under .zfs when
@@ -343,9 +343,9 @@ func caseless(fstype string) bool {
 	return false
 }
 
-// Over reports whether a path of the tree lies on another filesystem: it is a mount point, or
+// CrossesMount reports whether a path of the tree lies on another filesystem: it is a mount point, or
 // below one.
-func (e *Environment) Over(tree, path string) bool {
+func (e *Environment) CrossesMount(tree, path string) bool {
 	for _, m := range e.mounts {
 		if m.Path != tree && Within(m.Path, tree) && Within(path, m.Path) {
 			return true

@@ -87,8 +87,8 @@ func MountedSince(op, dir string, mounts []string) error {
 	}
 }
 
-// MountsBeneath returns the mounts under dir.
-func (e *Environment) MountsBeneath(dir string) (list []string) {
+// MountsBelow returns the mounts under dir.
+func (e *Environment) MountsBelow(dir string) (list []string) {
 	for _, m := range e.mounts {
 		if m.Path != dir && Within(m.Path, dir) {
 			list = append(list, m.Path)
@@ -102,7 +102,7 @@ func (e *Environment) MountsBeneath(dir string) (list []string) {
 // the host.
 func (e *Environment) Clear(tree, path string) string {
 	for dir := tree; ; {
-		if !e.MountedBeneath(dir) {
+		if !e.HasMountsBelow(dir) {
 			info, err := os.Lstat(dir)
 			if err != nil || !info.IsDir() || dir != tree && slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path == dir }) {
 				return ""
@@ -140,7 +140,7 @@ func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isola
 			return dirs, err
 		}
 		if env, merr := MountsNow(); merr == nil {
-			if list := env.MountsBeneath(dir); len(list) > 0 {
+			if list := env.MountsBelow(dir); len(list) > 0 {
 				return nil, MountedSince("opening", dir, list)
 			}
 		}

@@ -41,7 +41,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 		}
 		roots[t.Path] = f.View.Path
 		m := MountOf(t.Path, f.View)
-		if m.Overlay != nil && len(m.Overlay.Base) == 0 && !Privileged() && env.MountedBeneath(t.Path) {
+		if m.Overlay != nil && len(m.Overlay.Base) == 0 && !Privileged() && env.HasMountsBelow(t.Path) {
 			part, note, err := showReal(ctx, rec, t, f.View, b, env)
 			if err != nil {
 				return isolate.Spec{}, nil, err
@@ -83,14 +83,14 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 // was made: the tree is visible read-only, as on the host. If the workspace lies in the tree,
 // the largest directory around it without such mounts is mounted above, writable.
 func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *Environment) (part []isolate.Mount, note string, err error) {
-	list := env.MountsBeneath(t.Path)
+	list := env.MountsBelow(t.Path)
 	note = Several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
 	if t.Path != Holder(rec) {
 		return nil, note + " is shown as on the host, read-only", nil
 	}
 	dir := env.Clear(t.Path, rec.Workspace)
 	if dir == "" {
-		if own := env.MountsBeneath(rec.Workspace); len(own) > 0 {
+		if own := env.MountsBelow(rec.Workspace); len(own) > 0 {
 			list = own
 		}
 		return nil, "", MountedSince("mounting", rec.Workspace, list)

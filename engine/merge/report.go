@@ -139,7 +139,8 @@ func (m *merger) canMark(c *Conflict) (bool, error) {
 	return true, nil
 }
 
-// states returns the three versions of a conflict.
+// states returns the three versions of a conflicting path: the base's, the sandbox's and the
+// real one.
 func (c *Conflict) states() (all [3]state) {
 	for tree, n := range [3]*diff.Node{c.Base, c.Mine, c.Real} {
 		path := [3]string{c.BasePath, c.MinePath, c.RealPath}[tree]

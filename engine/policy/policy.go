@@ -13,7 +13,7 @@ const Name = "snapfs.toml"
 type Profile struct {
 	// Path is the absolute path of the file.
 	Path string `json:"path"`
-	// Sandbox is the policy for sandboxes.
+	// Sandbox is the policy that the profile gives to new sandboxes.
 	Sandbox Sandbox `json:"sandbox,omitzero"`
 	// Stages are in the order of the file, which is that of promotion.
 	Stages []Stage `json:"stages"`

@@ -13,7 +13,7 @@ import (
 
 // A Recovery reports how an interrupted promotion ended.
 type Recovery struct {
-	// ID is that of the promotion, Sandbox that of its Options, and Path the path of its
+	// ID is the id of the promotion, Sandbox the name of its sandbox, and Path the path of its
 	// target.
 	ID, Sandbox, Path string
 	// Group is the group of the promotion, as in [Promotion].

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A work is a running promotion.
+// A work is a running promotion: its record and journal, source, target and plan.
 type work struct {
 	record
 	t       Target

@@ -174,8 +174,8 @@ func (a Answers) run(ctx context.Context, files toolFiles, dir, path, out string
 	return nil
 }
 
-// copyTo writes a version to a new file. A nil version becomes an empty file,
-// which tools expect.
+// copyTo writes one version of a conflicting file to a new file for a merge tool. A missing
+// version (nil) becomes an empty file, which merge tools expect.
 func copyTo(path string, open func() (io.ReadCloser, error)) error {
 	src, err := open()
 	if err != nil {

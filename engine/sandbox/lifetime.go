@@ -23,8 +23,8 @@ func RefuseOverdue(rec *catalog.Record, now catalog.Instant) error {
 	switch {
 	case rec.Ended != nil:
 		return refuse(endedWhy(rec), "snapfs fork "+rec.Name+"@"+rec.At, "snapfs diff "+rec.Name, "snapfs rm "+rec.Name)
-	case Over(rec, now):
-		return refuse("the sandbox ended at " + at(l.Over()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
+	case Expired(rec, now):
+		return refuse("the sandbox ended at " + at(l.RemovalAge()) + " (remove-after " + units.FormatDuration(l.RemoveAfter) + ")")
 	case Overdue(l, age):
 		return refuse("the sandbox's time was over at "+at(l.TTL)+" (ttl "+units.FormatDuration(l.TTL)+")",
 			"snapfs limits "+rec.Name+" --set ttl="+longerTTL(l.TTL, age), "snapfs promote "+rec.Name, "snapfs rm "+rec.Name)
@@ -101,8 +101,8 @@ func PausedNote(name string, why catalog.LimitHit, l catalog.Limits, age time.Du
 	return "paused: " + why.Limit + " " + why.Value + "; " + how + "; end it: snapfs rm " + name
 }
 
-// Over reports whether a sandbox has reached its remove-after time.
-func Over(rec *catalog.Record, now catalog.Instant) bool {
-	end := rec.Policy.Limits.Over()
+// Expired reports whether a sandbox has reached its remove-after time.
+func Expired(rec *catalog.Record, now catalog.Instant) bool {
+	end := rec.Policy.Limits.RemovalAge()
 	return end > 0 && rec.AgeAt(now) >= end
 }

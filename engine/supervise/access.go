@@ -25,7 +25,7 @@ func (sv *Manager) NetworkEvents(name string) ([]network.Event, error) {
 		return nil, err
 	}
 	events := []network.Event{}
-	for _, file := range []string{egress.NetLogOld, egress.NetLog} {
+	for _, file := range []string{egress.OlderEvents, egress.Events} {
 		data, err := os.ReadFile(filepath.Join(sv.cat.Path(name), file))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

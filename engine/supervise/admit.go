@@ -36,8 +36,8 @@ func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
-// BeneathCeiling lowers a host's capacity to the limits of this process's own control groups.
-func BeneathCeiling(h admission.Host) (admission.Host, error) {
+// ApplyCeiling lowers a host's capacity to the limits of this process's own control groups.
+func ApplyCeiling(h admission.Host) (admission.Host, error) {
 	c, err := limits.CeilingHere()
 	if err != nil {
 		return h, err

@@ -34,7 +34,7 @@ type deadlines struct {
 
 	mu        sync.Mutex
 	rec       catalog.Record // Policy and Life are current only here
-	begun     bool           // the loop runs
+	looping   bool           // the loop runs
 	activity  activity
 	listeners map[*fdsock.Conn]bool
 }
@@ -57,8 +57,8 @@ func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines
 func (w *deadlines) set(l catalog.Limits) {
 	w.mu.Lock()
 	w.rec.Policy.Limits = l
-	if l.Timed() && !w.begun && w.quit.Err() == nil {
-		w.begun = true
+	if l.Timed() && !w.looping && w.quit.Err() == nil {
+		w.looping = true
 		w.activity.reset()
 		w.runs.Go(w.loop)
 	}
@@ -106,7 +106,7 @@ func (w *deadlines) check() time.Duration {
 	l, age := w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())
 	w.mu.Unlock()
 	wait := maxCheckInterval
-	switch end := l.Over(); {
+	switch end := l.RemovalAge(); {
 	case end > 0 && age >= end:
 		w.supervisor.Resources.note(sandbox.RemoveHit(l))
 		if w.supervisor.Container.Close(w.quit) != nil {

@@ -68,7 +68,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 	return a, nil
 }
 
-// attach puts a started container into the control groups.
+// attach moves a started container into the control groups that limit its resources.
 func (a *Resources) attach(container *isolate.Container) error {
 	a.container = container
 	if err := a.Group.Attach(container.PID()); err != nil {

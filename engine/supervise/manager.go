@@ -26,11 +26,11 @@ type Manager struct {
 	egress    *egress.Gateway
 	book      *admission.Controller
 
-	program  []string
-	probe    []string
-	idMapper func() ([]string, error)
-	selfTest SelfTest
-	whenOver func(ctx context.Context, h *catalog.Locked) error
+	program       []string
+	probe         []string
+	idMapper      func() ([]string, error)
+	selfTest      SelfTest
+	removeExpired func(ctx context.Context, h *catalog.Locked) error
 }
 
 // A SelfTest probes the isolation of a started sandbox from inside. program returns the
@@ -57,15 +57,15 @@ type Parts struct {
 	IDMapper func() ([]string, error)
 	// SelfTest probes the isolation of a sandbox whose policy requires it.
 	SelfTest SelfTest
-	// WhenOver removes a sandbox in which nothing runs and whose remove-after time has come.
-	WhenOver func(ctx context.Context, h *catalog.Locked) error
+	// RemoveExpired removes a sandbox in which nothing runs and whose remove-after time has come.
+	RemoveExpired func(ctx context.Context, h *catalog.Locked) error
 }
 
 // New returns a Manager made of its parts.
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
-		egress: p.Egress, book: p.Book, program: p.Supervisor, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, whenOver: p.WhenOver,
+		egress: p.Egress, book: p.Book, program: p.Supervisor, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
 	}
 }
 

@@ -233,8 +233,8 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if err := errors.Join(err, sv.Sync(ctx, held)); err != nil {
 		return true, err
 	}
-	if sandbox.Over(held.Record, catalog.Now()) {
-		return true, sv.whenOver(ctx, held)
+	if sandbox.Expired(held.Record, catalog.Now()) {
+		return true, sv.removeExpired(ctx, held)
 	}
 	sv.baseline.Settle(ctx, held.Record)
 	return true, nil

@@ -140,7 +140,7 @@ func forkAndRun(flags uintptr, ops []operation, out *outcome) (uintptr, unix.Err
 		return pid, errno
 	}
 	runtimeAfterForkInChild()
-	carryOut(ops, out)
+	execute(ops, out)
 	for {
 		_, _, _ = unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
 	}
@@ -148,7 +148,7 @@ func forkAndRun(flags uintptr, ops []operation, out *outcome) (uintptr, unix.Err
 
 //go:nosplit
 //go:norace
-func carryOut(ops []operation, out *outcome) {
+func execute(ops []operation, out *outcome) {
 	for i := range ops {
 		op := &ops[i]
 		for j := range op.args {

@@ -43,7 +43,7 @@ func NewFUSE(o FUSEOptions, attr uint64) (*FUSE, *os.File, error) {
 	f := &FUSE{Dev: -1, options: o, userns: -1}
 	c, err := Fsopen("fuse")
 	if errors.Is(err, unix.EPERM) && os.Geteuid() != 0 {
-		m, err := f.mountApart(attr)
+		m, err := f.mountInNamespace(attr)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -68,7 +68,7 @@ func NewFUSE(o FUSEOptions, attr uint64) (*FUSE, *os.File, error) {
 // fs/fuse/inode.c). Errors: as those of NewFUSE; ENOTCONN: the filesystem has ended.
 func (f *FUSE) Mount(attr uint64) (m *os.File, err error) {
 	if f.userns >= 0 {
-		m, err = f.mountApart(attr)
+		m, err = f.mountInNamespace(attr)
 	} else {
 		var c *FSContext
 		if c, err = Fsopen("fuse"); err != nil {
@@ -130,10 +130,10 @@ func (f *FUSE) flags() []string {
 	return flags
 }
 
-// mountApart mounts the filesystem in a new user namespace, by a child process that shares the
+// mountInNamespace mounts the filesystem in a new user namespace, by a child process that shares the
 // table of open files and then exits. The kernel requires that /dev/fuse is opened in the same
 // namespace.
-func (f *FUSE) mountApart(attr uint64) (*os.File, error) {
+func (f *FUSE) mountInNamespace(attr uint64) (*os.File, error) {
 	p, namespaces := &forkcall.Program{}, uintptr(unix.CLONE_NEWUSER|unix.CLONE_NEWNS)
 	first := f.userns < 0
 	dev := f.Dev

@@ -41,16 +41,16 @@ func probeBtrfs(context.Context) Result {
 }
 
 func probeMkfs(context.Context) Result {
-	path := lookProgram("mkfs.btrfs")
+	path := findProgram("mkfs.btrfs")
 	if path == "" {
 		return no("not installed", asRoot("apt-get install btrfs-progs"))
 	}
 	return yes(path)
 }
 
-// lookProgram returns the path of a program, also from the system directories that an ordinary
+// findProgram returns the path of a program, also from the system directories that an ordinary
 // user's PATH lacks; "" if there is none.
-func lookProgram(name string) string {
+func findProgram(name string) string {
 	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin", "/usr/local/sbin")
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
@@ -181,7 +181,7 @@ func probeDevice(path, module string) Result {
 
 func probeCgroup2(context.Context) Result {
 	r := inCgroup(func(r hostinfo.CgroupRoot) bool { return r.Version == 2 }, "cgroup.kill", "cgroup.freeze")
-	if r.Why == needsRoot && lookProgram("systemd-run") != "" {
+	if r.Why == needsRoot && findProgram("systemd-run") != "" {
 		r.Fix = []string{"systemd-run --user --scope --property=Delegate=yes $SHELL"}
 	}
 	return r

@@ -91,7 +91,7 @@ func probeSubordinate(context.Context) Result {
 		return yes("root may map any ids")
 	}
 	for _, program := range []string{"newuidmap", "newgidmap"} {
-		if lookProgram(program) == "" {
+		if findProgram(program) == "" {
 			return no(program+" is not installed", asRoot("apt-get install uidmap"))
 		}
 	}

@@ -33,7 +33,7 @@ func Remove(dir int, name string, first func(root int) error) error {
 	}
 	for _, path := range nested {
 		if err == nil {
-			err = removeBeneath(root, path, first)
+			err = removeNested(root, path, first)
 		}
 	}
 	unix.Close(root)
@@ -49,7 +49,7 @@ func Remove(dir int, name string, first func(root int) error) error {
 	return nil
 }
 
-func removeBeneath(root int, path string, first func(root int) error) error {
+func removeNested(root int, path string, first func(root int) error) error {
 	parent, err := open(root, filepath.Dir(path))
 	if err != nil {
 		return err

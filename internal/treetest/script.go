@@ -80,7 +80,7 @@ func (s Script) Play(root *os.File) error {
 
 // Powers restrict which steps a [Writer] may write, for filesystems that refuse some.
 type Powers struct {
-	// Root allows devices, owners, file capabilities and set-id bits.
+	// Root allows steps that need root: devices, owners, file capabilities and set-id bits.
 	Root bool
 	// NoDirRename excludes renames of directories, which some overlays refuse (EXDEV).
 	NoDirRename bool
@@ -95,7 +95,7 @@ type Powers struct {
 	// NoCapabilities excludes file capabilities, which ZFS leaves in place when a file is
 	// written and other filesystems drop.
 	NoCapabilities bool
-	// NoACL excludes access control lists.
+	// NoACL excludes access control lists from the random changes.
 	NoACL bool
 }
 

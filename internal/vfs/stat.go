@@ -18,7 +18,7 @@ type Timestamp struct {
 // Time converts the timestamp to a time.Time in the local zone.
 func (t Timestamp) Time() time.Time { return time.Unix(t.Sec, int64(t.Nsec)) }
 
-// After reports whether t is later than u.
+// After reports whether the file time t is later than u.
 func (t Timestamp) After(u Timestamp) bool {
 	return t.Sec > u.Sec || t.Sec == u.Sec && t.Nsec > u.Nsec
 }

@@ -11,8 +11,8 @@ var PathFlags = []string{
 	"--profile", "--report", "--state", "--target", "--theirs", "--workspace", "--write", "-C",
 }
 
-// ValueFlags lists the flags of snapfs with other values, which may follow as a separate
-// argument and must not be translated as file names.
+// ValueFlags lists the flags of snapfs whose values are no file names. The value may follow as
+// a separate argument, and must not be translated to a Linux path.
 var ValueFlags = []string{
 	"--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
 	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs",

@@ -191,9 +191,9 @@ func (pl *Planner) makeServers() launch.Cell {
 	return m
 }
 
-// attachServers adds the step that covers the container's resolv.conf. If that is a symbolic link, the link
-// itself is covered: its target may lie in /run, where the container has nothing, and belong to another
-// program.
+// attachServers adds the step that mounts the file with the container's only name server over
+// /etc/resolv.conf. If resolv.conf is a symbolic link, the link itself is covered: its target
+// may lie in /run, where the container has nothing, and belong to another program.
 func (pl *Planner) attachServers() {
 	if pl.private.servers == 0 {
 		return

@@ -54,7 +54,8 @@ func duplicate(tun *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), tun.Name()), nil
 }
 
-// begin creates the TCP/IP stack and starts to serve.
+// begin creates the TCP/IP stack on the sandbox's TUN device and starts to serve its
+// connections.
 func (e *Edge) begin() error {
 	conn, err := e.tun.SyscallConn()
 	if err != nil {

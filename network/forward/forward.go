@@ -227,13 +227,13 @@ func (f *Forwarder) drop(conn net.Conn) {
 // the bytes (splice(2)) without copying them into this process.
 func relay(inside, outside net.Conn) (in, out int64) {
 	var both sync.WaitGroup
-	both.Go(func() { in = carry(inside, outside) })
-	out = carry(outside, inside)
+	both.Go(func() { in = copyBytes(inside, outside) })
+	out = copyBytes(outside, inside)
 	both.Wait()
 	return in, out
 }
 
-func carry(to, from net.Conn) int64 {
+func copyBytes(to, from net.Conn) int64 {
 	n, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); err == nil && ok {
 		err = half.CloseWrite()

@@ -139,7 +139,7 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 		return nil, nil, err
 	}
 	p.Profile, p.To, p.Options = o.Profile.Path, o.To, o.PipelineOptions
-	p.Options.Allow.Paths = beneathWorkspace(h.Workspace, o.Allow.Paths)
+	p.Options.Allow.Paths = relativeToWorkspace(h.Workspace, o.Allow.Paths)
 	for _, s := range o.Profile.Stages[:last+1] {
 		p.Stages = append(p.Stages, stages.StageRun{Stage: s, State: stages.StagePending})
 	}
@@ -147,9 +147,9 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	return p, lock, err
 }
 
-// beneathWorkspace returns paths relative to the workspace, so that they mean the same in
+// relativeToWorkspace returns paths relative to the workspace, so that they mean the same in
 // every target.
-func beneathWorkspace(workspace string, paths []string) []string {
+func relativeToWorkspace(workspace string, paths []string) []string {
 	all := make([]string, len(paths))
 	for i, p := range paths {
 		if all[i] = p; hostfs.Within(p, workspace) {

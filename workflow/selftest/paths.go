@@ -21,7 +21,8 @@ type subject struct {
 	tried, none string
 }
 
-// subjects returns, by probe, the subjects that are known only once the sandbox exists.
+// subjects returns, by the name of a probe, the paths or names that the probe tries and that
+// are known only once the sandbox exists.
 func (ts *Tester) subjects() map[string]subject {
 	return map[string]subject{
 		"state": {paths: func(ctx context.Context, rec *catalog.Record, _ *supervise.Supervisor) []string {

@@ -64,8 +64,8 @@ func (tr *Client) Unknown() ([]string, error) { return stream.Unknown(partialDir
 type partialFile struct {
 	x  *receiving
 	in *stream.Reader
-	// kept is the open partial file, or nil if none could be made.
-	kept *stream.PartialFile
+	// file is the open partial file, or nil if none could be made.
+	file *stream.PartialFile
 }
 
 // openPartial opens the partial file of the stream, and resumes an existing one.
@@ -82,7 +82,7 @@ func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	if err != nil {
 		return k, errors.Join(err, kept.Drop())
 	}
-	k.kept = kept
+	k.file = kept
 	x.in = io.MultiReader(begun, io.TeeReader(in, kept))
 	return k, nil
 }
@@ -90,17 +90,17 @@ func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 // end removes the partial file after success. Otherwise it adds hints to err that say how to
 // resume.
 func (k partialFile) end(err error) error {
-	if k.kept == nil {
+	if k.file == nil {
 		return err
 	}
 	wrong := errors.Is(err, errs.ErrCorrupt) && !k.in.Broken() // a resumed transfer would fail, too
 	if err == nil || wrong || errors.Is(err, errs.ErrNoSpace) {
-		if derr := k.kept.Drop(); derr != nil {
+		if derr := k.file.Drop(); derr != nil {
 			k.x.e.notice("the partial stream is not removed yet: " + derr.Error())
 		}
 		return err
 	}
-	bytes, kerr := k.kept.Close()
+	bytes, kerr := k.file.Close()
 	if kerr != nil {
 		k.x.e.notice("the received part is not stored: " + kerr.Error())
 	}
@@ -118,21 +118,21 @@ func (k partialFile) end(err error) error {
 	}
 }
 
-// goOn finds, in have, the part of this snapshot that the other side has already received,
+// findReceived finds, in have, the part of this snapshot that the other side has already received,
 // provided that this side has its base too.
-func (s *sending) goOn(have []string) {
+func (s *sending) findReceived(have []string) {
 	for _, text := range have {
 		b, ok := stream.ParsePartial(text)
 		if !ok || b.ID != s.state.Identity() {
 			continue
 		}
 		if b.Base == "" {
-			s.begun, s.base = b, nil
+			s.received, s.base = b, nil
 			return
 		}
 		for _, m := range s.rec.Snapshots {
 			if m.Identity() == b.Base && slices.Contains(have, b.Base) && s.keepsStill(m) {
-				s.begun, s.base = b, &m
+				s.received, s.base = b, &m
 				return
 			}
 		}
@@ -143,9 +143,9 @@ func (s *sending) goOn(have []string) {
 // stream.ErrOtherPrefix, before it writes anything, if the other side's part is not a prefix
 // of this stream.
 func (s *sending) rest(ctx context.Context, w io.Writer, l stream.Header) error {
-	l.From, l.Before = s.begun.Bytes, s.begun.Sum
+	l.From, l.Before = s.received.Bytes, s.received.Sum
 	var p *stream.Writer
-	skip := stream.NewSkipper(s.begun, func() (io.Writer, error) {
+	skip := stream.NewSkipper(s.received, func() (io.Writer, error) {
 		var err error
 		p, err = stream.NewWriter(w, l)
 		return p, err

@@ -92,10 +92,10 @@ func (s *sending) send(ctx context.Context, w io.Writer) (Sent, error) {
 	if s.base != nil {
 		l.Base, sent.Base = s.base.Identity(), s.base.Name
 	}
-	if s.begun.Bytes > 0 {
+	if s.received.Bytes > 0 {
 		err := s.rest(ctx, w, l)
 		if !errors.Is(err, stream.ErrOtherPrefix) {
-			sent.From = snapshot.Bytes(s.begun.Bytes)
+			sent.From = snapshot.Bytes(s.received.Bytes)
 			return sent, err
 		}
 	}
@@ -131,8 +131,8 @@ type sending struct {
 	id   snapshot.ID
 	// baseID is the snapshot of the base, or "".
 	baseID snapshot.ID
-	// begun identifies the prefix of this stream that the other side has.
-	begun stream.Partial
+	// received identifies the prefix of this stream that the other side has.
+	received stream.Partial
 }
 
 func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequest) (*sending, error) {
@@ -161,7 +161,7 @@ func (tr *Client) sending(ctx context.Context, rec *catalog.Record, req SendRequ
 		s.base = &m
 	default:
 		s.base = s.common(req.Have)
-		s.goOn(req.Have)
+		s.findReceived(req.Have)
 	}
 	if s.base != nil {
 		s.baseID = s.base.IDs[i]
@@ -233,7 +233,7 @@ func (s *sending) open(ctx context.Context) (*os.File, error) {
 	return dirs[0], nil
 }
 
-// whole writes the entire workspace as a difference to nothing.
+// whole writes the entire workspace to the stream, as a difference to an empty one.
 func (s *sending) whole(ctx context.Context, w io.Writer) error {
 	base, err := sandbox.SnapshotIDs(s.rec, "")
 	if err != nil {

@@ -86,8 +86,9 @@ type namespace struct {
 	nextIno uint64 // number of the next new inode
 	// unlinked are inodes in use that have no name: removed ones, and ones made by O_TMPFILE.
 	unlinked map[*inode]struct{}
-	// removedDirs are directories that the kernel removed and still holds. The kernel never looks into such an
-	// inode again, so one that comes back needs another generation: generations counts them.
+	// removedDirs holds the directories that were removed while the kernel still had them
+	// open. The kernel never looks into such an inode again: one that comes back needs another
+	// generation, which generations counts.
 	removedDirs map[uint64]struct{}
 	generations map[uint64]uint64
 	onStale     []func(dir uint64, name string) // see OnStale

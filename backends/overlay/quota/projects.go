@@ -42,7 +42,8 @@ func isProject(id uint32) bool { return id-firstProject < projectCount }
 // id yet.
 const labelling = "/remarking"
 
-// CanLimit returns the reason why forks cannot be limited to l, or nil.
+// CanLimit returns nil if project quotas can limit forks to l, or else an error with the
+// reason.
 func (p Projects) CanLimit(l snapshot.DiskLimit) error {
 	if p.Store.Storage != nil {
 		return p.Store.Storage.CanLimit(l)

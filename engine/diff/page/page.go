@@ -111,7 +111,7 @@ type builder struct {
 type entry struct {
 	report.Row
 	part int
-	// old is the old node, at its old path; nil for none.
+	// old is the node before the change, at its old path, or nil if the path is new.
 	old *diff.Node
 	// rename is nil unless the path was renamed.
 	rename *diff.Rename

@@ -27,8 +27,8 @@ type content struct {
 	text         []byte
 }
 
-// read reads the file of a node. It follows no link and does not block: the node may have been
-// replaced meanwhile.
+// read reads the file of a node for the page. It follows no link and does not block: the node
+// may have been replaced meanwhile.
 func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return c, nil

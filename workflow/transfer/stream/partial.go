@@ -424,7 +424,7 @@ func checkMagic(f *os.File) error {
 // A Skipper drops the prefix of a payload that the receiver has, after verifying it, and
 // passes on the rest of the payload.
 type Skipper struct {
-	begun Partial
+	prefix Partial
 	// begin opens the writer for the payload after the prefix.
 	begin func() (io.Writer, error)
 	to    io.Writer
@@ -438,7 +438,7 @@ var ErrOtherPrefix = errors.New("the payload starts differently now")
 // NewSkipper returns a Skipper that drops the part b, then calls begin and writes the rest of
 // the payload to its result.
 func NewSkipper(b Partial, begin func() (io.Writer, error)) *Skipper {
-	return &Skipper{begun: b, begin: begin, sum: sha256.New(), left: b.Bytes}
+	return &Skipper{prefix: b, begin: begin, sum: sha256.New(), left: b.Bytes}
 }
 
 // Write processes more of the payload. Errors: ErrOtherPrefix, before begin was called; those
@@ -451,7 +451,7 @@ func (s *Skipper) Write(b []byte) (int, error) {
 		return n, nil
 	}
 	if s.to == nil {
-		if hex.EncodeToString(s.sum.Sum(nil)) != s.begun.Sum {
+		if hex.EncodeToString(s.sum.Sum(nil)) != s.prefix.Sum {
 			return 0, ErrOtherPrefix
 		}
 		var err error

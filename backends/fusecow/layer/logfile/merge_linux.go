@@ -205,7 +205,7 @@ func (m *merger) link(layer, name string) error {
 	return err
 }
 
-// write writes the log, marked as clean, after everything else is in place.
+// write writes the log of the merged layer, marked as clean, after its files are in place.
 func (m *merger) write(records Writer) error {
 	dir, err := vfs.OpenDir(unix.AT_FDCWD, m.path)
 	if err != nil {

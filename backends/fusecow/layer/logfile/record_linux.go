@@ -71,7 +71,7 @@ func (w *Writer) Inode(n *Inode) {
 	}
 }
 
-// Gone encodes that an inode was removed.
+// Gone adds the log record of the removal of an inode.
 func (w *Writer) Gone(id uint64) {
 	*w = append(*w, KindGone)
 	w.num(id)
