@@ -134,7 +134,7 @@ func summary(s diff.Summary, renamed, commits int) string {
 func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part) error) error {
 	for _, p := range changes.Parts {
 		if !p.Workspace {
-			if _, err := fmt.Fprintf(w, "# beneath %s:\n", report.Printable(p.Root)); err != nil {
+			if _, err := fmt.Fprintf(w, "# in %s:\n", report.Printable(p.Root)); err != nil {
 				return err
 			}
 		}

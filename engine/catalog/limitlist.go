@@ -76,22 +76,22 @@ func (l *Limits) Fields() []Limit {
 	}
 	cpus := &limitValue[float64]{&l.CPUs, "number", &cpusBounds, units.ParseCPUs, units.FormatCPUs}
 	return []Limit{
-		{"cpus", "processor time of all processes together, in processors, such as 1.5", cpus, cpusBounds},
-		{"memory", "memory of all processes together, such as 2G; beyond it the kernel kills them all", size(&l.Memory, &memoryBounds), memoryBounds},
-		{"pids", "number of processes and threads", number(&l.PIDs, &pidsBounds), pidsBounds},
-		{"files", "number of open files of each process", number(&l.Files, &filesBounds), filesBounds},
-		{"disk", "data that the sandbox may write, such as 5G", size(&l.Disk, &diskBounds), diskBounds},
-		{"inodes", "number of files that the sandbox may create", number(&l.Inodes, &inodesBounds), inodesBounds},
-		{"io-read", "read rate from each disk, such as 100M/s", rate(&l.ReadRate), rateBounds},
-		{"io-write", "write rate to each disk, such as 50M/s", rate(&l.WriteRate), rateBounds},
-		{"io-read-ops", "reads from each disk per second", number(&l.ReadOps, &opsBounds), opsBounds},
-		{"io-write-ops", "writes to each disk per second", number(&l.WriteOps, &opsBounds), opsBounds},
-		{"cpu-time", "processor time of all processes of one start together, such as 10m; beyond it they are killed", duration(&l.CPUTime), timeBounds},
-		{"time", "time for each command, such as 10m; beyond it the command is ended", duration(&l.Time), timeBounds},
-		{"idle", "time without activity, such as 15m; then the sandbox is paused until there is some; a command of run is ended", duration(&l.Idle), timeBounds},
-		{"ttl", "lifetime of the sandbox, such as 2h; then it is paused and starts no command; a command of run is ended", duration(&l.TTL), timeBounds},
-		{"remove-after", "time after the ttl, or without one after creation, until the sandbox is removed, such as 24h", &removal{*duration(&l.RemoveAfter)}, timeBounds},
-		{"keep-end", "instead of removing the sandbox, keep its last state and start no command", &switchValue{&l.KeepEnd}, Bounds{}},
+		{"cpus", "limit the processors that all processes use together, such as 1.5", cpus, cpusBounds},
+		{"memory", "limit the memory of all processes together, such as 2G; the kernel kills them beyond it", size(&l.Memory, &memoryBounds), memoryBounds},
+		{"pids", "limit the processes and threads", number(&l.PIDs, &pidsBounds), pidsBounds},
+		{"files", "limit the open files of each process", number(&l.Files, &filesBounds), filesBounds},
+		{"disk", "limit the data written, such as 5G", size(&l.Disk, &diskBounds), diskBounds},
+		{"inodes", "limit the files created", number(&l.Inodes, &inodesBounds), inodesBounds},
+		{"io-read", "limit reads from each disk, such as 100M/s", rate(&l.ReadRate), rateBounds},
+		{"io-write", "limit writes to each disk, such as 50M/s", rate(&l.WriteRate), rateBounds},
+		{"io-read-ops", "limit the reads per second from each disk", number(&l.ReadOps, &opsBounds), opsBounds},
+		{"io-write-ops", "limit the writes per second to each disk", number(&l.WriteOps, &opsBounds), opsBounds},
+		{"cpu-time", "kill all processes after this processor time of one start, such as 10m", duration(&l.CPUTime), timeBounds},
+		{"time", "end each command after this time, such as 10m", duration(&l.Time), timeBounds},
+		{"idle", "pause the sandbox, or end a command of run, after this time without activity, such as 15m", duration(&l.Idle), timeBounds},
+		{"ttl", "pause the sandbox, or end a command of run, at this age, such as 2h; it then starts no command", duration(&l.TTL), timeBounds},
+		{"remove-after", "remove the sandbox this long after its ttl, or after its creation without one, such as 24h", &removal{*duration(&l.RemoveAfter)}, timeBounds},
+		{"keep-end", "instead of removing the sandbox, keep its last state; it then starts no command", &switchValue{&l.KeepEnd}, Bounds{}},
 	}
 }
 

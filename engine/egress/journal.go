@@ -12,7 +12,7 @@ import (
 
 const (
 	// Events is the name of the file with a sandbox's network events. A log larger than
-	// maxLogBytes is renamed to NetLogOld, which it replaces.
+	// maxLogBytes is renamed to OlderEvents, which it replaces.
 	Events = "net.jsonl"
 	// OlderEvents is the name of the file with the events before those in Events.
 	OlderEvents = "net.old.jsonl"

@@ -64,7 +64,7 @@ func TestEveryRealFilesystemIsATreeForRoot(t *testing.T) {
 	}
 }
 
-func TestAnOrdinaryUsersTreesHaveNothingMountedBeneath(t *testing.T) {
+func TestATreeOfAnOrdinaryUserHasNoMountsBelow(t *testing.T) {
 	root := t.TempDir()
 	for _, d := range []string{"plain/sub", "split/mounted", "split/other"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {

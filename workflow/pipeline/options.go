@@ -35,7 +35,7 @@ func (e *StageError) Error() string {
 	case stages.StageUndone:
 		text += "; the stage was taken back"
 	case stages.StageFailed:
-		text += "; nothing was carried to it"
+		text += "; nothing was promoted to it"
 	}
 	return text
 }

@@ -183,11 +183,11 @@ func (r *pipelineRun) promote(ctx context.Context, i int) error {
 	}
 	switch {
 	case s.Changes == 1:
-		r.report(s, "carrying 1 change to "+pathlist.Printable(s.Target))
+		r.report(s, "promoting 1 change to "+pathlist.Printable(s.Target))
 	case s.Changes > 0:
-		r.report(s, fmt.Sprintf("carrying %d changes to %s", s.Changes, pathlist.Printable(s.Target)))
+		r.report(s, fmt.Sprintf("promoting %d changes to %s", s.Changes, pathlist.Printable(s.Target)))
 	default:
-		r.report(s, "nothing to carry to "+pathlist.Printable(s.Target))
+		r.report(s, "nothing to promote to "+pathlist.Printable(s.Target))
 	}
 	o := promoteOptions(r.p, i)
 	o.Plan = s.Plan

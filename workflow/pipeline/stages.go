@@ -126,7 +126,7 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 	defer h.Release()
 	for _, only := range o.Only {
 		if strings.HasPrefix(only, "/") && !hostfs.Within(only, h.Workspace) {
-			return nil, nil, &errs.Error{Op: "promoting", Path: only, Kind: errs.ErrNotSupported, Err: errors.New("it lies outside the workspace, and stages carry the workspace alone")}
+			return nil, nil, &errs.Error{Op: "promoting", Path: only, Kind: errs.ErrNotSupported, Err: errors.New("it is outside the workspace, and stages promote the workspace alone")}
 		}
 	}
 	_, thaw, err := pl.engine.Supervise.Freeze(ctx, h)

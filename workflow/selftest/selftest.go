@@ -182,7 +182,7 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	})
 	if r.Busy && heldBack >= time.Second/2 { // nothing else delays it
-		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was held back for %v", heldBack.Round(time.Millisecond))
+		r.Held, r.Happened = true, fmt.Sprintf("on a busy machine it was delayed for %v", heldBack.Round(time.Millisecond))
 	}
 	return r, err
 }
