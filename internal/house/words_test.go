@@ -52,7 +52,6 @@ type wordException struct {
 var wordExceptions = []wordException{
 	{"bench/report.go", "told", "Told is a key of the JSON report"},
 	{"workflow/race/race.go", "kept", "Kept is a key of the JSON document"},
-	{"workflow/transfer/resume.go", "kept", "the field of a partial file has this name"},
 	{"workflow/transfer/stream/stream.go", "parcel", "the first line of a stream, which is the format"},
 	{"cmd/snapfs/raceshow.go", "kept", "Kept is a key of the JSON document"},
 	{"cmd/snapfs/run.go", "kept", "a value of the JSON document"},
