@@ -14,11 +14,11 @@ var PathFlags = []string{
 // ValueFlags lists the flags of snapfs whose values are no file names. The value may follow as
 // a separate argument, and must not be translated to a Linux path.
 var ValueFlags = []string{
-	"--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
+	"--as-branch", "--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
 	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs",
-	"--memory", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after",
+	"--memory", "--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after",
 	"--score", "--set", "--size", "--tail", "--time", "--timeout", "--to", "--tool", "--try",
-	"--ttl", "-j", "-n",
+	"--ttl", "-j", "-m", "-n",
 }
 
 // Command returns the arguments for wsl.exe to run snapfs with args in dir, both in Windows
