@@ -54,7 +54,8 @@ func isSwitch(limit string) bool {
 
 // limit reads a line of [limits].
 func (r *reader) limit(name, path string, v any) {
-	text, ok := "", true
+	var text string
+	var ok bool
 	switch v := v.(type) {
 	case bool:
 		text, ok = strconv.FormatBool(v), isSwitch(name)
@@ -62,8 +63,6 @@ func (r *reader) limit(name, path string, v any) {
 		text, ok = v, !isSwitch(name)
 	case int64, float64:
 		text, ok = fmt.Sprint(v), !isSwitch(name)
-	default:
-		ok = false
 	}
 	switch {
 	case ok:
