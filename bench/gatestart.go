@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/bench/timing"
 	"github.com/snapfs/snapfs/internal/btrfs"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // startChecks returns the checks of start-up: the time of whole `snapfs run` processes.
@@ -138,7 +139,7 @@ func (r *referee) btrfsReady(ctx context.Context) (float64, string, error) {
 			return err
 		}
 		_, err := r.e.Collect(ctx)
-		return errors.Join(err, syncTree(dir))
+		return errors.Join(err, vfs.SyncFSOf(dir))
 	}
 	p := r.many()
 	p.Rounds /= 2

@@ -239,5 +239,5 @@ func mountFS(fs, dir string, set func(*mount.FSContext) error) error {
 		return err
 	}
 	defer mnt.Close()
-	return mount.MoveMount(mnt, atCWD, dir)
+	return mount.MoveMount(mnt, dir)
 }

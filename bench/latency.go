@@ -138,7 +138,7 @@ func (g *stage) backendCases(ctx context.Context) (_ []timing.Subject, close fun
 		return nil, nil, err
 	}
 	drop := func(ctx context.Context) error {
-		return errors.Join(b.RemoveFork(ctx, fork), b.Remove(ctx, snap), sweep(ctx, b))
+		return errors.Join(b.RemoveFork(ctx, fork), b.Remove(ctx, snap), b.Sweep(ctx))
 	}
 	grow := func(ctx context.Context) error { _, err := b.Fork(ctx, taken.ID, fork); return err }
 	list := []timing.Subject{
@@ -158,15 +158,8 @@ func (g *stage) backendCases(ctx context.Context) (_ []timing.Subject, close fun
 	}
 	return list, func() error {
 		ctx := context.WithoutCancel(ctx)
-		return errors.Join(b.Remove(ctx, taken.ID), sweep(ctx, b), removeTree(data))
+		return errors.Join(b.Remove(ctx, taken.ID), b.Sweep(ctx), removeTree(data))
 	}, nil
-}
-
-func sweep(ctx context.Context, b snapshot.Backend) error {
-	if s, ok := b.(snapshot.Sweeper); ok {
-		return s.Sweep(ctx)
-	}
-	return nil
 }
 
 func openDriver(ctx context.Context, name string, place snapshot.Place) (snapshot.Backend, error) {

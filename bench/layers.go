@@ -179,7 +179,7 @@ func makeUpper(top string) error {
 // attach attaches a detached mount at top/merged, where every layer is mounted.
 func attach(top string, m *os.File) error {
 	defer m.Close()
-	return mount.MoveMount(m, atCWD, top+"/merged")
+	return mount.MoveMount(m, top+"/merged")
 }
 
 // ours returns a put function that mounts a fork of the named backend, as in a sandbox.

@@ -38,7 +38,7 @@ func (l *lab) plant(ctx context.Context, s setting, files int) (string, error) {
 	if err := grow(dir, files); err != nil {
 		return dir, errors.Join(err, uproot(dir))
 	}
-	return dir, errors.Join(syncTree(dir), ctx.Err())
+	return dir, errors.Join(vfs.SyncFSOf(dir), ctx.Err())
 }
 
 func makeTop(dir string) error {
@@ -59,12 +59,12 @@ func makeSubvolume(parent int, dir string) error {
 	if err := btrfs.Create(parent, filepath.Base(dir)); err != nil {
 		return err
 	}
-	mnt, err := mount.CloneTree(dir, false)
+	mnt, err := mount.CloneTree(dir)
 	if err != nil {
 		return err
 	}
 	defer mnt.Close()
-	return mount.MoveMount(mnt, atCWD, dir)
+	return mount.MoveMount(mnt, dir)
 }
 
 // uproot removes a tree; a subvolume is destroyed as a whole.
@@ -81,15 +81,6 @@ func uproot(dir string) error {
 		return destroy(int(parent.Fd()), filepath.Base(dir))
 	}
 	return os.RemoveAll(dir)
-}
-
-func syncTree(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return vfs.SyncFS(int(f.Fd()))
 }
 
 // destroy removes a subvolume with all subvolumes in it: snapfs stores the newest snapshot of

@@ -51,16 +51,9 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	for _, b := range backends {
 		n, err := e.collectLost(ctx, b)
 		c.Snapshots += n
-		failures = append(failures, err, sweep(ctx, b), stock(ctx, b))
+		failures = append(failures, err, b.Sweep(ctx), stock(ctx, b))
 	}
 	return c, errors.Join(failures...)
-}
-
-func sweep(ctx context.Context, b snapshot.Backend) error {
-	if s, ok := b.(snapshot.Sweeper); ok {
-		return s.Sweep(ctx)
-	}
-	return nil
 }
 
 // stock makes a prefork of each tree's newest base for the next command.
@@ -204,8 +197,7 @@ func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error,
 	all, err := e.cat.Locations()
 	in := slices.DeleteFunc(all, func(p catalog.Location) bool {
 		b, err := e.Host.BackendOf(ctx, catalog.Tree{Driver: p.Driver, Path: p.Path})
-		h, ok := b.(snapshot.Hider)
-		return err != nil || !ok || slices.ContainsFunc(h.Hidden(), func(path string) bool { return !hostfs.Within(path, dir) })
+		return err != nil || b.Facts().Hidden == "" || !hostfs.Within(b.Facts().Hidden, dir)
 	})
 	return func() error { return e.cat.DropLocations(in) }, err
 }
@@ -237,5 +229,5 @@ func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	if _, err := removeUnused(ctx, b, ids, owned); err != nil {
 		return err
 	}
-	return sweep(ctx, b)
+	return b.Sweep(ctx)
 }

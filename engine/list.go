@@ -113,7 +113,7 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 			err = first(err, berr)
 			continue
 		}
-		if m, ok := b.(snapshot.Meter); ok {
+		if m, ok := b.(snapshot.ChangeLister); ok {
 			n, merr := m.Usage(ctx, t.Fork)
 			if merr == nil {
 				info.Size = max(info.Size, 0) + n

@@ -87,7 +87,7 @@ func emptied(t *testing.T, b *bench, d snapshot.Driver) {
 	for _, id := range ids {
 		err = errors.Join(err, backend.Remove(ctx, id))
 	}
-	if err = errors.Join(err, backend.(snapshot.Sweeper).Sweep(ctx)); err != nil {
+	if err = errors.Join(err, backend.Sweep(ctx)); err != nil {
 		t.Error(err)
 	}
 }

@@ -40,8 +40,6 @@ type Status struct {
 	Code int
 	// Signal is the signal that killed the process, or 0.
 	Signal syscall.Signal
-	// CoreDump is set if the kernel wrote a core dump.
-	CoreDump bool
 }
 
 // ExitCode returns the status as a shell reports it: 128 plus the signal's number for a killed process.

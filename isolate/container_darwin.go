@@ -20,18 +20,6 @@ func unsupported(op string) error {
 	return &errs.Error{Op: op, Kind: errs.ErrNotSupported, Err: errLinux}
 }
 
-// Start creates a container that runs its commands under sandbox-exec(1), and runs command in
-// it unless command is nil. Protection is weaker than on Linux: without [Spec.BestEffort],
-// Start returns an error that lists the missing parts. A command runs in the copy of the tree,
-// whose path differs from the real tree's. Errors: [*errs.Error]; [*CommandError].
-func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Process, error) {
-	b, err := Prepare(ctx, spec, command)
-	if err != nil {
-		return nil, nil, err
-	}
-	return b.Start(ctx, spec)
-}
-
 // A Prepared is a container that is not created yet.
 type Prepared struct{ command *Command }
 
@@ -48,7 +36,9 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	return &Prepared{command}, nil
 }
 
-// Start creates the container and runs the command.
+// Start creates the container, which runs its commands under sandbox-exec(1), and runs the command. Protection is
+// weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the missing parts. A command
+// runs in the copy itself, whose path differs from the real tree's. Errors: [*errs.Error]; [*CommandError].
 func (b *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, nil, err
@@ -144,9 +134,6 @@ func (c *Container) signal(sig syscall.Signal) error {
 	return errors.Join(failures...)
 }
 
-// Root returns an error, because it needs Linux.
-func (*Container) Root() (*os.File, error) { return nil, unsupported("opening the root") }
-
 // Tun returns nil: [NetworkEdge] needs Linux.
 func (*Container) Tun() *os.File { return nil }
 
@@ -156,14 +143,6 @@ func (*Container) Notify(string, []byte) error { return unsupported("notifying t
 // Dial returns an error, because it needs Linux.
 func (*Container) Dial(context.Context, uint16) (net.Conn, netip.Addr, error) {
 	return nil, netip.Addr{}, unsupported("connecting to the sandbox")
-}
-
-// SetRlimits returns an error unless list is empty, because it needs Linux.
-func (*Container) SetRlimits(_ context.Context, list []Rlimit) error {
-	if len(list) == 0 {
-		return nil
-	}
-	return unsupported("setting limits")
 }
 
 // OpenViews opens each of mounts, which must be plain directories, for reading.

@@ -31,6 +31,6 @@
 //
 // # Where to start
 //
-// Read [Spec], [Start] and [Container] first; pid1.go has the loop of pid 1. The package must know neither snapshots
+// Read [Spec], [Prepare] and [Container] first; pid1.go has the loop of pid 1. The package must know neither snapshots
 // nor cgroup limits nor network rules: the engine passes mounts, cgroups and a TUN reader.
 package isolate

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
@@ -161,7 +162,7 @@ func (f freezer) freeze(ctx context.Context) error {
 	if err := f.write(f.on); err != nil {
 		return err
 	}
-	return poll(ctx, func() (bool, error) {
+	return poll.Until(ctx, 50*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		var buf [256]byte
 		fd, err := unix.Openat(int(f.dir.Fd()), f.stateFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -188,20 +189,6 @@ func killAll(dir *os.File) {
 	for lines := bufio.NewScanner(list); lines.Scan(); {
 		if pid, err := strconv.Atoi(lines.Text()); err == nil && pid > 1 {
 			_ = unix.Kill(pid, unix.SIGKILL) // the process may have ended
-		}
-	}
-}
-
-// poll calls ask until that returns true or an error, first every 50 µs and later every 10 ms.
-func poll(ctx context.Context, ask func() (bool, error)) error {
-	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		if done, err := ask(); done || err != nil {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
 }
@@ -235,7 +222,7 @@ func (c *Container) stopEach(ctx context.Context) (thawer, error) {
 		return thaw, err
 	}
 	asleep := map[int]int{}
-	return thaw, poll(ctx, func() (bool, error) {
+	return thaw, poll.Until(ctx, 50*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		if c.ended() {
 			return false, closed("freezing")
 		}

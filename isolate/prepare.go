@@ -14,23 +14,6 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// Start creates the container that spec describes and, unless command is nil, runs command as its first
-// process. Either every part of spec is in force (see [Spec.BestEffort] for the exception), or nothing is left
-// behind and the error names the missing part. ctx bounds the call, not the life of the container.
-//
-// Cost: about three times a fork and exec. Errors: [*errs.Error]; [*CommandError] when the command cannot be
-// executed.
-func Start(ctx context.Context, spec Spec, command *Command) (*Container, *Process, error) {
-	if err := spec.Check(); err != nil {
-		return nil, nil, err
-	}
-	b, err := Prepare(ctx, spec, command)
-	if err != nil {
-		return nil, nil, err
-	}
-	return b.Start(ctx, spec)
-}
-
 // A Prepared is a container whose pid 1 already creates the parts that every container has,
 // while the supervisor finds out which trees it needs. Exactly one of Start and Close must be
 // called.
@@ -85,8 +68,9 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	return b, nil
 }
 
-// Start completes the container with the rest of spec and runs the command. Results and errors are those of
-// [Start].
+// Start completes the container with the rest of spec and runs the command, if there is one, as its first
+// process. Either every part of spec is in force (see [Spec.BestEffort] for the exception), or nothing is left
+// behind and the error names the missing part. ctx bounds the call, not the life of the container.
 func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
 	if err := spec.Check(); err != nil {
 		return nil, nil, errors.Join(err, p.Close())

@@ -55,9 +55,6 @@ func (p *Process) closePidfd() {
 	}
 }
 
-// PID returns the pid inside the container.
-func (p *Process) PID() int { return p.pid }
-
 // Wait waits for the process to end and returns its status; it may be called again. If ctx ends first, the
 // error matches [errs.ErrInterrupted] and the process keeps running. A process that was killed with its container
 // has the signal SIGKILL.

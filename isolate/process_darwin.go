@@ -22,7 +22,7 @@ type Process struct {
 	status Status
 }
 
-// Exec runs a command under the container's profile, in the copy of its working directory. Errors: as [Start];
+// Exec runs a command under the container's profile, in the copy of its working directory. Errors: as [Prepared.Start];
 // [errs.ErrClosed].
 func (b *Container) Exec(ctx context.Context, c Command) (*Process, error) {
 	if err := c.check(b.spec); err != nil {
@@ -77,7 +77,7 @@ func (c *Container) await(p *Process, proc *os.Process) {
 	defer c.mu.Unlock()
 	if err == nil {
 		if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			p.status = Status{Signal: ws.Signal(), CoreDump: ws.CoreDump()}
+			p.status = Status{Signal: ws.Signal()}
 		} else {
 			p.status = Status{Code: state.ExitCode()}
 		}
@@ -129,9 +129,6 @@ func find(name, dir string, env []string) (string, error) {
 	}
 	return "", why
 }
-
-// PID returns the process id of the sandboxed command.
-func (p *Process) PID() int { return p.pid }
 
 // Wait waits for the process to end and returns its status; it may be called again. If ctx ends first, the
 // error matches [errs.ErrInterrupted] and the process keeps running.

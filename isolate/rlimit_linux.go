@@ -1,7 +1,6 @@
 package isolate
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -41,25 +40,6 @@ func (b *builder) setRlimits(list []Rlimit) error {
 	}
 	b.rlimits = list
 	return nil
-}
-
-// SetRlimits replaces [Spec.Rlimits] for commands started from now on, by lower or higher
-// limits. Limits of running processes stay. After an error nothing has changed.
-//
-// Cost: none. Errors: as [Start]; [errs.ErrClosed].
-func (c *Container) SetRlimits(ctx context.Context, list []Rlimit) error {
-	if err := checkRlimits(list); err != nil {
-		return err
-	}
-	c.reqMu.Lock()
-	defer c.reqMu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return &errs.Error{Op: "setting limits", Kind: errs.ErrInterrupted, Err: err}
-	}
-	if c.ended() {
-		return closed("setting limits")
-	}
-	return c.builder.setRlimits(list)
 }
 
 // limitForks adds the step that limits how many processes pid 1 may fork. No other limit is

@@ -128,64 +128,19 @@ func TestNPROCCountsEachUserInside(t *testing.T) {
 	}
 }
 
-func TestSetRlimitsIncreasesLimits(t *testing.T) {
-	asBoth(t, func(t *testing.T, spec Spec) {
-		spec.Rlimits = []Rlimit{{unix.RLIMIT_NPROC, 2, 2}, {unix.RLIMIT_NOFILE, 10, 10}}
-		container := open(t, spec)
-		count := "(ulimit -n); (:) && echo forked"
-		if out, st := output(t, container, shell(count)); st.Code == 0 {
-			t.Errorf("two processes were three: %s", out)
-		}
-		if err := container.SetRlimits(t.Context(), []Rlimit{{unix.RLIMIT_NPROC, 9, 9}, {unix.RLIMIT_NOFILE, 30, 40}}); err != nil {
-			t.Fatal(err)
-		}
-		if got := sh(t, container, count); got != "30\nforked" {
-			t.Error(got)
-		}
-		if err := container.SetRlimits(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		var own unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
-			t.Fatal(err)
-		}
-		want := amount(own.Cur)
-		if got := sh(t, container, "tr -s ' ' </proc/self/limits | sed -n 's/^Max processes \\([^ ]*\\) .*/\\1/p'"); got != want {
-			t.Errorf("without limits there are %s, want %s", got, want)
-		}
-		if err := container.SetRlimits(t.Context(), []Rlimit{{Resource: -1}}); !errors.Is(err, errs.ErrInvalid) {
-			t.Errorf("nonsense: %v", err)
-		}
-		if err := container.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := container.SetRlimits(t.Context(), nil); !errors.Is(err, errs.ErrClosed) {
-			t.Errorf("a container that is gone: %v", err)
-		}
-	})
-}
-
 func TestRlimitAboveTheSupervisorsIsDenied(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
 		var own unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
 			t.Fatal(err)
 		}
-		more := []Rlimit{{unix.RLIMIT_NOFILE, 10, own.Max + 1}}
-		spec.Rlimits = more
+		spec.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 10, own.Max + 1}}
 		_, _, err := Start(t.Context(), spec, nil)
-		refused := func(err error) {
-			t.Helper()
-			var e *errs.Error
-			if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &e) || len(e.Hints) != 1 ||
-				!strings.HasSuffix(e.Error(), "the hard limit of this process is "+strconv.FormatUint(own.Max, 10)) {
-				t.Errorf("%v, %+v", err, e)
-			}
+		var e *errs.Error
+		if !errors.Is(err, errs.ErrDenied) || !errors.As(err, &e) || len(e.Hints) != 1 ||
+			!strings.HasSuffix(e.Error(), "the hard limit of this process is "+strconv.FormatUint(own.Max, 10)) {
+			t.Errorf("%v, %+v", err, e)
 		}
-		refused(err)
-		spec = renewed(t, spec)
-		spec.Rlimits = nil
-		refused(open(t, spec).SetRlimits(t.Context(), more))
 	})
 }
 

@@ -182,7 +182,7 @@ func sendRequest(ctl, number int, rights []byte) syscall.Errno {
 
 func statusOf(ws syscall.WaitStatus) Status {
 	if ws.Signaled() { //nolint:misspell // the method's name
-		return Status{Signal: ws.Signal(), CoreDump: ws.CoreDump()}
+		return Status{Signal: ws.Signal()}
 	}
 	return Status{Code: ws.ExitStatus()}
 }

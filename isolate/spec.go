@@ -75,8 +75,6 @@ type (
 	Mount = mounts.Mount
 	// An Overlay is a mount of overlayfs: see [mounts.Overlay].
 	Overlay = mounts.Overlay
-	// A Served is a tree that a FUSE server serves: see [mounts.Served].
-	Served = mounts.Served
 	// IDs maps the ids of a container: see [mounts.IDs].
 	IDs = mounts.IDs
 	// An IDMapper starts a process that maps ids by FUSE: see [mounts.IDMapper].

@@ -158,7 +158,7 @@ func TestFUSEMapsUnmappableLayers(t *testing.T) {
 			t.Fatal(err)
 		}
 		above := overlay(t, dir)
-		above.Lower, above.Base, above.Nested = nil, []Served{servedDir(empty), servedDir(dir)}, false
+		above.Lower, above.Base, above.Nested = nil, []mounts.Served{servedDir(empty), servedDir(dir)}, false
 		o := overlay(t, dir)
 		o.Nested = false
 		for _, o := range []*Overlay{o, above} {

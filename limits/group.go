@@ -296,17 +296,6 @@ func (g *Group) checkFixed(l Limits, held []Enforcement) error {
 	return nil
 }
 
-// Kill kills every process in the container and returns when none is left, after five seconds at most. Errors:
-// [errs.ErrBusy] if some do not end, because they are in the kernel; [errs.ErrInterrupted].
-func (g *Group) Kill(ctx context.Context) error {
-	g.life.RLock()
-	defer g.life.RUnlock()
-	if g.closed {
-		return closed("killing the sandbox")
-	}
-	return g.kill(ctx)
-}
-
 // Close removes the control groups. The processes should have ended or been killed: Close waits at most five
 // seconds for dying ones. An error names the groups that remain, and Close may be called again. Closing a
 // closed group does nothing. Cost: 0.3 ms.

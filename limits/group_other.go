@@ -64,14 +64,6 @@ func (*Group) Usage() (Usage, error) { return Usage{}, nil }
 // LimitHit returns false: no limit is enforced.
 func (*Group) LimitHit() (LimitHit, bool) { return LimitHit{}, false }
 
-// Events returns nil: no limit is enforced.
-func (*Group) Events() <-chan LimitHit { return nil }
-
-// Kill returns an error, because it needs Linux.
-func (*Group) Kill(context.Context) error {
-	return &errs.Error{Op: "killing", Kind: errs.ErrNotSupported, Err: errLinux}
-}
-
 // Close does nothing on this system.
 func (*Group) Close(context.Context) error { return nil }
 

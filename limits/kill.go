@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
 )
 
 // kill kills every process in the container. The caller holds life.
@@ -153,27 +154,21 @@ func killMember(pid int, name string) error {
 	return nil
 }
 
-// until calls ask until that returns true or an error, first every 100 µs and later every 20
-// ms.
-func until(ctx context.Context, ask func() (bool, error)) error {
-	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		if done, err := ask(); done || err != nil {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrBusy, Err: errors.New("processes do not end")}
-			}
-			return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrInterrupted, Err: ctx.Err()}
-		}
-	}
-}
-
 func quiet(err error) error {
 	if errors.Is(err, unix.EINTR) {
 		return nil
 	}
 	return err
+}
+
+// until calls ask until it returns true or an error, or ctx ends.
+func until(ctx context.Context, ask func() (bool, error)) error {
+	err := poll.Until(ctx, 100*time.Microsecond, 20*time.Millisecond, ask)
+	switch {
+	case err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrBusy, Err: errors.New("processes do not end")}
+	}
+	return &errs.Error{Op: "killing the sandbox", Kind: errs.ErrInterrupted, Err: err}
 }

@@ -26,9 +26,9 @@ func TestKillEndsFrozenProcesses(t *testing.T) {
 			must(t, m.write("cgroup.freeze", "1"))
 		}
 	}
-	must(t, g.Kill(t.Context()))
+	must(t, g.kill(t.Context()))
 	b.ends()
-	must(t, g.Kill(t.Context())) // without processes
+	must(t, g.kill(t.Context())) // without processes
 	closes(t, g)
 }
 

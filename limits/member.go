@@ -18,6 +18,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/poll"
 )
 
 // A member is the control group of a Group in one hierarchy.
@@ -254,20 +255,18 @@ func (m *member) remove() error {
 
 // removeSoon removes the group as soon as the last process in it has ended.
 func (m *member) removeSoon(ctx context.Context) error {
-	for wait := 100 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		err := m.remove()
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) {
-			return failed("removing a control group", m.path, err)
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return &errs.Error{Op: "removing a control group", Path: m.path, Kind: errs.ErrBusy, Err: errors.New(m.occupants())}
-		}
+	var err error
+	_ = poll.Until(ctx, 100*time.Microsecond, 20*time.Millisecond, func() (bool, error) {
+		err = m.remove()
+		return !errors.Is(err, unix.EBUSY), nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return &errs.Error{Op: "removing a control group", Path: m.path, Kind: errs.ErrBusy, Err: errors.New(m.occupants())}
 	}
+	return failed("removing a control group", m.path, err)
 }
 
 // occupants returns why a closed group cannot be removed: the processes in it, as text.

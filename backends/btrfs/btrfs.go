@@ -55,13 +55,8 @@ var _ interface {
 	snapshot.Cloner
 	snapshot.ChangeLister
 	snapshot.DriftDetector
-	snapshot.Meter
-	snapshot.Sweeper
 	snapshot.Preforker
-	snapshot.Hider
 	snapshot.Limiter
-	snapshot.Sharer
-	snapshot.Gauge
 	snapshot.Sender
 } = (*Backend)(nil)
 
@@ -139,12 +134,12 @@ func checkUsable(src source) error {
 func (b *Backend) Facts() snapshot.Facts {
 	return snapshot.Facts{
 		Frozen: true, Flushes: true, Unit: snapshot.ByBlock, Durable: true, KeepsInodes: true,
-		RealInodes: true, DirRename: true,
+		RealInodes: true, DirRename: true, Hidden: b.home(),
 	}
 }
 
-// Hidden returns the directory .snapfs, which no sandbox may see.
-func (b *Backend) Hidden() []string { return []string{b.top + sep(b.top) + b.hidden} }
+// home returns the directory .snapfs, which no sandbox may see.
+func (b *Backend) home() string { return b.top + sep(b.top) + b.hidden }
 
 // fail wraps err in an [*errs.Error] with its operation and path. A nil err stays nil.
 func (b *Backend) fail(op, id string, err error) error {

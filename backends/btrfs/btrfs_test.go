@@ -78,7 +78,7 @@ func TestRemainsOfAKilledCreationAreRemoved(t *testing.T) {
 	clone(t, b, tree, "1")
 	other := *b
 	other.key = "another"
-	hidden := b.Hidden()[0]
+	hidden := b.home()
 	dead, mine := hidden+"/another.4194305-1-1", hidden+"/another."+unique()
 	for _, half := range []string{dead, mine} {
 		if err := os.MkdirAll(half+"/"+snapshots, 0o700); err != nil {
@@ -237,7 +237,7 @@ func wantEmptyTrash(t testing.TB, b *Backend) {
 	if err := b.Sweep(t.Context()); err != nil {
 		t.Error(err)
 	}
-	left, err := os.ReadDir(filepath.Join(b.Hidden()[0], b.key, trash))
+	left, err := os.ReadDir(filepath.Join(b.home(), b.key, trash))
 	if err != nil || len(left) != 0 {
 		t.Errorf("the trash has %v, %v", left, err)
 	}
@@ -263,7 +263,7 @@ func TestAViewHidesTheBackendsData(t *testing.T) {
 	clone(t, b, tree, "1")
 	write(t, top+"/file", "y")
 	_, f := clone(t, b, tree, "2")
-	if hidden := b.Hidden(); len(hidden) != 1 || hidden[0] != top+"/.snapfs" {
+	if hidden := b.Facts().Hidden; hidden != top+"/.snapfs" {
 		t.Errorf("hidden: %v", hidden)
 	}
 	inside, err := os.ReadDir(f.View.Path + "/.snapfs")

@@ -173,5 +173,3 @@ func userSubject() snapshottest.Subject {
 	}
 	return s
 }
-
-func BenchmarkConformance(b *testing.B) { snapshottest.Bench(b, subject("btrfs (root)")) }

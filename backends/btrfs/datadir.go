@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/snapfs/snapfs/errs"
@@ -57,7 +56,7 @@ func (r dataDir) close() { unix.Close(r.fd) }
 // enter opens the data directory, after it has checked owner, mode and mark of .snapfs. It returns
 // fs.ErrNotExist before the first write.
 func (b *Backend) enter() (dataDir, error) {
-	path := b.Hidden()[0]
+	path := b.home()
 	hidden, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return dataDir{}, &os.PathError{Op: "open", Path: path, Err: err}
@@ -101,7 +100,7 @@ func (b *Backend) build() error {
 		return &os.PathError{Op: "open", Path: b.top, Err: err}
 	}
 	defer unix.Close(top)
-	path := b.Hidden()[0]
+	path := b.home()
 	if _, err := vfs.Lstat(unix.AT_FDCWD, path); errors.Is(err, os.ErrNotExist) {
 		err := b.buildHidden(top)
 		if err != nil && !errors.Is(err, os.ErrExist) {
@@ -135,7 +134,7 @@ func (b *Backend) buildPart(path string) error {
 }
 
 func (b *Backend) buildHidden(top int) error {
-	removeIncomplete(b.Hidden()[0], true)
+	removeIncomplete(b.home(), true)
 	tmp := b.hidden + "." + unique()
 	if err := btrfs.Create(top, tmp); err != nil {
 		return err
@@ -161,7 +160,7 @@ func removeIncomplete(path string, subvolume bool) {
 	for _, half := range left {
 		st, err := vfs.Lstat(unix.AT_FDCWD, half)
 		ours := err == nil && int(st.UID) == os.Geteuid() && (!subvolume || st.Ino == btrfs.RootInode)
-		if ours && !inUse(strings.TrimPrefix(half, path+".")) {
+		if ours && !proc.NameRuns(strings.TrimPrefix(half, path+".")) {
 			_ = os.RemoveAll(half) // the next build tries again
 		}
 	}
@@ -169,37 +168,10 @@ func removeIncomplete(path string, subvolume bool) {
 
 // unique returns a new unique name that contains the identity of this process.
 func unique() string {
-	return strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(started(), 10) + "-" + strconv.FormatUint(next.Add(1), 36)
+	return proc.Name() + "-" + strconv.FormatUint(next.Add(1), 36)
 }
 
-var (
-	next      atomic.Uint64
-	startOnce sync.Once
-	startedAt uint64
-)
-
-// started returns the start time of this process, or 0 if /proc does not show it.
-func started() uint64 {
-	startOnce.Do(func() {
-		if p, err := proc.Identify(os.Getpid()); err == nil {
-			startedAt = p.Start
-		}
-	})
-	return startedAt
-}
-
-// inUse reports whether the process that made a unique name is still running.
-func inUse(name string) bool {
-	var p proc.Process
-	parts := strings.SplitN(name, "-", 3)
-	if len(parts) < 3 {
-		return false
-	}
-	pid, err1 := strconv.Atoi(parts[0])
-	start, err2 := strconv.ParseUint(parts[1], 10, 64)
-	p.PID, p.Start = pid, start
-	return err1 == nil && err2 == nil && (start == 0 || proc.Alive(p))
-}
+var next atomic.Uint64
 
 // open opens a directory inside the data directory, without following symbolic links.
 func (r dataDir) open(path string) (int, error) { return openIn(r.fd, path) }

@@ -15,7 +15,7 @@
 // The data is in a subvolume .snapfs, mode 0700, on the tree's own filesystem: for root in the top
 // directory of the mount, for another user in the topmost directory that the user owns. A snapshot
 // shows a nested subvolume as an empty directory, so no sandbox sees the data of another, and
-// writes in .snapfs are no changes of the tree. See [snapshot.Hider].
+// writes in .snapfs are no changes of the tree. See [snapshot.Facts].
 //
 //	.snapfs/mark                     the ownership mark
 //	.snapfs/<key>/                   the part of one state directory

@@ -16,7 +16,7 @@ import (
 	"github.com/snapfs/snapfs/internal/qgroup"
 )
 
-// LimitPlace implements [snapshot.Sharer]: forks on one filesystem can share a limit, so it
+// LimitPlace implements [snapshot.Limiter]: forks on one filesystem can share a limit, so it
 // names the filesystem.
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.top) }
 
@@ -117,7 +117,7 @@ func (b *Backend) limitFork(ctx context.Context, fork string, l snapshot.DiskLim
 	return err
 }
 
-// Gauge implements [snapshot.Gauge]: it returns the bytes charged to the fork's quota group.
+// Gauge implements [snapshot.Limiter]: it returns the bytes charged to the fork's quota group.
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	n, err := b.gauge(string(fork))
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(n)}, b.fail("measuring", string(fork), err)

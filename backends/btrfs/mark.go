@@ -138,7 +138,7 @@ func (r dataDir) readMark(entry string) (mark, error) {
 }
 
 func (b *Backend) path(kind, id, within string) string {
-	p := b.Hidden()[0] + "/" + b.key + "/" + kind + "/" + id + "/" + treeName
+	p := b.home() + "/" + b.key + "/" + kind + "/" + id + "/" + treeName
 	if within != "." {
 		p += "/" + within
 	}

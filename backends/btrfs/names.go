@@ -3,6 +3,8 @@
 package btrfs
 
 import (
+	"path/filepath"
+
 	"github.com/snapfs/snapfs/internal/btrfs"
 )
 
@@ -38,7 +40,7 @@ func (n *namer) paths(ino uint64) ([]string, error) {
 			return nil, err
 		}
 		if dir != "" {
-			paths = append(paths, join(dir, name.Name))
+			paths = append(paths, filepath.Join(dir, name.Name))
 		}
 	}
 	return paths, nil
@@ -62,7 +64,7 @@ func (n *namer) dir(ino uint64, depth int) (string, error) {
 				return "", err
 			}
 			if up != "" {
-				path = join(up, names[0].Name)
+				path = filepath.Join(up, names[0].Name)
 			}
 		}
 	}

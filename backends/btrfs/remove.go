@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/qgroup"
 	"github.com/snapfs/snapfs/internal/subvol"
 )
@@ -107,7 +108,7 @@ const (
 	sweepQueue = 64
 )
 
-// Sweep implements [snapshot.Sweeper]: it deletes the trash. The space of the last deletions
+// Sweep implements [snapshot.Backend]: it deletes the trash. The space of the last deletions
 // is free after the filesystem's commit interval of 30 seconds.
 func (b *Backend) Sweep(ctx context.Context) error {
 	r, err := b.enter()
@@ -121,7 +122,7 @@ func (b *Backend) Sweep(ctx context.Context) error {
 	return b.fail("sweeping", "", r.sweep(ctx))
 }
 
-// Pending implements [snapshot.Sweeper]. It always returns true, because every removal leaves
+// Pending implements [snapshot.Backend]. It always returns true, because every removal leaves
 // a subvolume in the trash.
 func (b *Backend) Pending() bool { return true }
 
@@ -132,7 +133,7 @@ func (r dataDir) sweep(ctx context.Context) error {
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
 		by, is := strings.CutPrefix(name, newborn)
-		return is && inUse(by)
+		return is && proc.NameRuns(by)
 	})
 	for i, name := range names {
 		if i > 0 && i%sweepBatch == 0 {

@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"math"
-
-	"golang.org/x/sys/unix"
+	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/btrfs"
+	"golang.org/x/sys/unix"
 )
 
 // A scan finds the differences between the trees a and b, which were equal at the transaction
@@ -136,7 +136,7 @@ func (s *scan) compareDir(names *namer, ino uint64) error {
 		right[name] = x
 	}
 	for name := range right {
-		if !s.emit(snapshot.Candidate{Path: join(at[0], name), Tree: true}) {
+		if !s.emit(snapshot.Candidate{Path: filepath.Join(at[0], name), Tree: true}) {
 			return errEnough
 		}
 	}
@@ -163,13 +163,6 @@ func entries(fd int, ino uint64) (map[string]child, error) {
 		return true
 	})
 	return all, err
-}
-
-func join(dir, name string) string {
-	if dir == "." {
-		return name
-	}
-	return dir + "/" + name
 }
 
 // nested compares the subvolumes nested in the two trees. If one is a snapshot of the other, it
@@ -233,7 +226,7 @@ func below(dir, path string) string {
 	if path == "." {
 		return dir
 	}
-	return join(dir, path)
+	return filepath.Join(dir, path)
 }
 
 // nestedSide opens a subvolume nested in dir.

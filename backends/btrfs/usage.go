@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Usage implements [snapshot.Meter]. It returns the charge of the fork's simple quota, or else the
+// Usage implements [snapshot.ChangeLister]. It returns the charge of the fork's simple quota, or else the
 // space of data written since the base. Root only.
 func (b *Backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	n, err := b.usage(ctx, string(fork))

@@ -31,9 +31,7 @@ type lineage struct {
 // powers are the optional interfaces that a lineage needs.
 type powers interface {
 	snapshot.Backend
-	snapshot.Sweeper
 	snapshot.Limiter
-	snapshot.Gauge
 	snapshot.OriginalStore
 	snapshot.Checker
 }

@@ -20,10 +20,7 @@ import (
 
 var (
 	_ snapshot.ChangeLister = (*backend)(nil)
-	_ snapshot.Meter        = (*backend)(nil)
 	_ snapshot.Syncer       = (*backend)(nil)
-	_ snapshot.Sweeper      = (*backend)(nil)
-	_ snapshot.Hider        = (*backend)(nil)
 )
 
 // errStop ends a comparison after the caller has stopped the iteration.
@@ -33,36 +30,28 @@ var errStop = errors.New("enough")
 // layers that only one of base and fork has. If the fork is served, its server commits its log
 // first. Cost: in proportion to the changes since the capture.
 func (b *backend) ListChanges(ctx context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
+	return b.listBetween(base, string(fork), func() (record, error) { return b.flushed(ctx, fork) })
+}
+
+// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
+func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return b.listBetween(x, string(y), func() (record, error) { return b.snapshot(y) })
+}
+
+// listBetween compares the snapshot base with the state id that open returns.
+func (b *backend) listBetween(base snapshot.ID, id string, open func() (record, error)) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := b.snapshot(base)
 		if err != nil {
 			yield(snapshot.Candidate{}, fail("comparing", string(base), err))
 			return
 		}
-		to, err := b.flushed(ctx, fork)
+		to, err := open()
 		if err == nil {
 			err = b.compare(&from, &to, yield)
 		}
 		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", string(fork), err))
-		}
-	}
-}
-
-// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
-func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
-	return func(yield func(snapshot.Candidate, error) bool) {
-		from, err := b.snapshot(x)
-		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", string(x), err))
-			return
-		}
-		to, err := b.snapshot(y)
-		if err == nil {
-			err = b.compare(&from, &to, yield)
-		}
-		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", string(y), err))
+			yield(snapshot.Candidate{}, fail("comparing", id, err))
 		}
 	}
 }

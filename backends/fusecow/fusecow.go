@@ -121,12 +121,9 @@ func (b *backend) Facts() snapshot.Facts {
 	frozen := b.freezer != nil
 	return snapshot.Facts{
 		Unit: snapshot.ByFile, Durable: true, DirRename: true, Served: true,
-		Frozen: frozen, Flushes: frozen, RealInodes: frozen,
+		Frozen: frozen, Flushes: frozen, RealInodes: frozen, Hidden: b.dir,
 	}
 }
-
-// Hidden returns the directory of the layers, which no sandbox may see.
-func (b *backend) Hidden() []string { return []string{b.dir} }
 
 func (b *backend) snapshotPath(id snapshot.ID) string { return b.dir + "/snapshots/" + string(id) }
 func (b *backend) forkPath(id snapshot.ForkID) string { return b.dir + "/forks/" + string(id) }

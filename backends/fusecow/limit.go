@@ -22,11 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var _ interface {
-	snapshot.Limiter
-	snapshot.Sharer
-	snapshot.Gauge
-} = (*backend)(nil)
+var _ snapshot.Limiter = (*backend)(nil)
 
 // A limit is the disk limit in a fork's record: its values, and the name of the file in
 // quotas/ that counts and limits its layers. If forks share the file, the limit set last
@@ -51,7 +47,7 @@ func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	return fmt.Sprintf("share-%x", h.Sum64())
 }
 
-// LimitPlace names the directory in which forks can share a limit, for [snapshot.Sharer].
+// LimitPlace names the directory in which forks can share a limit, for [snapshot.Limiter].
 func (b *backend) LimitPlace() string { return name + " " + b.dir }
 
 // CanLimit returns the reason why a fork cannot be limited to l, or nil, for
@@ -279,7 +275,7 @@ func (b *backend) setQuota(f *layer.FS, r *record) error {
 	return b.chargeLayers(r, func(path string) bool { return !f.HasLayer(path) }) // layers that were merged since f was opened
 }
 
-// Gauge returns the present usage of the quota that limits a fork, for [snapshot.Gauge].
+// Gauge returns the present usage of the quota that limits a fork, for [snapshot.Limiter].
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (used snapshot.DiskLimit, err error) {
 	r, err := b.fork(fork)
 	if err == nil && r.Limit == nil {

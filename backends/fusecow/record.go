@@ -140,9 +140,9 @@ func validName(name string) bool {
 	return name != "" && name[0] != '.' && !strings.ContainsAny(name, "/\x00")
 }
 
-// write creates a file with the record. With firm, the content reaches stable storage before any name that the
-// file gets later. After an error there is no file.
-func (r *record) write(path string, firm bool) error {
+// write creates a file with the record. The content reaches stable storage before any name that the file gets
+// later. After an error there is no file.
+func (r *record) write(path string) error {
 	if r.Format = format; r.Indexes != nil {
 		r.Format = formatIndexes
 	}
@@ -154,7 +154,7 @@ func (r *record) write(path string, firm bool) error {
 	if err != nil {
 		return err
 	}
-	if _, err = f.Write(append(text, '\n')); err == nil && firm {
+	if _, err = f.Write(append(text, '\n')); err == nil {
 		err = vfs.SyncData(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {

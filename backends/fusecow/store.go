@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -85,17 +86,13 @@ func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.F
 
 // retry calls try until it returns again = false, or ctx ends.
 func retry(ctx context.Context, try func() (again bool, err error)) error {
-	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+	return poll.Until(ctx, 100*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		again, err := try()
-		if !again {
-			return err
+		if again {
+			err = nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
+		return !again, err
+	})
 }
 
 // create creates a record, entirely or not at all, also across a power cut. The record must not exist.
@@ -104,10 +101,10 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 		return err
 	}
 	next := b.dir + "/tmp/" + uniqueName("record")
-	err := r.write(next, true)
+	err := r.write(next)
 	if notExist(err) {
 		if err = b.prepare(); err == nil {
-			err = r.write(next, true)
+			err = r.write(next)
 		}
 	}
 	if err != nil {
@@ -125,7 +122,7 @@ func (b *backend) create(ctx context.Context, path string, r *record) error {
 // fork's lock, or [backend.lock] exclusively.
 func (b *backend) replace(path string, r *record) error {
 	next := b.dir + "/tmp/" + uniqueName("record")
-	if err := r.write(next, true); err != nil {
+	if err := r.write(next); err != nil {
 		return err
 	}
 	err := vfs.Replace(next, path)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/trash"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,7 +33,7 @@ func (b *backend) Sweep(ctx context.Context) error {
 	}
 	left, err := b.clear(ctx)
 	if err == nil {
-		err = b.empty(ctx)
+		err = trash.Empty(ctx, b.dir+"/trash", trash.Options{})
 	}
 	if err == nil {
 		err = b.thaw(ctx, left.states)
@@ -106,38 +106,6 @@ func (b *backend) clearTmp() error {
 		if err == nil && (info.IsDir() || time.Since(info.ModTime()) > time.Minute) {
 			b.discard(filepath.Join(b.dir, "tmp", e.Name()))
 		}
-	}
-	return err
-}
-
-const batch = 128 // entries deleted before a rest as long as they took
-
-// empty deletes the trash, layer by layer. A layer is two directories deep.
-func (b *backend) empty(ctx context.Context) error {
-	n, since := 0, time.Now()
-	var dirs []string
-	err := filepath.WalkDir(b.dir+"/trash", func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() {
-			dirs = append(dirs, path)
-		} else if err == nil {
-			err = os.Remove(path)
-		}
-		if err != nil && !notExist(err) { // another sweep was faster
-			return err
-		}
-		if n++; n%batch != 0 {
-			return ctx.Err()
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Since(since)):
-		}
-		since = time.Now()
-		return ctx.Err()
-	})
-	for len(dirs) > 1 && err == nil {
-		_ = os.Remove(dirs[len(dirs)-1]) // fails if an entry was added meanwhile
-		dirs = dirs[:len(dirs)-1]
 	}
 	return err
 }

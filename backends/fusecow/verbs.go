@@ -4,11 +4,11 @@ package fusecow
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/trash"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -149,17 +149,9 @@ func (b *backend) removeFork(ctx context.Context, id snapshot.ForkID) error {
 	return nil
 }
 
-// Pending implements [snapshot.Sweeper]: it reports whether a sweep would free space
+// Pending implements [snapshot.Backend]: it reports whether a sweep would free space
 // immediately.
-func (b *backend) Pending() bool {
-	dir, err := os.Open(b.dir + "/trash")
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	some, _ := dir.Readdirnames(1)
-	return len(some) > 0
-}
+func (b *backend) Pending() bool { return trash.Any(b.dir + "/trash") }
 
 func (b *backend) snapshotOf(id snapshot.ID, r *record) (s snapshot.Snapshot, err error) {
 	s = snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.Tree}, Taken: r.Taken, Frozen: r.State != ""}

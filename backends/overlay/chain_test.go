@@ -19,8 +19,6 @@ import (
 type powers interface {
 	snapshot.Backend
 	snapshot.ChangeLister
-	snapshot.Meter
-	snapshot.Sweeper
 	snapshot.Syncer
 	snapshot.SubtreeViewer
 	snapshot.Detacher

@@ -16,36 +16,28 @@ import (
 // ListChanges implements [snapshot.ChangeLister]: it yields the entries of the fork's upper
 // layer, and of its layers above those of base. Cost: in proportion to their entries.
 func (b *backend) ListChanges(_ context.Context, base snapshot.ID, fork snapshot.ForkID) iter.Seq2[snapshot.Candidate, error] {
+	return b.listBetween(base, string(fork), b.store.ForkPath(fork))
+}
+
+// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
+func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
+	return b.listBetween(x, string(y), b.store.SnapshotPath(y))
+}
+
+// listBetween compares the snapshot base with the state id, whose record is at path.
+func (b *backend) listBetween(base snapshot.ID, id, path string) iter.Seq2[snapshot.Candidate, error] {
 	return func(yield func(snapshot.Candidate, error) bool) {
 		from, err := store.Find(string(base), b.store.SnapshotPath(base))
 		if err != nil {
 			yield(snapshot.Candidate{}, fail("comparing", string(base), err))
 			return
 		}
-		to, err := store.Find(string(fork), b.store.ForkPath(fork))
+		to, err := store.Find(id, path)
 		if err == nil {
 			err = b.listChanges(&from, &to, yield)
 		}
 		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", string(fork), err))
-		}
-	}
-}
-
-// ListChangesBetween implements [snapshot.ChangeLister] for two snapshots.
-func (b *backend) ListChangesBetween(_ context.Context, x, y snapshot.ID) iter.Seq2[snapshot.Candidate, error] {
-	return func(yield func(snapshot.Candidate, error) bool) {
-		from, err := store.Find(string(x), b.store.SnapshotPath(x))
-		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", string(x), err))
-			return
-		}
-		to, err := store.Find(string(y), b.store.SnapshotPath(y))
-		if err == nil {
-			err = b.listChanges(&from, &to, yield)
-		}
-		if err != nil {
-			yield(snapshot.Candidate{}, fail("comparing", string(y), err))
+			yield(snapshot.Candidate{}, fail("comparing", id, err))
 		}
 	}
 }
@@ -71,7 +63,7 @@ func (b *backend) treesOf(r *store.Record) []string {
 }
 
 func (b *backend) mode() diff.Mode {
-	return diff.Mode{Prefix: b.store.Attr(""), Unprivileged: b.store.UserXattr}
+	return diff.Mode{Prefix: b.store.AttrPrefix(), Unprivileged: b.store.UserXattr}
 }
 
 // Borrowed implements [snapshot.Detacher]: it lists directories and files with a redirect,

@@ -43,11 +43,6 @@ func TestConformanceOfAnOrdinaryUser(t *testing.T) {
 	})
 }
 
-func BenchmarkConformance(b *testing.B) {
-	treetest.NeedRoot(b)
-	snapshottest.Bench(b, byRoot())
-}
-
 // reach opens the root of a view, mounted as the product mounts it, except for the option volatile,
 // after which only the engine can mount the fork again.
 func reach(t testing.TB, v snapshot.View) *os.File {

@@ -63,7 +63,7 @@ func overlayAt(t *testing.T, o mount.Overlay, dir string) {
 	mnt, err := mount.NewOverlay(o)
 	must(t, err)
 	defer mnt.Close()
-	must(t, mount.MoveMount(mnt, unix.AT_FDCWD, dir))
+	must(t, mount.MoveMount(mnt, dir))
 	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
 }
 

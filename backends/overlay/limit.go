@@ -9,9 +9,10 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-var _ interface {
-	snapshot.Limiter
-} = (*backend)(nil)
+var _ snapshot.Limiter = (*backend)(nil)
+
+// LimitPlace implements [snapshot.Limiter]: each fork has a limit of its own.
+func (b *backend) LimitPlace() string { return "" }
 
 // CanLimit implements [snapshot.Limiter]: root can limit bytes and inodes by project quotas.
 func (b *backend) CanLimit(_ context.Context, l snapshot.DiskLimit) error {

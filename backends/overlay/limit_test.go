@@ -91,7 +91,6 @@ func TestRemovedForksLeaveNoLimitedProject(t *testing.T) {
 	b, ok := opened.(interface {
 		snapshot.Backend
 		snapshot.Limiter
-		snapshot.Sweeper
 	})
 	if !ok {
 		t.Fatal("the backend lacks an optional power")

@@ -73,11 +73,11 @@ type backend struct {
 }
 
 func (b *backend) Facts() snapshot.Facts {
-	return snapshot.Facts{Unit: snapshot.ByFile, Durable: true, DirRename: !b.store.UserXattr, PartsLinks: true, Served: b.served != nil}
+	return snapshot.Facts{
+		Unit: snapshot.ByFile, Durable: true, DirRename: !b.store.UserXattr, PartsLinks: true,
+		Served: b.served != nil, Hidden: b.store.Dir,
+	}
 }
-
-// Hidden returns the state directory with the layers, which no sandbox may see.
-func (b *backend) Hidden() []string { return []string{b.store.Dir} }
 
 // fail wraps err in an [*errs.Error] with the operation, the id, and the path of a
 // *fs.PathError.

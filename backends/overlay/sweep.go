@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Sweep implements [snapshot.Sweeper]: it deletes layers that no record names, remains of
+// Sweep implements [snapshot.Backend]: it deletes layers that no record names, remains of
 // killed processes, and the trash, merges long chains of layers, and syncs frozen layers. It
 // rests for as long as it works. Cost: reading every record with the lock held exclusively.
 func (b *backend) Sweep(ctx context.Context) error {

@@ -15,7 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Usage implements [snapshot.Meter]: it adds up the allocated blocks of the fork's upper
+// Usage implements [snapshot.ChangeLister]: it adds up the allocated blocks of the fork's upper
 // layer, without its frozen layers. Cost: in proportion to the layer's entries.
 func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Bytes, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
@@ -27,7 +27,7 @@ func (b *backend) Usage(ctx context.Context, fork snapshot.ForkID) (snapshot.Byt
 	return m.sum, fail("measuring", string(fork), err)
 }
 
-// Gauge implements [snapshot.Gauge] for forks that have a project id.
+// Gauge implements [snapshot.Limiter] for forks that have a project id.
 func (b *backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	r, err := store.Find(string(fork), b.store.ForkPath(fork))
 	if err != nil {

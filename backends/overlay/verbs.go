@@ -4,12 +4,12 @@ package overlay
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/trash"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -145,16 +145,8 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	return fail("removing", string(id), err)
 }
 
-// Pending implements [snapshot.Sweeper]: it reports whether the trash has entries.
-func (b *backend) Pending() bool {
-	dir, err := os.Open(b.store.Dir + "/trash")
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	some, _ := dir.Readdirnames(1)
-	return len(some) > 0
-}
+// Pending implements [snapshot.Backend]: it reports whether the trash has entries.
+func (b *backend) Pending() bool { return trash.Any(b.store.Dir + "/trash") }
 
 func (b *backend) snapshotOf(id snapshot.ID, r *store.Record) snapshot.Snapshot {
 	s := snapshot.Snapshot{ID: id, Tree: snapshot.Tree{Path: r.Tree}, Taken: r.Taken}

@@ -89,7 +89,7 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.15 a layer must have a path
 		for _, m := range base {
 			place := treetest.Dir(t)
-			must(t, mount.MoveMount(m, unix.AT_FDCWD, place))
+			must(t, mount.MoveMount(m, place))
 			defer func() { must(t, unix.Unmount(place, unix.MNT_DETACH)) }()
 		}
 		m, err = mount.NewOverlay(options)

@@ -50,8 +50,6 @@ type Backend struct {
 var _ interface {
 	snapshot.Backend
 	snapshot.Limiter
-	snapshot.Sharer
-	snapshot.Gauge
 	snapshot.TmpProvider
 	snapshot.Maintainer
 } = (*Backend)(nil)
@@ -136,11 +134,11 @@ func (b *Backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 // the host has.
 func (b *Backend) Maintain(ctx context.Context) error { return b.storage.pool.Maintain(ctx) }
 
-// LimitPlace implements [snapshot.Sharer]: it names the pool's filesystem, on which forks can
+// LimitPlace implements [snapshot.Limiter]: it names the pool's filesystem, on which forks can
 // share a limit.
 func (b *Backend) LimitPlace() string { return qgroup.Place(b.storage.pool.Mount()) }
 
-// Gauge implements [snapshot.Gauge]: it returns the bytes charged to the fork's quota group.
+// Gauge implements [snapshot.Limiter]: it returns the bytes charged to the fork's quota group.
 func (b *Backend) Gauge(_ context.Context, fork snapshot.ForkID) (snapshot.DiskLimit, error) {
 	layer, err := b.LayerOf(fork)
 	if err != nil {

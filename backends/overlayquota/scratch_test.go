@@ -22,7 +22,6 @@ func TestSweepDeletesSubvolumesInScratch(t *testing.T) {
 	b, ok := opened.(interface {
 		snapshot.Backend
 		snapshot.TmpProvider
-		snapshot.Sweeper
 	})
 	if !ok {
 		t.Fatal("the backend lacks an optional power")

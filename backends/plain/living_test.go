@@ -35,11 +35,7 @@ func open(t testing.TB) (snapshot.Backend, snapshot.Place) {
 
 func sweep(t testing.TB, b snapshot.Backend) {
 	t.Helper()
-	s, ok := b.(snapshot.Sweeper)
-	if !ok {
-		t.Fatal("the backend is no Sweeper")
-	}
-	must(t, s.Sweep(t.Context()))
+	must(t, b.Sweep(t.Context()))
 }
 
 func write(t testing.TB, path, text string) {

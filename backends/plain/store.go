@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/trash"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -117,7 +118,7 @@ func (b *backend) discard(k kind, name string) {
 	dead := uniqueName("failed-")
 	if renameNew(b.path(k, name), filepath.Join(b.trash(), dead)) == nil {
 		// A later sweep deletes the rest.
-		_ = b.clear(context.Background(), []string{dead})
+		_ = trash.Delete(context.Background(), b.trash(), dead)
 	}
 }
 

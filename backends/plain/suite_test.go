@@ -128,6 +128,8 @@ func (b fixedChanges) DetectDrift(context.Context, snapshot.ID) iter.Seq2[snapsh
 	return b.emit
 }
 
+func (b fixedChanges) Usage(context.Context, snapshot.ForkID) (snapshot.Bytes, error) { return 0, nil }
+
 func (b fixedChanges) emit(yield func(snapshot.Candidate, error) bool) {
 	for _, t := range b.all {
 		if !yield(t, nil) {
@@ -236,6 +238,7 @@ func TestSuiteFindsBrokenBackends(t *testing.T) {
 		{"an unchanged fork lists almost no changes", func(b *broken) snapshot.Backend {
 			return fixedChanges{b, []snapshot.Candidate{{Path: ".", Tree: true}}}
 		}},
+		{"a fork's usage counts only data that its base lacks", func(b *broken) snapshot.Backend { return fixedChanges{b, nil} }},
 		{"the drift of the real tree is listed completely", func(b *broken) snapshot.Backend { return fixedChanges{b, nil} }},
 		{"an unchanged real tree lists almost no drift", func(b *broken) snapshot.Backend {
 			return fixedChanges{b, []snapshot.Candidate{{Path: "dir1", Tree: true}}}

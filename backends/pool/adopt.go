@@ -118,7 +118,7 @@ func (p *Pool) moveAside(ctx context.Context, r record) error {
 			return err
 		}
 		if !changed && len(report.Unsettled) == 0 {
-			return flush(p.mnt())
+			return vfs.SyncFSOf(p.mnt())
 		}
 	}
 	return busy("a process writes to the workspace", "fuser -vm "+r.Path)
@@ -173,12 +173,12 @@ func (p *Pool) bind(tree string) error {
 	if p.bound(tree) {
 		return nil
 	}
-	m, err := mount.CloneTree(p.tree(tree), false)
+	m, err := mount.CloneTree(p.tree(tree))
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	return mount.MoveMount(m, unix.AT_FDCWD, tree)
+	return mount.MoveMount(m, tree)
 }
 
 func (p *Pool) bound(tree string) bool {

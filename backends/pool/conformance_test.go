@@ -39,9 +39,7 @@ func imports(t testing.TB, at func(top string, p *pool.Pool) string) snapshot.Pl
 	_, err = b.Capture(t.Context(), place.Tree, "first") // creates .snapfs, which stays
 	must(t, err)
 	must(t, b.Remove(t.Context(), "first"))
-	if s, ok := b.(snapshot.Sweeper); ok {
-		must(t, s.Sweep(t.Context()))
-	}
+	must(t, b.Sweep(t.Context()))
 	return place
 }
 

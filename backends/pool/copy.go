@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +24,7 @@ func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, 
 	if st.Nlink > 1 {
 		s.mu.Lock()
 		if same {
-			s.linked[st.Ino] = join(l.path, name)
+			s.linked[st.Ino] = filepath.Join(l.path, name)
 		} else {
 			s.later = append(s.later, laterLink{l.path, name, *st})
 		}
@@ -63,7 +65,7 @@ func (s *syncer) copyStable(ctx context.Context, src, dst int, dir, name string,
 			return inodeOf(st), nil
 		}
 		if try == patience {
-			s.note(func(r *Report) { r.Copied++; r.Unsettled = append(r.Unsettled, join(dir, name)) })
+			s.note(func(r *Report) { r.Copied++; r.Unsettled = append(r.Unsettled, filepath.Join(dir, name)) })
 			return inode{}, nil
 		}
 		*st = after
@@ -83,7 +85,7 @@ func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, s
 	if err := s.change(ctx, "copy a file"); err != nil {
 		return 0, err
 	}
-	tmp := incomplete + processName() + "." + key(join(dir, name))
+	tmp := incomplete + proc.Name() + "." + key(filepath.Join(dir, name))
 	n, err := copyNode(src, name, dst, tmp, st)
 	if err == nil {
 		err = attributes(src, name, dst, tmp, st)
@@ -98,7 +100,7 @@ func (s *syncer) copyOnce(ctx context.Context, src, dst int, dir, name string, s
 	}
 	if err != nil {
 		_ = unix.Unlinkat(dst, tmp, 0) // otherwise the next import deletes it
-		return 0, located("copy", join(dir, name), err)
+		return 0, located("copy", filepath.Join(dir, name), err)
 	}
 	return n, nil
 }
@@ -237,7 +239,7 @@ func (s *syncer) link(ctx context.Context, l laterLink) error {
 	defer src.Close()
 	n, err := s.copyStable(ctx, int(src.Fd()), int(dst.Fd()), l.dir, l.name, &l.st)
 	if err == nil && n.ino == l.st.Ino {
-		s.linked[l.st.Ino] = join(l.dir, l.name)
+		s.linked[l.st.Ino] = filepath.Join(l.dir, l.name)
 	}
 	return err
 }
@@ -255,7 +257,7 @@ func (s *syncer) linkTo(ctx context.Context, first string, dst int, l laterLink)
 		return err
 	}
 	if err := unix.Linkat(int(f.Fd()), "", dst, l.name, unix.AT_EMPTY_PATH); err != nil {
-		return located("link", join(l.dir, l.name), err)
+		return located("link", filepath.Join(l.dir, l.name), err)
 	}
 	s.note(func(r *Report) { r.Copied++ })
 	return nil

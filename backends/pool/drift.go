@@ -136,7 +136,7 @@ func (m *driftWalker) dir(dir *os.File, path string) {
 		if errors.Is(err, os.ErrNotExist) || err == nil && m.skip(&st) {
 			continue
 		}
-		at := join(path, e.Name)
+		at := filepath.Join(path, e.Name)
 		was, known := find(old, e.Name)
 		same := err == nil && known && was.ino == st.Ino && was.mode&unix.S_IFMT == st.Mode&unix.S_IFMT
 		switch {
@@ -152,7 +152,7 @@ func (m *driftWalker) dir(dir *os.File, path string) {
 	for _, was := range old {
 		_, there := slices.BinarySearchFunc(entries, was.name, func(e vfs.Entry, name string) int { return cmp.Compare(e.Name, name) })
 		if !there {
-			m.add(join(path, was.name), true)
+			m.add(filepath.Join(path, was.name), true)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/snapfs/snapfs/errs"
@@ -58,22 +57,11 @@ func failed(op, id, path string, err error) error {
 // the working process follows in the name.
 const incomplete = ".new."
 
-func processName() string {
-	p, err := proc.Identify(os.Getpid())
-	if err != nil {
-		p.PID = os.Getpid()
-	}
-	return strconv.Itoa(p.PID) + "-" + strconv.FormatUint(p.Start, 10)
-}
-
 // removeIncomplete removes remains of killed processes in dir.
 func removeIncomplete(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, incomplete+"*"))
 	for _, path := range left {
-		pid, start, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), incomplete), "-")
-		n, err1 := strconv.Atoi(pid)
-		s, err2 := strconv.ParseUint(start, 10, 64)
-		if err1 == nil && err2 == nil && proc.Alive(proc.Process{PID: n, Start: s}) {
+		if proc.NameRuns(strings.TrimPrefix(filepath.Base(path), incomplete)) {
 			continue
 		}
 		_ = mount.Unmount(filepath.Join(path, "mnt")) // EINVAL if nothing is mounted
@@ -104,7 +92,7 @@ func flock(path string, how int) (unlock func(), err error) {
 
 // replace replaces the content of the file path. Atomic and durable.
 func replace(path string, text []byte) error {
-	tmp := path + incomplete + processName()
+	tmp := path + incomplete + proc.Name()
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -118,10 +106,5 @@ func replace(path string, text []byte) error {
 		_ = os.Remove(tmp) // the first error is reported
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return vfs.SyncDir(filepath.Dir(path))
 }

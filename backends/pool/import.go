@@ -111,7 +111,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	if !changed {
 		return s.report, false, nil
 	}
-	if err := flush(p.mnt()); err != nil {
+	if err := vfs.SyncFSOf(p.mnt()); err != nil {
 		return s.report, true, err
 	}
 	if err := fault.Point(ctx, "write the manifest"); err != nil {
@@ -144,13 +144,4 @@ func (s *syncer) between(ctx context.Context, from, to string) error {
 	}
 	defer s.dst.Close()
 	return s.run(ctx)
-}
-
-func flush(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return vfs.SyncFS(int(f.Fd()))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/loopdev"
 	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/undo"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -97,7 +98,7 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	}
 	var back undo.Stack
 	defer back.UndoInto(&err)
-	half := filepath.Join(dir, incomplete+processName())
+	half := filepath.Join(dir, incomplete+proc.Name())
 	back.Push("remove "+half, func() error { return os.RemoveAll(half) })
 	if err := build(ctx, half, size); err != nil {
 		return fail(err)
@@ -298,7 +299,7 @@ func (p *Pool) mount(ctx context.Context) error {
 	if err := fault.Point(ctx, "mount the pool"); err != nil {
 		return err
 	}
-	return mount.MoveMount(m, unix.AT_FDCWD, p.mnt())
+	return mount.MoveMount(m, p.mnt())
 }
 
 // List returns the names of the pools in dir, sorted.
@@ -415,7 +416,7 @@ func (p *Pool) remove(ctx context.Context) error {
 		}
 		return err
 	}
-	gone := filepath.Join(filepath.Dir(p.Dir), incomplete+processName())
+	gone := filepath.Join(filepath.Dir(p.Dir), incomplete+proc.Name())
 	if err := os.Rename(p.Dir, gone); err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func (s *syncer) run(ctx context.Context) error {
 	s.slots = make(chan struct{}, runtime.NumCPU())
 	s.linked = map[uint64]string{}
 	s.blocks = []byte(manifestMagic)
-	root := &level{s: s, path: ".", src: s.src, inode: inodeOf(&top)}
+	root := &level{s: s, path: ".", src: s.src}
 	old, known := s.old.dir("")
 	trusted := known && len(old) == 1 && old[0].ino == top.Ino
 	if err := s.dir(ctx, root, trusted); err != nil {
@@ -144,13 +144,12 @@ func (s *syncer) markChanged(path string) {
 
 // A level is a directory that is being compared. Its copy is opened on demand.
 type level struct {
-	s     *syncer
-	path  string
-	src   *os.File
-	inode inode
-	once  sync.Once
-	fd    *os.File
-	err   error
+	s    *syncer
+	path string
+	src  *os.File
+	once sync.Once
+	fd   *os.File
+	err  error
 }
 
 func (l *level) dst() (int, error) {
@@ -167,13 +166,6 @@ func (l *level) close() {
 	if l.fd != nil {
 		l.fd.Close()
 	}
-}
-
-func join(dir, name string) string {
-	if dir == "." {
-		return name
-	}
-	return dir + "/" + name
 }
 
 // dir updates the pool's copy of a directory and of its subdirectories. trusted is set if the
@@ -268,7 +260,7 @@ func (c *crew) wait() error {
 // copy has a directory of that name for it; equal if that also has its attributes.
 func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat, same, equal bool, beneath *crew) error {
 	s.note(func(r *Report) { r.Seen++ })
-	path := join(l.path, name)
+	path := filepath.Join(l.path, name)
 	if !same {
 		if err := s.makeDir(ctx, l, name); err != nil {
 			return err
@@ -287,7 +279,7 @@ func (s *syncer) enter(ctx context.Context, l *level, name string, st *vfs.Stat,
 	if err != nil {
 		return err
 	}
-	child := &level{s: s, path: path, src: src, inode: inodeOf(st)}
+	child := &level{s: s, path: path, src: src}
 	work := func() error {
 		defer src.Close()
 		return s.dir(ctx, child, same)
@@ -324,7 +316,7 @@ func (s *syncer) makeDir(ctx context.Context, l *level, name string) error {
 		}
 	}
 	if err != nil {
-		return &os.PathError{Op: "make", Path: join(l.path, name), Err: err}
+		return &os.PathError{Op: "make", Path: filepath.Join(l.path, name), Err: err}
 	}
 	s.note(func(r *Report) { r.Copied++ })
 	return nil

@@ -91,7 +91,7 @@ func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress
 	if err := last.between(ctx, p.tree(r.Path), incoming); err != nil {
 		return s.report, err
 	}
-	return s.report, flush(incoming)
+	return s.report, vfs.SyncFSOf(incoming)
 }
 
 // undoUnadopt undoes an incomplete Unadopt.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -157,22 +156,10 @@ func (r dataDir) discardAs(path, prefix string) error {
 
 // incompleteName returns a unique name for an incomplete entry, which contains the identity of
 // this process.
-func incompleteName() string {
-	start := uint64(0)
-	if p, err := proc.Self(); err == nil {
-		start = p.Start
-	}
-	return incomplete + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(start, 10) + "-" + unique()
-}
+func incompleteName() string { return incomplete + proc.Name() + "-" + unique() }
 
 // inProgress reports whether the process that makes the entry of this name is still running.
 func inProgress(name string) bool {
 	rest, ok := strings.CutPrefix(name, incomplete)
-	parts := strings.SplitN(rest, "-", 3)
-	if !ok || len(parts) < 3 {
-		return false
-	}
-	pid, err1 := strconv.Atoi(parts[0])
-	start, err2 := strconv.ParseUint(parts[1], 10, 64)
-	return err1 == nil && err2 == nil && (start == 0 || proc.Alive(proc.Process{PID: pid, Start: start}))
+	return ok && proc.NameRuns(rest)
 }

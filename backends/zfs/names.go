@@ -21,7 +21,6 @@ var errEnough = errors.New("enough")
 // the younger one. A name that is another object, or exists in one state only, is yielded with
 // Tree set. The finder reads directories only, never files or times.
 type finder struct {
-	ctx      context.Context
 	old, new int // the roots of the trees
 	changed  zfs.Objects
 	emit     func(snapshot.Candidate) bool
@@ -47,9 +46,9 @@ func findNames(ctx context.Context, older, younger string, changed zfs.Objects, 
 		return err
 	}
 	defer y.Close()
-	f := finder{ctx: ctx, old: int(x.Fd()), new: int(y.Fd()), changed: changed, emit: emit}
+	f := finder{old: int(x.Fd()), new: int(y.Fd()), changed: changed, emit: emit}
 	if inoX != inoY {
-		return f.emitPath(".", true)
+		return f.emitPath(".")
 	}
 	if changed.Has(inoY) && !emit(snapshot.Candidate{Path: ".", Named: true}) {
 		return errEnough
@@ -91,8 +90,8 @@ func openTree(path string) (dir *os.File, ino uint64, err error) {
 	return dir, ino, err
 }
 
-func (f *finder) emitPath(path string, whole bool) error {
-	if !f.emit(snapshot.Candidate{Path: path, Tree: whole}) {
+func (f *finder) emitPath(path string) error {
+	if !f.emit(snapshot.Candidate{Path: path, Tree: true}) {
 		return errEnough
 	}
 	return nil
@@ -121,7 +120,7 @@ func (f *finder) dir(dir found) error {
 		delete(old, e.Name)
 		switch path := below(dir.path, e.Name); {
 		case differs && (!both || was != e):
-			err = f.emitPath(path, true)
+			err = f.emitPath(path)
 		default:
 			err = f.unmoved(path, e)
 		}
@@ -130,7 +129,7 @@ func (f *finder) dir(dir found) error {
 		}
 	}
 	for name := range old {
-		if err := f.emitPath(below(dir.path, name), true); err != nil {
+		if err := f.emitPath(below(dir.path, name)); err != nil {
 			return err
 		}
 	}
@@ -157,7 +156,7 @@ func (f *finder) unread(path string, err error) error {
 	case errors.Is(err, unix.EXDEV):
 		return nil
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return f.emitPath(path, true)
+		return f.emitPath(path)
 	}
 	return err
 }

@@ -96,7 +96,7 @@ func (b *Backend) remove(ctx context.Context, kind, id string) error {
 	return r.discard(entry)
 }
 
-// Pending implements [snapshot.Sweeper]. Entries that an earlier sweep had to leave do not
+// Pending implements [snapshot.Backend]. Entries that an earlier sweep had to leave do not
 // count until another entry is removed.
 func (b *Backend) Pending() bool {
 	r, err := b.enter()
@@ -117,7 +117,7 @@ type trashEntry struct {
 	young, undone bool
 }
 
-// Sweep implements [snapshot.Sweeper]. It leaves a fork that has a snapshot, a dataset that a mount
+// Sweep implements [snapshot.Backend]. It leaves a fork that has a snapshot, a dataset that a mount
 // namespace still has mounted, and the entries of pools that are not imported. An entry with an
 // error is left and reported, and does not stop the others. Cost for each hundred entries: one run
 // of zfs(8), and two more if there are snapshots among them.

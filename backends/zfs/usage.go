@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Usage implements [snapshot.Meter]. It returns the space of data in the fork that was written
+// Usage implements [snapshot.ChangeLister]. It returns the space of data in the fork that was written
 // since its base (the property written of zfsprops(7)), after compression, with ZFS's metadata.
 // Cost: a transaction group, because data that is not on the disk is not counted, and two
 // processes.

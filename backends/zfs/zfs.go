@@ -73,9 +73,6 @@ type Backend struct {
 var _ interface {
 	snapshot.Backend
 	snapshot.Cloner
-	snapshot.Limiter
-	snapshot.Meter
-	snapshot.Sweeper
 	snapshot.ChangeLister
 	snapshot.DriftDetector
 } = (*Backend)(nil)

@@ -64,7 +64,7 @@ func TestARemountedBaseKeepsItsInodes(t *testing.T) {
 	must(t, b.RemoveFork(t.Context(), "f1"))
 	must(t, b.Remove(t.Context(), "s1"))
 	must(t, b.Remove(t.Context(), "s2"))
-	must(t, b.(snapshot.Sweeper).Sweep(t.Context()))
+	must(t, b.Sweep(t.Context()))
 }
 
 // in calls do with the mounted root of a fork.

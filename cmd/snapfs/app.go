@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/workflow/selftest"
 	"github.com/snapfs/snapfs/workflow/transfer"
+	"github.com/spf13/cobra"
 )
 
 // An app is the state that all commands share.
@@ -39,6 +40,17 @@ func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
 		}
 	}
 	return a.open(ctx, state)
+}
+
+// withEngine returns the function of a command that works on the state directory.
+func (a *app) withEngine(do func(ctx context.Context, e *engine.Engine, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		e, err := a.engine(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), e, args)
+	}
 }
 
 func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
 )
@@ -33,18 +35,14 @@ workspace.`,
   snapfs apply fix --allow .git --allow '.github/*'`,
 		Args:              atLeast("sandbox"),
 		ValidArgsFunction: a.completeThenFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
 			if o.Paths, err = inSandbox(e, args[0], args[1:]); err != nil {
 				return err
 			}
 			if o.Allow.Paths, err = inSandbox(e, args[0], allow); err != nil {
 				return err
 			}
-			applied, err := e.Reconcile.Apply(cmd.Context(), args[0], o)
+			applied, err := e.Reconcile.Apply(ctx, args[0], o)
 			if err != nil {
 				return err
 			}
@@ -56,7 +54,7 @@ workspace.`,
 				a.ui.applied(applied, "not applied; name the path to apply it")
 				return nil
 			})
-		},
+		}),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.DryRun, "dry-run", "n", false, "check only, change nothing")

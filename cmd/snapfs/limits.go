@@ -28,22 +28,18 @@ and snapfs new have as flags, and profiles as lines.
 		Example:           "  snapfs limits fix\n  snapfs limits fix --set memory=4G --set pids=none",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			now, err := e.Supervise.SetLimits(ctx, args[0], func(l *engine.Limits) error { return setLimits(l, set) })
 			if err != nil {
 				return err
 			}
-			now, err := e.Supervise.SetLimits(cmd.Context(), args[0], func(l *engine.Limits) error { return setLimits(l, set) })
-			if err != nil {
-				return err
-			}
-			used, err := e.Supervise.UsageOf(cmd.Context(), args[0])
+			used, err := e.Supervise.UsageOf(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			doc := limitsDocument{args[0], now, used}
 			return a.ui.result(doc, func(w io.Writer) error { return printLimits(w, doc) })
-		},
+		}),
 	}
 	cmd.Flags().StringArrayVar(&set, "set", nil, "change a limit (`name=value`, for example memory=4G or memory=none)")
 	return cmd
@@ -91,13 +87,9 @@ func newStats(a *app) *cobra.Command {
 		Example:           "  snapfs stats\n  snapfs stats fix --follow",
 		Args:              atMost("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.stats(cmd.Context(), e, args, follow)
-		},
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			return a.stats(ctx, e, args, follow)
+		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print again every second")
 	return cmd

@@ -2,11 +2,13 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/workflow/pipeline"
 	"github.com/spf13/cobra"
 )
@@ -21,17 +23,13 @@ are listed as long as they can be undone. snapfs keeps the last hundred promotio
 through stages, and all unfinished ones.`,
 		Example: "  snapfs log\n  snapfs log --json",
 		Args:    atMost(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, _ []string) error {
 			entries, err := pipeline.New(e).History()
 			if len(entries) == 0 && err == nil {
 				a.ui.notice("no apply or promotion can be undone")
 			}
 			return errors.Join(a.ui.result(entries, func(w io.Writer) error { return printHistory(w, entries) }), err)
-		},
+		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().Bool("promotions", true, "list promotions: there is no other log")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -33,22 +34,18 @@ adds a destination, also for running processes.
 		Example:           "  snapfs net fix\n  snapfs net fix --allow git.example.org:443",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
 			if len(allow) > 0 {
 				rules, err := network.Parse(strings.Join(allow, ","))
 				if err != nil {
 					return usageError(err)
 				}
-				if _, err := e.Supervise.AllowNetwork(cmd.Context(), args[0], rules); err != nil {
+				if _, err := e.Supervise.AllowNetwork(ctx, args[0], rules); err != nil {
 					return err
 				}
 			}
 			return a.showNet(e, args[0], refused)
-		},
+		}),
 	}
 	cmd.Flags().StringArrayVar(&allow, "allow", nil, "add this `rule` to the allowed destinations")
 	cmd.Flags().BoolVar(&refused, "refused", false, "show refused requests only")

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
-
 	"github.com/spf13/cobra"
 )
 
@@ -33,10 +30,7 @@ exec and snapfs shell.`,
 			if err != nil {
 				return err
 			}
-			return a.ui.result(rec, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, rec.Name)
-				return err
-			})
+			return a.ui.say(rec, rec.Name)
 		},
 	}
 	req.add(cmd)
@@ -73,10 +67,7 @@ sandbox has none.`,
 			if err != nil {
 				return err
 			}
-			return a.ui.result(rec, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, rec.Name)
-				return err
-			})
+			return a.ui.say(rec, rec.Name)
 		},
 	}
 	room.add(cmd.Flags())

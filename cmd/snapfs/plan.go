@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -78,16 +79,12 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
   snapfs promote fix --plan 5c0ffee15a11`,
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
 			o, err := flags.options(e, args[0])
 			if err != nil {
 				return err
 			}
-			plan, err := e.Reconcile.PlanOf(cmd.Context(), args[0], o)
+			plan, err := e.Reconcile.PlanOf(ctx, args[0], o)
 			if err != nil {
 				return err
 			}
@@ -98,7 +95,7 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 				a.ui.unfinished(plan)
 				return nil
 			})
-		},
+		}),
 	}
 	flags.add(cmd)
 	return cmd
@@ -167,15 +164,15 @@ func (u *ui) unfinished(p *reconcile.Plan) {
 	case len(p.Steps) > 0:
 		u.hint("snapfs promote " + p.Sandbox + " --plan " + p.Fingerprint[:12])
 	}
-	u.allowHint("promote", p.Sandbox, p.Allow)
+	u.allowHint(p.Sandbox, p.Allow)
 }
 
 // allowHint prints a hint with the flags that approve the changes that need approval.
-func (u *ui) allowHint(command, name string, allow []string) {
+func (u *ui) allowHint(name string, allow []string) {
 	if len(allow) == 0 {
 		return
 	}
-	line := "snapfs " + command + " " + name
+	line := "snapfs promote " + name
 	for _, path := range allow[:min(len(allow), 3)] {
 		if strings.ContainsFunc(path, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
 			path = "PATH"

@@ -31,13 +31,9 @@ does not change. snapfs net shows the connections.`,
 		Example:           "  snapfs port fix 5432\n  snapfs port fix 8080:80 9000\n  snapfs port fix --close 5432",
 		Args:              atLeast("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.ports(cmd.Context(), e, args[0], args[1:], end)
-		},
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			return a.ports(ctx, e, args[0], args[1:], end)
+		}),
 	}
 	cmd.Flags().StringArrayVar(&end, "close", nil, "close this `port` and reset its connections")
 	return cmd

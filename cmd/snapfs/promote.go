@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -77,13 +78,9 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
   snapfs promote fix --tool 'meld --output "$OUT" "$MINE" "$BASE" "$REAL"'`,
 		Args:              stages.args,
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
 			if stages.resume || stages.cancel {
-				return a.promoteStages(cmd.Context(), e, args, stages, o)
+				return a.promoteStages(ctx, e, args, stages, o)
 			}
 			if o.PlanOptions, err = flags.options(e, args[0]); err != nil {
 				return err
@@ -93,9 +90,9 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 			}
 			o.Tool, o.Terminal = answers.tool, a.ui.terminal()
 			if stages.to != "" {
-				return a.promoteStages(cmd.Context(), e, args, stages, o)
+				return a.promoteStages(ctx, e, args, stages, o)
 			}
-			done, err := e.Reconcile.Promote(cmd.Context(), args[0], o)
+			done, err := e.Reconcile.Promote(ctx, args[0], o)
 			if err != nil {
 				return err
 			}
@@ -107,7 +104,7 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 				a.ui.promoted(done)
 				return nil
 			})
-		},
+		}),
 	}
 	flags.add(cmd)
 	answers.add(cmd)
@@ -136,5 +133,5 @@ func (u *ui) promoted(p reconcile.Promoted) {
 		u.notice("needs approval: " + h.Path + ": " + h.Why)
 	}
 	u.printLeftOut(p.Skipped, p.Elsewhere)
-	u.allowHint("promote", p.Sandbox, p.Allow)
+	u.allowHint(p.Sandbox, p.Allow)
 }

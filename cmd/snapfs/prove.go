@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -45,10 +44,7 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	if a.ui.json {
 		return nil
 	}
-	return a.ui.result(nil, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%d of %d self-tests held\n", held, all)
-		return err
-	})
+	return a.ui.say(nil, fmt.Sprintf("%d of %d self-tests held", held, all))
 }
 
 // newProbe returns the hidden command of a process that runs one self-test inside a sandbox.

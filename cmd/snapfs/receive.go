@@ -98,10 +98,7 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	if err != nil {
 		return err
 	}
-	return a.ui.result(got, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, got.Sandbox+"@"+got.State)
-		return err
-	})
+	return a.ui.say(got, got.Sandbox+"@"+got.State)
 }
 
 // forget deletes the partial files of interrupted receives.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"io"
 
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
 )
@@ -26,22 +28,18 @@ restores both.`,
   snapfs refresh fix --tool 'meld --output "$OUT" "$MINE" "$BASE" "$REAL"'`,
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
 			var o reconcile.RefreshOptions
 			if o.Mine, o.Theirs, err = answers.in(e, args[0]); err != nil {
 				return err
 			}
 			o.Tool, o.Terminal = answers.tool, a.ui.terminal()
 			if stop {
-				if err := e.Supervise.Stop(cmd.Context(), args[0]); err != nil {
+				if err := e.Supervise.Stop(ctx, args[0]); err != nil {
 					return err
 				}
 			}
-			r, err := e.Reconcile.Refresh(cmd.Context(), args[0], o)
+			r, err := e.Reconcile.Refresh(ctx, args[0], o)
 			if err != nil {
 				return err
 			}
@@ -49,7 +47,7 @@ restores both.`,
 				a.ui.refreshed(r)
 				return nil
 			})
-		},
+		}),
 	}
 	answers.add(cmd)
 	cmd.Flags().BoolVar(&stop, "stop", false, "end the sandbox's processes first")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/spf13/cobra"
@@ -25,18 +24,14 @@ disk space in the background.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
 			if every {
 				if args, err = e.Names(); err != nil {
 					return err
 				}
 			}
-			return removeEach(cmd.Context(), e, args)
-		},
+			return removeEach(ctx, e, args)
+		}),
 	}
 	cmd.Flags().BoolVar(&every, "all", false, "remove every sandbox")
 	return cmd
@@ -57,13 +52,9 @@ func newStop(a *app) *cobra.Command {
 		Example:           "  snapfs stop fix",
 		ValidArgsFunction: a.completeSandbox,
 		Args:              exactly("sandbox"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return e.Supervise.Stop(cmd.Context(), args[0])
-		},
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			return e.Supervise.Stop(ctx, args[0])
+		}),
 	}
 }
 
@@ -75,23 +66,16 @@ func newGc(a *app) *cobra.Command {
 space. snapfs does this in the background after other commands; gc waits until it is
 done.`,
 		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			e, err := a.engine(cmd.Context())
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, _ []string) error {
+			if err := e.AwaitSweeper(ctx); err != nil {
+				return err
+			}
+			c, err := e.Collect(ctx)
 			if err != nil {
 				return err
 			}
-			if err := e.AwaitSweeper(cmd.Context()); err != nil {
-				return err
-			}
-			c, err := e.Collect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.ui.result(c, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "repaired %s, removed %s that nothing refers to\n",
-					count(c.Mended, "command"), count(c.Snapshots, "base"))
-				return err
-			})
-		},
+			return a.ui.say(c, fmt.Sprintf("repaired %s, removed %s that nothing refers to",
+				count(c.Mended, "command"), count(c.Snapshots, "base")))
+		}),
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -19,17 +20,13 @@ func newShow(a *app) *cobra.Command {
 		Example:           "  snapfs show fix\n  snapfs show fix --json",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			e, err := a.engine(cmd.Context())
-			if err != nil {
-				return err
-			}
-			info, err := e.Show(cmd.Context(), args[0])
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			info, err := e.Show(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			return a.ui.result(info, func(w io.Writer) error { return printSandbox(w, info) })
-		},
+		}),
 	}
 }
 

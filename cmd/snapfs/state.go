@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -30,10 +28,7 @@ fork from. Running processes pause for that instant.`,
 			if err != nil {
 				return err
 			}
-			err = a.ui.result(m, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, m.Name)
-				return err
-			})
+			err = a.ui.say(m, m.Name)
 			a.behind(cmd.Context(), e, args[0])
 			return err
 		},

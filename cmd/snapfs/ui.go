@@ -80,6 +80,14 @@ func (u *ui) result(v any, text func(w io.Writer) error) error {
 	return enc.Encode(v)
 }
 
+// say prints a line of text, or v as JSON.
+func (u *ui) say(v any, text string) error {
+	return u.result(v, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, text)
+		return err
+	})
+}
+
 // An answer is one answer to a question; a person types its first letters.
 type answer struct{ word, means string }
 

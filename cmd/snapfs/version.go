@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -21,10 +20,7 @@ func newVersion(a *app) *cobra.Command {
 			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 				v.Version = info.Main.Version
 			}
-			return a.ui.result(v, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "snapfs %s (%s, state format %d)\n", v.Version, v.Go, v.Format)
-				return err
-			})
+			return a.ui.say(v, fmt.Sprintf("snapfs %s (%s, state format %d)", v.Version, v.Go, v.Format))
 		},
 	}
 }

@@ -247,7 +247,7 @@ func TestStaleTicketBlocksNobody(t *testing.T) {
 		t.Error(err)
 	}
 	leave()
-	f, err := b.lock(b.ticket(4), syscall.LOCK_EX)
+	f, err := b.lock(b.ticket(4))
 	if err != nil {
 		t.Fatal(err)
 	}

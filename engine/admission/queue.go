@@ -114,7 +114,7 @@ func (c *Controller) arrive(ctx context.Context, a Request, w Options) (*Slot, *
 	if len(waiting) > 0 {
 		number = slices.Max(waiting) + 1
 	}
-	f, err := c.lock(c.ticket(number), syscall.LOCK_EX)
+	f, err := c.lock(c.ticket(number))
 	if err == nil && f == nil {
 		err = errors.New(c.ticket(number) + " is in use")
 	}
@@ -159,7 +159,7 @@ func (c *Controller) decide(a Request) (*Refusal, error) {
 // releases it.
 func (c *Controller) gate(ctx context.Context) (*os.File, error) {
 	for {
-		f, err := c.lock(filepath.Join(c.dir, "gate"), syscall.LOCK_EX)
+		f, err := c.lock(filepath.Join(c.dir, "gate"))
 		if err != nil {
 			return nil, failed(err)
 		}

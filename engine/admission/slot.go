@@ -52,7 +52,7 @@ func (c *Controller) take(a Request) (*Slot, error) {
 		if tries < spares { // spreads processes over the slots
 			n = (tries + os.Getpid()) % spares
 		}
-		f, err := c.lock(c.place(n), syscall.LOCK_EX)
+		f, err := c.lock(c.place(n))
 		if err != nil {
 			return nil, failed(err)
 		}
@@ -70,7 +70,7 @@ func (c *Controller) take(a Request) (*Slot, error) {
 // lock opens the file at path, creates it if it does not exist, and locks it. It returns nil
 // if another process has the lock. It does not create the state directory, which may just have
 // been removed.
-func (c *Controller) lock(path string, how int) (*os.File, error) {
+func (c *Controller) lock(path string) (*os.File, error) {
 	for made := false; ; {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && !made {
@@ -83,7 +83,7 @@ func (c *Controller) lock(path string, how int) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := vfs.Flock(f, how|syscall.LOCK_NB); err != nil {
+		if err := vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 			f.Close()
 			if errors.Is(err, syscall.EWOULDBLOCK) {
 				return nil, nil //nolint:nilnil // another process has it

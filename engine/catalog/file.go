@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // replace writes a file so that a reader, or a crash of this process, finds the old or the new
@@ -47,12 +49,7 @@ func write(path string, data []byte, lasting bool) error {
 }
 
 func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fail("opening", path, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
+	if err := vfs.SyncDir(path); err != nil {
 		return fail("syncing", path, err)
 	}
 	return nil

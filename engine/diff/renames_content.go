@@ -67,12 +67,7 @@ func (f *finder) openNode(i int) (file *os.File, st vfs.Stat, err error) {
 	if c.Kind == Added {
 		side = newer
 	}
-	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	file, err = vfs.OpenBeneath(f.root[side], c.Path, flags|vfs.ONoatime, 0)
-	if errno(err) == unix.EPERM {
-		file, err = vfs.OpenBeneath(f.root[side], c.Path, flags, 0)
-	}
-	if err == nil {
+	if file, err = OpenFile(f.root[side], c.Path); err == nil {
 		st, err = vfs.Lstat(int(file.Fd()), "")
 		if n := c.node(); err == nil && (!st.IsRegular() || st.Ino != n.Ino || st.Size != n.Size || !st.MTime.Time().Equal(n.MTime)) {
 			err = unix.ESTALE

@@ -32,12 +32,7 @@ func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 		if err != nil {
 			continue // the driver does not support this filesystem, or it is gone
 		}
-		key := p.Driver
-		if h, ok := b.(snapshot.Hider); ok {
-			for _, path := range h.Hidden() {
-				key += " " + path
-			}
-		}
+		key := p.Driver + " " + b.Facts().Hidden
 		if !seen[key] {
 			seen[key], found = true, append(found, b)
 		}

@@ -94,7 +94,7 @@ func oneLimitPlace(chosen []Choice) bool {
 // LimitPlace returns the place where a backend counts the size of its forks, or "" if its
 // limits cannot be shared.
 func LimitPlace(b snapshot.Backend) string {
-	if s, ok := b.(snapshot.Sharer); ok {
+	if s, ok := b.(snapshot.Limiter); ok {
 		return s.LimitPlace()
 	}
 	return ""
@@ -326,11 +326,7 @@ func (hf *Host) RecordPlace(c Choice) error {
 
 // DataPlace returns where a backend stores its data if that depends on the tree, else "".
 func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
-	h, ok := b.(snapshot.Hider)
-	if !ok {
-		return ""
-	}
-	where := strings.Join(h.Hidden(), "\x00")
+	where := b.Facts().Hidden
 	if where == filepath.Clean(hf.cat.DataDir(driver)) {
 		return ""
 	}

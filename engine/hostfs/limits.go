@@ -43,7 +43,11 @@ func ErrServed() error {
 func ErrUnlimited() error {
 	return &errs.Error{
 		Op: "limiting the disk", Kind: errs.ErrNotSupported,
-		Err: errors.New("the backend has no disk limits"), Hints: []string{"snapfs pool create"},
+		Err: errors.New("the backend has no disk limits"),
+		Hints: []string{
+			"snapfs pool create && snapfs pool import TREE",
+			"snapfs run --backend overlay … (on an ext4 or xfs with project quotas)",
+		},
 	}
 }
 

@@ -52,8 +52,8 @@ func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 // comparisons to leave out.
 func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 	ours := []string{hf.cat.Dir()}
-	if h, ok := b.(snapshot.Hider); ok {
-		ours = append(ours, h.Hidden()...)
+	if hidden := b.Facts().Hidden; hidden != "" {
+		ours = append(ours, hidden)
 	}
 	return func(path string) bool {
 		if strings.HasPrefix(filepath.Base(path), ".snapfs-apply-") { // backups of promote

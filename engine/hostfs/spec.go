@@ -53,8 +53,8 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 		}
 		m.MayVanish = !Privileged() && !Within(rec.Workspace, t.Path)
 		mounts = append(mounts, m)
-		if h, ok := b.(snapshot.Hider); ok {
-			hide = append(hide, h.Hidden()...)
+		if hidden := b.Facts().Hidden; hidden != "" {
+			hide = append(hide, hidden)
 		}
 	}
 	for _, f := range frames(env, rec.Trees) {

@@ -88,11 +88,7 @@ func (in *Input) open(tree int, s state) (*os.File, error) {
 	if tree == real {
 		root = in.RealTree
 	}
-	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := vfs.OpenBeneath(int(root.Fd()), s.path, flags|vfs.ONoatime, 0)
-	if errors.Is(err, unix.EPERM) {
-		f, err = vfs.OpenBeneath(int(root.Fd()), s.path, flags, 0)
-	}
+	f, err := diff.OpenFile(int(root.Fd()), s.path)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil, changedMeanwhile(s.path)

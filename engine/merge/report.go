@@ -163,7 +163,7 @@ func (in *Input) isText(tree int, s state) (bool, error) {
 	}
 	defer f.Close()
 	var head bytes.Buffer
-	if _, err := io.Copy(&head, io.LimitReader(f, sniffLen)); err != nil {
+	if _, err := io.Copy(&head, io.LimitReader(f, 8000)); err != nil {
 		return false, fail(s.path, err)
 	}
 	return !isBinary(head.Bytes()), nil

@@ -70,13 +70,5 @@ func (d *dirs) close() {
 
 // openNode opens a node of any type with O_PATH, which has no effect on it.
 func openNode(dir *os.File, name string) (*os.File, error) {
-	for {
-		fd, err := unix.Openat(int(dir.Fd()), name, vfs.OPath|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err == nil {
-			return os.NewFile(uintptr(fd), name), nil
-		}
-		if err != unix.EINTR {
-			return nil, &os.PathError{Op: "open", Path: name, Err: err}
-		}
-	}
+	return vfs.OpenAt(int(dir.Fd()), name, vfs.OPath|unix.O_NOFOLLOW, 0)
 }

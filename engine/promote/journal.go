@@ -110,7 +110,7 @@ func createJournal(stateDir string, r *record) (*os.File, error) {
 		return nil, err
 	}
 	if err = appendJournal(f, r.header()); err == nil {
-		err = syncDir(stateDir)
+		err = vfs.SyncDir(stateDir)
 	}
 	if err != nil {
 		f.Close()
@@ -125,15 +125,6 @@ func appendJournal(f *os.File, l lines) error {
 		return err
 	}
 	return f.Sync()
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // lines is a buffer of journal lines.

@@ -52,7 +52,6 @@ type op struct {
 
 // A planner compares changes with the real tree and decides on the ops.
 type planner struct {
-	ctx       context.Context
 	t         Target
 	from      Source
 	base      Base
@@ -76,7 +75,7 @@ type planner struct {
 func (p *planner) close() { p.real.close() }
 
 func plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) (*planner, error) {
-	p := &planner{ctx: ctx, t: t, from: from, base: base, real: dirs{root: t.Root}, changed: map[string]*changedDir{}, dirDrifts: map[string]string{}}
+	p := &planner{t: t, from: from, base: base, real: dirs{root: t.Root}, changed: map[string]*changedDir{}, dirDrifts: map[string]string{}}
 	for i := range changes {
 		if err := ctx.Err(); err != nil {
 			return p, at(t.Path, err)

@@ -282,7 +282,7 @@ func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Sta
 			return false, nil
 		}
 		err = moveIn(stage, o.name, dir, name)
-	case here == nil || !o.new.is(here) || treeChanged(dir, name, o, nil):
+	case here == nil || !o.new.is(here) || treeChanged(dir, name, o):
 		return false, nil
 	case o.verb == put:
 		err = moveOut(dir, name, stage, o.name)
@@ -303,7 +303,7 @@ func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Sta
 	if err != nil {
 		return false, err
 	}
-	if st == nil || !o.new.is(st) || treeChanged(stage, o.name, o, nil) {
+	if st == nil || !o.new.is(st) || treeChanged(stage, o.name, o) {
 		if o.verb == put {
 			return false, moveIn(stage, o.name, dir, name)
 		}
@@ -315,8 +315,8 @@ func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Sta
 	return true, nil
 }
 
-func treeChanged(in *os.File, name string, o *op, altered map[uint64]bool) bool {
-	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, altered) != nil
+func treeChanged(in *os.File, name string, o *op) bool {
+	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, nil) != nil
 }
 
 func statOrNil(dir *os.File, name string) (*vfs.Stat, error) {

@@ -36,7 +36,7 @@ func UndoSame(ctx context.Context, stateDir, id string, same func(path string) b
 			return err
 		}
 		undoing := strings.TrimSuffix(journal, suffixUndo) + suffixUndoing
-		if err := errors.Join(os.Rename(journal, undoing), syncDir(stateDir)); err != nil {
+		if err := errors.Join(os.Rename(journal, undoing), vfs.SyncDir(stateDir)); err != nil {
 			return err
 		}
 		one.Group, one.Sandbox, one.Path, one.Saved = r.group, r.sandbox, r.path, r.stagePaths()

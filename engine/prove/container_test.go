@@ -184,7 +184,11 @@ func scratch(t *testing.T) string {
 // open starts a container with the probe program in its /tmp.
 func open(t *testing.T, spec isolate.Spec) *isolate.Container {
 	t.Helper()
-	container, _, err := isolate.Start(t.Context(), spec, nil)
+	prepared, err := isolate.Prepare(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, _, err := prepared.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error 
 		if err != nil {
 			return err
 		}
-		if g, ok := b.(snapshot.Gauge); ok {
+		if g, ok := b.(snapshot.Limiter); ok {
 			used, err := g.Gauge(ctx, t.Fork)
 			if err != nil {
 				return err
@@ -134,7 +134,7 @@ func (sb *Store) GaugeOf(rec *catalog.Record) func() (used snapshot.DiskLimit, k
 			if err != nil {
 				continue
 			}
-			if g, ok := b.(snapshot.Gauge); ok {
+			if g, ok := b.(snapshot.Limiter); ok {
 				used, err := g.Gauge(context.Background(), t.Fork)
 				return used, err == nil
 			}
@@ -169,11 +169,14 @@ func (sb *Store) FitsDisk(rec *catalog.Record, l catalog.Limits) error {
 // the backend supports that. Host.Choose has already rejected combinations that need a shared
 // limit and cannot have one.
 func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sandbox string, l catalog.Limits) error {
+	d := hostfs.DiskLimit(l)
 	limiter, ok := b.(snapshot.Limiter)
+	if !ok && d == (snapshot.DiskLimit{}) {
+		return nil
+	}
 	if !ok {
 		return hostfs.ErrUnlimited()
 	}
-	d := hostfs.DiskLimit(l)
 	if hostfs.LimitPlace(b) != "" && hostfs.LimitsDisk(l) {
 		d.Share = sandbox
 	}

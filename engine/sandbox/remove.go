@@ -222,7 +222,7 @@ func (sb *Store) clean(ctx context.Context, gone []catalog.Discarded) error {
 			if err != nil {
 				continue // its filesystem is gone
 			}
-			if s, ok := b.(snapshot.Sweeper); ok && s.Pending() {
+			if b.Pending() {
 				return sb.SweepLater(ctx)
 			}
 		}

@@ -13,27 +13,8 @@ type DiskLimit struct {
 	// were copied to be changed. 0: no limit.
 	Inodes int64
 	// Share names a group of forks with one common limit: forks of one backend, or of several
-	// with the same [Sharer.LimitPlace]. "": the limit is for this fork alone.
+	// with the same [Limiter.LimitPlace]. "": the limit is for this fork alone.
 	Share string
-}
-
-// A Sharer can limit several forks together. Every Sharer is a [Limiter].
-type Sharer interface {
-	// LimitPlace names the counter of added data. Forks of backends with equal LimitPlace share a
-	// limit if they were limited with equal [DiskLimit.Share]; the limit set last holds for all of
-	// them.
-	//
-	// Each fork counts from its LimitFork on. After its removal its data still counts as long as a
-	// snapshot shares the data and another fork has the limit. LimitPlace costs nothing.
-	LimitPlace() string
-}
-
-// A Gauge measures how much of its limit a fork has used.
-type Gauge interface {
-	// Gauge returns the bytes and inodes that count now towards the limit of the fork, including
-	// those of all forks that share it. A part that is not counted is 0. Cost: reading some kernel
-	// files. Errors: errs.ErrNotFound (no such fork), errs.ErrNotSupported (the fork has no limit).
-	Gauge(ctx context.Context, fork ForkID) (DiskLimit, error)
 }
 
 // A Limiter can enforce a [DiskLimit] on a fork, also against root in the sandbox.
@@ -60,4 +41,15 @@ type Limiter interface {
 	// microseconds for each subvolume nested in the fork, or for each file written in the fork on
 	// backends that label files. Errors: errs.ErrNotFound, errs.ErrCorrupt, those of CanLimit, errs.ErrDenied.
 	LimitFork(ctx context.Context, fork ForkID, l DiskLimit) error
+	// LimitPlace names the counter of added data, or is "" if each fork has a limit of its own.
+	// Forks of backends with equal LimitPlace share a limit if they were limited with equal
+	// [DiskLimit.Share]; the limit set last holds for all of them.
+	//
+	// Each fork counts from its LimitFork on. After its removal its data still counts as long as a
+	// snapshot shares the data and another fork has the limit. Cost: some system calls.
+	LimitPlace() string
+	// Gauge returns the bytes and inodes that count now towards the limit of the fork, including
+	// those of all forks that share it. A part that is not counted is 0. Cost: reading some kernel
+	// files. Errors: errs.ErrNotFound (no such fork), errs.ErrNotSupported (the fork has no limit).
+	Gauge(ctx context.Context, fork ForkID) (DiskLimit, error)
 }

@@ -38,8 +38,8 @@ type Cloning struct {
 	Fork ForkID
 }
 
-// A ChangeLister lists the paths at which two states of a tree may differ, in time proportional to
-// the changes.
+// A ChangeLister lists the paths at which two states of a tree may differ, and measures the changes
+// of a fork, both in time proportional to the changes.
 type ChangeLister interface {
 	// ListChanges compares the snapshot base with the fork. It yields a superset of the differences, in
 	// no order, and misses none; the caller compares each path.
@@ -50,6 +50,9 @@ type ChangeLister interface {
 	// ListChangesBetween does the same as ListChanges for two snapshots, with the same errors;
 	// errs.ErrNotSupported also if the two snapshots have no common origin.
 	ListChangesBetween(ctx context.Context, a, b ID) iter.Seq2[Candidate, error]
+	// Usage returns the bytes that a fork holds and its base does not. Errors: errs.ErrNotFound,
+	// errs.ErrNotSupported (this process may not read the figure), errs.ErrInterrupted.
+	Usage(ctx context.Context, fork ForkID) (Bytes, error)
 }
 
 // A DriftDetector lists the paths at which the real tree may have changed since a snapshot of it,
@@ -132,14 +135,6 @@ type Original struct {
 	Content string
 }
 
-// A Meter measures the space of a fork.
-type Meter interface {
-	// Usage returns the bytes that a fork holds and its base does not. Cost: at most in proportion
-	// to the changes in the fork. Errors: errs.ErrNotFound, errs.ErrNotSupported (this process may not read
-	// the figure), errs.ErrInterrupted.
-	Usage(ctx context.Context, fork ForkID) (Bytes, error)
-}
-
 // An Estimator copies a whole tree for each capture, and again for each fork. It estimates the size
 // of a copy beforehand.
 type Estimator interface {
@@ -157,18 +152,6 @@ type CopySize struct {
 	// Room is the free space on the disk for copies, or -1 if copies share blocks, so that a copy may
 	// take less than Bytes.
 	Room Bytes
-}
-
-// A Sweeper frees the space of removed snapshots and forks in the background.
-type Sweeper interface {
-	// Sweep deletes at a bounded rate, until nothing is left or ctx ends. Two sweeps may run at
-	// once, and a sweep may be killed: the next one continues with the rest. Errors:
-	// errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might name data to delete cannot be
-	// read).
-	Sweep(ctx context.Context) error
-	// Pending reports whether a sweep might free space now; false is certain. Cost: at most listing
-	// one directory.
-	Pending() bool
 }
 
 // A Preforker makes forks of a snapshot in advance, so that a later Fork or Clone of an unchanged
@@ -222,13 +205,6 @@ type Returner interface {
 	// waits for a server process that still executes a Return whose caller was killed. Errors:
 	// errs.ErrNotFound, errs.ErrInterrupted.
 	Base(ctx context.Context, fork ForkID) (ID, error)
-}
-
-// A Hider is a backend that stores its data on the tree's own filesystem.
-type Hider interface {
-	// Hidden returns the absolute paths of the backend's data. Sandboxes must not see them,
-	// and comparisons skip them. It costs nothing.
-	Hidden() []string
 }
 
 // A TmpProvider has storage that is no part of a tree, but counts for a fork's limit.

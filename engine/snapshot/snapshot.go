@@ -210,8 +210,7 @@ type Backend interface {
 	// only Remove and RemoveFork accept, are included. Cost: in proportion to their number.
 	List(ctx context.Context) ([]ID, []ForkID, error)
 
-	// Remove deletes a snapshot at once and for good; its space may become free later (see
-	// [Sweeper]). Forks grown from it stay intact.
+	// Remove deletes a snapshot at once and for good; its space may become free only by Sweep. Forks grown from it stay intact.
 	//
 	// Remove may be called at any moment, and again: removing an id that does not exist is no
 	// error. It never touches a directory or file without the backend's ownership mark. Cost:
@@ -222,6 +221,14 @@ type Backend interface {
 	// that uses the fork. Errors: errs.ErrBusy (the fork is in use, where a backend can detect that),
 	// errs.ErrDenied.
 	RemoveFork(ctx context.Context, id ForkID) error
+	// Sweep frees the space of removed snapshots and forks at a bounded rate, until nothing is left
+	// or ctx ends. Two sweeps may run at once, and a sweep may be killed: the next one continues with
+	// the rest. Errors: errs.ErrInterrupted, errs.ErrDenied, errs.ErrCorrupt (a record that might
+	// name data to delete cannot be read).
+	Sweep(ctx context.Context) error
+	// Pending reports whether a sweep might free space now; false is certain. Cost: at most listing
+	// one directory.
+	Pending() bool
 }
 
 // Facts are the properties that all trees of one backend share. The conformance suite checks each
@@ -257,6 +264,9 @@ type Facts struct {
 	// A process outside the sandbox then does the sandbox's reads, which no I/O limit of the
 	// sandbox covers.
 	Served bool
+	// Hidden is the absolute path of the backend's data, or "" if it has none on a filesystem that a
+	// sandbox could show. Sandboxes must not see it, and comparisons skip it.
+	Hidden string
 }
 
 // Unit is the granularity of copy-on-write.

@@ -11,7 +11,6 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/watch"
@@ -120,9 +119,8 @@ func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-
 	skip := func(path string) bool { return hostfs.Within(path, sv.cat.Dir()) }
 	if t, ok := compare.WorkspaceTree(rec); ok {
 		if b, err := sv.host.BackendOf(ctx, t); err == nil {
-			if h, ok := b.(snapshot.Hider); ok {
-				ours := append(h.Hidden(), sv.cat.Dir())
-				skip = func(path string) bool { return slices.Contains(ours, path) }
+			if hidden := b.Facts().Hidden; hidden != "" {
+				skip = func(path string) bool { return path == hidden || path == sv.cat.Dir() }
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package btrfs
 
 import (
 	"bytes"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -163,7 +162,7 @@ func (u UUID) String() string {
 
 // Subvolume holds the attributes of a subvolume that BTRFS_IOC_GET_SUBVOL_INFO returns.
 type Subvolume struct {
-	ID, ParentID uint64
+	ID uint64
 	// UUID identifies the subvolume; Parent is the UUID of the subvolume of which it is a
 	// snapshot.
 	UUID, Parent UUID
@@ -172,7 +171,6 @@ type Subvolume struct {
 	Generation uint64
 	// Born is the transaction that created the subvolume.
 	Born     uint64
-	BornAt   time.Time
 	ReadOnly bool
 }
 
@@ -203,9 +201,8 @@ func Info(fd int) (Subvolume, error) {
 		return Subvolume{}, err
 	}
 	return Subvolume{
-		ID: a.treeid, ParentID: a.parent, UUID: a.uuid, Parent: a.parentUUID,
+		ID: a.treeid, UUID: a.uuid, Parent: a.parentUUID,
 		Generation: a.generation, Born: a.otransid,
-		BornAt:   time.Unix(int64(a.otime.sec), int64(a.otime.nsec)),
 		ReadOnly: a.flags&btrfsReadOnly != 0 || a.flags&1 != 0,
 	}, nil
 }

@@ -15,9 +15,6 @@ import (
 // wakes them. macOS has no such sockets, so there every function fails.
 type Conn struct{}
 
-// MaxMessage is the longest message, in bytes.
-const MaxMessage = 160 << 10
-
 // Listen makes a listening socket, on Linux. Here it always returns an error, as does every
 // function of this file.
 func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
@@ -27,11 +24,8 @@ func Listen(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
 
 // Pair returns two connected ends. The second is for a child process, which opens it with
-// [FromFD].
+// FromFD.
 func Pair() (*Conn, *os.File, error) { return nil, nil, vfs.ErrNeedsLinux }
-
-// FromFD returns the connection for a descriptor that this process inherited.
-func FromFD(int) *Conn { return &Conn{} }
 
 // Accept waits for the next connection.
 func (*Conn) Accept() (*Conn, error) { return nil, vfs.ErrNeedsLinux }

@@ -7,12 +7,8 @@ type Filesystem struct {
 	Type string
 	// Size, Free and Avail are in bytes; Avail is the space that an ordinary user may use.
 	Size, Free, Avail int64
-	// Files and FreeFiles count inodes; both zero where there is no limit.
-	Files, FreeFiles uint64
 	// ReadOnly is set if the mount or the filesystem is read-only.
 	ReadOnly bool
-	// NameMax is the longest name in bytes.
-	NameMax int
 }
 
 // IsNetwork reports whether the filesystem is a network one, which other machines can change:

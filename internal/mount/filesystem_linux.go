@@ -24,14 +24,11 @@ func fromStatfs(st *unix.Statfs_t) Filesystem {
 		unit = st.Bsize
 	}
 	return Filesystem{
-		Type:      magicName(uint32(st.Type)),
-		Size:      int64(st.Blocks) * unit,
-		Free:      int64(st.Bfree) * unit,
-		Avail:     int64(st.Bavail) * unit,
-		Files:     st.Files,
-		FreeFiles: st.Ffree,
-		ReadOnly:  st.Flags&unix.ST_RDONLY != 0,
-		NameMax:   int(st.Namelen),
+		Type:     magicName(uint32(st.Type)),
+		Size:     int64(st.Blocks) * unit,
+		Free:     int64(st.Bfree) * unit,
+		Avail:    int64(st.Bavail) * unit,
+		ReadOnly: st.Flags&unix.ST_RDONLY != 0,
 	}
 }
 

@@ -18,7 +18,7 @@ func FilesystemOf(path string) (Filesystem, error) {
 	unit := int64(st.Bsize)
 	return Filesystem{
 		Type: vfs.Text(st.Fstypename[:]), Size: int64(st.Blocks) * unit, Free: int64(st.Bfree) * unit, Avail: int64(st.Bavail) * unit,
-		Files: st.Files, FreeFiles: st.Ffree, ReadOnly: st.Flags&unix.MNT_RDONLY != 0, NameMax: unix.NAME_MAX,
+		ReadOnly: st.Flags&unix.MNT_RDONLY != 0,
 	}, nil
 }
 

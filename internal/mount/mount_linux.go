@@ -26,27 +26,17 @@ func OpenTree(dirfd int, path string, flags uint) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// CloneTree makes a detached copy of the mount at path, with path as its root. Without
-// recursive, mounts inside path are not in the copy. Cost: some ten microseconds. In a user
-// namespace, a tree with submounts that are locked from outside can only be cloned recursively
-// (EINVAL otherwise).
-func CloneTree(path string, recursive bool) (*os.File, error) {
-	flags := uint(unix.OPEN_TREE_CLONE | unix.AT_NO_AUTOMOUNT)
-	if recursive {
-		flags |= unix.AT_RECURSIVE
-	}
-	return OpenTree(unix.AT_FDCWD, path, flags)
+// CloneTree makes a detached copy of the mount at path, with path as its root, without mounts
+// inside path. Cost: some ten microseconds. In a user namespace it fails with EINVAL for a tree
+// with submounts that are locked from outside.
+func CloneTree(path string) (*os.File, error) {
+	return OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.AT_NO_AUTOMOUNT)
 }
 
-// MoveMount attaches a detached mount, or moves an attached one, to the path
-// to, relative to dirfd; an empty to means dirfd itself. Symbolic links in the
-// last element of to are not followed. Errors are *os.LinkError.
-func MoveMount(mount *os.File, dirfd int, to string) error {
-	flags := unix.MOVE_MOUNT_F_EMPTY_PATH
-	if to == "" {
-		flags |= unix.MOVE_MOUNT_T_EMPTY_PATH
-	}
-	err := unix.MoveMount(int(mount.Fd()), "", dirfd, to, flags)
+// MoveMount attaches a detached mount, or moves an attached one, to the path to. Symbolic links
+// in the last element of to are not followed. Errors are *os.LinkError.
+func MoveMount(mount *os.File, to string) error {
+	err := unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	runtime.KeepAlive(mount)
 	if err != nil {
 		return &os.LinkError{Op: "move_mount", Old: mount.Name(), New: to, Err: err}
@@ -54,33 +44,29 @@ func MoveMount(mount *os.File, dirfd int, to string) error {
 	return nil
 }
 
-// SetMountAttr sets and clears unix.MOUNT_ATTR_* flags on a mount, and with recursive on all
-// its submounts: on all of them or, after an error, on none. A flag about access times in set
-// replaces the present one.
-func SetMountAttr(mount *os.File, set, clear uint64, recursive bool) error {
+// SetMountAttr sets unix.MOUNT_ATTR_* flags on a mount. A flag about access times in set replaces
+// the present one.
+func SetMountAttr(mount *os.File, set uint64) error {
+	var clear uint64
 	if set&unix.MOUNT_ATTR__ATIME != 0 { // a field, not a flag: mount_setattr(2) wants it cleared as a whole
 		clear |= unix.MOUNT_ATTR__ATIME
 	}
-	return mountSetattr(mount, recursive, &unix.MountAttr{Attr_set: set, Attr_clr: clear})
+	return mountSetattr(mount, &unix.MountAttr{Attr_set: set, Attr_clr: clear})
 }
 
 // IDMap makes a detached mount id-mapped: ids on disk appear as the user namespace userns maps
 // them, and written ids are stored mapped back. The mount must never have been attached.
 // EINVAL: the filesystem does not support it. Cost: 5 µs.
-func IDMap(mount, userns *os.File, recursive bool) error {
-	err := mountSetattr(mount, recursive, &unix.MountAttr{
+func IDMap(mount, userns *os.File) error {
+	err := mountSetattr(mount, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd()),
 	})
 	runtime.KeepAlive(userns)
 	return err
 }
 
-func mountSetattr(mount *os.File, recursive bool, attr *unix.MountAttr) error {
-	flags := uint(unix.AT_EMPTY_PATH)
-	if recursive {
-		flags |= unix.AT_RECURSIVE
-	}
-	err := unix.MountSetattr(int(mount.Fd()), "", flags, attr)
+func mountSetattr(mount *os.File, attr *unix.MountAttr) error {
+	err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, attr)
 	runtime.KeepAlive(mount)
 	if err != nil {
 		return &os.PathError{Op: "mount_setattr", Path: mount.Name(), Err: err}

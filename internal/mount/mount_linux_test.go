@@ -132,16 +132,16 @@ func TestAnOverlayThatEndsReadOnlyIsAnError(t *testing.T) {
 	defer userns.Close()
 	o := layers(t, 2, "lower")
 	dir := filepath.Dir(o.Upper)
-	m, err := mount.CloneTree(dir, false)
+	m, err := mount.CloneTree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if err := mount.IDMap(m, userns, false); err != nil {
+	if err := mount.IDMap(m, userns); err != nil {
 		t.Fatal(err)
 	}
 	place := treetest.Dir(t)
-	if err := mount.MoveMount(m, unix.AT_FDCWD, place); err != nil {
+	if err := mount.MoveMount(m, place); err != nil {
 		t.Fatal(err)
 	}
 	defer mount.Unmount(place)
@@ -154,12 +154,12 @@ func TestAnOverlayThatEndsReadOnlyIsAnError(t *testing.T) {
 func TestADetachedMountLivesAsLongAsItsDescriptor(t *testing.T) {
 	treetest.NeedRoot(t)
 	dir := treetest.Ext4(t, 16<<20)
-	m, err := mount.CloneTree(dir, false)
+	m, err := mount.CloneTree(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	place := treetest.Dir(t)
-	if err := mount.MoveMount(m, unix.AT_FDCWD, place); err != nil {
+	if err := mount.MoveMount(m, place); err != nil {
 		t.Fatal(err)
 	}
 	m.Close()

@@ -95,11 +95,11 @@ func noLowerPlus(err error) bool {
 }
 
 func readOnlyClone(path string, attr uint64) (*os.File, error) {
-	mount, err := CloneTree(path, false)
+	mount, err := CloneTree(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := SetMountAttr(mount, attr|unix.MOUNT_ATTR_RDONLY, 0, false); err != nil {
+	if err := SetMountAttr(mount, attr|unix.MOUNT_ATTR_RDONLY); err != nil {
 		mount.Close()
 		return nil, err
 	}

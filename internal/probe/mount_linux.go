@@ -185,12 +185,12 @@ func (p place) idMapped(ctx context.Context, try func(m *os.File, dir string) Re
 			return no("it needs a user namespace: " + err.Error())
 		}
 		defer userns.Close()
-		m, err := mount.CloneTree(o.Lower[0], false)
+		m, err := mount.CloneTree(o.Lower[0])
 		if err != nil {
 			return no(err.Error())
 		}
 		defer m.Close()
-		if err := mount.IDMap(m, userns, false); err != nil {
+		if err := mount.IDMap(m, userns); err != nil {
 			fs, _ := mount.FilesystemOf(dir)
 			return no("not on " + fs.Type + ": " + err.Error())
 		}

@@ -2,6 +2,8 @@ package proc
 
 import (
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -34,3 +36,22 @@ var ThisBoot = sync.OnceValue(func() string {
 	}
 	return id
 })
+
+// Name returns a part for the names of files that this process makes: "PID-START". [NameRuns] tells
+// from it what a killed process left. START is 0 where the system does not report it.
+var Name = sync.OnceValue(func() string {
+	p, err := Identify(os.Getpid())
+	if err != nil {
+		p = Process{PID: os.Getpid()}
+	}
+	return strconv.Itoa(p.PID) + "-" + strconv.FormatUint(p.Start, 10)
+})
+
+// NameRuns reports whether name begins with the [Name] of a process that may still run. More parts
+// may follow it, each after a hyphen.
+func NameRuns(name string) bool {
+	parts := append(strings.SplitN(name, "-", 3), "")
+	pid, err1 := strconv.Atoi(parts[0])
+	start, err2 := strconv.ParseUint(parts[1], 10, 64)
+	return err1 == nil && err2 == nil && (start == 0 || Alive(Process{PID: pid, Start: start}))
+}

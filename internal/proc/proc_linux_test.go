@@ -32,3 +32,13 @@ func TestOnlyTheSameProcessIsAlive(t *testing.T) {
 		}
 	}
 }
+
+func TestANameIsThatOfARunningProcess(t *testing.T) {
+	for name, want := range map[string]bool{
+		Name(): true, Name() + "-1": true, Name() + "0-1": false, "1-0": true, "1-0-x": true, "": false, "1": false, "a-b-c": false, "new": false,
+	} {
+		if NameRuns(name) != want {
+			t.Errorf("%q: want %v", name, want)
+		}
+	}
+}

@@ -20,9 +20,8 @@ import (
 // Error is the failure of a program. It is a type because callers decide by its exit status and by the lines of
 // its standard error.
 type Error struct {
-	// Name is the program, Args its arguments.
+	// Name is the program.
 	Name string
-	Args []string
 	// Stderr holds the first lines of the program's standard error.
 	Stderr string
 	// Code is the program's exit status, or -1 if a signal or the context ended it.
@@ -181,7 +180,7 @@ func Run(ctx context.Context, p Program) error {
 }
 
 func failure(ctx context.Context, name string, args []string, stderr *head, err error) error {
-	e := &Error{Name: name, Args: args, Stderr: stderr.lines(5), Code: -1, Err: err}
+	e := &Error{Name: name, Stderr: stderr.lines(5), Code: -1, Err: err}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		// exec.ExitError has a method ExitCode, which errs.ExitCode would take for the status of snapfs.

@@ -67,7 +67,7 @@ func (t *Timed) Run(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	p, err := os.StartProcess(t.path, argv, attr)
 	if err != nil {
-		return 0, &Error{Name: t.program.Name, Args: t.program.Args, Code: -1, Err: err}
+		return 0, &Error{Name: t.program.Name, Code: -1, Err: err}
 	}
 	stop := context.AfterFunc(ctx, func() { p.Signal(syscall.SIGTERM) }) //nolint:errcheck // the program may have ended
 	st, err := p.Wait()
@@ -80,7 +80,7 @@ func (t *Timed) Run(ctx context.Context) (time.Duration, error) {
 }
 
 func (t *Timed) failure(ctx context.Context, st *os.ProcessState, err error) error {
-	e := &Error{Name: t.program.Name, Args: t.program.Args, Code: -1, Err: err}
+	e := &Error{Name: t.program.Name, Code: -1, Err: err}
 	said := &head{max: 2048}
 	if _, serr := t.stderr.Seek(0, io.SeekStart); serr == nil {
 		_, _ = io.Copy(said, t.stderr) // a part of it is better than nothing

@@ -39,15 +39,6 @@ func Budget(t testing.TB, few, many int) int {
 	return few
 }
 
-// OnlyLong skips the test in make test; only make check-all runs it. It is for tests whose
-// promise another, smaller test covers too.
-func OnlyLong(t testing.TB) {
-	t.Helper()
-	if !Long(t) {
-		t.SkipNow()
-	}
-}
-
 // OncePerRun skips the test in the second pass of make test, as an ordinary user: its result
 // does not depend on the user.
 func OncePerRun(t testing.TB) {

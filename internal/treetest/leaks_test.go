@@ -38,9 +38,9 @@ func TestEveryLeakIsNamed(t *testing.T) {
 			return func() { must(t, unix.Kill(pid, unix.SIGKILL)) }
 		},
 		"mount": func() func() {
-			m, err := mount.CloneTree(dir, false)
+			m, err := mount.CloneTree(dir)
 			must(t, err)
-			must(t, mount.MoveMount(m, unix.AT_FDCWD, dir))
+			must(t, mount.MoveMount(m, dir))
 			m.Close()
 			return func() { must(t, mount.Unmount(dir)) }
 		},

@@ -155,7 +155,7 @@ func mountOn(fs, dir string, options []string) error {
 		return err
 	}
 	defer mnt.Close()
-	return mount.MoveMount(mnt, unix.AT_FDCWD, dir)
+	return mount.MoveMount(mnt, dir)
 }
 
 // unmount unmounts dir and fails the test if the mount is still in use: a file left open there

@@ -91,7 +91,7 @@ func Tmpfs(t testing.TB, size string) string {
 	mnt, err := c.Mount(0)
 	must(err)
 	defer mnt.Close()
-	must(mount.MoveMount(mnt, unix.AT_FDCWD, dir))
+	must(mount.MoveMount(mnt, dir))
 	t.Cleanup(func() { must(mount.Unmount(dir)) })
 	return dir
 }

@@ -2,11 +2,7 @@
 
 package watch
 
-import (
-	"errors"
-
-	"github.com/snapfs/snapfs/internal/vfs"
-)
+import "github.com/snapfs/snapfs/internal/vfs"
 
 // Tree reports changes in a directory tree by any process: added and removed names, written
 // files, changed attributes. It misses writes through a memory mapping, and files of other
@@ -16,9 +12,6 @@ import (
 // that: not an overlay, FUSE, or a subvolume of btrfs. All others have a watch on each
 // directory (inotify(7)).
 type Tree struct{}
-
-// ErrManyDirectories means that the tree has more directories than the limits allow.
-var ErrManyDirectories = errors.New("too many directories to watch")
 
 // New watches a directory tree, on Linux. Here it always returns an error.
 func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }

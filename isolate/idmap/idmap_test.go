@@ -83,7 +83,7 @@ func must(t testing.TB, err error) {
 func shown(t testing.TB, disk string, base uint32) (mnt string, down func()) {
 	t.Helper()
 	mnt = treetest.Dir(t)
-	tree, err := mount.CloneTree(disk, false)
+	tree, err := mount.CloneTree(disk)
 	must(t, err)
 	fuse, m, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: idmap.MaxRead}, 0)
 	must(t, err)
@@ -93,7 +93,7 @@ func shown(t testing.TB, disk string, base uint32) (mnt string, down func()) {
 	must(t, server.Start())
 	dev.Close()
 	tree.Close()
-	must(t, mount.MoveMount(m, unix.AT_FDCWD, mnt))
+	must(t, mount.MoveMount(m, mnt))
 	m.Close()
 	up := true
 	down = func() {

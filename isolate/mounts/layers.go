@@ -212,7 +212,7 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 	if err := os.MkdirAll(place, 0o700); err != nil {
 		return "", err
 	}
-	return place, mount.MoveMount(m, unix.AT_FDCWD, place)
+	return place, mount.MoveMount(m, place)
 }
 
 // wrap does the same as [mount.WrapLower]; the Layers closes the mount later.

@@ -134,18 +134,18 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 // Mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns errUnmappable if the
 // filesystem does not support that.
 func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
-	m, err := mount.CloneTree(path, false)
+	m, err := mount.CloneTree(path)
 	if err != nil {
 		return nil, err
 	}
 	if userns != nil {
-		err = mount.IDMap(m, userns, false)
+		err = mount.IDMap(m, userns)
 	}
 	if userns != nil && errors.Is(err, unix.EINVAL) {
 		err = unmappable(path)
 	}
 	if err == nil && attr != 0 {
-		err = mount.SetMountAttr(m, attr, 0, false)
+		err = mount.SetMountAttr(m, attr)
 	}
 	if err != nil {
 		m.Close()
@@ -179,11 +179,11 @@ func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*o
 // mapping.
 func restricted(tree *os.File, attr uint64, userns *os.File) error {
 	if userns != nil {
-		if err := mount.IDMap(tree, userns, false); err != nil {
+		if err := mount.IDMap(tree, userns); err != nil {
 			return err
 		}
 	}
-	return mount.SetMountAttr(tree, attr, 0, false)
+	return mount.SetMountAttr(tree, attr)
 }
 
 // CloseInBackground closes detached mounts in the background, because the kernel waits for all RCU readers when such a

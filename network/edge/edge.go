@@ -67,7 +67,6 @@ type Edge struct {
 	stack   *stack.Stack
 	link    *link
 	tun     *os.File
-	failed  chan struct{} // closed when the TUN fails or Close begins
 	done    chan struct{} // closed when Close is done
 	names   names
 	events  queue
@@ -90,11 +89,7 @@ type Edge struct {
 	refusals atomic.Int64
 	opened   atomic.Int64
 	in, out  atomic.Int64
-	quit     func() // closes gone, once
 }
-
-// ErrClosed is the error of a closed proxy.
-var ErrClosed = errors.New("network proxy is closed")
 
 // New starts a proxy on a TUN device. The device must be without packet information (IFF_TUN, IFF_NO_PI), and
 // the interface inside must have the addresses and the MTU of package network. The proxy duplicates tun, which
@@ -105,8 +100,7 @@ func New(tun *os.File, o Options) (*Edge, error) {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = 1024
 	}
-	e := &Edge{options: o, flows: map[*flow]struct{}{}, usages: map[string]*usage{}, failed: make(chan struct{}), done: make(chan struct{})}
-	e.quit = sync.OnceFunc(func() { close(e.failed) })
+	e := &Edge{options: o, flows: map[*flow]struct{}{}, usages: map[string]*usage{}, done: make(chan struct{})}
 	e.rules.Store(&o.Rules)
 	e.restore(o.Counters)
 	e.names.restore(o.Names, o.LastName)
@@ -123,15 +117,6 @@ func New(tun *os.File, o Options) (*Edge, error) {
 	return e, nil
 }
 
-// Run waits until ctx is done or the TUN fails, and closes the proxy.
-func (e *Edge) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-e.failed:
-	}
-	return e.Close()
-}
-
 // Close cuts every connection and returns when every goroutine and descriptor of the proxy is
 // gone and Options.Event has got every event. It may be called repeatedly and concurrently.
 func (e *Edge) Close() error {
@@ -140,7 +125,6 @@ func (e *Edge) Close() error {
 	e.closed = true
 	open := e.openFlows()
 	e.mu.Unlock()
-	e.quit()
 	if !first {
 		<-e.done
 		return nil

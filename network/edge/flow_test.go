@@ -267,16 +267,11 @@ func TestCloseLeavesNothing(t *testing.T) {
 	for w.edge.Counters().Opened < 10 {
 		time.Sleep(time.Millisecond)
 	}
-	ran := make(chan error, 1)
-	go func() { ran <- w.edge.Run(t.Context()) }()
 	if err := w.edge.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := w.edge.Close(); err != nil {
 		t.Error("closed again:", err)
-	}
-	if err := <-ran; err != nil {
-		t.Error(err)
 	}
 	_ = l.Close()
 	for range arrived { // until the channel is closed
@@ -293,24 +288,6 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Errorf("after %v: %q", r.Took, r.Errs)
 	}
 	goleak.VerifyNone(t, old)
-}
-
-// TestRunEndsWithTheDevice: Run returns when a process inside removes it.
-func TestRunEndsWithTheDevice(t *testing.T) {
-	w := newWorld(t, "site.example")
-	ran := make(chan error, 1)
-	go func() { ran <- w.edge.Run(t.Context()) }()
-	if r := w.play(t, step{Unplug: "tun0"}); r.Err != "" {
-		t.Fatal(r.Err)
-	}
-	select {
-	case err := <-ran:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("the edge of a device that is gone still runs")
-	}
 }
 
 // TestSlowListenerDelaysNoTraffic: dropped events are counted.

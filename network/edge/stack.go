@@ -73,7 +73,6 @@ func (e *Edge) begin() error {
 		ProcessorsPerChannel: 1,
 		// The local kernel that sends packets into the TUN has checked their sums.
 		RXChecksumOffload: true,
-		ClosedFunc:        func(tcpip.Error) { e.quit() },
 	})
 	if err != nil {
 		return err

@@ -102,9 +102,6 @@ func (f *Forwarder) listen(port uint16) error {
 // the host has.
 func (f *Forwarder) Addrs() []netip.AddrPort { return f.addrs }
 
-// Port returns the port inside.
-func (f *Forwarder) Port() uint16 { return f.options.Port }
-
 // Close closes the listeners and resets the connections, and returns when all goroutines have
 // ended. It may be called twice.
 func (f *Forwarder) Close() error {

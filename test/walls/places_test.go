@@ -33,7 +33,7 @@ var places = []place{
 	// What it sees.
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.Hide {\n", "\tfor _, p := range pl.Spec.Hide[:len(pl.Spec.Hide)*isIn(\"masked\")] {\n"},
 	{"engine/hostfs/spec.go", "hide := []string{hf.cat.Dir()}", `hide := []string{hf.cat.Dir()}[:isIn("state")]`},
-	{"engine/hostfs/spec.go", "hide = append(hide, h.Hidden()...)", `hide = append(hide, h.Hidden()[:len(h.Hidden())*isIn("backends")]...)`},
+	{"engine/hostfs/spec.go", "hide = append(hide, hidden)", `hide = append(hide, []string{hidden}[:isIn("backends")]...)`},
 	{"isolate/mounts/private.go", `	p.proc = pl.Filesystem("proc", QuietMount)` + "\n", `	if isOut("proc") {
 		p.proc = pl.clone(launch.Num(unix.AT_FDCWD), "/proc", unix.AT_RECURSIVE).Result()
 	} else {

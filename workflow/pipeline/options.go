@@ -17,7 +17,7 @@ var (
 // A StageError names the stage at which a pipeline stopped. The stages before it are done. It
 // is a type because a person is shown the command's output, which no other error has.
 type StageError struct {
-	Pipeline, Stage string
+	Stage string
 	// Command is the check that failed, or "". Tail are the last lines of its output, and Log is
 	// the file with all of it.
 	Command, Tail, Log string

@@ -178,7 +178,7 @@ func (r *pipelineRun) stopped(ctx context.Context, i int, err error) error {
 	p, s := r.p, &r.p.Stages[i]
 	again, cancel := "snapfs promote --continue "+p.ID, "snapfs promote --cancel "+p.ID
 	stage := &r.failed
-	stage.Pipeline, stage.Stage, stage.State, stage.Err = p.ID, s.Name, s.State, err
+	stage.Stage, stage.State, stage.Err = s.Name, s.State, err
 	switch {
 	case errors.Is(err, ErrWaiting):
 		stage.Next = []string{again + " --approve", cancel}

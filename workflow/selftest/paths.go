@@ -9,7 +9,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
-	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/isolate"
 )
@@ -49,8 +48,8 @@ func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	paths := []string{ts.cat.Dir()}
 	for _, t := range rec.Trees {
 		b, err := ts.engine.Host.BackendOf(ctx, t)
-		if h, ok := b.(snapshot.Hider); ok && err == nil { // a vanished tree has none
-			paths = append(paths, h.Hidden()...)
+		if err == nil && b.Facts().Hidden != "" { // a vanished tree has none
+			paths = append(paths, b.Facts().Hidden)
 		}
 	}
 	return some(paths, isThere)

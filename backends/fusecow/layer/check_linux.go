@@ -21,8 +21,6 @@ type Problem struct {
 	Mended bool
 }
 
-func (p Problem) String() string { return p.Layer + ": " + p.What }
-
 // Check looks for inconsistencies in the stack of o: logs that are damaged or refer to missing inodes, content
 // that is missing or has another size than the log says, content that no inode refers to, and wrong link
 // counts. It does not report what the next mount recovers after a crash anyway.

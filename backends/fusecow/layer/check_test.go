@@ -122,7 +122,7 @@ func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 			c.spoil(b, b.layers[0], b.layers[1])
 			found := b.check(false)
 			if !mentions(found, c.want, false) {
-				t.Errorf("found %q, want %q", found, c.want)
+				t.Errorf("found %+v, want %q", found, c.want)
 			}
 			if repaired := b.check(true); !mentions(repaired, c.want, c.mended) {
 				t.Errorf("repaired %+v, want %q, mended: %t", repaired, c.want, c.mended)
@@ -131,7 +131,7 @@ func TestCheckFindsDamageAndRepairsTheTopLayer(t *testing.T) {
 				b.puts(text)
 			}
 			if left := b.check(false); c.mended && len(left) > 0 {
-				t.Errorf("after that there is %q", left)
+				t.Errorf("after that there is %+v", left)
 			}
 			if c.mended {
 				b.up()

@@ -2,7 +2,10 @@
 
 package layer
 
-import "github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+import (
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
+)
 
 // Rewrite compacts the log of the top layer, whatever its length.
 func Rewrite(o Options) error {
@@ -38,4 +41,11 @@ func (f *FS) Cut(id uint64, size int64) error {
 		return err
 	}
 	return f.truncate(n, size)
+}
+
+// TopUsage returns the usage of the top layer.
+func (f *FS) TopUsage() quota.Usage {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.topSlot().Usage()
 }

@@ -344,7 +344,7 @@ func TestHugePagesReportNoHoles(t *testing.T) {
 		mnt, err := c.Mount(0)
 		c.Close()
 		must(err)
-		must(mount.MoveMount(mnt, unix.AT_FDCWD, dir))
+		must(mount.MoveMount(mnt, dir))
 		must(mnt.Close())
 		f, err := os.Create(dir + "/file")
 		must(err)

@@ -56,17 +56,6 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 	return nil
 }
 
-// Usage returns the usage of the top layer, and that of all layers above the base's.
-func (f *FS) Usage() (top, own quota.Usage) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	for _, s := range f.slots[f.firstOwn:] {
-		own.Bytes += s.Bytes.Load()
-		own.Inodes += s.Inodes.Load()
-	}
-	return f.topSlot().Usage(), own
-}
-
 // topSlot returns the slot of the top layer.
 func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 

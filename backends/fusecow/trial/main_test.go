@@ -101,7 +101,7 @@ func serve(what []string) error {
 	if err != nil {
 		return err
 	}
-	err = sysmount.MoveMount(root, unix.AT_FDCWD, what[0])
+	err = sysmount.MoveMount(root, what[0])
 	root.Close()
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func (s *Store) copyXattrs(fd int, dir, like string) error {
 		}
 	}
 	for attr, value := range all {
-		if strings.HasPrefix(attr, s.Attr("")) {
+		if strings.HasPrefix(attr, s.AttrPrefix()) {
 			continue
 		}
 		err := vfs.SetXattr(fd, "", attr, []byte(value), 0)

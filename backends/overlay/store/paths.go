@@ -26,11 +26,10 @@ func (s *Store) TreePath(layer string) string {
 // WorkPath returns the directory that overlayfs uses as workdir with a layer.
 func (s *Store) WorkPath(layer string) string { return s.LayerPath(layer) + s.Inner() + "/work" }
 
-// Attr returns the full name of an overlayfs attribute: trusted.overlay. or user.overlay. and
-// short.
-func (s *Store) Attr(short string) string {
+// AttrPrefix returns the prefix of the names of overlayfs's own attributes.
+func (s *Store) AttrPrefix() string {
 	if s.UserXattr {
-		return "user.overlay." + short
+		return "user.overlay."
 	}
-	return "trusted.overlay." + short
+	return "trusted.overlay."
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/internal/trash"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -166,28 +168,29 @@ func (s *Store) LockLayer(ctx context.Context, layer string) (unlock func(), err
 	return func() { unix.Close(fd) }, nil
 }
 
-// flock waits for a lock until ctx ends.
-func flock(ctx context.Context, fd, how int) error {
-	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
-		err := unix.Flock(fd, how|unix.LOCK_NB)
-		switch err {
-		case nil:
-			return nil
-		case unix.EINTR, unix.EWOULDBLOCK:
-		default:
-			return os.NewSyscallError("flock", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
-
 // ToTrash moves path into the trash. If that fails, Sweep finds path later.
 func (s *Store) ToTrash(path string) {
 	_ = vfs.RenameNew(path, filepath.Join(s.Dir, "trash", UniqueName("")))
+}
+
+// flock waits for a lock until ctx ends.
+func flock(ctx context.Context, fd, how int) error {
+	return poll.Until(ctx, 100*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
+		err := vfs.FlockFD(fd, how|unix.LOCK_NB)
+		if err == unix.EWOULDBLOCK {
+			return false, nil
+		}
+		return true, os.NewSyscallError("flock", err)
+	})
+}
+
+// EmptyTrash deletes the content of the trash.
+func (s *Store) EmptyTrash(ctx context.Context) error {
+	var o trash.Options
+	if s.Storage != nil {
+		o.Destroy = s.Storage.Destroy
+	}
+	return trash.Empty(ctx, s.Dir+"/trash", o)
 }
 
 // UniqueName returns a unique name that begins with prefix.

@@ -2,7 +2,6 @@ package page
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A content is the content of a regular file on one side, empty if that side has none.
@@ -33,8 +31,7 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 	if n == nil || !n.Mode.IsRegular() {
 		return c, nil
 	}
-	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-	f, err := vfs.OpenBeneath(int(root.Fd()), path, flags, 0)
+	f, err := diff.OpenFile(int(root.Fd()), path)
 	if err != nil {
 		return c, err
 	}
@@ -51,14 +48,14 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 		return c, nil
 	}
 	hash := sha256.New()
-	from := io.LimitReader(&ctxReader{b.ctx, f}, c.size)
+	from := io.LimitReader(diff.Reader(b.ctx, f), c.size)
 	if !c.binary {
 		var text bytes.Buffer
 		text.Grow(int(c.size) + bytes.MinRead)
 		from = io.TeeReader(from, &text)
 		defer func() {
 			c.long = bytes.Count(text.Bytes(), []byte{'\n'}) > TextLinesMax
-			if c.binary = isBinary(text.Bytes()) || c.long; !c.binary {
+			if c.binary = diff.IsBinary(text.Bytes()) || c.long; !c.binary {
 				c.text = text.Bytes()
 			}
 		}()
@@ -68,22 +65,6 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 	}
 	c.sum = hex.EncodeToString(hash.Sum(nil))
 	return c, nil
-}
-
-// isBinary applies git's rule, as in a patch: a NUL among the first 8000 bytes.
-func isBinary(text []byte) bool { return bytes.IndexByte(text[:min(len(text), 8000)], 0) >= 0 }
-
-// ctxReader is a reader that ends with its context.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (p *ctxReader) Read(buf []byte) (int, error) {
-	if err := p.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return p.r.Read(buf)
 }
 
 // why returns the cause of an error in words, without its operation.

@@ -15,8 +15,6 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 // A source reads the files of both trees.
@@ -60,15 +58,10 @@ func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 		return b, s.fail(path, err)
 	}
 	b.id = hex.EncodeToString(hash.Sum(nil))
-	if b.binary = b.binary || isBinary(text.Bytes()); !b.binary {
+	if b.binary = b.binary || diff.IsBinary(text.Bytes()); !b.binary {
 		b.text = text.Bytes()
 	}
 	return b, nil
-}
-
-// isBinary applies git's rule: a NUL among the first 8000 bytes.
-func isBinary(data []byte) bool {
-	return bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0
 }
 
 // open returns the content of a blob and its size.
@@ -88,14 +81,13 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	r := struct {
 		io.Reader
 		io.Closer
-	}{&ctxReader{s.ctx, io.LimitReader(f, info.Size())}, f}
+	}{diff.Reader(s.ctx, io.LimitReader(f, info.Size())), f}
 	return r, info.Size(), nil
 }
 
 // openFile opens a regular file of one side.
 func (s *source) openFile(side int, path string) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := vfs.OpenBeneath(int(s.root[side].Fd()), path, flags, 0)
+	f, err := diff.OpenFile(int(s.root[side].Fd()), path)
 	if err != nil {
 		return nil, s.fail(path, err)
 	}
@@ -125,17 +117,4 @@ func (s *source) fail(path string, err error) error {
 		kind = errs.ErrCorrupt
 	}
 	return &errs.Error{Op: "reading for the patch", Path: path, Kind: kind, Err: snapshot.ExplainStale(err)}
-}
-
-// ctxReader is a reader that ends with its context.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (p *ctxReader) Read(b []byte) (int, error) {
-	if err := p.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return p.r.Read(b)
 }

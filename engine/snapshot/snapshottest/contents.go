@@ -221,7 +221,7 @@ func mounts(x *workbench) {
 	other := treetest.Dir(x)
 	x.put(other, "foreign", "not ours")
 	point := filepath.Join(x.place.Tree.Path, "dir")
-	mnt, err := mount.CloneTree(other, false)
+	mnt, err := mount.CloneTree(other)
 	if err != nil { // an ordinary user cannot mount
 		x.capture("s1")
 		x.has(x.fork("s1", "f1").View, "dir/beneath", "ours", "without a mount")
@@ -229,7 +229,7 @@ func mounts(x *workbench) {
 		return
 	}
 	defer mnt.Close()
-	x.must(mount.MoveMount(mnt, unix.AT_FDCWD, point))
+	x.must(mount.MoveMount(mnt, point))
 	x.Cleanup(func() { _ = mount.Unmount(point) })
 	_, err = x.b.Capture(x.Context(), x.place.Tree, "s1")
 	if errors.Is(err, errs.ErrNotSupported) {

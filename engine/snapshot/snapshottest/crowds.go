@@ -137,20 +137,18 @@ func mixedCrowd(x *workbench) {
 	x.write("file", "base")
 	done := make(chan struct{})
 	var sweeping sync.WaitGroup
-	if s, ok := x.b.(snapshot.Sweeper); ok {
-		sweeping.Go(func() {
-			for {
-				if err := s.Sweep(x.Context()); err != nil {
-					x.Error("sweeping beside the crowd:", err)
-				}
-				select {
-				case <-done:
-					return
-				case <-time.After(time.Millisecond):
-				}
+	sweeping.Go(func() {
+		for {
+			if err := x.b.Sweep(x.Context()); err != nil {
+				x.Error("sweeping beside the crowd:", err)
 			}
-		})
-	}
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
 	failures := atOnce(16, func(i int) error { return x.cycle(fmt.Sprintf("c%d", i)) })
 	close(done)
 	sweeping.Wait()

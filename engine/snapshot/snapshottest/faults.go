@@ -169,9 +169,7 @@ func (x *workbench) checkAfter(name, id, when string, err error) {
 		x.Errorf("%s: the error %q has no kind", when, err)
 	}
 	x.removeBoth(id, when)
-	if s, ok := x.b.(snapshot.Sweeper); ok {
-		x.must(s.Sweep(x.Context()))
-	}
+	x.must(x.b.Sweep(x.Context()))
 	again := "again, after " + when
 	x.ready(name, id)
 	x.must(x.do(x.Context(), name, id))

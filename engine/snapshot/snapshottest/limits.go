@@ -41,7 +41,9 @@ func limitsBytes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimi
 
 func limitsInodes(b snapshot.Backend) bool { return canLimit(b, snapshot.DiskLimit{Inodes: 1}) }
 
-func sharesLimits(b snapshot.Backend) bool { return limitsBytes(b) && is[snapshot.Sharer](b) }
+func sharesLimits(b snapshot.Backend) bool {
+	return limitsBytes(b) && as[snapshot.Limiter](b).LimitPlace() != ""
+}
 
 func canLimit(b snapshot.Backend, l snapshot.DiskLimit) bool {
 	p, ok := b.(snapshot.Limiter)
@@ -267,7 +269,7 @@ func limitsLast(x *workbench) {
 		x.seal(f1, snapshot.ID(id+"3"), use) // the fork is full
 		other := snapshot.ForkID(id + "-other")
 		x.in(x.fork(s2, other).View, func(dir string) { x.put(dir, "mine", noise(limitBytes+limitBytes/2)) })
-		if m, ok := x.b.(snapshot.Meter); ok {
+		if m, ok := x.b.(snapshot.ChangeLister); ok {
 			used, err := m.Usage(x.Context(), other)
 			x.must(err)
 			if used < limitBytes || used > 2*limitBytes {
@@ -317,17 +319,13 @@ func limitsShared(x *workbench) {
 	x.in(x.view("f1"), func(dir string) { x.put(dir, "mine", half) })
 	x.in(x.view("f2"), func(dir string) { x.nearLimit("two forks", limitBytes/2+x.fillFile(dir, "mine"), limitBytes) })
 	x.in(x.view("own"), func(dir string) { x.put(dir, "mine", half) })
-	if g, ok := x.b.(snapshot.Gauge); ok {
-		used, err := g.Gauge(x.Context(), "f1")
-		x.must(err)
-		x.nearLimit("the gauge of two full forks", int64(used.Bytes), limitBytes)
-	}
+	used, err := as[snapshot.Limiter](x.b).Gauge(x.Context(), "f1")
+	x.must(err)
+	x.nearLimit("the gauge of two full forks", int64(used.Bytes), limitBytes)
 	x.fork("s1", "f3") // as a rollback does
 	share("f3", 2*limitBytes)
 	x.must(x.b.RemoveFork(x.Context(), "f1"))
-	if s, ok := x.b.(snapshot.Sweeper); ok {
-		x.must(s.Sweep(x.Context()))
-	}
+	x.must(x.b.Sweep(x.Context()))
 	x.in(x.view("f3"), func(dir string) { x.put(dir, "mine", half+half[:limitBytes/4]) })
 	x.in(x.view("f2"), func(dir string) { x.put(dir, "more", half[:1<<20]) })
 	x.clean()

@@ -24,8 +24,8 @@ func powers() []promise {
 		{name: "the drift of the real tree is listed completely", test: detectsDrift, offered: is[snapshot.DriftDetector]},
 		{name: "an unchanged real tree lists almost no drift", test: detectsLittleDrift, offered: is[snapshot.DriftDetector]},
 		{name: "the originals of files that a fork changes are preserved", test: originalsStay, offered: is[snapshot.OriginalStore], storage: true},
-		{name: "a fork's usage counts only data that its base lacks", test: meters, offered: is[snapshot.Meter], storage: true},
-		{name: "a sweep frees the space of removed forks", storage: true, offered: is[snapshot.Sweeper], test: func(x *workbench) {
+		{name: "a fork's usage counts only data that its base lacks", test: meters, offered: is[snapshot.ChangeLister], storage: true},
+		{name: "a sweep frees the space of removed forks", storage: true, test: func(x *workbench) {
 			sweeps(newWorkbench(x.TB, x.subject, x.subject.Small))
 		}},
 		{name: "the death of a fork's server is reported, and synced data survives", test: reportsServerDeath, offered: is[snapshot.ServerMonitor], storage: true},
@@ -193,7 +193,7 @@ func meters(x *workbench) {
 	x.write("large", noise(size))
 	x.capture("s1")
 	x.fork("s1", "f1")
-	m := as[snapshot.Meter](x.b)
+	m := as[snapshot.ChangeLister](x.b)
 	fresh, err := m.Usage(x.Context(), "f1")
 	if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 		x.clean()
@@ -225,7 +225,7 @@ func sweeps(x *workbench) {
 	for _, id := range []snapshot.ForkID{"f1", "f2", "f3", "f4"} {
 		x.must(x.b.RemoveFork(x.Context(), id))
 	}
-	for _, err := range atOnce(2, func(int) error { return as[snapshot.Sweeper](x.b).Sweep(x.Context()) }) {
+	for _, err := range atOnce(2, func(int) error { return x.b.Sweep(x.Context()) }) {
 		x.must(err)
 	}
 	deadline := time.Now().Add(40 * time.Second) // the filesystem frees space in the background

@@ -50,9 +50,7 @@ func forksOutlive(x *workbench) {
 	x.fork("s2", "f2")
 	x.must(x.b.Remove(x.Context(), "s1"))
 	x.must(x.b.Remove(x.Context(), "s2"))
-	if s, ok := x.b.(snapshot.Sweeper); ok {
-		x.must(s.Sweep(x.Context()))
-	}
+	x.must(x.b.Sweep(x.Context()))
 	x.reopen()
 	for _, id := range []snapshot.ForkID{"f1", "f2"} {
 		x.has(x.view(id), "file", "fork", string(id))
@@ -154,7 +152,5 @@ func (x *workbench) removesNot(id string) {
 	x.lists([]snapshot.ID{"genuine"}, []snapshot.ForkID{"genuine"})
 	_ = x.b.Remove(x.Context(), snapshot.ID(id))
 	_ = x.b.RemoveFork(x.Context(), snapshot.ForkID(id))
-	if s, ok := x.b.(snapshot.Sweeper); ok {
-		x.must(s.Sweep(x.Context()))
-	}
+	x.must(x.b.Sweep(x.Context()))
 }

@@ -54,47 +54,6 @@ func Within(t testing.TB, dir string) snapshot.Place {
 	return snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: filepath.Join(dir, "state")}
 }
 
-const smallEnv = "SNAPFS_SNAPSHOTTEST_SMALL"
-
-// SmallDisk returns a place on an ext4 of 32 MiB, for [Subject.Small]. An ordinary user cannot
-// mount one, and uses the one that RunAsUser has mounted.
-func SmallDisk(t testing.TB) snapshot.Place {
-	t.Helper()
-	if dir := os.Getenv(smallEnv); dir != "" {
-		own, err := os.MkdirTemp(dir, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := os.RemoveAll(own); err != nil {
-				t.Error(err)
-			}
-		})
-		return Within(t, own)
-	}
-	return Within(t, treetest.Ext4(t, smallSize))
-}
-
-const smallSize = 32 << 20
-
-// RunAsUser does the same as [Run] as an ordinary user, whom it creates if the caller is root.
-func RunAsUser(t *testing.T, s Subject) {
-	t.Helper()
-	beChild(s)
-	treetest.OncePerRace(t)
-	if os.Geteuid() != 0 {
-		treetest.OncePerRun(t)
-		Run(t, s)
-		return
-	}
-	user := treetest.User(t)
-	small := treetest.Ext4(t, smallSize)
-	if err := os.Chown(small, user.UID, user.GID); err != nil {
-		t.Fatal(err)
-	}
-	treetest.RunAs(t, user, t.Name(), treetest.WithEnv(smallEnv+"="+small))
-}
-
 // A promise is one rule that every backend must follow, with its test.
 type promise struct {
 	name string
@@ -110,7 +69,7 @@ type promise struct {
 // the child's task and exits instead.
 func Run(t *testing.T, s Subject) {
 	beChild(s)
-	treetest.OncePerRun(t) // root's pass has RunAsUser
+	treetest.OncePerRun(t) // root's pass runs the suite as a user too
 	results := report{Subject: s.Name}
 	if !s.StorageOnly {
 		defer results.write(t)

@@ -66,9 +66,8 @@ func verbs() map[string]verb {
 				x.must(x.b.RemoveFork(x.Context(), snapshot.ForkID(id)))
 			},
 			do: func(ctx context.Context, b snapshot.Backend, _ snapshot.Tree, _ string) error {
-				return as[snapshot.Sweeper](b).Sweep(ctx)
+				return b.Sweep(ctx)
 			},
-			offered: is[snapshot.Sweeper],
 		},
 		"clone": {
 			makes: aFork, ready: (*workbench).stamp,

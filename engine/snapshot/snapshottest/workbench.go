@@ -215,9 +215,7 @@ func (x *workbench) clean() {
 	for _, s := range snaps {
 		x.must(x.b.Remove(ctx, s))
 	}
-	if s, ok := x.b.(snapshot.Sweeper); ok {
-		x.must(s.Sweep(ctx))
-	}
+	x.must(x.b.Sweep(ctx))
 	if snaps, forks, err := x.b.List(ctx); err != nil || len(snaps)+len(forks) > 0 {
 		x.Errorf("after removing all, List returns %v, %v, %v", snaps, forks, err)
 	}

@@ -168,14 +168,14 @@ func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 
 // content sends the differing parts of a file.
 func (e *encoder) content(c *diff.Change, made bool) error {
-	now, err := open(e.new, c.Path)
+	now, err := diff.OpenFile(int(e.new.Fd()), c.Path)
 	if err != nil {
 		return err
 	}
 	defer now.Close()
 	var was *os.File
 	if !made {
-		if was, err = open(e.old, c.Path); err != nil {
+		if was, err = diff.OpenFile(int(e.old.Fd()), c.Path); err != nil {
 			return err
 		}
 		defer was.Close()
@@ -268,13 +268,4 @@ func (e *encoder) stat(name string) (vfs.Stat, error) {
 	}
 	defer f.Close()
 	return vfs.Lstat(int(f.Fd()), "")
-}
-
-func open(root *os.File, name string) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := vfs.OpenBeneath(int(root.Fd()), name, flags|vfs.ONoatime, 0)
-	if errors.Is(err, unix.EPERM) { // another user's file
-		f, err = vfs.OpenBeneath(int(root.Fd()), name, flags, 0)
-	}
-	return f, err
 }

@@ -52,7 +52,7 @@ func (t *Tree) RootFD() int { return t.root }
 // openRoot opens the lower without its submounts, through a detached copy of its mount. For an ordinary
 // user it opens the path itself, submounts included.
 func openRoot(path string) (int, error) {
-	if m, err := mount.CloneTree(path, false); err == nil {
+	if m, err := mount.CloneTree(path); err == nil {
 		defer m.Close()
 		path = vfs.FDPath(m) + "/."
 	}
