@@ -74,7 +74,7 @@ func closeAll(fds []int) {
 
 // Exec runs another command in the container, under the same restrictions.
 //
-// Cost: a fork and exec. Errors: as [Start]; [errs.ErrClosed]; [errs.ErrBusy] while the
+// Cost: a fork and exec. Errors: as [Prepared.Start]; [errs.ErrClosed]; [errs.ErrBusy] while the
 // container is frozen.
 func (c *Container) Exec(ctx context.Context, command Command) (*Process, error) {
 	if err := command.check(c.builder.spec); err != nil {

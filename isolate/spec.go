@@ -10,7 +10,7 @@ import (
 )
 
 // A Spec is the policy of a container: what its processes may see and do. It is a plain value;
-// nothing happens until [Start].
+// nothing happens until [Prepare].
 type Spec struct {
 	// Mounts are the trees of the container, in order; the first has the target "/". A target must exist as a
 	// directory in the mounts before it. On top of them every container has its own /proc, /sys, /dev, /run and
