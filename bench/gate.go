@@ -166,6 +166,37 @@ func (r *referee) largest() int {
 
 const smallest = 1_000
 
+// A measure measures the value of a check, and describes what it measured.
+type measure = func(context.Context) (value float64, detail string, err error)
+
+// inTree returns a measure in the smallest tree of a setting. It closes p after do.
+func (r *referee) inTree(s *setting, do func(ctx context.Context, p *processes) (float64, string, error)) measure {
+	return func(ctx context.Context) (float64, string, error) {
+		dir, err := r.tree(ctx, *s, smallest)
+		if err != nil {
+			return 0, "", err
+		}
+		p := r.at(*s, dir)
+		defer p.close()
+		value, detail, err := do(ctx, p)
+		return value, detail, errors.Join(err, p.err)
+	}
+}
+
+// inSandbox returns a measure in a new sandbox of a tree with so many files. It closes p after do.
+func (r *referee) inSandbox(s *setting, files int, do func(ctx context.Context, name string, p *processes) (float64, string, error)) measure {
+	return func(ctx context.Context) (value float64, detail string, err error) {
+		err = r.with(ctx, *s, files, func(name, dir string) error {
+			p := r.at(*s, dir)
+			defer p.close()
+			var err error
+			value, detail, err = do(ctx, name, p)
+			return errors.Join(err, p.err)
+		})
+		return value, detail, err
+	}
+}
+
 // many returns the plan for measuring whole processes of a few milliseconds.
 func (r *referee) many() timing.Plan {
 	if r.Quick {

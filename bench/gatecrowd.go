@@ -40,7 +40,7 @@ func (r *referee) size(n int) int {
 	return n
 }
 
-func (r *referee) hundred(s *setting) func(context.Context) (float64, string, error) {
+func (r *referee) hundred(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
 		if err != nil {
@@ -76,7 +76,7 @@ func (r *referee) hundredProcesses(ctx context.Context) (float64, string, error)
 
 // thousand returns a check that makes a thousand sandboxes and counts those that are then
 // missing.
-func (r *referee) thousand(s *setting) func(context.Context) (float64, string, error) {
+func (r *referee) thousand(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
 		if err != nil {
@@ -98,7 +98,7 @@ func (r *referee) thousand(s *setting) func(context.Context) (float64, string, e
 
 // rounds returns a check that makes and removes a sandbox a thousand times. Its value is the
 // time to make one of the last hundred relative to one of the first hundred.
-func (r *referee) rounds(s *setting) func(context.Context) (float64, string, error) {
+func (r *referee) rounds(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
 		if err != nil {

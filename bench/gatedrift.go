@@ -24,40 +24,34 @@ func (r *referee) driftChecks() []check {
 
 // drifts returns a check of the time of Engine.DriftOf: in milliseconds, or with asRatio
 // relative to the time of find(1).
-func (r *referee) drifts(s *setting, asRatio bool) func(context.Context) (float64, string, error) {
-	return func(ctx context.Context) (value float64, detail string, err error) {
-		files := r.largest()
-		err = r.with(ctx, *s, files, func(name, dir string) error {
-			reference, err := r.edited(ctx, dir)
-			if err != nil {
-				return err
-			}
-			p := r.at(*s, dir)
-			defer p.close()
-			found := 0
-			drift := timing.Subject{Name: "drift", Do: timing.Timing(func(ctx context.Context) error {
-				d, err := r.e.Compare.DriftOf(ctx, name)
-				found = len(d.Paths)
-				return err
-			})}
-			pace := r.many()
-			pace.Rounds = min(pace.Rounds, 15)
-			m, err := medians(ctx, pace, drift, p.other("find", "find", dir, "-cnewer", reference))
-			if err = errors.Join(err, p.err); err != nil {
-				return err
-			}
-			if found == 0 {
-				return errors.New("no drift was found where a file was changed")
-			}
-			value = float64(m[0]) / float64(time.Millisecond)
-			if asRatio {
-				value = ratio(m[0], m[1])
-			}
-			detail = fmt.Sprintf("drift %s, find %s, %d files", ms(m[0]), ms(m[1]), files)
-			return nil
-		})
-		return value, detail, err
-	}
+func (r *referee) drifts(s *setting, asRatio bool) measure {
+	files := r.largest()
+	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {
+		reference, err := r.edited(ctx, p.dir)
+		if err != nil {
+			return 0, "", err
+		}
+		found := 0
+		drift := timing.Subject{Name: "drift", Do: timing.Timing(func(ctx context.Context) error {
+			d, err := r.e.Compare.DriftOf(ctx, name)
+			found = len(d.Paths)
+			return err
+		})}
+		pace := r.many()
+		pace.Rounds = min(pace.Rounds, 15)
+		m, err := medians(ctx, pace, drift, p.other("find", "find", p.dir, "-cnewer", reference))
+		if err == nil && found == 0 {
+			err = errors.New("no drift was found where a file was changed")
+		}
+		if err != nil {
+			return 0, "", err
+		}
+		value := float64(m[0]) / float64(time.Millisecond)
+		if asRatio {
+			value = ratio(m[0], m[1])
+		}
+		return value, fmt.Sprintf("drift %s, find %s, %d files", ms(m[0]), ms(m[1]), files), nil
+	})
 }
 
 // edited changes the modification time of one real file. It returns the path of an empty file

@@ -25,7 +25,7 @@ func (r *referee) insideChecks() []check {
 	return list
 }
 
-func (r *referee) job(s *setting, j job) func(context.Context) (float64, string, error) {
+func (r *referee) job(s *setting, j job) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		if s.Error != "" {
 			return 0, "", errors.New(s.Error)
@@ -85,7 +85,7 @@ func (r *referee) boundChecks() []check {
 
 // slowest returns a check that measures every verb three times; its value is the longest
 // single time, in seconds.
-func (r *referee) slowest(s setting, files int) func(context.Context) (float64, string, error) {
+func (r *referee) slowest(s setting, files int) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		if s.Error != "" {
 			return 0, "", errors.New(s.Error)

@@ -5,7 +5,6 @@ package bench
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,40 +30,33 @@ func (r *referee) planChecks() []check {
 // planToHash returns a check of the time of Engine.PlanOf for a hundred replaced files,
 // relative to hashing a hundred files three times in one thread. Each file lies in a directory
 // of its own and was replaced by one of equal size.
-func (r *referee) planToHash(s *setting) func(context.Context) (float64, string, error) {
-	return func(ctx context.Context) (value float64, detail string, err error) {
-		files := r.largest()
-		err = r.with(ctx, *s, files, func(name, dir string) error {
-			if err := execWait(ctx, r.e, name, dir, "/bin/sh", "-c", editScript(files)); err != nil {
-				return err
+func (r *referee) planToHash(s *setting) measure {
+	files := r.largest()
+	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {
+		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", editScript(files)); err != nil {
+			return 0, "", err
+		}
+		steps := 0
+		plan := timing.Subject{Name: "plan", Do: timing.Timing(func(ctx context.Context) error {
+			c, err := r.e.Reconcile.PlanOf(ctx, name, reconcile.PlanOptions{})
+			if err == nil {
+				steps = len(c.Steps)
 			}
-			p := r.at(*s, dir)
-			defer p.close()
-			steps := 0
-			plan := timing.Subject{Name: "plan", Do: timing.Timing(func(ctx context.Context) error {
-				c, err := r.e.Reconcile.PlanOf(ctx, name, reconcile.PlanOptions{})
-				if err == nil {
-					steps = len(c.Steps)
-				}
-				return err
-			})}
-			hash := timing.Subject{Name: "hash", Do: timing.Timing(func(context.Context) error { return hashThrice(dir, files) })}
-			pace := r.many()
-			pace.Rounds = min(pace.Rounds, 30)
-			m, err := medians(ctx, pace, plan, hash, p.timed("snapfs plan", "plan", name), p.timed("snapfs version", "version"))
-			if err = errors.Join(err, p.err); err != nil {
-				return err
-			}
-			if steps < changedFiles {
-				return fmt.Errorf("%d steps for %d changed files", steps, changedFiles)
-			}
-			value = ratio(m[0], m[1])
-			detail = fmt.Sprintf("plan %s, read and hash thrice %s, %d files; as a whole process %s, of which a start of snapfs %s",
-				ms(m[0]), ms(m[1]), files, ms(m[2]), ms(m[3]))
-			return nil
-		})
-		return value, detail, err
-	}
+			return err
+		})}
+		hash := timing.Subject{Name: "hash", Do: timing.Timing(func(context.Context) error { return hashThrice(p.dir, files) })}
+		pace := r.many()
+		pace.Rounds = min(pace.Rounds, 30)
+		m, err := medians(ctx, pace, plan, hash, p.timed("snapfs plan", "plan", name), p.timed("snapfs version", "version"))
+		if err == nil && steps < changedFiles {
+			err = fmt.Errorf("%d steps for %d changed files", steps, changedFiles)
+		}
+		if err != nil {
+			return 0, "", err
+		}
+		return ratio(m[0], m[1]), fmt.Sprintf("plan %s, read and hash thrice %s, %d files; as a whole process %s, of which a start of snapfs %s",
+			ms(m[0]), ms(m[1]), files, ms(m[2]), ms(m[3])), nil
+	})
 }
 
 // editScript returns a shell script that edits a hundred files as editors do: it writes a new

@@ -36,7 +36,7 @@ func (r *referee) promoteChecks() []check {
 
 // promoteToCopy returns a check on a fresh filesystem of type fs, where a sync writes no other
 // program's files.
-func (r *referee) promoteToCopy(fs string) func(context.Context) (float64, string, error) {
+func (r *referee) promoteToCopy(fs string) measure {
 	return func(ctx context.Context) (value float64, detail string, err error) {
 		top, down, err := r.disk(ctx, fs)
 		if err != nil {

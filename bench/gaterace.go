@@ -39,14 +39,8 @@ func (r *referee) raceChecks() []check {
 
 // raceToBare returns a check of a race whose attempts each need about a second of processor
 // time, relative to the same work without snapfs.
-func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string, error) {
-	return func(ctx context.Context) (float64, string, error) {
-		dir, err := r.tree(ctx, *s, smallest)
-		if err != nil {
-			return 0, "", err
-		}
-		p := r.at(*s, dir)
-		defer p.close()
+func (r *referee) raceToBare(s *setting) measure {
+	return r.inTree(s, func(ctx context.Context, p *processes) (float64, string, error) {
 		work, pace := time.Second, timing.Plan{Rounds: 5, Warm: 1, Budget: 60 * time.Second}
 		if r.Quick {
 			work, pace = 400*time.Millisecond, timing.Plan{Rounds: 1}
@@ -60,16 +54,16 @@ func (r *referee) raceToBare(s *setting) func(context.Context) (float64, string,
 		m, err := medians(ctx, pace,
 			p.timed("race", "race", "-q", "-n", n, "--", "sh", "-c", script),
 			p.other("bare", "sh", "-c", all, "bare", script, n))
-		if err = errors.Join(err, p.err); err != nil {
+		if err != nil {
 			return 0, "", err
 		}
 		return ratio(m[0], m[1]), fmt.Sprintf("race %s, bare %s", ms(m[0]), ms(m[1])), nil
-	}
+	})
 }
 
 // makingToOne returns a check of the time until a race's first progress report, when all
 // sandboxes exist and no command has started, relative to making one sandbox.
-func (r *referee) makingToOne(s *setting) func(context.Context) (float64, string, error) {
+func (r *referee) makingToOne(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		dir, err := r.tree(ctx, *s, smallest)
 		if err != nil {
@@ -117,21 +111,15 @@ func (p *processes) busy(ctx context.Context, work time.Duration) (string, error
 	return loop(int(first * float64(work) / float64(m[0]))), nil
 }
 
-func (r *referee) raceToRun(s *setting) func(context.Context) (float64, string, error) {
-	return func(ctx context.Context) (float64, string, error) {
-		dir, err := r.tree(ctx, *s, smallest)
-		if err != nil {
-			return 0, "", err
-		}
-		p := r.at(*s, dir)
-		defer p.close()
+func (r *referee) raceToRun(s *setting) measure {
+	return r.inTree(s, func(ctx context.Context, p *processes) (float64, string, error) {
 		m, err := medians(ctx, r.many(),
 			p.timed("race", "race", "-q", "-n", strconv.Itoa(racing), "--", "true"),
 			p.timed("one", "race", "-q", "-n", "1", "--", "true"),
 			p.timed("run", "run", "-q", "--", "true"))
-		if err = errors.Join(err, p.err); err != nil {
+		if err != nil {
 			return 0, "", err
 		}
 		return ratio(m[0], m[2]), fmt.Sprintf("race of %d %s, of one %s, run %s", racing, ms(m[0]), ms(m[1]), ms(m[2])), nil
-	}
+	})
 }

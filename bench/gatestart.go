@@ -20,7 +20,7 @@ import (
 func (r *referee) startChecks() []check {
 	return []check{
 		{name: "`snapfs version` to an empty Go program", limit: 2, held: 2.6, unit: "×", measure: r.version},
-		{name: "`snapfs run -- true` on overlay to bwrap --unshare-all", limit: 1, held: 4, unit: "×", measure: r.runToBwrap},
+		{name: "`snapfs run -- true` on overlay to bwrap --unshare-all", limit: 1, held: 4, unit: "×", measure: r.inTree(&r.overlay, r.runToBwrap)},
 		{
 			name: "`snapfs run -- true` in a changed btrfs workspace, beyond the same on overlay, to a bare snapshot", limit: 1.1, held: 5, unit: "×",
 			noise: "0.1 of it is for noise", measure: r.btrfsChanged,
@@ -51,15 +51,9 @@ func (r *referee) version(ctx context.Context) (float64, string, error) {
 	return ratio(m[0], m[1]), fmt.Sprintf("snapfs version %s, empty Go program %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
-func (r *referee) runToBwrap(ctx context.Context) (float64, string, error) {
-	dir, err := r.tree(ctx, r.overlay, smallest)
-	if err != nil {
-		return 0, "", err
-	}
-	p := r.at(r.overlay, dir)
-	defer p.close()
+func (r *referee) runToBwrap(ctx context.Context, p *processes) (float64, string, error) {
 	m, err := medians(ctx, r.many(), p.timed("run", "run", "--", "true"), p.other("bwrap", bwrap()...), p.other("true", "true"))
-	if err = errors.Join(err, p.err); err != nil {
+	if err != nil {
 		return 0, "", err
 	}
 	return ratio(m[0], m[1]), fmt.Sprintf("snapfs run %s, bwrap %s, true %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
@@ -159,7 +153,7 @@ func (r *referee) bothTrees(ctx context.Context) (btrfs, overlay string, err err
 }
 
 // sizes returns a check of `snapfs run` in the largest tree relative to one in the smallest.
-func (r *referee) sizes(s *setting) func(context.Context) (float64, string, error) {
+func (r *referee) sizes(s *setting) measure {
 	return func(ctx context.Context) (float64, string, error) {
 		small, err := r.tree(ctx, *s, smallest)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 // stateChecks returns the checks of commands on an existing sandbox.
 func (r *referee) stateChecks() []check {
 	return []check{
-		{name: "exec into a live sandbox, by the engine, to fork and exec of the same program", limit: 2, held: 4, unit: "×", measure: r.execToFork},
-		{name: "`snapfs exec` as a whole process to fork and exec of the same program", unjudged: true, unit: "×", measure: r.execProcess},
+		{name: "exec into a live sandbox, by the engine, to fork and exec of the same program", limit: 2, held: 4, unit: "×", measure: r.inSandbox(&r.overlay, smallest, r.execToFork)},
+		{name: "`snapfs exec` as a whole process to fork and exec of the same program", unjudged: true, unit: "×", measure: r.inSandbox(&r.overlay, smallest, r.execProcess)},
 		{name: "`snapfs snapshot`", limit: 15, held: 40, unit: "ms", measure: r.states(0)},
 		{name: "`snapfs rollback`", limit: 15, held: 40, unit: "ms", measure: r.states(1)},
 		{name: "diff of 100 changes in the largest tree, on overlay, to walking it", limit: 0.05, held: 0.3, unit: "×", measure: r.diffToWalk(&r.overlay)},
@@ -39,97 +39,73 @@ func (r *referee) with(ctx context.Context, s setting, files int, f func(name, d
 	return f(name, dir)
 }
 
-func (r *referee) execToFork(ctx context.Context) (value float64, detail string, err error) {
-	err = r.with(ctx, r.overlay, smallest, func(name, dir string) error {
-		if err := startSleeper(ctx, r.e, name, dir); err != nil {
-			return err
-		}
-		p := r.at(r.overlay, dir)
-		defer p.close()
-		exec := timing.Subject{Name: "exec", Do: timing.Timing(func(ctx context.Context) error { return execTrue(ctx, r.e, name, dir) })}
-		m, err := medians(ctx, r.many(), exec, p.other("true", "/bin/true"))
-		if err = errors.Join(err, p.err); err != nil {
-			return err
-		}
-		value, detail = ratio(m[0], m[1]), fmt.Sprintf("exec %s, fork and exec %s", ms(m[0]), ms(m[1]))
-		return nil
-	})
-	return value, detail, err
+func (r *referee) execToFork(ctx context.Context, name string, p *processes) (float64, string, error) {
+	if err := startSleeper(ctx, r.e, name, p.dir); err != nil {
+		return 0, "", err
+	}
+	exec := timing.Subject{Name: "exec", Do: timing.Timing(func(ctx context.Context) error { return execTrue(ctx, r.e, name, p.dir) })}
+	m, err := medians(ctx, r.many(), exec, p.other("true", "/bin/true"))
+	if err != nil {
+		return 0, "", err
+	}
+	return ratio(m[0], m[1]), fmt.Sprintf("exec %s, fork and exec %s", ms(m[0]), ms(m[1])), nil
 }
 
-func (r *referee) execProcess(ctx context.Context) (value float64, detail string, err error) {
-	err = r.with(ctx, r.overlay, smallest, func(name, dir string) error {
-		if err := startSleeper(ctx, r.e, name, dir); err != nil {
-			return err
-		}
-		p := r.at(r.overlay, dir)
-		defer p.close()
-		m, err := medians(ctx, r.many(), p.timed("snapfs exec", "exec", name, "--", "/bin/true"), p.timed("snapfs version", "version"), p.other("true", "/bin/true"))
-		if err = errors.Join(err, p.err); err != nil {
-			return err
-		}
-		value, detail = ratio(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2]))
-		return nil
-	})
-	return value, detail, err
+func (r *referee) execProcess(ctx context.Context, name string, p *processes) (float64, string, error) {
+	if err := startSleeper(ctx, r.e, name, p.dir); err != nil {
+		return 0, "", err
+	}
+	m, err := medians(ctx, r.many(), p.timed("snapfs exec", "exec", name, "--", "/bin/true"), p.timed("snapfs version", "version"), p.other("true", "/bin/true"))
+	if err != nil {
+		return 0, "", err
+	}
+	return ratio(m[0], m[2]), fmt.Sprintf("snapfs exec %s, of which a start of snapfs %s; fork and exec %s", ms(m[0]), ms(m[1]), ms(m[2])), nil
 }
 
 // states returns a check that times `snapfs snapshot` and `snapfs rollback` in turn, on an
 // idle sandbox with 100 changed files. which selects the command whose median is the value.
-func (r *referee) states(which int) func(context.Context) (float64, string, error) {
-	return func(ctx context.Context) (value float64, detail string, err error) {
-		err = r.with(ctx, r.overlay, smallest, func(name, dir string) error {
-			if err := execWait(ctx, r.e, name, dir, "/bin/sh", "-c", soilScript(smallest, 0)); err != nil {
-				return err
-			}
-			p := r.at(r.overlay, dir)
-			defer p.close()
-			pace := r.many()
-			pace.Rounds = min(pace.Rounds, 30)
-			m, err := medians(ctx, pace, p.timed("snapshot", "snapshot", name), p.timed("rollback", "rollback", name), p.timed("version", "version"))
-			if err = errors.Join(err, p.err); err != nil {
-				return err
-			}
-			value = float64(m[which]) / float64(time.Millisecond)
-			detail = fmt.Sprintf("snapshot %s, rollback %s, of which a start of snapfs %s", ms(m[0]), ms(m[1]), ms(m[2]))
-			return nil
-		})
-		return value, detail, err
-	}
+func (r *referee) states(which int) measure {
+	return r.inSandbox(&r.overlay, smallest, func(ctx context.Context, name string, p *processes) (float64, string, error) {
+		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", soilScript(smallest, 0)); err != nil {
+			return 0, "", err
+		}
+		pace := r.many()
+		pace.Rounds = min(pace.Rounds, 30)
+		m, err := medians(ctx, pace, p.timed("snapshot", "snapshot", name), p.timed("rollback", "rollback", name), p.timed("version", "version"))
+		if err != nil {
+			return 0, "", err
+		}
+		detail := fmt.Sprintf("snapshot %s, rollback %s, of which a start of snapfs %s", ms(m[0]), ms(m[1]), ms(m[2]))
+		return float64(m[which]) / float64(time.Millisecond), detail, nil
+	})
 }
 
 // diffToWalk returns a check of Engine.Diff relative to find(1) reading every file's times.
-func (r *referee) diffToWalk(s *setting) func(context.Context) (float64, string, error) {
-	return func(ctx context.Context) (value float64, detail string, err error) {
-		files := r.largest()
-		err = r.with(ctx, *s, files, func(name, dir string) error {
-			if err := execWait(ctx, r.e, name, dir, "/bin/sh", "-c", soilScript(files, 0)); err != nil {
+func (r *referee) diffToWalk(s *setting) measure {
+	files := r.largest()
+	return r.inSandbox(s, files, func(ctx context.Context, name string, p *processes) (float64, string, error) {
+		if err := execWait(ctx, r.e, name, p.dir, "/bin/sh", "-c", soilScript(files, 0)); err != nil {
+			return 0, "", err
+		}
+		found := 0
+		diff := timing.Subject{Name: "diff", Do: timing.Timing(func(ctx context.Context) error {
+			c, err := r.e.Compare.Diff(ctx, name, "", "")
+			if err != nil {
 				return err
 			}
-			p := r.at(*s, dir)
-			defer p.close()
-			found := 0
-			diff := timing.Subject{Name: "diff", Do: timing.Timing(func(ctx context.Context) error {
-				c, err := r.e.Compare.Diff(ctx, name, "", "")
-				if err != nil {
-					return err
-				}
-				found = c.Len()
-				c.Close()
-				return nil
-			})}
-			pace := r.many()
-			pace.Rounds = min(pace.Rounds, 15)
-			m, err := medians(ctx, pace, diff, p.other("walk", "find", dir, "-printf", "%T@ %C@ %s\n"))
-			if err = errors.Join(err, p.err); err != nil {
-				return err
-			}
-			if found != changedFiles {
-				return fmt.Errorf("%d changes found of %d", found, changedFiles)
-			}
-			value, detail = ratio(m[0], m[1]), fmt.Sprintf("diff %s, find %s, %d files", ms(m[0]), ms(m[1]), files)
+			found = c.Len()
+			c.Close()
 			return nil
-		})
-		return value, detail, err
-	}
+		})}
+		pace := r.many()
+		pace.Rounds = min(pace.Rounds, 15)
+		m, err := medians(ctx, pace, diff, p.other("walk", "find", p.dir, "-printf", "%T@ %C@ %s\n"))
+		if err == nil && found != changedFiles {
+			err = fmt.Errorf("%d changes found of %d", found, changedFiles)
+		}
+		if err != nil {
+			return 0, "", err
+		}
+		return ratio(m[0], m[1]), fmt.Sprintf("diff %s, find %s, %d files", ms(m[0]), ms(m[1]), files), nil
+	})
 }
