@@ -15,9 +15,6 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// atCWD is AT_FDCWD of openat(2).
-const atCWD = -100
-
 // plainLargest is the largest tree, in files, for the backend plain, which copies every file.
 const plainLargest = 10_000
 
