@@ -144,11 +144,16 @@ func listsChanges(x *workbench) {
 			y.covered(base, now, t.ListChanges(y.Context(), "s1", "f1"), "since the capture")
 		})
 	}
-	for _, err := range as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "no", "no") {
+	x.unknown(as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "no", "no"), "the changes of an unknown fork")
+}
+
+// unknown checks that a list of something unknown is an error.
+func (x *workbench) unknown(list iter.Seq2[snapshot.Candidate, error], what string) {
+	for _, err := range list {
 		if err == nil {
-			x.Error("an unknown fork has changes")
+			x.Error(what + " were listed")
 		} else if !errors.Is(err, errs.ErrNotSupported) {
-			x.fails(err, errs.ErrNotFound, "listing the changes of an unknown fork")
+			x.fails(err, errs.ErrNotFound, "listing "+what)
 		}
 	}
 }
@@ -167,25 +172,34 @@ func listsChangesBetween(x *workbench) {
 }
 
 func listsFewChanges(x *workbench) {
+	x.writeMany()
+	x.capture("s1")
+	x.fork("s1", "f1")
+	x.few(as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "s1", "f1"), "an unchanged fork")
+	x.clean()
+}
+
+func (x *workbench) writeMany() {
 	for i := range 200 {
 		x.write("dir"+strconv.Itoa(i%10)+"/"+strconv.Itoa(i), "base")
 	}
-	x.capture("s1")
-	x.fork("s1", "f1")
+}
+
+// few checks that a list of what has not changed is almost empty.
+func (x *workbench) few(list iter.Seq2[snapshot.Candidate, error], what string) {
 	n := 0
-	for t, err := range as[snapshot.ChangeLister](x.b).ListChanges(x.Context(), "s1", "f1") {
+	for t, err := range list {
 		if errors.Is(err, errs.ErrNotSupported) && os.Geteuid() != 0 {
 			break
 		}
 		x.must(err)
 		if n++; t.Tree {
-			x.Errorf("the whole directory %q is listed as changed", t.Path)
+			x.Errorf("of %s the whole directory %q is listed", what, t.Path)
 		}
 	}
 	if n > 5 {
-		x.Errorf("%d paths of an unchanged fork are listed as changed", n)
+		x.Errorf("%d paths of %s are listed as changed", n, what)
 	}
-	x.clean()
 }
 
 func meters(x *workbench) {
