@@ -56,7 +56,7 @@ func (l *lab) crowds(ctx context.Context, s setting) (results []Result, err erro
 	}
 	defer func() { err = errors.Join(err, Clear(context.WithoutCancel(ctx), s.State)) }()
 	made, ok := l.crowdRows(s, "new", func(round int) ([]time.Duration, time.Duration, error) {
-		each, total, err := l.newCrowd(ctx, e, s, dir, round, crowd, crowd)
+		each, total, err := l.newCrowd(ctx, e, s, dir, round, crowd)
 		return each, total, errors.Join(err, removeNames(ctx, e))
 	})
 	if !ok {
@@ -93,8 +93,8 @@ func (l *lab) crowdRows(s setting, what string, f func(round int) (each []time.D
 }
 
 // newCrowd makes n sandboxes in this process.
-func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir string, round, n, atOnce int) ([]time.Duration, time.Duration, error) {
-	return together(ctx, n, atOnce, func(ctx context.Context, i int) error {
+func (l *lab) newCrowd(ctx context.Context, e *engine.Engine, s setting, dir string, round, n int) ([]time.Duration, time.Duration, error) {
+	return together(ctx, n, crowd, func(ctx context.Context, i int) error {
 		_, err := e.New(ctx, hostfs.Request{Name: fmt.Sprintf("crowd-%d-%d", round, i), Workspace: dir, Backend: s.Driver, Policy: policy()})
 		return err
 	})

@@ -33,11 +33,12 @@ func (r *referee) crowdChecks() []check {
 	return append(list, check{name: "100 processes `snapfs new` at once on overlay", unjudged: true, unit: "s", measure: r.hundredProcesses})
 }
 
-func (r *referee) size(n int) int {
+// thousands is how many sandboxes the largest checks make.
+func (r *referee) thousands() int {
 	if r.Quick {
-		return n / 20
+		return 50
 	}
-	return n
+	return 1000
 }
 
 func (r *referee) hundred(s *setting) measure {
@@ -49,7 +50,7 @@ func (r *referee) hundred(s *setting) measure {
 		if err := r.settle(ctx, *s, dir); err != nil {
 			return 0, "", err
 		}
-		each, total, err := r.newCrowd(ctx, r.e, *s, dir, 0, crowd, crowd)
+		each, total, err := r.newCrowd(ctx, r.e, *s, dir, 0, crowd)
 		sum := timing.Summarise(each)
 		return total.Seconds(), fmt.Sprintf("each p50 %s, p99 %s", ms(sum.P50), ms(sum.P99)), errors.Join(err, removeNames(ctx, r.e))
 	}
@@ -82,8 +83,8 @@ func (r *referee) thousand(s *setting) measure {
 		if err != nil {
 			return 0, "", err
 		}
-		n := r.size(1_000)
-		_, total, made := r.newCrowd(ctx, r.e, *s, dir, 1, n, crowd)
+		n := r.thousands()
+		_, total, made := r.newCrowd(ctx, r.e, *s, dir, 1, n)
 		names, err := r.e.Names()
 		if err != nil {
 			return 0, "", err
@@ -104,7 +105,7 @@ func (r *referee) rounds(s *setting) measure {
 		if err != nil {
 			return 0, "", err
 		}
-		n := r.size(1_000)
+		n := r.thousands()
 		var took []time.Duration
 		for i := range n {
 			name := fmt.Sprintf("round-%d", i)

@@ -40,7 +40,7 @@ func (a layerAmounts) jobs() []job {
 		{name: "go build", what: fmt.Sprintf("go build of %d packages, each of which was changed", a.packages), before: a.changePackages, do: goBuild},
 		{name: "library", what: "go build of " + a.library + " of Go's own library, with all that it imports, nothing in the cache", before: fresh("libcache"), do: a.buildLibrary},
 		{name: "git status", what: fmt.Sprintf("git status in a repository of %d files", a.repo), do: program("git", "-C", "repo", "status", "--porcelain")},
-		{name: "known", what: fmt.Sprintf("%d lower files read again", a.repo), do: readAllOf("repo")},
+		{name: "known", what: fmt.Sprintf("%d lower files read again", a.repo), do: readAll},
 		{name: "git clone", what: fmt.Sprintf("git clone of a repository of %d files", a.repo), before: fresh("clone"), do: program("git", "clone", "-q", "--no-hardlinks", "repo", "clone")},
 		{name: "create", what: fmt.Sprintf("%d files of 0 to 4 KiB made", a.many), before: fresh("many"), do: a.makeMany},
 		{name: "walk", what: fmt.Sprintf("%d files listed and looked at", a.many), before: a.haveMany, do: walk("many")},
@@ -55,7 +55,7 @@ func (a layerAmounts) jobs() []job {
 		{name: "eight", what: fmt.Sprintf("8 × tar x of %d files at once", a.eight), before: freshEight, do: eight},
 		{name: "first walk", what: fmt.Sprintf("%d lower files listed and looked at, in a new layer", a.repo), first: true, do: walk("repo")},
 		{name: "first status", what: fmt.Sprintf("git status in a repository of %d files, in a new layer", a.repo), first: true, do: program("git", "-C", "repo", "status", "--porcelain")},
-		{name: "first read", what: fmt.Sprintf("%d lower files read, in a new layer", a.repo), first: true, do: readAllOf("repo")},
+		{name: "first read", what: fmt.Sprintf("%d lower files read, in a new layer", a.repo), first: true, do: readAll},
 	}
 }
 
@@ -117,16 +117,14 @@ func walk(name string) func(context.Context, string) error {
 	}
 }
 
-// readAllOf returns a job that reads each file in the directory name.
-func readAllOf(name string) func(context.Context, string) error {
-	return func(_ context.Context, dir string) error {
-		return filepath.WalkDir(filepath.Join(dir, name), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				_, err = os.ReadFile(path)
-			}
-			return err
-		})
-	}
+// readAll reads each file of the repository in a directory.
+func readAll(_ context.Context, dir string) error {
+	return filepath.WalkDir(filepath.Join(dir, "repo"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			_, err = os.ReadFile(path)
+		}
+		return err
+	})
 }
 
 // extract returns a job that unpacks an archive into a directory.

@@ -166,7 +166,7 @@ func TestADifferenceHasThePlacesOfWhatIsMountedHere(t *testing.T) {
 func (p *pairing) likeThere(t *testing.T, step int, got transfer.Received) {
 	t.Helper()
 	names := func(b *bench) []string {
-		dir, err := transfer.New(b.Engine).OpenState(t.Context(), "fix", got.State)
+		dir, err := openState(t.Context(), b.Engine, "fix", got.State)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -14,9 +15,15 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/workflow/transfer"
 	"golang.org/x/sys/unix"
 )
@@ -327,12 +334,12 @@ func (p *pairing) carry(t *testing.T, req transfer.SendRequest) transfer.Receive
 // content and metadata.
 func (p *pairing) equal(t *testing.T, got transfer.Received) {
 	t.Helper()
-	want, err := transfer.New(p.near.Engine).OpenState(t.Context(), "fix", got.State)
+	want, err := openState(t.Context(), p.near.Engine, "fix", got.State)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer want.Close()
-	have, err := transfer.New(p.far.Engine).OpenState(t.Context(), got.Sandbox, got.State)
+	have, err := openState(t.Context(), p.far.Engine, got.Sandbox, got.State)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,4 +371,31 @@ func TestTheRootOfAWholeWorkspaceIsSent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// openState opens the workspace of a sandbox at a named snapshot.
+func openState(ctx context.Context, e *engine.Engine, name, state string) (*os.File, error) {
+	rec, err := e.Catalog().Get(name)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := sandbox.SnapshotIDs(rec, state)
+	if err != nil {
+		return nil, err
+	}
+	tree, _ := compare.WorkspaceTree(rec)
+	b, err := e.Host.BackendOf(ctx, tree)
+	if err != nil {
+		return nil, err
+	}
+	view, err := compare.ViewOf(ctx, b, tree, ids[slices.IndexFunc(rec.Trees, func(t catalog.Tree) bool { return t.Path == tree.Path })])
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := hostfs.OpenDir(ctx, isolate.OpenViews, b, tree.Path, rec.Workspace, false, view)
+	if err != nil {
+		return nil, err
+	}
+	defer dirs[0].Close()
+	return os.Open(vfs.FDPath(dirs[0]) + "/.") // it was opened with O_PATH
 }

@@ -20,7 +20,6 @@ type Process struct {
 	done chan struct{}
 
 	mu     sync.Mutex
-	pid    int
 	pidfd  int
 	pty    *os.File
 	status Status
@@ -30,10 +29,10 @@ func newProcess() *Process { return &Process{done: make(chan struct{}), pidfd: -
 
 // begin records that the process has started, and end that it has ended. Container.serve calls
 // each once, in this order.
-func (p *Process) begin(pid, pidfd, pty int) {
+func (p *Process) begin(pidfd, pty int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pid, p.pidfd = pid, pidfd
+	p.pidfd = pidfd
 	if pty >= 0 {
 		unix.SetNonblock(pty, true) //nolint:errcheck // otherwise reads block a thread
 		p.pty = os.NewFile(uintptr(pty), "terminal")

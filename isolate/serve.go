@@ -101,7 +101,7 @@ func (c *Container) handle(r report) {
 		c.root, c.tun = r.take(0), r.take(1)
 	case reportStarted:
 		if p := c.pending; p != nil {
-			p.begin(r.pid, r.take(0), r.take(1))
+			p.begin(r.take(0), r.take(1))
 			c.procs[r.pid] = p
 			c.ran = true
 		}

@@ -305,10 +305,7 @@ func (g *Group) Close(ctx context.Context) error {
 	defer cancel()
 	g.life.Lock()
 	defer g.life.Unlock()
-	if !g.closed {
-		g.closed = true
-		close(g.watcher.events)
-	}
+	g.closed = true
 	if g.pidfd >= 0 {
 		unix.Close(g.pidfd)
 		g.pidfd = -1

@@ -20,13 +20,10 @@ func newLimitHit(part Part, l Limits) LimitHit {
 	switch part {
 	case PartMemory:
 		c.Text, c.Killed = "memory: "+units.SizeText(l.Memory)+" used up", true
-		c.Change = "allow more memory than " + c.Value + ", or let the command use less at a time"
 	case PartPIDs:
 		c.Text = "processes: all " + c.Value + " in use, one more was refused"
-		c.Change = "allow more processes and threads than " + c.Value + ", or let the command start fewer at a time"
 	case PartCPUTime:
 		c.Text, c.Killed = "processor time: "+c.Value+" used up", true
-		c.Change = "allow more processor time than " + c.Value
 	}
 	return c
 }
@@ -59,7 +56,6 @@ func (g *Group) hit(part Part) {
 	}
 	g.counts.reported = append(g.counts.reported, part)
 	g.counts.hits = append(g.counts.hits, c)
-	g.watcher.send(c)
 }
 
 // LimitHit returns the limit that the container was killed for, or else the last limit that was hit. It first
@@ -84,11 +80,6 @@ func (g *Group) LimitHit() (LimitHit, bool) {
 	}
 	return hits[len(hits)-1], true
 }
-
-// Events returns a channel that receives each limit when it is hit, once until [Group.Set]
-// changes the limits. It buffers sixteen hits; more are dropped, but [Group.LimitHit] knows
-// them. [Group.Close] closes the channel.
-func (g *Group) Events() <-chan LimitHit { return g.watcher.events }
 
 // check finds limits that were hit.
 func (g *Group) check() {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/poll"
 )
 
 // TestMain makes the test binary act as programs that exceed limits.
@@ -291,8 +293,6 @@ func closes(t *testing.T, g *Group) {
 			staysForOthers(t, dir)
 		}
 	}
-	for range g.Events() { // Close closes the channel
-	}
 }
 
 // staysForOthers checks that the directory of all supervisors' groups is gone, unless another supervisor has a
@@ -309,22 +309,25 @@ func staysForOthers(t *testing.T, dir string) {
 	t.Error("left:", dir)
 }
 
-// hitBy waits for an event, which must be about this limit and equal to LimitHit.
+// hitBy waits until the group has noticed by itself that this limit was hit. It must be equal to LimitHit.
 func hitBy(t *testing.T, g *Group, part Part) LimitHit {
 	t.Helper()
-	select {
-	case c := <-g.Events():
-		if c.Part != part {
-			t.Errorf("hit: %+v, want %s", c, part)
+	ctx, cancel := context.WithTimeout(t.Context(), slow(10*time.Second))
+	defer cancel()
+	var c LimitHit
+	must(t, poll.Until(ctx, time.Millisecond, 10*time.Millisecond, func() (bool, error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		i := slices.IndexFunc(g.counts.hits, func(hit LimitHit) bool { return hit.Part == part })
+		if i >= 0 {
+			c = g.counts.hits[i]
 		}
-		if got, ok := g.LimitHit(); !ok || got != c {
-			t.Errorf("LimitHit returns %+v %v, the event %+v", got, ok, c)
-		}
-		return c
-	case <-time.After(slow(10 * time.Second)):
-		t.Fatal("no event")
-		return LimitHit{}
+		return i >= 0, nil
+	}))
+	if got, ok := g.LimitHit(); !ok || got != c {
+		t.Errorf("LimitHit returns %+v %v, noticed was %+v", got, ok, c)
 	}
+	return c
 }
 
 // held returns how a limit is enforced.

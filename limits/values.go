@@ -70,8 +70,6 @@ type LimitHit struct {
 	Value string
 	// Text describes the event, such as "memory: 2 GiB used up".
 	Text string
-	// Change is advice on how to avoid hitting the limit.
-	Change string
 	// Killed is set if all processes of the container were killed because of the limit.
 	Killed bool
 }

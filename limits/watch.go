@@ -11,7 +11,6 @@ import (
 
 // A watcher waits for the kernel's notices and for times to check, and enforces limits.
 type watcher struct {
-	events    chan LimitHit
 	wake      chan struct{} // holds one value
 	quit      context.Context
 	cancel    context.CancelFunc
@@ -22,7 +21,6 @@ type watcher struct {
 }
 
 func (w *watcher) init() {
-	w.events = make(chan LimitHit, 16)
 	w.wake = make(chan struct{}, 1)
 	w.quit, w.cancel = context.WithCancel(context.Background())
 }
@@ -31,14 +29,6 @@ func (w *watcher) init() {
 func (w *watcher) poke() {
 	select {
 	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// send sends an event, unless the channel is full. The group is not closed.
-func (w *watcher) send(c LimitHit) {
-	select {
-	case w.events <- c:
 	default:
 	}
 }

@@ -60,7 +60,7 @@ type planner struct {
 	inStat    vfs.Stat
 	ops       []*op
 	within    *op // the op of a directory that may contain the next path
-	steps     []Step
+	steps     []diff.Change
 	drifts    []Drift
 	already   []string
 	skipped   []string
@@ -163,7 +163,7 @@ func (p *planner) addOp(c diff.Change, real *diff.Node, st *vfs.Stat) error {
 		o.newTree = map[string]ident{}
 	}
 	p.ops = append(p.ops, o)
-	p.steps = append(p.steps, Step{c, real})
+	p.steps = append(p.steps, c)
 	if o.oldTree != nil || o.newTree != nil {
 		p.within = o
 	}
@@ -196,7 +196,7 @@ func (p *planner) addToParent(c diff.Change) {
 	switch c.Kind {
 	case diff.Added:
 		p.within.additions = append(p.within.additions, c)
-		p.steps = append(p.steps, Step{c, nil})
+		p.steps = append(p.steps, c)
 	case diff.Deleted:
 		if p.within.deletions != nil {
 			p.within.deletions[c.Path] = &c
@@ -230,7 +230,7 @@ func (p *planner) checkDeleted(o *op) error {
 		}
 		o.oldTree[rel] = identOf(&st)
 		p.relyOn(real)
-		p.steps = append(p.steps, Step{*c, real})
+		p.steps = append(p.steps, *c)
 		return nil
 	})
 }

@@ -77,13 +77,6 @@ type Result struct {
 	Stamps map[string]Stamp
 }
 
-// A Step is one change, and the real node at its path.
-type Step struct {
-	Change diff.Change
-	// Expect is the real node in the plan, nil for none.
-	Expect *diff.Node
-}
-
 // A Drift is a path at which the real tree changed since the base.
 type Drift struct {
 	Path string
@@ -101,7 +94,7 @@ func Check(ctx context.Context, t Target, from Source, changes []diff.Change, ba
 }
 
 // Plan does the same as [Check], and also returns the steps that a promotion would make.
-func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]Step, []Drift, error) {
+func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]diff.Change, []Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
 	p.close()
 	return p.steps, p.drifts, err
@@ -145,10 +138,10 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 }
 
 // counted returns the number of steps, without those that are not reported to the user.
-func counted(steps []Step, internal map[string]bool) int {
+func counted(steps []diff.Change, internal map[string]bool) int {
 	n := 0
 	for i := range steps {
-		if !steps[i].Change.TimeOnly() && !internal[steps[i].Change.Path] {
+		if !steps[i].TimeOnly() && !internal[steps[i].Path] {
 			n++
 		}
 	}

@@ -68,7 +68,7 @@ func (p *planner) refuseUnapproved(o Options) error {
 	}
 	check := o.Allow.Checker(names...)
 	for i := range p.steps {
-		check.Add(&p.steps[i].Change)
+		check.Add(&p.steps[i])
 	}
 	p.eachNew(func(path string, n *diff.Node, what diff.Aspect) {
 		// A file built anew gains its attributes, even if the change is a smaller one.

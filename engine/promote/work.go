@@ -288,10 +288,10 @@ func (w *work) stamps() map[string]Stamp {
 		addStamp(all, &w.real, pl.path)
 	}
 	for _, s := range w.p.steps {
-		if s.Change.New != nil {
-			addStamp(all, &w.real, s.Change.Path)
+		if s.New != nil {
+			addStamp(all, &w.real, s.Path)
 		} else {
-			all[s.Change.Path] = Stamp{}
+			all[s.Path] = Stamp{}
 		}
 	}
 	return all

@@ -227,11 +227,7 @@ func wouldRefuse(ctx context.Context, t promote.Target, p compare.Part, base pro
 		return err
 	}
 	if len(moved) == 0 {
-		changes := make([]diff.Change, len(steps))
-		for i, s := range steps {
-			changes[i] = s.Change
-		}
-		if needed := allow.Check(p.Root, changes); needed != nil {
+		if needed := allow.Check(p.Root, steps); needed != nil {
 			return needed.Refusal("applying to", p.Root, sandbox)
 		}
 		return nil

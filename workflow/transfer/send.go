@@ -16,7 +16,6 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/workflow/transfer/stream"
 )
@@ -263,22 +262,4 @@ func (s *sending) whole(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	return stream.Encode(ctx, w, empty, dir, changes, false)
-}
-
-// OpenState opens the workspace of a sandbox at a named snapshot.
-func (tr *Client) OpenState(ctx context.Context, name, state string) (*os.File, error) {
-	rec, err := tr.cat.Get(name)
-	if err != nil {
-		return nil, err
-	}
-	s, err := tr.sending(ctx, rec, SendRequest{State: state})
-	if err != nil {
-		return nil, err
-	}
-	dir, err := s.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return os.Open(vfs.FDPath(dir) + "/.") // dir was opened with O_PATH
 }
