@@ -7,9 +7,9 @@ import (
 	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
-// Check returns an [*errs.Error] of kind [errs.ErrInvalid] if the Spec contradicts itself or is incomplete. It does not
+// check returns an [*errs.Error] of kind [errs.ErrInvalid] if the Spec contradicts itself or is incomplete. It does not
 // access the host.
-func (s Spec) Check() error {
+func (s Spec) check() error {
 	if len(s.Mounts) == 0 || s.Mounts[0].Target != "/" {
 		return mounts.Invalid("the first mount must have the target /")
 	}

@@ -40,7 +40,7 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 // weaker than on Linux: without [Spec.BestEffort], Start returns an error that lists the missing parts. A command
 // runs in the copy itself, whose path differs from the real tree's. Errors: [*errs.Error]; [*CommandError].
 func (b *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
-	if err := spec.Check(); err != nil {
+	if err := spec.check(); err != nil {
 		return nil, nil, err
 	}
 	level, err := spec.settle()

@@ -248,11 +248,11 @@ func TestCheckRefusesInvalidProxyAddresses(t *testing.T) {
 		"a zone":            func(s *Spec, _ *EdgeAddrs) { s.Resolver = netip.MustParseAddr("fe80::1%eth0") },
 	} {
 		s := withEdge(Spec{Mounts: []Mount{{Target: "/", Source: "/"}}})
-		if err := s.Check(); err != nil {
+		if err := s.check(); err != nil {
 			t.Fatal(err)
 		}
 		spoil(&s, s.Edge)
-		if err := s.Check(); !errors.Is(err, errs.ErrInvalid) {
+		if err := s.check(); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := Prepare(t.Context(), s, nil); name != "a zone" && !errors.Is(err, errs.ErrInvalid) {

@@ -73,7 +73,7 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 // process. Either every part of spec is in force (see [Spec.BestEffort] for the exception), or nothing is left
 // behind and the error names the missing part. ctx bounds the call, not the life of the container.
 func (p *Prepared) Start(ctx context.Context, spec Spec) (*Container, *Process, error) {
-	if err := spec.Check(); err != nil {
+	if err := spec.check(); err != nil {
 		return nil, nil, errors.Join(err, p.Close())
 	}
 	c := p.container

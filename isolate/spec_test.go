@@ -31,7 +31,7 @@ func TestCheckRefusesInvalidSpecs(t *testing.T) {
 	good := func() Spec {
 		return Spec{Network: NetworkNone, Mounts: []Mount{{Target: "/", Overlay: &Overlay{Lower: []string{"/"}, Upper: "/d/u", Work: "/d/w", UserXattr: true}}}}
 	}
-	if err := good().Check(); err != nil {
+	if err := good().check(); err != nil {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*Spec){
@@ -60,7 +60,7 @@ func TestCheckRefusesInvalidSpecs(t *testing.T) {
 	} {
 		s := good()
 		spoil(&s)
-		if err := s.Check(); !errors.Is(err, errs.ErrInvalid) {
+		if err := s.check(); !errors.Is(err, errs.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

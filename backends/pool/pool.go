@@ -24,8 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Least is the smallest size of a pool, in bytes.
-const Least snapshot.Bytes = 256 << 20
+// least is the smallest size of a pool, in bytes.
+const least snapshot.Bytes = 256 << 20
 
 const format = 1
 
@@ -85,8 +85,8 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	switch {
 	case !snapshot.ValidID(name):
 		return fail(unsupported(fmt.Sprintf("%q is not a valid name of a pool", name)))
-	case size < Least:
-		return fail(unsupported(fmt.Sprintf("%v is too small, a pool needs %v", size, Least), "snapfs pool create --size 20G"))
+	case size < least:
+		return fail(unsupported(fmt.Sprintf("%v is too small, a pool needs %v", size, least), "snapfs pool create --size 20G"))
 	}
 	if err := needRoot(); err != nil {
 		return fail(err)

@@ -11,7 +11,7 @@
 //
 // A sandbox without options gets a slot at once, unless the host has almost nothing left. A sandbox with
 // options is admitted if the resources of all slots and its own fit into those that the host has available
-// ([Host.Decide]).
+// (Host.decide).
 //
 // State directories do not share slots. Sandboxes of another state directory count like other programs: by the
 // memory and disk that they use and by the pressure that they cause.
@@ -28,8 +28,8 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// ErrNoRoom means that the host has no capacity for a sandbox. An error with it is an ErrBusy of the contract.
-var ErrNoRoom = errs.NewStatus(123, "no room")
+// errNoRoom means that the host has no capacity for a sandbox. An error with it is an ErrBusy of the contract.
+var errNoRoom = errs.NewStatus(123, "no room")
 
 // A Request holds the resources that a sandbox may use: its limits, and zero for a resource
 // without limit.
@@ -90,7 +90,7 @@ func Open(dir, state string, ceiling func(Host) (Host, error)) *Controller {
 // Enter returns a slot for a sandbox with this request, after waiting if the options say so. The caller closes
 // it when the sandbox has ended.
 //
-// Errors: [ErrNoRoom]; ErrNoSpace if the disk is full; ErrInterrupted if ctx ends during the wait. Cost: 20 µs
+// Errors: ErrBusy (the host has no capacity); ErrNoSpace if the disk is full; ErrInterrupted if ctx ends during the wait. Cost: 20 µs
 // without options.
 func (c *Controller) Enter(ctx context.Context, a Request, w Options) (*Slot, error) {
 	h, err := c.glance()
@@ -116,7 +116,7 @@ const starting = "starting a sandbox"
 
 func noRoom(why string) error {
 	return &errs.Error{
-		Op: starting, Kind: errs.ErrBusy, Err: fmt.Errorf("%w: %s", ErrNoRoom, why),
+		Op: starting, Kind: errs.ErrBusy, Err: fmt.Errorf("%w: %s", errNoRoom, why),
 		Hints: []string{"snapfs stats"},
 	}
 }

@@ -63,7 +63,7 @@ func TestDecide(t *testing.T) {
 		if c.change != nil {
 			c.change(&h)
 		}
-		answer := h.Decide(c.given, c.ask)
+		answer := h.decide(c.given, c.ask)
 		switch {
 		case c.why == "" && answer != nil:
 			t.Errorf("%s: %q", name, answer.Why)
@@ -88,12 +88,12 @@ func TestEnterWithoutOptionsFailsOnlyOnAFullHost(t *testing.T) {
 	}
 	h.MemoryFree = 10 << 20
 	_, err := b.Enter(t.Context(), Request{}, Options{})
-	if !errors.Is(err, ErrNoRoom) || !errors.Is(err, errs.ErrBusy) || err.Error() != "starting a sandbox: no room: only 10 MiB of memory are left" {
+	if !errors.Is(err, errNoRoom) || !errors.Is(err, errs.ErrBusy) || err.Error() != "starting a sandbox: no room: only 10 MiB of memory are left" {
 		t.Errorf("no memory: %v", err)
 	}
 	h.DiskFree = 4096
 	for _, w := range []Options{{}, {IfRoom: true}, {Queue: time.Hour}} {
-		if _, err = b.Enter(t.Context(), Request{}, w); !errors.Is(err, errs.ErrNoSpace) || errors.Is(err, ErrNoRoom) {
+		if _, err = b.Enter(t.Context(), Request{}, w); !errors.Is(err, errs.ErrNoSpace) || errors.Is(err, errNoRoom) {
 			t.Errorf("%+v on a full disk: %v", w, err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestSlotsAreNeverExceeded(t *testing.T) {
 		})
 	}
 	waiting.Wait()
-	if _, err := b.Enter(t.Context(), Request{}, Options{IfRoom: true}); !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "3 of 3 processors") {
+	if _, err := b.Enter(t.Context(), Request{}, Options{IfRoom: true}); !errors.Is(err, errNoRoom) || !strings.Contains(err.Error(), "3 of 3 processors") {
 		t.Error("one who does not wait:", err)
 	}
 	if err := blocker.Close(); err != nil {
@@ -210,14 +210,14 @@ func TestQueueIsFirstComeFirstServed(t *testing.T) {
 	}
 	// The host has the capacity for these, but others wait.
 	small := Request{Processors: 0.1}
-	if _, err := b.Enter(t.Context(), small, Options{IfRoom: true}); !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "12 wait before it") {
+	if _, err := b.Enter(t.Context(), small, Options{IfRoom: true}); !errors.Is(err, errNoRoom) || !strings.Contains(err.Error(), "12 wait before it") {
 		t.Error(err)
 	}
-	if _, err := b.Enter(t.Context(), small, Options{Queue: 20 * time.Millisecond}); !errors.Is(err, ErrNoRoom) ||
+	if _, err := b.Enter(t.Context(), small, Options{Queue: 20 * time.Millisecond}); !errors.Is(err, errNoRoom) ||
 		err.Error() != "starting a sandbox: no room: there was none in 20ms: 12 before it wait too" {
 		t.Error(err)
 	}
-	if _, err := b.Enter(t.Context(), Request{Memory: 64 * gib}, Options{Queue: time.Hour}); !errors.Is(err, ErrNoRoom) {
+	if _, err := b.Enter(t.Context(), Request{Memory: 64 * gib}, Options{Queue: time.Hour}); !errors.Is(err, errNoRoom) {
 		t.Error("what never fits:", err)
 	}
 	if err := blocker.Close(); err != nil {

@@ -72,10 +72,10 @@ type Refusal struct {
 	Never bool
 }
 
-// Decide returns nil if the host has the capacity for a request besides the requests in given, and otherwise
+// decide returns nil if the host has the capacity for a request besides the requests in given, and otherwise
 // the reason. It counts the whole of each request, although a part may be in use already, so it errs towards
 // waiting. Without other sandboxes it ignores processors and pressure, so that one can always run.
-func (h Host) Decide(given []Request, a Request) *Refusal {
+func (h Host) decide(given []Request, a Request) *Refusal {
 	a = h.estimate(a)
 	var sum Request
 	for _, g := range given {

@@ -152,7 +152,7 @@ func (c *Controller) decide(a Request) (*Refusal, error) {
 	if err != nil {
 		return nil, failed(err)
 	}
-	return h.Decide(given, a), nil
+	return h.decide(given, a), nil
 }
 
 // gate locks the gate file, so that only one process decides at a time. Closing the file

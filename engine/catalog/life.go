@@ -23,11 +23,11 @@ func Now() Instant {
 	return Instant{Wall: time.Now().Round(0), Boot: proc.ThisBoot(), Up: hostinfo.Uptime(), Unsure: !hostinfo.Synchronised()}
 }
 
-// Since returns the time from an earlier instant to i: by the time since boot if both are in one
+// since returns the time from an earlier instant to i: by the time since boot if both are in one
 // boot, which setting the clock does not change. Across boots it is by the wall clock and never
 // negative; if that was unsure at either instant, it is the time since the later boot, which is
 // never too long.
-func (i Instant) Since(earlier Instant) time.Duration {
+func (i Instant) since(earlier Instant) time.Duration {
 	switch {
 	case i.Boot != "" && i.Boot == earlier.Boot:
 		return i.Up - earlier.Up
@@ -53,7 +53,7 @@ func (r *Record) AgeAt(now Instant) time.Duration {
 		}
 		return age
 	}
-	return r.Life.Age + now.Since(r.Life.At)
+	return r.Life.Age + now.since(r.Life.At)
 }
 
 // RecordAge records the age of the sandbox, so that later changes of the wall clock, until the next

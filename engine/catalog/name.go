@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// MaxName is the maximum length of the name of a sandbox or a snapshot, in bytes.
-const MaxName = 64
+// maxName is the maximum length of the name of a sandbox or a snapshot, in bytes.
+const maxName = 64
 
 // CheckName returns an error unless s is a valid name of a sandbox or of one of its named
 // snapshots: 1 to 64 ASCII letters, digits, '.', '_' and '-', starting with a letter or digit.
@@ -19,8 +19,8 @@ func CheckName(s string) error {
 	switch {
 	case s == "":
 		why = "empty"
-	case len(s) > MaxName:
-		why = fmt.Sprintf("%d bytes; at most %d are allowed", len(s), MaxName)
+	case len(s) > maxName:
+		why = fmt.Sprintf("%d bytes; at most %d are allowed", len(s), maxName)
 	case !alphanumeric(s[0]):
 		why = "must begin with a letter or a digit"
 	default:
@@ -35,8 +35,8 @@ func CheckName(s string) error {
 		return nil
 	}
 	shown := s
-	if len(shown) > MaxName {
-		shown = shown[:MaxName] + "…"
+	if len(shown) > maxName {
+		shown = shown[:maxName] + "…"
 	}
 	return &errs.Error{Op: "naming", Path: fmt.Sprintf("%q", shown), Kind: errs.ErrInvalid, Err: fmt.Errorf("not a name: %s", why)}
 }
@@ -64,7 +64,7 @@ func NameFor(workspace, id string) string {
 		if alphanumeric(c) || b.Len() > 0 && strings.ContainsRune("._-", rune(c)) {
 			b.WriteByte(c)
 		}
-		if b.Len() == MaxName/2 {
+		if b.Len() == maxName/2 {
 			break
 		}
 	}

@@ -145,8 +145,8 @@ type TreeBase struct {
 	Frozen bool        `json:"frozen"`
 }
 
-// Base returns the current base of the sandbox.
-func (r *Record) Base() *Base {
+// base returns the current base of the sandbox.
+func (r *Record) base() *Base {
 	b := &Base{Refreshed: r.Refreshed}
 	for _, t := range r.Trees {
 		b.Trees = append(b.Trees, TreeBase{t.Base, t.Taken, t.Frozen})
@@ -157,7 +157,7 @@ func (r *Record) Base() *Base {
 // SetBase changes the base of the sandbox, to an earlier one or a new one. Named snapshots
 // retain theirs.
 func (r *Record) SetBase(b *Base) {
-	now := r.Base()
+	now := r.base()
 	for i := range r.Snapshots {
 		if r.Snapshots[i].Base == nil {
 			r.Snapshots[i].Base = now

@@ -77,12 +77,12 @@ type Command struct {
 	Timeout Duration `json:"timeout,omitzero"`
 }
 
-// Shell is the program that runs commands given as text.
-const Shell = "/bin/sh"
+// shell is the program that runs commands given as text.
+const shell = "/bin/sh"
 
 // shellCommand returns a command in the shell's language.
 func shellCommand(text string) Command {
-	return Command{Name: firstLine(text), Args: []string{Shell, "-c", text}}
+	return Command{Name: firstLine(text), Args: []string{shell, "-c", text}}
 }
 
 // plainCommand returns a program with arguments, run without a shell.

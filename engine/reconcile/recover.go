@@ -31,11 +31,11 @@ type Unfinished struct {
 
 // String returns the promotion, the cause and the remedy in one line.
 func (u Unfinished) String() string {
-	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed and is neither completed nor reverted: " + u.Why + "; " + u.Mend()
+	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed and is neither completed nor reverted: " + u.Why + "; " + u.mend()
 }
 
-// Mend returns what the user can do to complete the promotion.
-func (u Unfinished) Mend() string {
+// mend returns what the user can do to complete the promotion.
+func (u Unfinished) mend() string {
 	return "mount the filesystem of " + pathlist.Printable(u.Target) + ", and the next command completes or reverts it"
 }
 

@@ -232,7 +232,7 @@ func (a *Resources) startError(ctx context.Context, err error) error {
 		return err
 	}
 	return &errs.Error{
-		Op: "starting", Kind: ErrLimit,
+		Op: "starting", Kind: errLimit,
 		Err: errors.New(hit.Text + " (" + hit.Limit + " " + hit.Value + "), before the command began"),
 	}
 }

@@ -10,9 +10,9 @@ import (
 // something that its policy forbids. No command was started.
 var ErrWall = errs.NewStatus(122, "a wall does not hold")
 
-// ErrLimit is the error kind of a command that did not begin, because a limit ended the
+// errLimit is the error kind of a command that did not begin, because a limit ended the
 // sandbox first.
-var ErrLimit = errs.NewStatus(124, "a limit was hit")
+var errLimit = errs.NewStatus(124, "a limit was hit")
 
 // A refusal is an error in the form in which a supervisor sends it to another process.
 type refusal struct {
@@ -29,7 +29,7 @@ func refusalOf(err error) *refusal {
 	if kind := errs.KindOf(err); kind != nil {
 		r.Kind = kind.Error()
 	}
-	for _, kind := range []error{ErrWall, ErrLimit} {
+	for _, kind := range []error{ErrWall, errLimit} {
 		if errors.Is(err, kind) {
 			r.Kind = kind.Error()
 		}
@@ -41,7 +41,7 @@ func refusalOf(err error) *refusal {
 // supervisor named none, or one that only another version knows.
 func (r *refusal) err() *errs.Error {
 	kind := errs.KindNamed(r.Kind)
-	for _, own := range []error{ErrWall, ErrLimit} {
+	for _, own := range []error{ErrWall, errLimit} {
 		if r.Kind == own.Error() {
 			kind = own
 		}

@@ -10,13 +10,13 @@ import (
 func OwnIDs() *Program {
 	p := &Program{}
 	p.Write("/proc/self/setgroups", "deny")
-	p.Write("/proc/self/uid_map", SingleID(os.Geteuid()))
-	p.Write("/proc/self/gid_map", SingleID(os.Getegid()))
+	p.Write("/proc/self/uid_map", singleID(os.Geteuid()))
+	p.Write("/proc/self/gid_map", singleID(os.Getegid()))
 	return p
 }
 
-// SingleID returns the id mapping of one id to itself, in the form of /proc/PID/uid_map.
-func SingleID(id int) string {
+// singleID returns the id mapping of one id to itself, in the form of /proc/PID/uid_map.
+func singleID(id int) string {
 	s := strconv.Itoa(id)
 	return s + " " + s + " 1"
 }

@@ -15,10 +15,10 @@ import (
 // until MoveMount gives it a place: nothing is visible to anyone before, and
 // closing the descriptor takes it away.
 
-// OpenTree opens the mount or directory at path, relative to dirfd. With unix.OPEN_TREE_CLONE
+// openTree opens the mount or directory at path, relative to dirfd. With unix.OPEN_TREE_CLONE
 // it returns a detached copy of the mount with path as its root; with unix.AT_RECURSIVE too,
 // submounts are copied. Errors are *os.PathError.
-func OpenTree(dirfd int, path string, flags uint) (*os.File, error) {
+func openTree(dirfd int, path string, flags uint) (*os.File, error) {
 	fd, err := unix.OpenTree(dirfd, path, flags|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return nil, &os.PathError{Op: "open_tree", Path: path, Err: err}
@@ -30,7 +30,7 @@ func OpenTree(dirfd int, path string, flags uint) (*os.File, error) {
 // inside path. Cost: some ten microseconds. In a user namespace it fails with EINVAL for a tree
 // with submounts that are locked from outside.
 func CloneTree(path string) (*os.File, error) {
-	return OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.AT_NO_AUTOMOUNT)
+	return openTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.AT_NO_AUTOMOUNT)
 }
 
 // MoveMount attaches a detached mount, or moves an attached one, to the path to. Symbolic links

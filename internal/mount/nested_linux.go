@@ -6,7 +6,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// WrapLower returns a detached, read-only overlay mount of the directory path alone. It can
+// wrapLower returns a detached, read-only overlay mount of the directory path alone. It can
 // serve as the lowest layer of another overlay where path itself may not: overlayfs refuses a
 // layer that contains another layer (ELOOP, ovl_check_layer in fs/overlayfs/super.c), as /
 // contains the upper layers in /var/lib.
@@ -14,7 +14,7 @@ import (
 // The kernel allows at most two stacked overlays, so an overlay on this layer cannot be a
 // layer itself. Before Linux 6.15 the caller must attach the mount before using it as a layer.
 // Cost: 0.1 ms, and one more layer for each uncached lookup. Errors wrap the error number.
-func WrapLower(path string, userXattr bool) (*os.File, error) {
+func wrapLower(path string, userXattr bool) (*os.File, error) {
 	c, err := Fsopen("tmpfs")
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func WrapLower(path string, userXattr bool) (*os.File, error) {
 
 func mountNested(o Overlay) (*os.File, error) {
 	last := len(o.Lower) - 1
-	base, err := WrapLower(o.Lower[last], o.UserXattr)
+	base, err := wrapLower(o.Lower[last], o.UserXattr)
 	if err != nil {
 		return nil, err
 	}

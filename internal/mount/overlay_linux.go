@@ -44,7 +44,7 @@ type Overlay struct {
 	// NewOverlay also falls back to it. It fits about 14 layers; more return E2BIG.
 	Strings bool
 	// Nested is set if the last of Lower contains the other layers, which the kernel refuses;
-	// NewOverlay then wraps it with [WrapLower].
+	// NewOverlay then wraps it with wrapLower.
 	Nested bool
 }
 

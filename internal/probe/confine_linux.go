@@ -38,7 +38,7 @@ func probeSeccomp(context.Context) Result {
 }
 
 func probeLandlock(context.Context) Result {
-	abi, err := LandlockABI()
+	abi, err := landlockABI()
 	switch {
 	case errors.Is(err, unix.ENOSYS):
 		return no("this kernel is built without it")
@@ -52,9 +52,9 @@ func probeLandlock(context.Context) Result {
 	return yes("version " + strconv.Itoa(abi))
 }
 
-// LandlockABI returns the version of Landlock's ABI (landlock(7)). unix.ENOSYS: not built into
+// landlockABI returns the version of Landlock's ABI (landlock(7)). unix.ENOSYS: not built into
 // the kernel; unix.EOPNOTSUPP: disabled at boot. Cost: one system call.
-func LandlockABI() (int, error) {
+func landlockABI() (int, error) {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
 		return 0, errno

@@ -22,7 +22,7 @@ import (
 const (
 	Timer   = "snapfs-gc.timer"
 	Service = "snapfs-gc.service"
-	Mark    = "# Made by `snapfs timer install`; `snapfs timer remove` removes it."
+	mark    = "# Made by `snapfs timer install`; `snapfs timer remove` removes it."
 )
 
 // A Manager is a systemd that runs units of this user.
@@ -189,7 +189,7 @@ func (m Manager) ours(name string) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, m.fail("reading", path, err)
-	case !strings.HasPrefix(string(text), Mark+"\n"):
+	case !strings.HasPrefix(string(text), mark+"\n"):
 		return false, &errs.Error{
 			Op: "looking for the timer", Path: path, Kind: errs.ErrExists, Err: errors.New("not made by snapfs, left unchanged"),
 		}
@@ -215,7 +215,7 @@ func service(args []string) string {
 	for _, a := range args {
 		words = append(words, quote(a))
 	}
-	return Mark + `
+	return mark + `
 [Unit]
 Description=End expired snapfs sandboxes and free disk space
 Documentation=man:snapfs-gc(1)
@@ -232,7 +232,7 @@ IOSchedulingClass=idle
 // that a change of the clock has no effect.
 func timer(every time.Duration) string {
 	span := fmt.Sprintf("%dms", every.Milliseconds())
-	return Mark + `
+	return mark + `
 [Unit]
 Description=Runs snapfs gc from time to time
 

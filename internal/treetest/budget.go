@@ -43,13 +43,13 @@ func Budget(t testing.TB, few, many int) int {
 // does not depend on the user.
 func OncePerRun(t testing.TB) {
 	t.Helper()
-	if SecondPass() {
+	if secondPass() {
 		t.Skip("the same for every user: root has run it")
 	}
 }
 
-// SecondPass reports whether this is the second pass of make test; see [OncePerRun].
-func SecondPass() bool { return os.Getenv(SecondPassEnv) != "" && os.Geteuid() != 0 }
+// secondPass reports whether this is the second pass of make test; see [OncePerRun].
+func secondPass() bool { return os.Getenv(SecondPassEnv) != "" && os.Geteuid() != 0 }
 
 // OncePerRace skips the test in a race run (testing.Short): root's variant of the same test
 // already runs the same goroutines.

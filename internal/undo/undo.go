@@ -28,9 +28,9 @@ func (s *Stack) Push(name string, undo func() error) {
 	s.steps = append(s.steps, step{name, undo})
 }
 
-// Undo runs all steps, last pushed first, also after one has failed, and joins their errors. A second Undo does
+// undo runs all steps, last pushed first, also after one has failed, and joins their errors. A second Undo does
 // nothing.
-func (s *Stack) Undo() error {
+func (s *Stack) undo() error {
 	var errs []error
 	for len(s.steps) > 0 {
 		last := s.steps[len(s.steps)-1]
@@ -45,7 +45,7 @@ func (s *Stack) Undo() error {
 // UndoInto runs Undo and joins its error to *err; it is for a defer statement. After Release
 // it does nothing.
 func (s *Stack) UndoInto(err *error) {
-	if e := s.Undo(); e != nil {
+	if e := s.undo(); e != nil {
 		*err = errors.Join(*err, e)
 	}
 }

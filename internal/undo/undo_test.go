@@ -19,10 +19,10 @@ func TestUndoRunsEveryStepOnceInReverse(t *testing.T) {
 			return nil
 		})
 	}
-	if err := s.Undo(); !errors.Is(err, boom) || err.Error() != "could not take back: boom" {
+	if err := s.undo(); !errors.Is(err, boom) || err.Error() != "could not take back: boom" {
 		t.Errorf("Undo = %v", err)
 	}
-	if err := s.Undo(); err != nil {
+	if err := s.undo(); err != nil {
 		t.Errorf("second Undo = %v", err)
 	}
 	if want := []int{2, 1, 0}; !slices.Equal(ran, want) {

@@ -25,7 +25,7 @@ var ValueFlags = []string{
 // syntax. It translates file names up to "--"; the rest is the command of a sandbox and stays
 // as it is. Errors: *PathError.
 func (p Place) Command(dir string, args []string) ([]string, error) {
-	dir, err := p.Linux(dir)
+	dir, err := p.linux(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (p Place) Command(dir string, args []string) ([]string, error) {
 		case slices.Contains(PathFlags, arg) && i+1 < len(args):
 			list = append(list, arg)
 			i++
-			arg, err = p.Linux(args[i])
+			arg, err = p.linux(args[i])
 		default:
 			arg, err = p.argument(arg)
 		}
@@ -69,7 +69,7 @@ func (p Place) distribution() []string {
 // argument translates one argument: a flag with its value, or a file name.
 func (p Place) argument(arg string) (string, error) {
 	if !strings.HasPrefix(arg, "-") {
-		return p.Linux(arg)
+		return p.linux(arg)
 	}
 	name, value, ok := strings.Cut(arg, "=")
 	if !ok && len(arg) > 2 && arg[1] != '-' && slices.Contains(PathFlags, arg[:2]) { // -CC:\work
@@ -80,6 +80,6 @@ func (p Place) argument(arg string) (string, error) {
 	if !slices.Contains(PathFlags, strings.TrimSuffix(name, "=")) {
 		return arg, nil
 	}
-	value, err := p.Linux(value)
+	value, err := p.linux(value)
 	return name + value, err
 }

@@ -25,10 +25,10 @@ type Place struct {
 // distributions.
 var shares = [...]string{`wsl.localhost`, `wsl$`}
 
-// Linux returns the distribution's name for a file of Windows. A relative name stays relative,
+// linux returns the distribution's name for a file of Windows. A relative name stays relative,
 // with its backslashes replaced. Errors: ErrNotSupported with a hint, for a file on another
 // machine, of another distribution, or relative to a drive's own directory.
-func (p Place) Linux(name string) (string, error) {
+func (p Place) linux(name string) (string, error) {
 	turned := strings.ReplaceAll(name, `\`, "/")
 	turned = strings.TrimPrefix(turned, "//?/") // a long name; of a share it goes on with UNC
 	if rest, ok := strings.CutPrefix(turned, "UNC/"); ok && strings.HasPrefix(name, `\\?\`) {

@@ -28,11 +28,11 @@ func TestANameOfWindowsIsOneOfTheDistribution(t *testing.T) {
 		`fix@a..b`:                        "fix@a..b",
 		`8080:80`:                         "8080:80",
 	} {
-		if got, err := p.Linux(windows); err != nil || got != linux {
+		if got, err := p.linux(windows); err != nil || got != linux {
 			t.Errorf("%s: %q, %v; not %q", windows, got, err, linux)
 		}
 	}
-	if got, err := (Place{Mount: "/"}).Linux(`C:\x`); err != nil || got != "/c/x" {
+	if got, err := (Place{Mount: "/"}).linux(`C:\x`); err != nil || got != "/c/x" {
 		t.Errorf("drives in the root: %q, %v", got, err)
 	}
 }
@@ -45,7 +45,7 @@ func TestWhatTheDistributionCannotReachIsRefused(t *testing.T) {
 		`\\wsl$\Debian\home`:  "belongs to the distribution Debian",
 		`\\wsl$`:              "another machine",
 	} {
-		got, err := p.Linux(name)
+		got, err := p.linux(name)
 		if !errors.Is(err, errs.ErrNotSupported) || !strings.Contains(err.Error(), why) || len(errs.HintsOf(err)) != 1 {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
@@ -55,7 +55,7 @@ func TestWhatTheDistributionCannotReachIsRefused(t *testing.T) {
 func TestANameGoesThereAndBack(t *testing.T) {
 	p := Place{Distribution: "Ubuntu"}
 	for _, name := range []string{`C:\`, `C:\Users\ada`, `\\wsl.localhost\Ubuntu\home\ada`, `src\main.go`} {
-		linux, err := p.Linux(name)
+		linux, err := p.linux(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,8 +24,8 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// MaxConnections bounds the open connections of one forwarder; further ones are reset.
-const MaxConnections = 256
+// maxConnections bounds the open connections of one forwarder; further ones are reset.
+const maxConnections = 256
 
 // dialTime bounds how long a connection waits for the server inside.
 const dialTime = 20 * time.Second
@@ -184,7 +184,7 @@ func (f *Forwarder) enter(conn net.Conn) (id uint64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ids++
-	if f.open >= MaxConnections {
+	if f.open >= maxConnections {
 		return f.ids, false
 	}
 	f.open++

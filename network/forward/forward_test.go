@@ -165,7 +165,7 @@ func TestConnectionWithoutListenerIsReset(t *testing.T) {
 func TestConnectionAboveTheLimitIsReset(t *testing.T) {
 	w := newWorld(t)
 	var first *net.TCPConn
-	for i := range MaxConnections {
+	for i := range maxConnections {
 		client := w.dial()
 		w.accept()
 		if i == 0 {

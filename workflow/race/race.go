@@ -25,7 +25,7 @@ type Request struct {
 	// followed by the attempt's number.
 	hostfs.Request
 	// Attempts are the commands. Their streams are ignored: standard input is empty, and output
-	// goes to files. See [AttemptVariable].
+	// goes to files. See attemptVariable.
 	Attempts []engine.Command
 	// Check runs in an attempt's sandbox after the command has exited with status 0, and Score
 	// after the check; each may be nil. Score writes a number to its standard output. Their
@@ -49,8 +49,8 @@ type Request struct {
 // Environment variables of a command, its check and its score: the attempt's number, from 1,
 // and the number of attempts.
 const (
-	AttemptVariable  = "SNAPFS_ATTEMPT"
-	AttemptsVariable = "SNAPFS_ATTEMPTS"
+	attemptVariable  = "SNAPFS_ATTEMPT"
+	attemptsVariable = "SNAPFS_ATTEMPTS"
 )
 
 // An AttemptState is the progress of an attempt.
@@ -310,7 +310,7 @@ type coordinator struct {
 
 func (m *coordinator) runner(i int, c engine.Command, out attemptFiles) *attemptRunner {
 	n := len(m.req.Attempts)
-	env := append(append([]string{}, c.Env...), AttemptVariable+"="+strconv.Itoa(i+1), AttemptsVariable+"="+strconv.Itoa(n))
+	env := append(append([]string{}, c.Env...), attemptVariable+"="+strconv.Itoa(i+1), attemptsVariable+"="+strconv.Itoa(n))
 	c.Env, c.Stdin, c.TTY = env, nil, nil
 	m.Attempts = append(m.Attempts, Attempt{Number: i + 1, Sandbox: m.sessions[i].Record.Name, Command: c.Args, State: Waiting, Output: out.command.Name()})
 	if out.check != nil {

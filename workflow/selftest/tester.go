@@ -7,7 +7,7 @@ import (
 )
 
 // For returns the function for Config.SelfTest of an engine.
-func For(e *engine.Engine) supervise.SelfTest { return New(e).TryWalls }
+func For(e *engine.Engine) supervise.SelfTest { return New(e).tryWalls }
 
 // A Tester tests the isolation of sandboxes from inside.
 type Tester struct {

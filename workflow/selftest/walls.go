@@ -21,10 +21,10 @@ import (
 // proofTime bounds the self-test at the start of a sandbox; after that the start fails.
 const proofTime = 30 * time.Second
 
-// TryWalls runs the quick probes in a running container, all in one process. Cost: about ten
+// tryWalls runs the quick probes in a running container, all in one process. Cost: about ten
 // milliseconds. Errors: [supervise.ErrWall] with the first wall that did not hold, beside the
 // proof.
-func (ts *Tester) TryWalls(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
+func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
 	fail := func(err error) (*catalog.Proof, error) {
 		return nil, &errs.Error{Op: "trying the walls", Path: rec.Name, Kind: supervise.ErrWall, Err: err}
 	}

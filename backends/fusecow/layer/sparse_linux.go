@@ -27,8 +27,8 @@ const defaultCopyUpLimit = 64 << 20
 // change.
 const frozenDivisor = 64
 
-// MaxSources bounds the extent sources of one file. A file that would need more is copied.
-const MaxSources = 8
+// maxSources bounds the extent sources of one file. A file that would need more is copied.
+const maxSources = 8
 
 // sparseOf returns the sparse upper of n, or nil if its content is one whole file.
 func (f *FS) sparseOf(n *inode) *sparse.Upper {
@@ -63,7 +63,7 @@ func (f *FS) fillCopiedUp(dst int, n *inode, limit int64) (p *sparse.Upper, rese
 	} else if few {
 		return nil, 0, err
 	}
-	if p != nil && len(p.Sources) == MaxSources {
+	if p != nil && len(p.Sources) == maxSources {
 		reserved, err = f.copySparseReserving(dst, n, p, min(n.size, limit))
 		return nil, reserved, err
 	}
@@ -129,7 +129,7 @@ func (n *inode) revertToSource() {
 // was valid.
 func (f *FS) replaySparse(id uint64, p logfile.Sparse) bool {
 	n := f.inodes[id]
-	if n == nil || !n.regular() || len(p.Sources) == 0 || len(p.Sources) > MaxSources {
+	if n == nil || !n.regular() || len(p.Sources) == 0 || len(p.Sources) > maxSources {
 		return false
 	}
 	above := n.layer

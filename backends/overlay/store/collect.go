@@ -109,7 +109,7 @@ func (k recordCache) read(path string) (Record, error) {
 	if r, ok := k[path]; ok && r.ino == st.Ino && r.ctime == st.CTime {
 		return r.Record, nil
 	}
-	r, err := ReadRecord(path)
+	r, err := readRecord(path)
 	if err == nil && time.Since(st.CTime.Time()) > ctimeResolution {
 		k[path] = cachedRecord{st.Ino, st.CTime, r}
 	}

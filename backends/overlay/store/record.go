@@ -133,8 +133,8 @@ func layerName(name string) error {
 	return nil
 }
 
-// ReadRecord reads the record at path. Errors: not exist, errIncomplete and *errs.Error, each in a *fs.PathError.
-func ReadRecord(path string) (Record, error) {
+// readRecord reads the record at path. Errors: not exist, errIncomplete and *errs.Error, each in a *fs.PathError.
+func readRecord(path string) (Record, error) {
 	text, err := ReadFile(path)
 	if err != nil {
 		return Record{}, err

@@ -11,14 +11,14 @@ import (
 	"syscall"
 )
 
-// ErrMissing means that a program does not exist.
-var ErrMissing = exec.ErrNotFound
+// errMissing means that a program does not exist.
+var errMissing = exec.ErrNotFound
 
-// Find returns the path of a program; an error matches [ErrMissing].
+// Find returns the path of a program; or an error if it does not exist.
 func Find(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", errors.Join(ErrMissing, err)
+		return "", errors.Join(errMissing, err)
 	}
 	return path, nil
 }
