@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A capture is one running call of Capture or Clone, with the directories it has open.
+// A capture is one running call of Capture or Clone. It holds open the data directory and the root of the
+// captured subvolume, until done.
 type capture struct {
 	*Backend
 	dataDir
@@ -30,7 +31,8 @@ func (c *capture) done() {
 	c.dataDir.close()
 }
 
-// prepare finds the tree and opens the directories that a capture needs.
+// prepare starts a capture of the real tree: it opens the subvolume that contains the tree, and the data
+// directory, which it creates if needed. The caller must call done.
 func (b *Backend) prepare(ctx context.Context, tree snapshot.Tree) (*capture, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -95,8 +97,8 @@ func (b *Backend) CaptureAsOf(ctx context.Context, tree snapshot.Tree, id snapsh
 	return b.snapshotOf(id, m), nil
 }
 
-// takeSnapshot makes the snapshot in its entry. It first records the snapshot as the latest of its tree, so
-// that one commit covers both.
+// takeSnapshot snapshots the captured subvolume into the entry e. It first records the snapshot id as the latest
+// of its tree, so that one commit covers both.
 func (c *capture) takeSnapshot(ctx context.Context, e *entry, id snapshot.ID) error {
 	if err := fault.Point(ctx, "record it as the latest"); err != nil {
 		return err

@@ -42,7 +42,7 @@ func (b *Backend) compare(ctx context.Context, kindA, a, kindB, z string) iter.S
 // errEnough ends a search after the caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
-// A side is one of the two compared trees, opened.
+// A side is one of the two trees that a scan compares: the open root of its subvolume, and the tree in it.
 type side struct {
 	fd     int // the root of the subvolume
 	top    int // the tree, a directory of the subvolume
@@ -136,8 +136,7 @@ func (b *Backend) scanSides(ctx context.Context, x, y *side, emit func(snapshot.
 	return err
 }
 
-// syncFS syncs the filesystem of fd. It returns early if ctx ends, and the kernel continues the
-// sync.
+// syncFS syncs the filesystem of fd. If ctx ends, it returns ctx's error while the kernel continues the sync.
 func syncFS(ctx context.Context, fd int) error {
 	if ctx.Done() == nil {
 		return vfs.SyncFS(fd)

@@ -86,7 +86,7 @@ func (c *capture) prelude(ctx context.Context, id snapshot.ID) error {
 	return fault.Point(ctx, "snapshot the subvolume twice")
 }
 
-// pair makes the snapshot and an equal fork.
+// pair makes the snapshot of the captured subvolume in the entry se, and an equal fork in fe.
 func (c *capture) pair(ctx context.Context, se, fe *entry, id snapshot.ID) error {
 	if nested, err := nestedIn(c.src, c.within); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (e *entry) born() (btrfs.Subvolume, error) {
 	return btrfs.Info(fd)
 }
 
-// remake replaces the tree of the fork fe by a copy of the snapshot se.
+// remake replaces the tree of the fork fe by a writable copy of the snapshot se.
 func (c *capture) remake(ctx context.Context, se, fe *entry) error {
 	sm, info, err := c.loadAt(se.path)
 	if err != nil {

@@ -53,8 +53,8 @@ type dataDir struct{ fd int }
 
 func (r dataDir) close() { unix.Close(r.fd) }
 
-// enter opens the data directory, after it has checked owner, mode and mark of .snapfs. It returns
-// fs.ErrNotExist before the first write.
+// enter opens the data directory, after it has checked owner, mode and mark of .snapfs. The caller must close it.
+// Before the first write there is none: fs.ErrNotExist.
 func (b *Backend) enter() (dataDir, error) {
 	path := b.home()
 	hidden, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -80,7 +80,7 @@ func (b *Backend) enter() (dataDir, error) {
 	return dataDir{fd}, nil
 }
 
-// openOrCreate opens the data directory, and creates it if it does not exist.
+// openOrCreate opens the data directory as enter does, and creates it if it does not exist.
 func (b *Backend) openOrCreate() (dataDir, error) {
 	r, err := b.enter()
 	if !errors.Is(err, os.ErrNotExist) {
@@ -173,10 +173,11 @@ func unique() string {
 
 var next atomic.Uint64
 
-// open opens a directory inside the data directory, without following symbolic links.
+// open returns a descriptor of a directory inside the data directory, which the caller closes. It follows no
+// symbolic link.
 func (r dataDir) open(path string) (int, error) { return openIn(r.fd, path) }
 
-// list returns the names in a directory.
+// list returns the names in the directory path.
 func (r dataDir) list(path string) ([]string, error) {
 	fd, err := r.open(path)
 	if err != nil {
@@ -187,7 +188,8 @@ func (r dataDir) list(path string) ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// discard moves an entry to the trash. An entry that does not exist is no error.
+// discard moves the entry at path to the trash, under a unique name that begins with as. An entry that does not
+// exist is no error.
 func (r dataDir) discard(path, as string) error {
 	err := unix.Renameat2(r.fd, path, r.fd, trash+"/"+as+"."+unique(), unix.RENAME_NOREPLACE)
 	if err == unix.ENOENT || err == nil {

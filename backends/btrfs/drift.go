@@ -53,7 +53,7 @@ func (b *Backend) scanReal(ctx context.Context, id string, emit func(snapshot.Ca
 	return b.scanSides(ctx, real, base, emit)
 }
 
-// realSide opens the real tree.
+// realSide opens the real tree for a scan. The caller must close the result.
 func (b *Backend) realSide(tree string) (*side, error) {
 	if tree == b.tree {
 		tree = b.from

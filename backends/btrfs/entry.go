@@ -28,9 +28,8 @@ type entry struct {
 // newborn is the name prefix of incomplete entries in the trash.
 const newborn = "new."
 
-// begin makes the directory and the mark of an entry. It makes them in the trash, so that the mark
-// exists before the entry has its name. Lookup finds the entry only once it has a tree. Errors:
-// ErrExists.
+// begin makes the directory of an entry, with the mark m, and returns the entry open. It makes them in the trash
+// and then renames them, so that an entry never lacks its mark. Errors: ErrExists.
 func (r dataDir) begin(ctx context.Context, kind, id string, m mark) (*entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func renameNew(dir int, from, to string) error {
 	}
 }
 
-// valid returns an error for a malformed id, before anything is created.
+// valid returns ErrNotSupported if any of the ids is malformed.
 func valid[T ~string](ids ...T) error {
 	for _, id := range ids {
 		if !snapshot.ValidID(string(id)) {

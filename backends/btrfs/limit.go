@@ -143,7 +143,7 @@ func (b *Backend) gauge(fork string) (int64, error) {
 	return qgroup.Used(r.fd, groups[0])
 }
 
-// unlimit removes the quota group of the subvolume whose root is open.
+// unlimit dissolves the quota group that belongs to one subvolume alone, whose root is open.
 func (r dataDir) unlimit(root int) error {
 	info, err := btrfs.Info(root)
 	if err != nil {

@@ -54,7 +54,7 @@ func (b *Backend) prefork(ctx context.Context, from snapshot.ID, n int) error {
 	return errors.Join(errs...)
 }
 
-// ready lists the complete preforks in the directory shelf.
+// ready returns the names of the complete preforks in the directory shelf.
 func (r dataDir) ready(shelf string) []string {
 	var whole []string
 	for name := range r.eachReady(shelf, 0) {
@@ -63,8 +63,8 @@ func (r dataDir) ready(shelf string) []string {
 	return whole
 }
 
-// eachReady yields the complete preforks in the directory shelf, starting at an index. It
-// checks each prefork only when it yields it.
+// eachReady yields the names of the complete preforks in the directory shelf, starting at an index. It checks
+// each prefork only when it yields it.
 func (r dataDir) eachReady(shelf string, from int) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		all, err := r.list(shelf)

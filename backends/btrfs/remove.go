@@ -155,7 +155,7 @@ func (r dataDir) sweep(ctx context.Context) error {
 	return qgroup.Sweep(r.fd)
 }
 
-// rest waits until the cleaner's queue is short.
+// rest waits until at most sweepQueue removed subvolumes wait for the filesystem's cleaner.
 func (r dataDir) rest(ctx context.Context) error {
 	pause := time.NewTimer(sweepPause)
 	defer pause.Stop()
@@ -179,7 +179,8 @@ func (r dataDir) rest(ctx context.Context) error {
 	}
 }
 
-// destroy deletes one entry of the trash. It may run concurrently in several processes.
+// destroy deletes the directory or file at path, in the trash, with all its content. It may run concurrently in
+// several processes.
 func (r dataDir) destroy(path string) error {
 	dir, err := r.open(path)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
@@ -209,7 +210,7 @@ func (r dataDir) destroy(path string) error {
 	return nil
 }
 
-// destroyIn deletes a file, a subvolume, or a directory of ready-made forks.
+// destroyIn deletes dir/name, whose path is path/name: a file, a subvolume, or a directory with its content.
 func (r dataDir) destroyIn(dir int, path, name string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

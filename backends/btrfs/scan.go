@@ -229,7 +229,7 @@ func below(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// nestedSide opens a subvolume nested in dir.
+// nestedSide opens the subvolume path inside dir as a tree to compare. The caller must close the result.
 func nestedSide(dir int, path string) (*side, error) {
 	s := &side{within: ".", ino: btrfs.RootInode}
 	var err error

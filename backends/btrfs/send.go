@@ -51,8 +51,8 @@ func (b *Backend) send(ctx context.Context, w io.Writer, s snapshot.Sending) err
 	return pump(ctx, w, func(out int) error { return btrfs.Send(tree, out, parent) })
 }
 
-// openWhole opens the subvolume of a snapshot whose tree is the whole subvolume.
-// ErrNotSupported: the tree is a directory inside it.
+// openWhole opens the subvolume of a snapshot for sending; the caller closes it. ErrNotSupported: the tree is
+// only a directory of the subvolume, or has subvolumes inside.
 func (r dataDir) openWhole(id snapshot.ID) (int, btrfs.Subvolume, error) {
 	m, info, err := r.load(snapshots, string(id))
 	if err != nil {

@@ -35,7 +35,8 @@ func sep(dir string) string {
 	return "/"
 }
 
-// findSource examines the directories from tree up to the top of its mount.
+// findSource finds the subvolume that contains tree, and the place of .snapfs, by examining the directories from
+// tree up to the top of its mount.
 func findSource(tree string) (source, error) {
 	var s source
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
@@ -95,7 +96,8 @@ func onBtrfs(path string) error {
 	}
 }
 
-// openIn opens a directory inside dir, without following symbolic links.
+// openIn returns a descriptor of the directory path inside dir, which the caller closes. It follows no symbolic
+// link.
 func openIn(dir int, path string) (int, error) {
 	fd, err := unix.Openat2(dir, path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,

@@ -33,7 +33,8 @@ func (c *capture) unchanged(id snapshot.ID) (snapshot.Snapshot, bool) {
 	return last, true
 }
 
-// last returns the latest snapshot of the tree and its transaction.
+// last returns the latest snapshot of the tree and the transaction that created it; both are zero if there is
+// none of this subvolume.
 func (c *capture) last() (snapshot.Snapshot, uint64) {
 	buf := make([]byte, 65)
 	n, err := unix.Readlinkat(c.fd, c.latest(), buf)

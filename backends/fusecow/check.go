@@ -57,7 +57,7 @@ func (b *backend) check(ctx context.Context, id snapshot.ForkID, repair bool) ([
 	return found, err
 }
 
-// waitUnserved waits until no process serves the layer. ErrBusy means that one still does.
+// waitUnserved waits a few seconds until no process serves the layer, else it returns ErrBusy.
 func (b *backend) waitUnserved(ctx context.Context, name string) error {
 	const patience = 2 * time.Second // the processes in the sandbox were stopped before
 	within, cancel := context.WithTimeout(ctx, patience)

@@ -26,8 +26,8 @@ const (
 	// minMerge is the smallest number of layers that are merged. Merging links all their content anew, so a
 	// large layer is merged again only if the layers above it hold half as much.
 	minMerge = 8
-	// replacesFile exists in a merged layer until all records name that layer. It lists the replaced layers,
-	// one per line.
+	// replacesFile is the path, in a merged layer, of the list of the layers that it replaces, one per line. It
+	// exists until all records name the merged layer.
 	replacesFile = "/instead"
 	// supersededFile marks a layer that a merged one has replaced. A process that has just
 	// read an older record may be about to open the layer, so a sweep removes it only after a
@@ -67,9 +67,9 @@ func (b *backend) records() (all []recordFile, err error) {
 	return all, nil
 }
 
-// compact merges the given chains of layers, each into one layer. Cost: reading the logs of
-// the merged layers and of those below them, and, while it holds the lock exclusively, all
-// records.
+// compact merges each of the chains of layers into one layer. It notes a chain that cannot be merged in
+// unmergeableFile. Cost: reading the logs of the merged layers and of those below them, and all records while it
+// holds the lock exclusively.
 func (b *backend) compact(ctx context.Context, chains []chain) error {
 	for _, c := range chains {
 		err := b.merge(ctx, &c)
@@ -88,7 +88,7 @@ func (b *backend) unmergeablePath(c *chain) string {
 	return b.layerPath(c.names()[0]) + unmergeableFile
 }
 
-// A chain is the range [from, to) of a record's layers.
+// A chain is a range of the layers of one record: of.Layers[from:to].
 type chain struct {
 	of       record
 	from, to int
@@ -131,8 +131,8 @@ func (b *backend) chains(all []recordFile) (list []chain) {
 	return list
 }
 
-// trimChain drops the oldest layers of a chain that hold much more than those above, and reports whether enough
-// layers are left.
+// trimChain drops the oldest layers of a chain that hold much more than those above. It reports whether to merge
+// the others: they are enough, and not known to be unmergeable.
 func (b *backend) trimChain(c *chain) bool {
 	sum, from := int64(0), c.to
 	for from > c.from {
@@ -183,7 +183,8 @@ func (b *backend) merge(ctx context.Context, c *chain) error {
 	return b.substitute(ctx, all, name)
 }
 
-// mergeInto merges a chain into path, in tmp/. Its lock keeps a sweep from clearing tmp/.
+// mergeInto merges the layers of a chain into a new layer at path, in tmp/. It holds the lock, shared, so that no
+// sweep clears tmp/.
 func (b *backend) mergeInto(ctx context.Context, c *chain, path string) error {
 	unlock, err := b.lock(ctx, unix.LOCK_SH)
 	if err != nil {

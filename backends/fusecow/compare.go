@@ -56,8 +56,7 @@ func (b *backend) listBetween(base snapshot.ID, id string, open func() (record, 
 	}
 }
 
-// flushed returns the record of a fork after its server, if any, has committed all changes to
-// the log.
+// flushed returns the record of a fork after its server, if any, has written all changes to the log.
 func (b *backend) flushed(ctx context.Context, id snapshot.ForkID) (r record, err error) {
 	err = b.retryBusy(ctx, b.forkPath(id), func() (again bool, err error) {
 		if r, err = b.fork(id); err == nil {

@@ -126,7 +126,8 @@ func (b *backend) checkVisible(r *record) error {
 	return dir.Close()
 }
 
-// markPending makes [backend.Pending] report work for a sweep. If it fails, the next removal does the same.
+// markPending leaves a file in the trash, so that [backend.Pending] reports work for a sweep. If that fails, the
+// next removal does the same.
 func (b *backend) markPending() {
 	_ = os.WriteFile(b.dir+"/trash/"+uniqueName("state"), nil, 0o600)
 }
@@ -165,7 +166,8 @@ func (b *backend) unusedStates(named map[string]bool) (dead []stateNote, err err
 	return dead, err
 }
 
-// thaw thaws states and removes their notes, except those of states in use.
+// thaw deletes the frozen states of the notes in dead, and removes these notes. It leaves states that are in use,
+// with their notes.
 func (b *backend) thaw(ctx context.Context, dead []stateNote) error {
 	if len(dead) == 0 {
 		return nil

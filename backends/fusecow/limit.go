@@ -37,7 +37,8 @@ func (l *limit) usage() quota.Usage { return quota.Usage{Bytes: l.Bytes, Inodes:
 
 func (b *backend) quotaPath(name string) string { return b.dir + "/quotas/" + name }
 
-// quotaName returns the name of the quota file for the fork id with the limit l.
+// quotaName returns the name of the quota file for the fork id: one for l.Share, or the fork's own if l.Share is
+// "".
 func quotaName(id snapshot.ForkID, l snapshot.DiskLimit) string {
 	if l.Share == "" {
 		return "fork-" + string(id)
@@ -140,7 +141,7 @@ func (b *backend) unlimit(ctx context.Context, id snapshot.ForkID, r record) err
 	return nil
 }
 
-// dropQuota removes a quota that no other fork shares. A sweep removes a leftover.
+// dropQuota removes the quota file of l if it is the fork's own and not shared. A sweep removes a leftover.
 func (b *backend) dropQuota(id snapshot.ForkID, l *limit) {
 	if l != nil && l.Quota == quotaName(id, snapshot.DiskLimit{}) {
 		_ = os.Remove(b.quotaPath(l.Quota))
@@ -170,7 +171,7 @@ func (b *backend) unchargeLayers(dropped, current *record) {
 	}
 }
 
-// unchargeTop removes the topmost layer of a record from its quota.
+// unchargeTop removes the usage of a record's topmost layer from the quota that the record names, if any.
 func (b *backend) unchargeTop(r *record) {
 	if r.Limit == nil {
 		return
@@ -250,7 +251,8 @@ func (b *backend) chargeLayers(r *record, unserved func(path string) bool) error
 
 func anyLayer(string) bool { return true }
 
-// quota opens the quota that a record names.
+// quota opens the quota file that a record names, which the caller closes. If the file has lost its limit, quota
+// sets that of the record.
 func (b *backend) quota(r *record) (*quota.Quota, error) {
 	q, err := quota.Open(b.quotaPath(r.Limit.Quota))
 	if err == nil && q.Limit() == (quota.Usage{}) { // the file was lost, or the process that set it was killed

@@ -88,12 +88,13 @@ func (a *reply) err() error {
 // errNotServed means that no process serves the fork.
 var errNotServed = errors.New("no process serves the fork")
 
-// requestLayer sends a request to the server of a layer. EBUSY means that the server is about to exit.
+// requestLayer sends a request to the server of a layer, and returns the mount in its reply, or nil. EBUSY means
+// that the server is about to exit.
 func (b *backend) requestLayer(layer string, q request) (*os.File, error) {
 	return requestMount(b.socketPath(layer), q)
 }
 
-// requestMount sends a request to the server that listens at path.
+// requestMount sends a request to the server that listens at path, and returns the mount in its reply, or nil.
 func requestMount(path string, q request) (*os.File, error) {
 	root, _, err := requestReply(path, q)
 	return root, err
@@ -136,8 +137,8 @@ func lateReadsAt(path string) (all []string, err error) {
 // errHungUp means that the server exited before it replied.
 var errHungUp = errors.New("the server has ended")
 
-// exchange sends the message what to a server, with lock unless that is nil. It returns the
-// reply and the mount that came with it, if any.
+// exchange sends the message what to a server, with the open file lock unless that is nil. It returns the
+// detached mount that came with the reply, or nil, which the caller closes, and the reply.
 func exchange(p *fdsock.Conn, what any, lock *os.File) (*os.File, *reply, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -165,7 +166,7 @@ func exchange(p *fdsock.Conn, what any, lock *os.File) (*os.File, *reply, error)
 	return files[0], &a, nil
 }
 
-// sendMount replies with a mount, whose descriptor it closes, or with an error.
+// sendMount replies with a mount and closes root, or replies with err.
 func sendMount(p *fdsock.Conn, root *os.File, err error) { sendReply(p, root, failureReply(err)) }
 
 func sendReply(p *fdsock.Conn, root *os.File, a reply) {
@@ -182,7 +183,7 @@ func sendReply(p *fdsock.Conn, root *os.File, a reply) {
 	}
 }
 
-// acceptRequests serves clients until the socket is shut down.
+// acceptRequests handles each request in a goroutine of its own, until the socket is shut down.
 func (s *server) acceptRequests(socket *fdsock.Conn) {
 	for {
 		p, err := socket.Accept()
@@ -194,7 +195,8 @@ func (s *server) acceptRequests(socket *fdsock.Conn) {
 	}
 }
 
-// serveRequest handles one request of this user or of root.
+// serveRequest reads one request from p, handles it, replies and closes p. It ignores processes of other users,
+// except root.
 func (s *server) serveRequest(p *fdsock.Conn) {
 	defer p.Close() //nolint:errcheck // it was answered, or not
 	if uid, err := p.PeerUID(); err != nil || uid != 0 && int(uid) != os.Geteuid() {
@@ -307,8 +309,8 @@ func (s *server) rollBack(r *record) error {
 	return err
 }
 
-// switchRecord listens in the topmost layer of r and calls change, which makes r the fork's record by calling
-// then. After that no process listens in the old layer.
+// switchRecord listens in the topmost layer of r, and calls change, which calls then to make r the fork's record.
+// After that no process listens in the layer used before.
 func (s *server) switchRecord(r *record, change func(then func() error) error) error {
 	at := s.b.socketPath(r.upper())
 	socket, err := listen(at)

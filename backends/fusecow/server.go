@@ -33,7 +33,8 @@ type MountedFS interface {
 	Close()
 }
 
-// A Mounter mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags.
+// A Mounter starts to serve a view of f, and returns a detached mount of it with MOUNT_ATTR_* flags, which the
+// caller closes.
 type Mounter func(f *layer.FS, side layer.View, attr uint64) (MountedFS, *os.File, error)
 
 // A startRequest is the first message to a new server: serve a fork for writing, or, without
@@ -70,7 +71,7 @@ func Serve(ctx context.Context, mount Mounter) error {
 	return s.wait(ctx)
 }
 
-// A server serves an open tree. The tree is writable if it is a fork.
+// A server serves one tree from this process: a fork for writing, or a tree read-only if fork is "".
 type server struct {
 	b     *backend
 	fork  snapshot.ForkID
@@ -85,7 +86,8 @@ type server struct {
 	socket     *fdsock.Conn
 }
 
-// start mounts the tree at lower with the layers of r.
+// start opens the layers of r above the tree lower, starts to accept requests, and returns a detached mount of
+// the view, which the caller closes.
 func (s *server) start(lower string, r *record, view layer.View) (*os.File, error) {
 	s.mu.Lock() // requests wait
 	defer s.mu.Unlock()
@@ -135,9 +137,9 @@ func (s *server) claimFork(r *record) error {
 	return err
 }
 
-// mountView mounts a view, for the first time or again. The caller holds mu. EBUSY or
-// ENOTCONN: the view has lost its last mount, and must not be mounted again before the other
-// view has ended too, because the kernel still has its inodes cached.
+// mountView returns a detached mount of a view, the first or another one. The caller holds mu. EBUSY or ENOTCONN:
+// the view has lost its last mount, and must not be mounted again before the other view has ended too, because
+// the kernel still has its inodes cached.
 func (s *server) mountView(view layer.View, readOnly bool) (*os.File, error) {
 	attr := uint64(0)
 	if readOnly || s.fork == "" {
@@ -175,7 +177,8 @@ func (s *server) viewEnded(view layer.View) {
 	close(s.gone)
 }
 
-// wait waits until the last mount is gone, and closes the filesystem.
+// wait waits until the last mount is gone, and closes the filesystem. If ctx ends first, it only syncs the
+// filesystem.
 func (s *server) wait(ctx context.Context) error {
 	select {
 	case <-s.gone:

@@ -31,7 +31,8 @@ func (b *backend) prepare() error {
 	return nil
 }
 
-// openLock opens the file for all locks.
+// openLock opens the lock file, which all locks of this backend use. It creates the backend's directories if
+// needed.
 func (b *backend) openLock() (*os.File, error) {
 	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
 	if err := b.prepare(); err != nil {
@@ -66,7 +67,8 @@ func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.Fil
 	})
 }
 
-// waitLock calls try until it gets the lock or ctx ends.
+// waitLock calls try on the open lock file until it gets the lock, and returns the file, which holds it. It
+// returns an error when ctx ends.
 func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.File, error) {
 	f, err := b.openLock()
 	if err != nil {
@@ -84,7 +86,7 @@ func (b *backend) waitLock(ctx context.Context, try func(*os.File) error) (*os.F
 	return f, nil
 }
 
-// retry calls try until it returns again = false, or ctx ends.
+// retry calls try, with growing pauses, until try returns again = false, and returns its error, or that of ctx.
 func retry(ctx context.Context, try func() (again bool, err error)) error {
 	return poll.Until(ctx, 100*time.Microsecond, 10*time.Millisecond, func() (bool, error) {
 		again, err := try()

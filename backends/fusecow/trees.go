@@ -63,7 +63,7 @@ func (t *Trees) WaitExit(ctx context.Context, fork snapshot.ForkID) bool {
 	return waitEnd(ctx, path) && unix.Access(path, unix.F_OK) == nil
 }
 
-// Forget removes the socket of a killed server of a fork.
+// Forget removes the socket that the killed server of a fork's lower may have left.
 func (t *Trees) Forget(fork snapshot.ForkID) {
 	if snapshot.ValidID(string(fork)) {
 		_ = os.Remove(t.socketPath(fork)) // usually there is none
@@ -103,7 +103,8 @@ func (s lowerView) Mount(ctx context.Context, _ bool) (fd int, err error) {
 	return fd, fail("mounting", string(s.fork), err)
 }
 
-// requestView asks the server at path for a mount of the view.
+// requestView returns a detached mount of the view from the server at path; the caller closes it.
+// ErrNotSupported: the server is of an older snapfs.
 func (s lowerView) requestView(path string) (*os.File, error) {
 	root, a, err := requestReply(path, request{Mount: true, View: s.view})
 	if err == nil && a.View != s.view { // two mounts of one filesystem cannot be two layers

@@ -44,7 +44,7 @@ func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
 	return fd, fail("mounting", string(s.id), err)
 }
 
-// dupFD duplicates the descriptor of f and closes f.
+// dupFD returns a duplicate of f's descriptor, for the caller to close, and closes f.
 func dupFD(f *os.File) (int, error) {
 	defer f.Close()
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -78,8 +78,8 @@ func (b *backend) retryBusy(ctx context.Context, path string, try func() (again 
 	return err
 }
 
-// mountFork returns a mount from the fork's server, which it starts if necessary. EBUSY means
-// that a server is just starting or exiting.
+// mountFork returns a detached mount of the fork, which the caller closes. It comes from the fork's server, which
+// mountFork starts if there is none. EBUSY means that a server is just starting or exiting.
 func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error) {
 	r, err := b.fork(id)
 	if err != nil {
@@ -95,7 +95,8 @@ func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error)
 	return b.startServer(&startRequest{Fork: id, Record: r})
 }
 
-// startServer starts a process that serves a tree.
+// startServer starts a process that serves the tree of what, and returns the first, detached mount, which the
+// caller closes.
 func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	what.Dir = b.dir
 	program, err := b.serverProgram()
@@ -123,7 +124,8 @@ func (b *backend) startServer(what *startRequest) (*os.File, error) {
 	return root, err
 }
 
-// lowerPath returns the directory of the tree of a record.
+// lowerPath returns the directory below the layers of a record: the real tree, or its frozen state if the record
+// names one.
 func (b *backend) lowerPath(r *record) (string, error) {
 	if r.State == "" {
 		return r.Tree, nil
@@ -134,7 +136,7 @@ func (b *backend) lowerPath(r *record) (string, error) {
 	return b.freezer.Path(r.State)
 }
 
-// options returns the options that open the layers of a record.
+// options returns the options with which [layer.Open] opens the layers of a record.
 func (b *backend) options(r *record) (layer.Options, error) {
 	lower, err := b.lowerPath(r)
 	return b.optionsOn(lower, r), err

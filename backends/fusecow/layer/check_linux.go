@@ -56,7 +56,7 @@ func Check(o Options, repair bool) ([]Problem, error) {
 	return found, err
 }
 
-// A checker replays logs into a table and collects problems.
+// A checker replays the logs of a stack of layers into the inode table of f, and collects problems.
 type checker struct {
 	f     *FS
 	found []Problem
@@ -110,7 +110,8 @@ func (c *checker) add(layer, what string, args ...any) {
 	c.found = append(c.found, Problem{Layer: layer, What: fmt.Sprintf(what, args...)})
 }
 
-// layer checks one layer, at index at.
+// layer opens the layer at path, whose index is at, and adds its problems to found. top is set for the topmost
+// layer.
 func (c *checker) layer(at logfile.Index, path string, top bool) error {
 	l, err := logfile.Open(path, false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -249,7 +250,8 @@ func (f *FS) wrongLinkCounts() map[*inode]int {
 	return wrong
 }
 
-// repairTop repairs the problems of the top layer that can be repaired.
+// repairTop repairs in the top layer what [Check] can repair: it recovers and truncates the log, and corrects
+// link counts.
 func repairTop(o Options) error {
 	c, err := checkUpTo(o)
 	if c != nil {

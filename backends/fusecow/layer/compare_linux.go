@@ -35,7 +35,7 @@ func Compare(a, b Options, report func(path string, tree bool) error) error {
 	return t.reportPaths(stacks)
 }
 
-// openTables opens the layers read-only, to compare their inode tables; it serves nothing.
+// openTables opens the layers of o read-only, for reading their inode tables. The caller closes the result.
 func openTables(o Options) (*FS, error) {
 	o.ReadOnly = true
 	if len(o.Layers) > 0 {
@@ -44,7 +44,7 @@ func openTables(o Options) (*FS, error) {
 	return openRoot(o)
 }
 
-// A comparison reports the paths of the inodes and names that the logs of some layers record.
+// A comparison calls report with the paths of the inodes and names that the logs of some layers record.
 type comparison struct {
 	logfile.Mentions
 	report func(path string, tree bool) error
@@ -138,7 +138,7 @@ func newPathIndex(f *FS) *pathIndex {
 	return a
 }
 
-// paths returns all known paths of n.
+// paths returns all paths, from the root, at which n is known to be visible; none for an inode without a name.
 func (a *pathIndex) paths(n *inode) (all []string) {
 	if n == a.f.root {
 		return []string{"."}
@@ -161,7 +161,7 @@ func (a *pathIndex) paths(n *inode) (all []string) {
 	return all
 }
 
-// dirPath returns the path of a directory, if it has one.
+// dirPath returns the path of the directory n from the root, or false if it has none.
 func (a *pathIndex) dirPath(n *inode) (string, bool) {
 	all := a.paths(n)
 	if len(all) == 0 {

@@ -31,8 +31,8 @@ func (f *FS) Copy(from uint64, off int64, to uint64, at, size int64, lose Privil
 	return done, f.notifyStale(dst, err)
 }
 
-// singleFile returns a descriptor of n's content, and how many bytes follow off. EOPNOTSUPP means that the
-// content is not a single file. Concurrent changes are copied or not.
+// singleFile returns a descriptor of n's content, which the caller releases, and how many bytes follow off; nil
+// and 0 at the end. EOPNOTSUPP means that the content is not a single file. Concurrent changes are copied or not.
 func (f *FS) singleFile(n *inode, off int64) (*lower.FD, int64, error) {
 	n.lock().RLock()
 	defer n.lock().RUnlock()
@@ -49,7 +49,8 @@ func (f *FS) singleFile(n *inode, off int64) (*lower.FD, int64, error) {
 	return d, size - off, err
 }
 
-// copyFrom copies size bytes of the file src to n.
+// copyFrom copies up to size bytes of the file src, from off, to n at offset at, and returns how many it copied.
+// EOPNOTSUPP means that n is a sparse upper, or that src has no byte at off.
 func (f *FS) copyFrom(src int, off int64, n *inode, at, size int64, lose Privileges) (done int64, err error) {
 	err = f.withUpper(n, wholeFile, func(fd int) error {
 		if f.sparseOf(n) != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openContent returns a descriptor for reading the content of n, which must have some. The caller holds the
-// content lock.
+// openContent returns a descriptor for reading the content of n, which must have some; the caller must release it
+// with [lower.FDCache.Put]. The caller holds the content lock.
 func (f *FS) openContent(n *inode) (*lower.FD, error) {
 	var file logfile.Identity
 	if p := f.sparseOf(n); p != nil {
@@ -21,8 +21,8 @@ func (f *FS) openContent(n *inode) (*lower.FD, error) {
 	return f.openContentIn(n, n.layer, file)
 }
 
-// openContentIn opens the content of n in the layer at, or in the lower. If file is set and the content is
-// another file, it returns EIO.
+// openContentIn returns a descriptor of the content of n in the layer at, or in the lower, as openContent does.
+// If file is set and the content is another file, it returns EIO.
 func (f *FS) openContentIn(n *inode, at logfile.Index, file logfile.Identity) (*lower.FD, error) {
 	return f.fds.Get(lower.Key{Layer: at, ID: n.id}, func() (int, error) {
 		if at == logfile.InLower {
@@ -189,8 +189,8 @@ func (f *FS) copyUp(n *inode, top logfile.Index, limit int64) (err error) {
 	return nil
 }
 
-// createContent creates the empty content of an inode. It sets aside a file of that name that belongs to no
-// inode, unless the next commit was to delete it.
+// createContent creates the empty content file of inode id in the layer d, and returns its descriptor. It sets
+// aside a file of that name that belongs to no inode, unless the next commit was to delete it.
 func (f *FS) createContent(d *stackedLayer, id uint64) (int, error) {
 	num, err := d.OpenContent(id, unix.O_RDWR|unix.O_EXCL, true)
 	if err != unix.EEXIST {

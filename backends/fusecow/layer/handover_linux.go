@@ -170,8 +170,8 @@ func (h *handover) shows(o *lower.Ref) bool {
 	return !other
 }
 
-// counterpart returns the inode of the new filesystem that replaces n, for an n that no layer
-// of it records.
+// counterpart returns the inode for n in the new filesystem, where no layer records n: one that shows n's lower
+// file, or an orphan if that is not visible there.
 func (h *handover) counterpart(n *inode) *inode {
 	if n.lower == nil || !h.shows(n.lower) {
 		return h.orphan(n)

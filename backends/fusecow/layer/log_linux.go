@@ -78,7 +78,8 @@ type loggedState struct {
 	frame  int64
 }
 
-// takeUnlogged takes all changes that the log does not record. The caller holds mu.
+// takeUnlogged empties the queues of changes that the log does not record yet, and returns them as one batch. The
+// caller holds mu.
 func (f *FS) takeUnlogged() *unlogged {
 	u := &unlogged{dirty: f.dirty, names: f.dirtyNames, originals: f.originals, pendingLog: f.pendingLog.Load()}
 	u.records, u.before = f.encodeUnlogged()
@@ -183,7 +184,7 @@ func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
 	return w, before
 }
 
-// encodeName encodes the present entry of a directory.
+// encodeName appends to w the record of the present entry k: an inode, a whiteout, or the lower's entry.
 func encodeName(w *logfile.Writer, k nameKey) {
 	switch to, ok := k.dir.entries[k.name]; {
 	case !ok:

@@ -59,7 +59,7 @@ func (f *FS) SetQuota(q *quota.Quota, paths []string) error {
 // topSlot returns the slot of the top layer.
 func (f *FS) topSlot() *quota.Slot { return f.slots[f.top()] }
 
-// newSlot returns the slot for a new top layer.
+// newSlot returns the slot for a new top layer at path: one of the quota, or an unlimited one if there is none.
 func (f *FS) newSlot(path string) (*quota.Slot, error) {
 	if f.quota == nil {
 		return &quota.Slot{}, nil

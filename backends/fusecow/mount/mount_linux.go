@@ -29,9 +29,9 @@ type Server struct {
 
 const maxWrite = 1 << 20
 
-// New mounts a view of a filesystem, detached, with MOUNT_ATTR_* flags, and starts serving it.
-// It needs /dev/fuse, and makes a user namespace if this process may not mount. Other users
-// may use the mount if this process is root.
+// New starts to serve a view of f, and returns the server and a detached mount with the MOUNT_ATTR_* flags attr,
+// which the caller closes. It needs /dev/fuse, and makes a user namespace if this process may not mount. Other
+// users may use the mount if this process is root.
 func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	k, root, err := mount.NewFUSE(mount.FUSEOptions{
 		Subtype: "fusecow", Others: os.Geteuid() == 0, MaxRead: maxWrite, ReadOnly: f.ReadOnly(),
@@ -72,7 +72,7 @@ func New(f *layer.FS, view layer.View, attr uint64) (*Server, *os.File, error) {
 	return s, root, nil
 }
 
-// Mount does the same as [New], with the types that [fusecow.Serve] needs.
+// Mount does the same as [New]. It is the [fusecow.Mounter] for [fusecow.Serve].
 func Mount(f *layer.FS, view layer.View, attr uint64) (fusecow.MountedFS, *os.File, error) {
 	return New(f, view, attr)
 }
@@ -89,7 +89,8 @@ func disablePoll(root *os.File) {
 	unix.Close(fd)
 }
 
-// MountAgain returns another mount of the filesystem with flags of its own.
+// MountAgain returns another detached mount of the filesystem, with the MOUNT_ATTR_* flags attr; the caller
+// closes it.
 func (s *Server) MountAgain(attr uint64) (*os.File, error) { return s.fuse.Mount(attr) }
 
 // Flush writes all changes to the layer: it makes the kernel write back mapped pages, and

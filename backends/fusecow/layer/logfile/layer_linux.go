@@ -52,8 +52,8 @@ func checksum(records []byte) uint32 {
 	return crc32.Checksum(records, crc32.MakeTable(crc32.Castagnoli))
 }
 
-// Open opens the layer at path. With top it locks the layer for writing, and creates it if it does not
-// exist.
+// Open opens the layer at path; the caller must call Close. With top it locks the layer for writing, or returns
+// unix.EBUSY, and creates it if it does not exist.
 func Open(path string, top bool) (_ *Layer, err error) {
 	d := &Layer{Path: path, FD: -1}
 	defer func() {
@@ -245,7 +245,8 @@ func ContentPath(id uint64) string {
 	return "data/" + strconv.FormatUint(id>>9&0xff, 16) + "/" + strconv.FormatUint(id, 16)
 }
 
-// OpenContent opens the content file of inode id; with make it creates or empties the file.
+// OpenContent returns a descriptor of the content file of inode id, which the caller closes; with make it creates
+// or empties the file.
 func (d *Layer) OpenContent(id uint64, flags int, make bool) (int, error) {
 	name := ContentPath(id)
 	if make {

@@ -76,7 +76,8 @@ type merger struct {
 	originalIn map[string]string // layer with the copy of an original, by path in the layer
 }
 
-// read reads the logs of the merged layers into digests.
+// read replays the logs of the merged layers, the oldest first, into the merger's digest. ErrNotMergeable:
+// something was set aside, or two saved originals have one name.
 func (m *merger) read() error {
 	taken := false
 	for i := m.from; i < m.to; i++ {
@@ -115,7 +116,7 @@ func (m *merger) checkSetAside(path string) error {
 	return nil
 }
 
-// records returns the records of the merged log, and links the content files.
+// records returns the records for the log of the new layer, and links the content files into that layer.
 func (m *merger) records() (Writer, error) {
 	needed := NewDigest()
 	for _, path := range m.Layers[:m.from] {
@@ -178,7 +179,7 @@ func (m *merger) linkUnlogged() error {
 	return nil
 }
 
-// layerAt returns the layer that occupies an index.
+// layerAt returns the path of the merged layer that occupies the index at.
 func (m *merger) layerAt(at Index) string {
 	i := m.from
 	for m.Index(i) < at {

@@ -78,7 +78,7 @@ func (d *Layer) SaveOriginal(id uint64, src *os.File) uint64 {
 	return 0
 }
 
-// Original encodes an original.
+// Original appends a record of an original.
 func (w *Writer) Original(o *Original) {
 	*w = append(*w, KindOriginal)
 	w.text(o.Path)
@@ -96,7 +96,7 @@ func (w *Writer) Original(o *Original) {
 	w.num(o.Copy)
 }
 
-// Original decodes an original.
+// Original decodes the record of an original.
 func (r *Reader) Original() (o Original) {
 	o.Path, o.ID = r.text(), r.num()
 	for _, p := range []*uint32{&o.Stat.Mode, &o.Stat.UID, &o.Stat.GID, &o.Stat.Nlink} {

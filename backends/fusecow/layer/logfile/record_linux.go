@@ -50,7 +50,7 @@ func (w *Writer) file(id Identity) {
 // raw encodes a record of a kind from its encoded fields.
 func (w *Writer) raw(kind byte, fields []byte) { *w = append(append(*w, kind), fields...) }
 
-// Inode encodes the state of an inode.
+// Inode appends a record of the state of the inode n.
 func (w *Writer) Inode(n *Inode) {
 	*w = append(*w, KindInode)
 	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev} {
@@ -71,13 +71,13 @@ func (w *Writer) Inode(n *Inode) {
 	}
 }
 
-// Gone adds the log record of the removal of an inode.
+// Gone appends a record that the inode id was removed.
 func (w *Writer) Gone(id uint64) {
 	*w = append(*w, KindGone)
 	w.num(id)
 }
 
-// Name encodes that a directory has a name for the inode to, or a whiteout if to is 0.
+// Name appends a record that the directory dir has name for the inode to, or a whiteout if to is 0.
 func (w *Writer) Name(dir uint64, name string, to uint64) {
 	*w = append(*w, KindName)
 	w.num(dir)
@@ -85,7 +85,7 @@ func (w *Writer) Name(dir uint64, name string, to uint64) {
 	w.num(to)
 }
 
-// Unname encodes that a directory shows the lower's entry under a name again.
+// Unname appends a record that the directory dir shows the lower's entry called name again.
 func (w *Writer) Unname(dir uint64, name string) {
 	*w = append(*w, KindUnname)
 	w.num(dir)
@@ -193,7 +193,7 @@ func (r *Reader) Inode() (n Inode) {
 	return n
 }
 
-// Gone decodes the number of a removed inode.
+// Gone decodes the record of a removed inode: its number.
 func (r *Reader) Gone() (id uint64) { return r.num() }
 
 // Name decodes a name in a directory, and its inode, 0 for a whiteout.

@@ -17,7 +17,8 @@ type FDCache struct {
 	used  list.List             // most recently used first
 }
 
-// A Key names the content of an inode in a layer or in the lower, or, with Dir, a directory of the lower.
+// A Key names what a cached descriptor has open: the content of the inode ID in Layer, which may be the lower, or
+// the directory Dir of the lower.
 type Key struct {
 	Layer logfile.Index
 	Dir   *Ref
@@ -39,7 +40,7 @@ type FD struct {
 // NewFDCache returns a cache of at most that many descriptors.
 func NewFDCache(most int) *FDCache { return &FDCache{limit: most, all: map[Key]*list.Element{}} }
 
-// Get returns the descriptor for key, and calls open if none is cached. The caller must pass it to Put.
+// Get returns the descriptor for key, from the cache or from open. The caller must release it with Put.
 func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
 	if d := c.find(key); d != nil {
 		return d, nil
@@ -63,7 +64,7 @@ func (c *FDCache) Get(key Key, open func() (int, error)) (*FD, error) {
 	return d, nil
 }
 
-// Add caches an open descriptor for a key that has none.
+// Add caches the open descriptor n for a key that has none. The cache closes n.
 func (c *FDCache) Add(key Key, n int) {
 	d, err := c.Get(key, func() (int, error) { return n, nil })
 	if err == nil {

@@ -46,11 +46,11 @@ func Open(path string, fds *FDCache, since vfs.Timestamp) (*Tree, vfs.Stat, erro
 // Close closes the root's descriptor. The owner of the cache closes the other descriptors.
 func (t *Tree) Close() { unix.Close(t.root) }
 
-// RootFD returns a descriptor (O_PATH) of the root.
+// RootFD returns the O_PATH descriptor of the root, which stays open until Close.
 func (t *Tree) RootFD() int { return t.root }
 
-// openRoot opens the lower without its submounts, through a detached copy of its mount. For an ordinary
-// user it opens the path itself, submounts included.
+// openRoot returns an O_PATH descriptor of the lower without its submounts, through a detached copy of its mount.
+// For an ordinary user it opens the path itself, submounts included.
 func openRoot(path string) (int, error) {
 	if m, err := mount.CloneTree(path); err == nil {
 		defer m.Close()
@@ -63,14 +63,16 @@ func openRoot(path string) (int, error) {
 	return fd, nil
 }
 
-// DirFD returns a descriptor of the lower directory o.
+// DirFD returns an O_PATH descriptor of the lower directory o, from the cache if there is one; the caller must
+// release it with [FDCache.Put].
 func (t *Tree) DirFD(o *Ref) (*FD, error) {
 	return t.fds.Get(DirKey(o), func() (int, error) {
 		return t.Open(o, unix.O_PATH|unix.O_DIRECTORY)
 	})
 }
 
-// OpenForListing opens a lower directory for reading. It works also where the caller lacks search permission.
+// OpenForListing opens the lower directory of d for reading; the caller closes the file. It works also where the
+// caller lacks search permission.
 func OpenForListing(d *FD) (*os.File, error) {
 	own, err := vfs.OpenDir(d.Num, ".") // a fresh descriptor has its own read position
 	if errors.Is(err, unix.EACCES) {
@@ -88,8 +90,9 @@ func (t *Tree) Stale(o *Ref) error {
 	return unix.ESTALE
 }
 
-// Open opens a lower inode. ESTALE means that its name now belongs to another inode. For a directory any
-// directory of that name will do, because changes in it are recorded by name.
+// Open returns a new descriptor of the lower inode o, which the caller closes. ESTALE means that its name now
+// belongs to another inode. For a directory any directory of that name will do, because changes in it are
+// recorded by name.
 func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK

@@ -29,7 +29,8 @@ type Quota struct {
 	slots []Slot
 }
 
-// A header is the beginning of a quota file. A maximum of 0 means no limit.
+// A header is the beginning of a quota file: the format, the limits (0 for none), and the number of slots that
+// are or were in use.
 type header struct {
 	format, maxBytes, maxInodes, slots atomic.Int64
 }
@@ -136,7 +137,8 @@ func (q *Quota) Retain(paths []string) {
 	}
 }
 
-// Slot returns the slot of the layer at path, and assigns one if needed. ENOSPC means that all are in use.
+// Slot returns the counter of the layer at path, a free one if the layer has none yet. ENOSPC means that no slot
+// is free.
 func (q *Quota) Slot(path string) (*Slot, error) {
 	key := keyOf(path)
 	for i := range q.inUse() {
@@ -162,13 +164,13 @@ func keyOf(path string) int64 {
 	return int64(h.Sum64()>>1) | 1
 }
 
-// Set sets the usage.
+// Set replaces the usage of the slot by u.
 func (s *Slot) Set(u Usage) {
 	s.Bytes.Store(u.Bytes)
 	s.Inodes.Store(u.Inodes)
 }
 
-// Usage returns the usage.
+// Usage returns the usage that the slot counts.
 func (s *Slot) Usage() Usage { return Usage{s.Bytes.Load(), s.Inodes.Load()} }
 
 // Free returns how much may still be added.

@@ -22,8 +22,8 @@ func (c *Content) Read(buf []byte, off int64) error { return c.readLevel(0, buf,
 // NextData returns the first offset from off on at which any level has data, or end.
 func (c *Content) NextData(off, end int64) (int64, error) { return c.nextData(0, off, end) }
 
-// open returns a descriptor of level 0, the upper file, or of the source level-1, and the offset up to which it
-// is visible.
+// open returns a descriptor of level 0, the upper file, or of the source level-1, and the offset up to which that
+// is visible. The caller must release it with Put.
 func (c *Content) open(level int) (d *lower.FD, until int64, err error) {
 	if level == 0 {
 		d, err = c.Open(nil)
