@@ -57,7 +57,8 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 	return trees, err
 }
 
-// checkTree verifies one tree of a sandbox.
+// checkTree verifies tree i of the record: that its backend has everything listed, and the
+// data if the backend is a [snapshot.Checker], which repairs it if repair is set.
 func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repair bool) (found CheckedTree, err error) {
 	t := rec.Trees[i]
 	b, err := e.Host.BackendOf(ctx, t)

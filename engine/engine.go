@@ -188,9 +188,9 @@ func (e *Engine) StateDir() string { return e.cat.Dir() }
 // DataDir returns a driver's data directory inside the state directory.
 func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
 
-// mend completes or undoes the unfinished work of dead processes. It reports work that it
-// cannot repair now and leaves it to the next command, so that other sandboxes stay usable.
-// thorough also finds dead processes whose id was reused.
+// mend completes or undoes the unfinished work of dead processes. It reports as a notice what
+// it cannot repair now and leaves that to the next command, so that other sandboxes stay
+// usable. thorough also finds dead processes whose id was reused.
 func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	stale, err := e.cat.Stale(thorough)
 	if err != nil {
@@ -232,8 +232,8 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 	return errors.Join(err, i.End()) // the trash holds what cannot be freed yet
 }
 
-// mendHeld completes or undoes the unfinished work on an existing sandbox, whose lock the
-// caller holds.
+// mendHeld completes or undoes the operation that i announced on an existing sandbox, whose
+// lock h the caller holds, and ends i.
 func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Locked) error {
 	if !i.Stands() {
 		return nil // another command was quicker

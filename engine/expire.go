@@ -36,8 +36,8 @@ func (e *Engine) reap(ctx context.Context) error {
 	return nil
 }
 
-// reapLater starts the sweeper for expired sandboxes and reports each of them, because the
-// sweeper cannot report to this user.
+// reapLater starts the sweeper if sandboxes have expired, and reports a notice for each of
+// these, because the sweeper cannot report to this user.
 func (e *Engine) reapLater(ctx context.Context) error {
 	list, err := e.cat.Ends()
 	if len(list) == 0 || err != nil {

@@ -56,7 +56,8 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	return c, errors.Join(failures...)
 }
 
-// stock makes a prefork of each tree's newest base for the next command.
+// stock makes one prefork of the newest base of each tree of b, for the next command. It does
+// nothing if b is no [snapshot.Preforker].
 func stock(ctx context.Context, b snapshot.Backend) error {
 	s, ok := b.(snapshot.Preforker)
 	if !ok {
@@ -69,9 +70,9 @@ func stock(ctx context.Context, b snapshot.Backend) error {
 	return err
 }
 
-// collectLost removes snapshots and forks of a backend that belong to no sandbox. It leaves
-// the newest base of each tree where taking a base is slow, because the next command may use
-// it.
+// collectLost removes the snapshots and forks of a backend that no sandbox uses, and returns
+// the number of removed snapshots. Where captures flush to disk it leaves the newest base of
+// each tree, because the next command may use it.
 func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, error) {
 	release, err := e.cat.Exclude() // no fork begins meanwhile
 	defer release()

@@ -162,8 +162,9 @@ func walksOf(records []*catalog.Record) driftWalks {
 	return walks
 }
 
-// countDrift counts the drift of the real workspace. The result is unknown where that takes
-// too long or is not possible.
+// countDrift counts the drift of the real workspace from the base of tree t. It uses the walk
+// that walks shares for the workspace, if there is one and the base is live. Known stays false
+// where counting takes too long or is not possible.
 func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tree, walks driftWalks) Drift {
 	ctx, cancel := context.WithTimeout(ctx, DriftBudget)
 	defer cancel()
@@ -194,7 +195,8 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 	return d
 }
 
-// first returns err, or next if err is nil, for errors that repeat for every tree.
+// first returns err or, if err is nil, next: of an error that repeats for every tree, only the
+// first is reported.
 func first(err, next error) error {
 	if err != nil {
 		return err

@@ -65,8 +65,8 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 	return e.restStill(ctx, rec, mark, all)
 }
 
-// restStill returns an error that names a tree, not in but, that differs from the snapshot;
-// nil if there is none. These trees cannot be rolled back live.
+// restStill checks that every tree that cannot be rolled back live, that is, is not in but, is
+// equal to the snapshot already. It returns an error that names the first other one.
 func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.LiveTree) error {
 	to, err := sandbox.SnapshotIDs(rec, mark)
 	if err != nil {

@@ -82,7 +82,8 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	return st, s.End(ctx)
 }
 
-// End ends every process of the sandbox.
+// End ends every process of the sandbox, and fetches the limit hit and the refused accesses
+// from its supervisor.
 func (s *Session) End(ctx context.Context) error {
 	if s.Supervisor == nil {
 		return nil

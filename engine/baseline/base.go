@@ -21,8 +21,8 @@ import (
 type MergeBase struct {
 	Root     string // absolute; all paths are relative to it
 	Baseline *Baseline
-	// Live reconstructs the original state of a live base; nil for a frozen base.
-	// Frozen is the tree of a frozen base.
+	// Live reconstructs the base from the real tree where the base is live, and is nil for a
+	// frozen one. Frozen reads the tree of a frozen base.
 	Live   *LiveBase
 	Frozen RootedReader
 }
@@ -48,8 +48,8 @@ func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err e
 	return n, true, why, err
 }
 
-// Open opens a regular file of the merge base. Error: errs.ErrNotFound if its
-// bytes are no longer available.
+// Open opens a regular file of the merge base; the caller closes it. Error: errs.ErrNotFound
+// if its bytes are no longer available.
 func (c *MergeBase) Open(path string) (*os.File, error) {
 	if n, ok := c.Baseline.Nodes[c.Abs(path)]; ok && n.Unknown == "" && (n.Data != "" || n.Promoted || c.Live != nil) {
 		if n.Data == "" && c.Live != nil && n.Node != nil {
@@ -89,9 +89,9 @@ func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 	return f, nil
 }
 
-// Between returns how one side differs from the merge base at a path, nil for no
-// difference. tree is the tree of that side, read for the content. Times of
-// directories are ignored: a change in a directory sets them anyway.
+// Between returns how now, the node at a path in the real or the sandbox's tree, differs from
+// base, the node of the merge base; nil for no difference. tree is the tree of now, read for
+// the content. Times of directories are ignored: a change in a directory sets them anyway.
 func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*diff.Change, error) {
 	switch {
 	case base == nil && now == nil:

@@ -50,10 +50,10 @@ const (
 	maxDisplaced = 256
 )
 
-// Displace records the present state of real paths that a promotion is about to
-// change, relative to root. It returns nil where no other sandbox than the named
-// one could need it. Cost: a statx and the attributes of each path, and a copy of
-// the bytes of a small text.
+// Displace records the present state of real paths, relative to root, that a promotion of the
+// sandbox name is about to change. It returns nil if there is no other sandbox that could need
+// it; the caller calls End after the promotion. Cost: a statx and the attributes of each path,
+// and a copy of the bytes of a small text.
 func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, error) {
 	if !bl.others(name) {
 		return nil, nil //nolint:nilnil // nothing to record
@@ -92,7 +92,7 @@ func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, err
 	return d, d.save()
 }
 
-// noteDir notes the present state of a directory.
+// noteDir stores inode and modification time of a real directory in d.dirs, once.
 func (d *Displaced) noteDir(real *RootedReader, path string) {
 	abs := filepath.Join(d.root, path)
 	if _, noted := d.dirs[abs]; noted {
@@ -111,8 +111,8 @@ func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 	return real.stat(path)
 }
 
-// End notes the states of the directories after the promotion, whether or not it
-// has succeeded. It may be called on nil.
+// End records the directories as they are after the promotion, whether or not it has
+// succeeded, and saves d. d may be nil.
 func (d *Displaced) End() error {
 	if d == nil {
 		return nil
@@ -233,8 +233,8 @@ func (bl *Recorder) historySince(since time.Time) *history {
 	return h
 }
 
-// dirBefore returns the state that a directory had before the promotions below
-// index n, where its state after them is s.
+// dirBefore returns the state that a directory had before the first n promotions of the
+// history, where s is its state after them.
 func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 	for i := n - 1; i >= 0; i-- {
 		c, ok := h.all[i].dirs[abs]
@@ -245,9 +245,9 @@ func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 	return s
 }
 
-// original returns the state of a path at the instant of the history; false if it
-// is not known. now is the real node, and real reads the tree with the given
-// root.
+// original returns what a path had at the instant of the history, and the promotion that
+// displaced it, nil if none did; false if the original is not known. now is the real node, and
+// real reads the tree with the given root.
 func (h *history) original(root, path string, now *diff.Node, real *RootedReader) (Entry, *Displaced, bool) {
 	abs := filepath.Join(root, path)
 	for i, d := range h.all {
@@ -289,7 +289,7 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 // errNoData means that the bytes of an original are not stored.
 var errNoData = errors.New("not stored")
 
-// text returns the stored bytes of an entry.
+// text returns the stored bytes of an entry of d, or errNoData. d may be nil.
 func (d *Displaced) text(e *Entry) ([]byte, error) {
 	if d == nil || e.Data == "" {
 		return nil, errNoData

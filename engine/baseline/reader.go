@@ -49,7 +49,7 @@ func (l *RootedReader) Dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// stat returns the inode metadata of a path.
+// stat returns the inode metadata of a path, of a symbolic link itself.
 func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	dir, err := l.Dir(filepath.Dir(path))
 	if err != nil {
@@ -103,8 +103,8 @@ func (l *RootedReader) Node(path string) (*diff.Node, error) {
 	return n, Absence(err)
 }
 
-// Open opens a regular file for reading, without blocking on a fifo or device.
-// Error: errs.ErrNotFound if the path is absent or not a regular file.
+// Open opens a regular file for reading, without blocking on a fifo or device; the caller
+// closes it. Error: errs.ErrNotFound if the path is absent or not a regular file.
 func (l *RootedReader) Open(path string) (*os.File, error) {
 	fd, err := l.OpenFD(path)
 	if err != nil {
@@ -113,7 +113,7 @@ func (l *RootedReader) Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// OpenFD does the same as Open and returns a bare descriptor.
+// OpenFD does the same as Open and returns a bare descriptor, which the caller closes.
 func (l *RootedReader) OpenFD(path string) (int, error) {
 	const flags = syscall.O_RDONLY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 	fd, err := vfs.OpenBeneathFD(int(l.Root.Fd()), path, flags|vfs.ONoatime, 0)
@@ -152,8 +152,8 @@ func Absence(err error) error {
 	return err
 }
 
-// OpenRoot opens a directory of the host for reading. The last path element must
-// not be a symbolic link.
+// OpenRoot opens a directory of the host for reading; the caller closes it. The last path
+// element must not be a symbolic link.
 func OpenRoot(dir string) (*os.File, error) {
 	f, err := os.OpenFile(dir, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -162,14 +162,14 @@ func OpenRoot(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// LiveBase reconstructs the original state of a live base from the real tree as
-// it is now.
+// LiveBase reconstructs the original state of a live base from the real tree as it is now.
 type LiveBase struct {
 	Real RootedReader
 	// Since is the instant of the state, see [Recorder.Since]. It comes from the
 	// clock that stamps files, so no margin is needed.
 	Since time.Time
-	// OpenFork opens the sandbox's tree on first use.
+	// OpenFork returns the root of the sandbox's tree, which it opens at the first call and
+	// keeps open.
 	OpenFork func() (*os.File, error)
 	// Known are the stamps of paths that promotions of the sandbox changed.
 	Known map[string]promote.Stamp

@@ -132,7 +132,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 	return nil
 }
 
-// A forkView is the sandbox's tree, opened on first use.
+// A forkView is the sandbox's tree, mounted and opened at the first use.
 type forkView struct {
 	ctx context.Context
 	b   snapshot.Backend
@@ -172,7 +172,8 @@ type pathRecorder struct {
 	base     LiveBase
 	// originals are the copies that the backend itself has made, by path.
 	originals map[string]snapshot.Original
-	// history reads what promotions have displaced.
+	// history returns what promotions have displaced since the base, and reads it from disk at
+	// the first call.
 	history func() *history
 }
 

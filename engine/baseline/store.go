@@ -83,7 +83,8 @@ func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
 	return readDir(bl.BaseDir(rec.Name, rec.Refreshed))
 }
 
-// readDir reads the baseline in a directory, in either format.
+// readDir reads the baseline in a directory, in the present or the older format; an empty one
+// if there is neither file.
 func readDir(dir string) (*Baseline, error) {
 	k := &Baseline{Dir: dir, Nodes: map[string]Entry{}}
 	data, err := os.ReadFile(filepath.Join(dir, baselineFile))
@@ -158,8 +159,8 @@ func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	return do()
 }
 
-// lock takes the lock of the sandbox's baseline and waits for it. It creates the
-// directory if the sandbox exists.
+// lock takes the lock of the sandbox's baseline and waits for it; closing the file releases
+// it. It creates the baseline's directory if the sandbox exists.
 func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	if err := makeDir(dir); err != nil {
@@ -168,7 +169,8 @@ func (bl *Recorder) lock(rec *catalog.Record) (*os.File, error) {
 	return lockDir(dir)
 }
 
-// makeDir creates the directory of a baseline if the sandbox exists.
+// makeDir creates dir, the directory of a baseline, and its parent. It returns an error if the
+// sandbox's directory above them does not exist.
 func makeDir(dir string) error {
 	for _, d := range []string{filepath.Dir(dir), dir} { // not MkdirAll: a removed sandbox must not reappear
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -219,8 +221,8 @@ func (k *Baseline) UndoPromotion(path string) {
 	k.Nodes[path] = *n.Base
 }
 
-// open opens the stored bytes of an entry. Error: errs.ErrNotFound if none are
-// stored.
+// open opens the file with the stored bytes of an entry; the caller closes it. Error:
+// errs.ErrNotFound if none are stored.
 func (k *Baseline) open(path string, n Entry) (*os.File, error) {
 	if n.Data == "" {
 		return nil, &errs.Error{Op: "opening", Path: path, Kind: errs.ErrNotFound, Err: errors.New("what the base held is not kept")}

@@ -17,20 +17,18 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// window says from when on the real tree counts for the originals of a sandbox.
-// A window begins when the sandbox's container starts: what the sandbox changes
-// from then on has the real tree's state of that instant as its original, and not
-// that of the fork, because the container has only just mounted the real tree.
-// The originals of all earlier changes must be recorded. The file is
+// A window is the time from which the real tree, and not the base, has the originals of what a
+// sandbox changes. It begins when the sandbox's container starts and mounts the real tree
+// anew. The originals of all earlier changes must be recorded by then. The file is
 //
 //	snapfs window 1
 //	2026-11-25T03:00:00.123456789Z open
 //	"/mnt/disk"
 //
-// The second line is the beginning, and "open", or "settled" with the boot during
-// which all originals were recorded. Each further line is a tree for which no
-// window may begin: it was not mounted when the others were recorded. The file is
-// replaced without a sync: another boot makes "settled" void after a power loss.
+// The second line is the beginning, and "open", or "settled" with the boot during which all
+// originals were recorded. Each further line is a tree for which no window may begin: it was
+// not mounted when the others were recorded. The file is replaced without a sync: another boot
+// makes "settled" void after a power loss.
 type window struct {
 	since   time.Time
 	state   string

@@ -108,16 +108,17 @@ func (c *Catalog) create() error {
 	return syncDir(c.dir)
 }
 
-// Rehearse makes later writes fail as a test's fault plan says.
+// Rehearse makes later writes to the catalogue fail as a test's fault plan says.
 func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 
 // Dir returns the state directory.
 func (c *Catalog) Dir() string { return c.dir }
 
-// Path returns the directory of a sandbox.
+// Path returns the directory of the sandbox called name, existing or not.
 func (c *Catalog) Path(name string) string { return filepath.Join(c.dir, sandboxes, name) }
 
-// DataDir returns the directory for a backend's data.
+// DataDir returns the directory in the state directory for the data of the backend driver. It
+// need not exist.
 func (c *Catalog) DataDir(driver string) string { return filepath.Join(c.dir, "data", driver) }
 
 // Create claims r.Name for r. Atomic: ErrExists, with nothing changed, if the name is taken.
@@ -136,7 +137,8 @@ func (c *Catalog) Create(r *Record) error {
 	return nil
 }
 
-// newDir creates a directory named by a sandbox's id, or reuses a spare one.
+// newDir makes the directory DIR/spare/ID for a new sandbox, or renames a spare one to it, and
+// returns its path.
 func (c *Catalog) newDir(id string) (string, error) {
 	if err := c.plan.Point("make a directory"); err != nil {
 		return "", err
@@ -239,7 +241,7 @@ func (c *Catalog) Update(r *Record) error { return c.write(r, !r.Ephemeral) }
 // called twice.
 func (c *Catalog) Share() (release func(), err error) { return c.flock(syscall.LOCK_SH) }
 
-// Exclude takes the exclusive lock, and waits for all shared locks.
+// Exclude waits for all shared locks, takes the exclusive lock and holds it until release.
 func (c *Catalog) Exclude() (release func(), err error) { return c.flock(syscall.LOCK_EX) }
 
 func (c *Catalog) flock(how int) (func(), error) {
@@ -311,7 +313,7 @@ func fail(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}
 }
 
-// cause returns the error inside an fs.PathError, without the path.
+// cause returns the error that an fs.PathError wraps, and other errors unchanged.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

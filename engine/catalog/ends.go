@@ -31,7 +31,8 @@ func (c *Catalog) NoteEnd(r *Record, now Instant) error {
 	return err
 }
 
-// RenoteEnd replaces the entry by a correct one, if the sandbox still has an end.
+// RenoteEnd replaces the entry e by one for r's present removal time, or drops e if r has
+// none.
 func (c *Catalog) RenoteEnd(e *End, r *Record, now Instant) error {
 	path, err := c.noteEnd(r, now)
 	if err != nil || path == e.path {
@@ -108,7 +109,7 @@ func (e *End) Due(now Instant) bool {
 	return !now.Wall.Before(e.By.Wall)
 }
 
-// Drop removes the file of this end.
+// Drop removes the file that records this end. A missing file is no error.
 func (e *End) Drop() error {
 	if err := os.Remove(e.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fail("removing", e.path, err)

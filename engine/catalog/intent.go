@@ -63,7 +63,7 @@ func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	return i, nil
 }
 
-// End removes the intent: its operation is complete or reverted.
+// End removes the intent, once its operation is complete or reverted.
 func (i *Intent) End() error {
 	if err := i.plan.Point("say that it is done"); err != nil {
 		return fail("removing", i.path, err)

@@ -96,7 +96,8 @@ func sameFile(f *os.File, path string) bool {
 // the old one. Unless the sandbox is ephemeral, the record is on stable storage afterwards.
 func (h *Locked) Save() error { return h.c.write(h.Record, !h.Ephemeral) }
 
-// Reload reads the record again, as after a failed Save.
+// Reload reads the record from disk again and discards unsaved changes, as after a failed
+// Save.
 func (h *Locked) Reload() error {
 	r, err := h.c.Get(h.Name)
 	if err == nil {
@@ -105,7 +106,8 @@ func (h *Locked) Reload() error {
 	return err
 }
 
-// LockFile returns the open file through which a child process can share the lock.
+// LockFile returns the open file that holds the lock, for a child process to inherit. The
+// Locked still owns and closes it.
 func (h *Locked) LockFile() *os.File { return h.dir }
 
 // Inherit does the same as Lock, for a process that inherited the lock as descriptor fd.
@@ -127,8 +129,8 @@ func (c *Catalog) Inherit(fd int, name string) (*Locked, error) {
 	return &Locked{Record: r, c: c, dir: os.NewFile(uintptr(fd), c.Path(name))}, nil
 }
 
-// Drop removes the directory of a sandbox whose record is unreadable, and frees the name.
-// Afterwards no record refers to the sandbox's trees.
+// Drop removes the directory of a sandbox whose record is unreadable, and frees the name. The
+// sandbox's trees stay: no record refers to them any more.
 func (c *Catalog) Drop(name string) error {
 	if err := CheckName(name); err != nil {
 		return err

@@ -63,8 +63,8 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 	return found, compact(failures)
 }
 
-// tryLock locks the directory at path; nil if another process has the lock, or the directory is
-// gone.
+// tryLock locks the directory at path and returns the open file that holds the lock, which the
+// caller closes. It returns nil if another process has the lock, or the directory is gone.
 func tryLock(path string) *os.File {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -102,8 +102,9 @@ func (d Discarded) Forget() error {
 	return removeAll(d.Path)
 }
 
-// makeSpare moves the directory to those for reuse, and reports whether it did. The next
-// sandbox overwrites the record in it.
+// makeSpare moves the directory to DIR/spare, for the next sandbox to overwrite the record in
+// it. It returns false for a directory with more than the record, or if all spare places are
+// taken.
 func (d Discarded) makeSpare() bool {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil || len(entries) != 1 || entries[0].Name() != record {

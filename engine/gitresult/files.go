@@ -18,7 +18,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// readOwner reads who owns the repository's files: new ones get the same owner.
+// readOwner reads the uid and gid of the real repository's objects directory into p, for its
+// new files.
 func (p *Result) readOwner() error {
 	st, err := p.repo.real.Stat("objects")
 	p.uid, p.gid = st.UID, st.GID
@@ -27,7 +28,8 @@ func (p *Result) readOwner() error {
 
 func (p *Result) realDir() gitrepo.Dir { return gitrepo.Dir{Root: p.repo.trees.Real, Path: "."} }
 
-// locked returns ErrBusy if a git process is about to change a file.
+// locked returns ErrBusy if the real repository has a lock file NAME.lock for the file at path
+// name.
 func (p *Result) locked(name string) error {
 	if _, err := p.realDir().Stat(name + ".lock"); err == nil {
 		return &errs.Error{
@@ -38,7 +40,7 @@ func (p *Result) locked(name string) error {
 	return nil
 }
 
-// node returns the real node at a path and notes it, nil for none.
+// node returns the real repository's node at a path, nil for none, and stores it in Seen.
 func (p *Result) node(name string) (*diff.Node, error) {
 	st, err := p.realDir().Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +66,8 @@ func nodeOf(st *vfs.Stat) *diff.Node {
 	return n
 }
 
-// setRef plans the file of a ref. dir is relative to the trees.
+// setRef adds a change to p that makes the file of the ref name below dir hold the commit to.
+// dir is relative to the trees.
 func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
 	if name != "HEAD" && !gitrepo.ValidRef(name) {
 		return fmt.Errorf("%q is no name for a ref: %w", name, gitrepo.ErrDamaged)
@@ -72,8 +75,9 @@ func (p *Result) setRef(dir, name string, to gitrepo.ID) error {
 	return p.write(path.Join(dir, name), []byte(to.String()+"\n"), time.Time{})
 }
 
-// write plans the new content of a file, and the directories above it. A zero time is the
-// present.
+// write adds a change to p that gives the real repository's file at name the content data and
+// the time mtime, p.o.Now if zero. It also plans missing parent directories. It adds nothing
+// if the file has this content already.
 func (p *Result) write(name string, data []byte, mtime time.Time) error {
 	if err := p.locked(name); err != nil {
 		return err
@@ -106,7 +110,7 @@ func (p *Result) write(name string, data []byte, mtime time.Time) error {
 	return nil
 }
 
-// makeDirs plans the directories that are missing on the way to a path.
+// makeDirs adds to p the creation of dir and of its missing parents in the real repository.
 func (p *Result) makeDirs(dir string) error {
 	st, err := p.realDir().Stat(dir)
 	switch {
@@ -160,8 +164,9 @@ func (p *Result) moveIndex(w *worktree, changed []treeChange, had bool) error {
 	return p.write(name, x.Bytes(), mtime)
 }
 
-// moveEntries changes the entries of an index from an old tree's to a new one's. It
-// returns the paths at which something else is staged; the index is then incomplete.
+// moveEntries changes the index entries at the changed paths from the old tree's version to
+// the new one's. It returns the paths where the index has neither version; the index is then
+// incomplete.
 func moveEntries(x *gitrepo.Index, changed []treeChange) (staged []string) {
 	at := map[string][]gitrepo.IndexEntry{}
 	for _, c := range changed {
@@ -200,7 +205,8 @@ func moveEntries(x *gitrepo.Index, changed []treeChange) (staged []string) {
 	return staged
 }
 
-// holds reports whether the entries of one path are exactly a tree's entry.
+// holds reports whether have, the index entries of one path, are exactly the file e: none if e
+// is empty, else one unconflicted entry with its mode and id.
 func holds(have []gitrepo.IndexEntry, e gitrepo.TreeEntry) bool {
 	if len(have) == 0 || e.Mode == 0 {
 		return len(have) == 0 && e.Mode == 0

@@ -15,7 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// A Repository is a repository that the sandbox wrote to, open in both states.
+// A Repository is a git repository that the sandbox wrote to, open in the receiving (real)
+// tree and in the sandbox's.
 type Repository struct {
 	trees Trees
 	// dir is relative to the trees.
@@ -73,7 +74,7 @@ func Inspect(t Trees, dir string) (*Repository, error) {
 	return r, nil
 }
 
-// Close closes both states.
+// Close closes the real and the sandbox's version of the repository.
 func (r *Repository) Close() {
 	r.real.Close()
 	r.mine.Close()
@@ -82,7 +83,8 @@ func (r *Repository) Close() {
 // Path returns the absolute path of the real repository.
 func (r *Repository) Path() string { return filepath.Join(r.trees.Path, r.dir) }
 
-// fail gives an error its place and its kind.
+// fail returns err as an [errs.Error] with the repository's path and the kind that its cause
+// maps to; unchanged if it is one already.
 func (r *Repository) fail(err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -133,8 +135,8 @@ func (r *Repository) findWorktrees() error {
 	return err
 }
 
-// addWorktree adds a worktree unless its HEAD cannot be read: nothing is promoted to it
-// then.
+// addWorktree adds the worktree at the absolute path at, whose HEAD and index are in dir. It
+// ignores one whose HEAD cannot be read: then nothing is promoted to it.
 func (r *Repository) addWorktree(dir, at string) {
 	branch, head, err := r.real.Head(gitrepo.Dir{Root: r.trees.Real, Path: dir})
 	if err != nil {
@@ -146,7 +148,8 @@ func (r *Repository) addWorktree(dir, at string) {
 	r.worktrees = append(r.worktrees, worktree{dir, at, branch, head})
 }
 
-// findMoved compares the refs and the heads of the states.
+// findMoved fills in Moved: the refs whose value in the sandbox is neither that of the base
+// nor the real one, and moved detached HEADs. Refs that a worktree has checked out come first.
 func (r *Repository) findMoved() error {
 	mine, err := r.mine.Refs()
 	if err != nil {
@@ -181,8 +184,8 @@ func (r *Repository) findMoved() error {
 	return nil
 }
 
-// brings reports whether a ref is one that comes back: a branch, a tag or the stash, but
-// no copy of another repository's refs.
+// brings reports whether a promotion carries a ref of this name: a branch, a tag or the stash,
+// but no remote-tracking ref.
 func brings(name string) bool {
 	return strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/") || name == "refs/stash"
 }
@@ -248,7 +251,7 @@ func (r *Repository) addMoved(name string, real, mine gitrepo.ID, w *worktree) e
 	return nil
 }
 
-// currentCommit returns the commit of the first worktree, zero for none.
+// currentCommit returns the real commit that the main worktree is at, zero for none.
 func (r *Repository) currentCommit() gitrepo.ID {
 	switch {
 	case len(r.worktrees) == 0:

@@ -27,8 +27,8 @@ type wanted struct {
 	name string // in its tree
 }
 
-// missing lists the objects that the tips need and the real repository lacks, and checks
-// commits, trees and tags.
+// missing lists the objects reachable from p.tips that the real repository lacks. It checks
+// the commits, trees and tags among them; blobs are checked when they are written.
 func (p *Result) missing(ctx context.Context) (all []wanted, err error) {
 	seen := map[gitrepo.ID]bool{}
 	var todo []wanted
@@ -75,7 +75,8 @@ func (p *Result) missing(ctx context.Context) (all []wanted, err error) {
 	return all, nil
 }
 
-// appendReferred appends the objects that a checked object refers to.
+// appendReferred appends to todo the objects that o refers to: a commit's tree and parents, a
+// tag's object, a tree's entries.
 func appendReferred(todo []wanted, o gitrepo.Object) ([]wanted, error) {
 	switch o.Kind {
 	case gitrepo.Commit:
@@ -162,7 +163,8 @@ func (p *Result) writePack(ctx context.Context, all []wanted) error {
 	return dir.Sync()
 }
 
-// packDir opens objects/pack of the real repository.
+// packDir opens objects/pack of the real repository, and creates it if it is missing. The
+// caller closes it.
 func (p *Result) packDir() (*os.File, error) {
 	objects := path.Join(p.repo.dir, "objects")
 	const flags = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
@@ -193,7 +195,7 @@ func (p *Result) create(dir *os.File, name string) (*os.File, error) {
 	return f, p.own(f)
 }
 
-// own gives a new file the owner of the repository.
+// own gives f, a new file, the owner that readOwner read.
 func (p *Result) own(f *os.File) error {
 	st, err := vfs.Lstat(int(f.Fd()), "")
 	if err != nil || st.UID == p.uid && st.GID == p.gid {

@@ -14,18 +14,19 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// Options say what becomes of the commits.
+// Options select how Plan brings the sandbox's commits into the real repository.
 type Options struct {
 	// Sandbox is the sandbox's name, Workspace its absolute workspace.
 	Sandbox, Workspace string
-	// Merge joins a branch that has moved with a merge commit, and Rebase copies the
-	// sandbox's commits onto it. Otherwise such commits are stored.
+	// Merge joins a branch that has moved in both repositories with a merge commit, and Rebase
+	// copies the sandbox's commits onto the real branch. Without both, the commits are stored
+	// under refs/snapfs.
 	Merge, Rebase bool
-	// Squash makes one commit of the current branch's commits, with Message.
+	// Squash makes one commit, with Message, of the current branch's commits.
 	Squash  bool
 	Message string
-	// FetchOnly stores all commits and moves no branch. AsBranch does so, too, but makes
-	// this branch of the current branch's commits.
+	// FetchOnly stores all commits and moves no branch. AsBranch also moves none, but makes a
+	// branch of this name of the current branch's commits.
 	FetchOnly bool
 	AsBranch  string
 	// Allow approves paths in commits that need approval.
@@ -43,7 +44,8 @@ type Conflict struct {
 	Path, Why string
 }
 
-// A Result is what becomes of the commits of one repository.
+// A Result is the plan for one repository: the changes that bring the sandbox's commits into
+// it, and what stands in the way.
 type Result struct {
 	// Changes are the changes of the repository's files, in the order of package diff,
 	// with paths relative to the trees. Files has the content of each new file, and Seen
@@ -126,7 +128,8 @@ func (p *Result) planRef(m *Moved) error {
 	return p.store(m, why)
 }
 
-// asBranch makes a new branch of the current branch's commits.
+// asBranch plans the real branch o.AsBranch at the sandbox's commit of m. ErrExists: the
+// branch is checked out or has other commits.
 func (p *Result) asBranch(m *Moved) error {
 	name := "refs/heads/" + p.o.AsBranch
 	if !gitrepo.ValidRef(name) {
@@ -147,7 +150,8 @@ func (p *Result) asBranch(m *Moved) error {
 	return p.setRef(p.repo.dir, name, m.Mine)
 }
 
-// store records a ref of the sandbox under refs/snapfs.
+// store plans the ref refs/snapfs/SANDBOX/BRANCH in the real repository at the sandbox's
+// commit of m, for the reason why.
 func (p *Result) store(m *Moved, why string) error {
 	name := "refs/snapfs/" + p.o.Sandbox + "/" + m.Branch()
 	p.tips = append(p.tips, m.Mine)
@@ -155,8 +159,8 @@ func (p *Result) store(m *Moved, why string) error {
 	return p.setRef(p.repo.dir, name, m.Mine)
 }
 
-// moveCurrent moves a branch that a promoted worktree has checked out, or reports why it
-// cannot.
+// moveCurrent plans to move the real branch that m's worktree has checked out, with the index.
+// It returns false and the reason why it cannot, and has then planned nothing.
 func (p *Result) moveCurrent(m *Moved) (moved bool, why string, err error) {
 	to, how, why, err := p.target(m)
 	if err != nil || why != "" {
@@ -247,7 +251,8 @@ func parents(id gitrepo.ID) []gitrepo.ID {
 	return []gitrepo.ID{id}
 }
 
-// merge joins both sides of a branch: with two parents, or with one for a squash.
+// merge makes a commit that merges the sandbox's branch into the real one, in p.objects only,
+// and returns its id. With Squash the commit has only the real parent.
 func (p *Result) merge(m *Moved) (gitrepo.ID, How, error) {
 	var trees [3]gitrepo.ID
 	for i, id := range []gitrepo.ID{m.Bases[0], m.Real, m.Mine} {
@@ -285,7 +290,8 @@ func (p *Result) mergeTrees(m *Moved, base, ours, theirs gitrepo.ID) (gitrepo.ID
 	return tree, err
 }
 
-// rebase copies the sandbox's commits onto the real branch, oldest first.
+// rebase copies the sandbox's new commits onto the real branch, oldest first, in p.objects
+// only, and returns the id of the last copy.
 func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
 	to := m.Real
 	for _, c := range slices.Backward(m.New) {
@@ -317,7 +323,8 @@ func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
 	return to, nil
 }
 
-// commitLike makes a commit by the committer of another one, now.
+// commitLike makes a commit of a tree in p.objects, with the committer of the commit like as
+// author and committer, and the time p.o.Now.
 func (p *Result) commitLike(like, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
 	c, err := p.objects.commit(like)
 	if err != nil {

@@ -13,13 +13,15 @@ import (
 	"github.com/snapfs/snapfs/internal/gitrepo"
 )
 
-// objects reads from both states, and holds the objects that the plan creates.
+// objects reads git objects from the real repository and the sandbox's, and holds in memory
+// those that the plan creates.
 type objects struct {
 	real, mine *gitrepo.Repo
 	made       map[gitrepo.ID]gitrepo.Object
 }
 
-// read returns an object of the given kind.
+// read returns an object of the given kind: one that the plan created, else the real
+// repository's, else the sandbox's.
 func (o *objects) read(id gitrepo.ID, kind gitrepo.Kind) (gitrepo.Object, error) {
 	if made, ok := o.made[id]; ok {
 		return made, nil

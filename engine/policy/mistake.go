@@ -13,7 +13,7 @@ import (
 type Mistake struct {
 	// Line and Column count from 1; columns are bytes.
 	Line, Column int
-	// What describes the mistake, and Mend its correction.
+	// What describes the mistake, and Mend how to correct it.
 	What, Mend string
 }
 

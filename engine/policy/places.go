@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// A scanner finds positions in a document that is valid TOML: the decoder returns the values
-// without positions, and no error for what is valid TOML and no profile.
+// A scanner finds the positions of keys and values in a document of valid TOML, because the
+// TOML decoder returns values without positions.
 type scanner struct {
 	text string // ends with a line feed
 	at   int
-	// found has offsets by path, as in "stage.0.before.1": of a key, or of an element of a list.
-	// A path with "=" behind it leads to the key's value.
+	// found has the offsets of keys and list elements by path, such as "stage.0.before.1". A
+	// path with "=" after it has the offset of the key's value.
 	found map[string]int
 }
 
-// places returns the offsets of all keys and values of a valid document.
+// places returns the scanner's found for a document of valid TOML.
 func places(document string) map[string]int {
 	s := scanner{text: document + "\n", found: map[string]int{}}
 	section, lists := "", map[string]int{}
@@ -37,8 +37,8 @@ func places(document string) map[string]int {
 	return s.found
 }
 
-// record records the offset of the first part of this name at a path, and returns its own
-// path. Below a very long path, which no profile has, the names are left out.
+// record stores at as the offset of the path path.name, unless it has one, and returns that
+// path. For a path longer than any of a profile it stores nothing and returns path.
 func (s *scanner) record(path, name string, at int) string {
 	if len(path) > 200 {
 		return path
@@ -50,7 +50,7 @@ func (s *scanner) record(path, name string, at int) string {
 	return path
 }
 
-// skip moves over characters and comments.
+// skip moves s.at past any of chars, and past comments.
 func (s *scanner) skip(chars string) {
 	for ; s.at < len(s.text) && strings.IndexByte(chars+"#", s.text[s.at]) >= 0; s.at++ {
 		if s.text[s.at] == '#' {
@@ -59,7 +59,7 @@ func (s *scanner) skip(chars string) {
 	}
 }
 
-// to moves to the next of some characters.
+// to moves s.at to the next occurrence of any of chars.
 func (s *scanner) to(chars string) { s.at += strings.IndexAny(s.text[s.at:], chars) }
 
 func (s *scanner) pair(path string) {
@@ -70,7 +70,8 @@ func (s *scanner) pair(path string) {
 	s.value(path)
 }
 
-// key moves to the end of a key, which may have dots, and returns its path below another.
+// key reads a key, which may have dots, records its parts below path, and returns the path of
+// the whole key. It moves s.at behind the key.
 func (s *scanner) key(path string) string {
 	for from := s.at; ; s.at++ {
 		s.skip(" \t")
@@ -109,7 +110,7 @@ func (s *scanner) value(path string) {
 	}
 }
 
-// quoted moves over a text.
+// quoted moves s.at behind the quoted text that begins there.
 func (s *scanner) quoted() {
 	quote := s.text[s.at : s.at+1]
 	if long := strings.Repeat(quote, 3); strings.HasPrefix(s.text[s.at:], long) {

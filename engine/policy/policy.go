@@ -80,7 +80,7 @@ type Command struct {
 // shell is the program that runs commands given as text.
 const shell = "/bin/sh"
 
-// shellCommand returns a command in the shell's language.
+// shellCommand returns the command that runs text in the shell.
 func shellCommand(text string) Command {
 	return Command{Name: firstLine(text), Args: []string{shell, "-c", text}}
 }

@@ -100,7 +100,7 @@ func Parse(path string, data []byte) (*Profile, error) {
 	return p, nil
 }
 
-// check finds mistakes that involve more than one line.
+// check fills in defaults of the stages, and records mistakes that involve more than one line.
 func (r *reader) check() {
 	names, source := map[string]string{}, ""
 	for i := range r.stages {
@@ -126,8 +126,8 @@ func (r *reader) check() {
 	}
 }
 
-// checkKind checks that a stage promotes, deploys or only checks. source is the target of an
-// earlier stage, or "".
+// checkKind records a mistake unless the stage either promotes to a target, deploys with a
+// rollback, or only runs checks. source is the target of an earlier stage, or "".
 func (r *reader) checkKind(s *stage, source string) {
 	switch {
 	case s.Target != "" && s.Deploy != nil:
@@ -145,7 +145,7 @@ func (r *reader) checkKind(s *stage, source string) {
 	}
 }
 
-// checkTarget checks that no two stages share files.
+// checkTarget records a mistake if the target of stage i overlaps that of an earlier stage.
 func (r *reader) checkTarget(i int) {
 	s := &r.stages[i]
 	for _, other := range r.stages[:i] {

@@ -52,7 +52,7 @@ func isSwitch(limit string) bool {
 	return slices.ContainsFunc(new(catalog.Limits).Fields(), func(f catalog.Limit) bool { return f.Name == limit && f.Value.Type() == "bool" })
 }
 
-// limit reads a line of [limits].
+// limit stores the key name of [limits] with the value v in r.sandbox, or records a mistake.
 func (r *reader) limit(name, path string, v any) {
 	var text string
 	var ok bool
@@ -76,7 +76,7 @@ func (r *reader) limit(name, path string, v any) {
 	}
 }
 
-// setting reads a line of [sandbox].
+// setting stores the key name of [sandbox] with the value v in r.sandbox, or records mistakes.
 func (r *reader) setting(name, path string, v any) {
 	switch name {
 	case "net":
@@ -97,7 +97,7 @@ func (r *reader) setting(name, path string, v any) {
 
 const allowed = "allow:"
 
-// net reads the network setting.
+// net returns the network setting v in the form of Sandbox.Net, or "" after a mistake.
 func (r *reader) net(path string, v any) string {
 	if all, ok := v.([]any); ok {
 		var list []string
@@ -131,8 +131,8 @@ func (r *reader) net(path string, v any) string {
 	return ""
 }
 
-// rules parses rules and returns them in canonical form, or "" after a mistake; at is the
-// offset of their text.
+// rules returns network rules in canonical form, or records a mistake and returns "". at is
+// the offset of text in the file.
 func (r *reader) rules(text string, at int) string {
 	rules, bad := network.Read(text)
 	switch {
@@ -146,7 +146,8 @@ func (r *reader) rules(text string, at int) string {
 	return rules.String()
 }
 
-// texts reads a list of non-empty texts, and calls each with every text and its path in the file.
+// texts calls each with every text of the list v and its path in the file. Empty texts, and a
+// v that is no list of texts, are mistakes.
 func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 	list, ok := v.([]any)
 	if !ok {
@@ -160,7 +161,8 @@ func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 	}
 }
 
-// paths reads a list of paths.
+// paths returns the paths of the list v: absolute, clean, each once. A relative path starts at
+// the profile's directory, or with ~/ at the home directory.
 func (r *reader) paths(name, path string, v any) (all []string) {
 	r.texts(name, path, v, func(text, path string) {
 		beneath, home := strings.CutPrefix(text, "~/")

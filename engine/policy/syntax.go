@@ -13,14 +13,14 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// A stage is a stage while the reader reads it, with its path in the file.
+// A stage is a Stage under construction, with its path in the file.
 type stage struct {
 	Stage
 	path string
 }
 
-// A reader reads a profile. It decodes the file into maps, because a decoder into structs ends
-// at the first mistake.
+// A reader builds a profile from a file and records all its mistakes. It decodes the file into
+// maps, because a decoder into structs ends at the first mistake.
 type reader struct {
 	data    []byte
 	dir     string         // directory of the profile
@@ -30,7 +30,8 @@ type reader struct {
 	stages  []stage
 }
 
-// place returns the offset of a path, or of the innermost part of it that has one.
+// place returns the offset of a path in the file or, if it has none, of the nearest parent
+// that has one.
 func (r *reader) place(path string) int {
 	at, ok := r.places[path]
 	for end := len(path); !ok && end >= 0; end = strings.LastIndexByte(path[:end], '.') {
@@ -51,7 +52,8 @@ func (r *reader) wrongAt(at int, what, mend string) {
 	r.bad.Mistakes = append(r.bad.Mistakes, Mistake{line, column, what, mend})
 }
 
-// read reads the file. If it is no TOML, the only mistake is the first one in the TOML.
+// read fills in r from r.data, with the mistakes in order. If the file is no TOML, the only
+// mistake is the first syntax error.
 func (r *reader) read() {
 	if !utf8.Valid(r.data) {
 		r.bad.Mistakes = append(r.bad.Mistakes, Mistake{1, 1, "not UTF-8", "save it as UTF-8"})
@@ -76,7 +78,8 @@ func (r *reader) read() {
 	})
 }
 
-// top reads a section.
+// top reads one top-level entry of the file: [limits], [sandbox] or the list of [[stage]].
+// Anything else it records as a mistake.
 func (r *reader) top(name, path string, v any) {
 	table, single := v.(map[string]any)
 	list, several := v.([]any)
@@ -114,7 +117,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// section calls take for each known key of a section, and records a mistake for the others.
+// section calls take for each key of table that section s has, and records a mistake for every
+// other.
 func (r *reader) section(s Section, path string, table map[string]any, take func(name, path string, v any)) {
 	for name, v := range table {
 		ok, meant := s.key(name)
@@ -134,7 +138,8 @@ func (r *reader) section(s Section, path string, table map[string]any, take func
 	}
 }
 
-// stageLine reads a line of the last stage.
+// stageLine stores the key name with the value v in the last of r.stages, or records a
+// mistake.
 func (r *reader) stageLine(name, path string, v any) {
 	s := &r.stages[len(r.stages)-1]
 	switch name {
@@ -166,7 +171,8 @@ func (r *reader) stageLine(name, path string, v any) {
 	}
 }
 
-// text reads a text that must not be empty.
+// text returns v if it is a text. It records a mistake, and returns v or "" all the same, if v
+// is no text, is empty or has a NUL byte.
 func (r *reader) text(name, path string, v any) string {
 	text, ok := v.(string)
 	switch {
@@ -209,7 +215,8 @@ func (r *reader) duration(path string, v any) Duration {
 	return Duration(d)
 }
 
-// several reads a list of commands.
+// several returns the commands of the list v, without malformed ones, which it records as
+// mistakes.
 func (r *reader) several(name, path string, v any) (all []Command) {
 	list, ok := v.([]any)
 	if !ok {
@@ -223,7 +230,7 @@ func (r *reader) several(name, path string, v any) (all []Command) {
 	return all
 }
 
-// one reads a command.
+// one returns the command v, a text, a list of arguments or a table; nil after a mistake.
 func (r *reader) one(name, path string, v any) *Command {
 	if table, ok := v.(map[string]any); ok {
 		return r.table(name, path, table)
@@ -262,7 +269,8 @@ func (r *reader) run(name, path string, v any) *Command {
 	return nil
 }
 
-// table reads a command in table form.
+// table returns the command that a table with run, and optionally name and timeout, describes;
+// nil after a mistake in run.
 func (r *reader) table(name, path string, table map[string]any) *Command {
 	var c *Command
 	var called string
@@ -288,7 +296,7 @@ func (r *reader) table(name, path string, table map[string]any) *Command {
 	return c
 }
 
-// kind returns the type of a value in words.
+// kind returns the TOML type of a value in words for a message, such as "a list".
 func kind(v any) string {
 	switch v.(type) {
 	case string:

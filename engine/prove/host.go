@@ -45,7 +45,8 @@ func planMasked(args []string) (attempt, error) {
 	}}, nil
 }
 
-// visible returns the content of the file at path, or "" if it cannot be read.
+// visible returns a text about what this process sees at path, a directory's entries or a
+// file's first byte; "" for nothing.
 func visible(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -69,7 +70,8 @@ func visible(path string) string {
 	return ""
 }
 
-// planReadOnly opens files for writing, and creates and removes a file in directories.
+// planReadOnly plans an attempt to open the files in args for writing, and to create a file in
+// the directories in args.
 func planReadOnly(args []string) (attempt, error) {
 	return attempt{"write to " + strings.Join(args, ", "), func() outcome {
 		var written []string
@@ -130,13 +132,14 @@ func StartOf(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// same reports whether the pid belongs to the same process here, in this pid namespace.
+// same reports whether this pid namespace has a process with the pid and the start time of p.
 func (p process) same() bool {
 	start, err := StartOf(p.pid)
 	return err == nil && start == p.start
 }
 
-// planOther tries to reach the processes and files of another sandbox, by their names on the host.
+// planOther plans an attempt to see a process of another sandbox, args[0] and args[1], and to
+// read its files, args[2:]; all as the host names them.
 func planOther(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("see process %d of another sandbox, or read %s", p.pid, strings.Join(args[2:], ", ")), func() outcome {
@@ -180,8 +183,9 @@ func planSignal(args []string) (attempt, error) {
 	}}, err
 }
 
-// planTrace reads memory like a tracer, without stopping the process, at an unmapped address. The permission is
-// checked before the address.
+// planTrace plans an attempt to read the memory of a process of the host like a tracer,
+// without stopping it. It reads an unmapped address, which the kernel checks after the
+// permission.
 func planTrace(args []string) (attempt, error) {
 	p, err := theProcess(args)
 	return attempt{fmt.Sprintf("read the memory of process %d of the host", p.pid), func() outcome {
@@ -204,7 +208,8 @@ func readMemory(pid int) error {
 	return err
 }
 
-// planPID1 tries to open what the first process of the sandbox has open.
+// planPID1 plans an attempt to open the /proc entries of the sandbox's pid 1 and to read its
+// memory.
 func planPID1([]string) (attempt, error) {
 	return attempt{"reach the host through pid 1", func() outcome {
 		var seen []string

@@ -52,7 +52,9 @@ func planMemory(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("use %d bytes of memory", limit+extraMemory), func() outcome { return memory(limit) }}, err
 }
 
-// memory allocates memory in pieces and writes to every page.
+// memory allocates more memory than limit, in pieces, and writes to every page. The outcome is
+// held only if the kernel refuses memory below the limit; a limit that works otherwise kills
+// this process.
 func memory(limit int64) outcome {
 	const piece = 4 << 20
 	var pieces [][]byte
@@ -79,7 +81,8 @@ func memory(limit int64) outcome {
 // for the watcher in the supervisor to notice, even on a busy machine.
 const watched = time.Second
 
-// past returns the outcome of a probe that got the amount got under a limit.
+// past returns the outcome of a probe that err stopped after it got the amount got: held if
+// that is at most limit.
 func past(got, limit int64, what string, err error) outcome {
 	o := held("%d %s, then: %v", got, what, err)
 	o.held = got <= limit
@@ -94,7 +97,8 @@ func planPIDs(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("start %d processes", limit+extraPIDs), func() outcome { return pids(limit) }}, err
 }
 
-// pids starts sleeping processes until the limit stops it, and then ends them.
+// pids starts more sleeping processes than limit allows, and ends them. Held if the kernel
+// refuses one in time.
 func pids(limit int64) outcome {
 	warm()
 	sleep, err := run.Look("sleep")

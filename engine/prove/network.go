@@ -125,7 +125,8 @@ func planResolver(args []string) (attempt, error) {
 	}}, err
 }
 
-// ask sends a query to a name server, repeatedly because packets may be lost.
+// ask sends a query to a name server up to three times, because packets may be lost. The
+// isolation is crossed if an answer comes.
 func ask(server *net.UDPAddr, packet []byte) outcome {
 	c, err := net.DialUDP("udp", nil, server)
 	if err != nil {

@@ -77,7 +77,7 @@ func calls() []powerCall {
 
 const minusOne = ^uintptr(0)
 
-// raw makes a system call; omitted arguments are zero.
+// raw makes the system call number; omitted arguments are zero.
 func raw(number uintptr, args ...uintptr) error {
 	var a [6]uintptr
 	copy(a[:], args)
@@ -87,7 +87,7 @@ func raw(number uintptr, args ...uintptr) error {
 	return nil
 }
 
-// letIn reports whether a call passed every permission check.
+// letIn reports whether err, the error of a system call, came after all permission checks.
 func letIn(err error) bool {
 	return !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EAFNOSUPPORT)
 }
@@ -102,7 +102,8 @@ func judge(err error) outcome {
 	return held("%v", err)
 }
 
-// device creates the most harmless device node, /dev/null. If it cannot be opened, no device can.
+// device creates and opens the most harmless device node, a copy of /dev/null. If that cannot
+// be opened, no device can.
 func device() outcome {
 	dir, err := os.MkdirTemp("", "prove-")
 	if err != nil {

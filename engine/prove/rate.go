@@ -97,7 +97,7 @@ func idleTime() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ, on both architectures
 }
 
-// burn uses every processor until it is stopped.
+// burn uses every processor until the caller calls stop.
 func burn() (stop func()) {
 	var ended atomic.Bool
 	for range runtime.NumCPU() {
@@ -132,8 +132,8 @@ func planCPUTime(args []string) (attempt, error) {
 	return attempt{fmt.Sprintf("compute for %v", limit+overtime), func() outcome { return budget(limit) }}, err
 }
 
-// budget uses more CPU time than allowed. If the process is delayed for too long, the attempt counts as not
-// made.
+// budget uses more CPU time than limit. If this process is delayed for too long, the attempt
+// counts as not made.
 func budget(limit time.Duration) outcome {
 	stop := burn()
 	defer stop()
@@ -153,7 +153,8 @@ func planTime(args []string) (attempt, error) {
 	}}, err
 }
 
-// planRate tests a limit of bytes or of operations per second.
+// planRate returns a function that plans an attempt to exceed args[0] reads (with write:
+// writes) per second in the directory args[1]: operations if often is set, else bytes.
 func planRate(write, often bool) func([]string) (attempt, error) {
 	return func(args []string) (attempt, error) {
 		limit, err := number(args[0])
@@ -169,8 +170,8 @@ func planRate(write, often bool) func([]string) (attempt, error) {
 	}
 }
 
-// rate reads or writes past the page cache, always the same bytes, so that it needs the space of only one
-// piece.
+// rate reads or writes one piece of a file in dir again and again, past the page cache, and
+// compares the rate with limit.
 func rate(limit int64, dir string, write, often bool) outcome {
 	f, err := os.CreateTemp(dir, "prove-")
 	if err != nil {

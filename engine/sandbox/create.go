@@ -191,7 +191,8 @@ func (sb *Store) forkTrees(ctx context.Context, rec *catalog.Record, choices []h
 	return errors.Join(failures...)
 }
 
-// groupByInstant groups the indexes of choices that one backend can clone at one instant.
+// groupByInstant groups the indexes of choices whose trees one backend can clone at one
+// instant. A tree without such a backend is a group of its own.
 func groupByInstant(choices []hostfs.Choice) (groups [][]int) {
 	at := map[string]int{}
 	for i, c := range choices {
@@ -238,7 +239,7 @@ func (sb *Store) forkTogether(ctx context.Context, rec *catalog.Record, choices 
 	}
 }
 
-// paths returns the paths of trees as one text.
+// paths returns the paths of trees as one text for a message.
 func paths(trees []snapshot.Cloning) string {
 	var all []string
 	for _, t := range trees {
@@ -262,7 +263,8 @@ func CaptureAndFork(ctx context.Context, b snapshot.Backend, rec *catalog.Record
 	return recordBase(ctx, b, rec, t, base)
 }
 
-// recordBase records the base of a forked tree, and limits the fork.
+// recordBase sets the disk limit of t.Fork, if the policy has one, and stores base as the base
+// in t.
 func recordBase(ctx context.Context, b snapshot.Backend, rec *catalog.Record, t *catalog.Tree, base snapshot.Snapshot) error {
 	if hostfs.LimitsDisk(rec.Policy.Limits) {
 		if err := limitFork(ctx, b, t.Fork, rec.ID, rec.Policy.Limits); err != nil {

@@ -36,7 +36,8 @@ func (sb *Store) LimitTrees(ctx context.Context, rec *catalog.Record, was, now c
 	return nil
 }
 
-// LimitForks sets the disk limits of a sandbox's forks.
+// LimitForks sets the disk limits of all forks of a sandbox to l. An error may leave some of
+// them set.
 func (sb *Store) LimitForks(ctx context.Context, rec *catalog.Record, l catalog.Limits) error {
 	for _, t := range rec.Trees {
 		if err := sb.limitTree(ctx, rec, t, l); err != nil {
@@ -58,8 +59,9 @@ func (sb *Store) limitTree(ctx context.Context, rec *catalog.Record, t catalog.T
 // mountHeadroom is the space that the kernel may need to mount a tree at its disk limit.
 const mountHeadroom = 1 << 20
 
-// RaiseDiskLimit increases the disk limit of a full sandbox by what its mounts need. The caller
-// restores the limit afterwards; if this process is killed, the next start does.
+// RaiseDiskLimit sets the disk limit of a full sandbox's forks to what its mounts need above
+// the limit or, if that is higher, above its usage. The caller restores the limit afterwards;
+// if this process is killed, the next start does.
 func (sb *Store) RaiseDiskLimit(ctx context.Context, rec *catalog.Record) error {
 	l := rec.Policy.Limits
 	for _, t := range rec.Trees {
@@ -183,8 +185,8 @@ func limitFork(ctx context.Context, b snapshot.Backend, fork snapshot.ForkID, sa
 	return limiter.LimitFork(ctx, fork, d)
 }
 
-// noneServed returns an error if a server process outside of the sandbox does I/O for it,
-// because I/O limits do not apply to that process.
+// noneServed returns ErrNotSupported if a server process outside of the sandbox does I/O for
+// one of its trees, because I/O limits do not apply to that process.
 func (sb *Store) noneServed(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)

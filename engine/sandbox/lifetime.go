@@ -37,8 +37,8 @@ func endedWhy(rec *catalog.Record) string {
 	return "the sandbox ended at " + rec.Ended.When.Format(time.RFC3339) + " (remove-after " + rec.Ended.Value + ")"
 }
 
-// RefuseEnded returns an error if a sandbox has ended, whose limits would have no effect. The
-// error has no kind: neither the user nor the host is the cause.
+// RefuseEnded returns an error if a sandbox has ended, so that setting its limits would have
+// no effect. The error has no kind: neither the user nor the host is the cause.
 func RefuseEnded(rec *catalog.Record) error {
 	if rec.Ended == nil {
 		return nil

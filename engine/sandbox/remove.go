@@ -14,8 +14,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// SyncTrees calls [snapshot.Syncer] for the trees of a sandbox after they were unmounted, so
-// that they can be used again.
+// SyncTrees calls [snapshot.Syncer] for the forks of a sandbox, all of them unmounted, so that
+// they can be used again.
 func (sb *Store) SyncTrees(ctx context.Context, rec *catalog.Record) error {
 	for _, t := range rec.Trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -175,7 +175,8 @@ func (sb *Store) Tidy(ctx context.Context, rec *catalog.Record) error {
 	return errors.Join(err, sb.dropBases(rec))
 }
 
-// eachPlace calls do once for each backend location that holds trees of a sandbox.
+// eachPlace calls do once for each backend location that holds trees of a sandbox. It skips
+// trees whose filesystem is gone, and joins the errors.
 func (sb *Store) eachPlace(ctx context.Context, rec *catalog.Record, do func(snapshot.Backend) error) error {
 	var failures []error
 	done := map[string]bool{}

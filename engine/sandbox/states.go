@@ -53,8 +53,8 @@ func FreeSnapshotName(r *catalog.Record) string {
 	}
 }
 
-// SnapshotIDs returns the snapshots of a named snapshot, one a tree, or the bases if the name
-// is "". Errors: errs.ErrNotFound.
+// SnapshotIDs returns the snapshot ids of the named snapshot mark, one for each tree, or those
+// of the bases if mark is "". Errors: errs.ErrNotFound.
 func SnapshotIDs(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	if mark == "" {
 		var ids []snapshot.ID
@@ -73,7 +73,8 @@ func SnapshotIDs(r *catalog.Record, mark string) ([]snapshot.ID, error) {
 	return m.IDs, nil
 }
 
-// ForkAll forks a snapshot of each tree of a sandbox, and limits the forks.
+// ForkAll forks the snapshot from[i] as ids[i] for each tree i, and sets the forks' disk
+// limits. An error may leave some of the forks.
 func (sb *Store) ForkAll(ctx context.Context, rec *catalog.Record, trees []catalog.Tree, from []snapshot.ID, ids []snapshot.ForkID) error {
 	for i, t := range trees {
 		b, err := sb.host.BackendOf(ctx, t)
@@ -90,7 +91,7 @@ func (sb *Store) ForkAll(ctx context.Context, rec *catalog.Record, trees []catal
 	return nil
 }
 
-// RemoveForks removes a fork of each tree.
+// RemoveForks removes the fork ids[i] of each tree i.
 func (sb *Store) RemoveForks(ctx context.Context, trees []catalog.Tree, ids []snapshot.ForkID) error {
 	var failures []error
 	for i, t := range trees {

@@ -31,7 +31,7 @@ type AtomicCloner interface {
 	CloneAtomically(ctx context.Context, trees []Cloning) (bases []Snapshot, err error)
 }
 
-// A Cloning names the snapshot and the fork to make of a tree.
+// A Cloning names a tree, and the snapshot and the fork to make of it.
 type Cloning struct {
 	Tree Tree
 	ID   ID

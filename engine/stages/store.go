@@ -111,9 +111,9 @@ func (sg *Store) Pipelines() ([]Pipeline, error) {
 	return all, errors.Join(failures...)
 }
 
-// Begin creates the directory of a pipeline, saves its first state and returns
-// its lock. It also prunes old pipelines. After an error the directory is gone.
-// Error: errs.ErrBusy if the sandbox has another open pipeline.
+// Begin creates the directory of a pipeline, saves its first state and returns the file that
+// holds its lock, which the caller closes. It also prunes old pipelines. After an error the
+// directory is gone. Error: errs.ErrBusy if the sandbox has another open pipeline.
 func (sg *Store) Begin(p *Pipeline) (*os.File, error) {
 	all, err := sg.Pipelines()
 	if err != nil {

@@ -100,7 +100,8 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	return text, h.Save()
 }
 
-// reconnect replaces the network rules of the running container at a client's request.
+// reconnect replaces the network rules of the running container by text and sends the client
+// the result.
 func (h *Supervisor) reconnect(client *fdsock.Conn, text string) {
 	err := errors.New("the sandbox runs without an allow: network")
 	if h.Proxy != nil {

@@ -69,9 +69,9 @@ func idleCPU(in time.Duration) time.Duration { return noiseTick + in/noiseShare 
 // reset starts a new idle period now.
 func (q *activity) reset() { q.since, q.spent = time.Now(), 0 }
 
-// observe returns how long the container has been idle. used is the CPU time of its processes
-// so far, or nil if unknown. While the container is paused, new unread input counts as
-// activity instead of CPU time.
+// observe returns how long the container has been idle until now. used is the CPU time of its
+// processes so far; nil, if unknown, counts as activity. While the container is paused, only
+// new unread input counts.
 func (q *activity) observe(paused bool, used *time.Duration) time.Duration {
 	now := time.Now()
 	happened := !paused && used == nil // with an unknown CPU time, assume activity

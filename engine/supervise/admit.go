@@ -36,7 +36,8 @@ func slotRequest(l catalog.Limits) admission.Request {
 	return admission.Request{Memory: l.Memory, Disk: l.Disk, Processors: l.CPUs}
 }
 
-// ApplyCeiling lowers a host's capacity to the limits of this process's own control groups.
+// ApplyCeiling returns h with its capacity lowered to the limits of this process's own control
+// groups.
 func ApplyCeiling(h admission.Host) (admission.Host, error) {
 	c, err := limits.CeilingHere()
 	if err != nil {

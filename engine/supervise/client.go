@@ -24,7 +24,7 @@ type Process interface {
 	Wait(ctx context.Context) (isolate.Status, error)
 	// Signal sends a signal to the command.
 	Signal(sig syscall.Signal) error
-	// PTY returns the outer end of the command's terminal, or nil.
+	// PTY returns the outer end of the command's terminal, which the Process owns, or nil.
 	PTY() *os.File
 	// Resize sets the size of the command's terminal.
 	Resize(size isolate.Size) error

@@ -37,8 +37,9 @@ func silentError(ctx context.Context, name string) error {
 	return err
 }
 
-// Dial connects to a sandbox's supervisor. It returns nil if none runs. Errors: also
-// ErrSilent, if the socket's backlog stays full, as that of a SIGSTOPped supervisor does.
+// Dial connects to a sandbox's supervisor; the caller closes the connection. It returns nil if
+// none runs. Errors: also ErrSilent, if the socket's backlog stays full, as that of a
+// SIGSTOPped supervisor does.
 func (sv *Manager) Dial(ctx context.Context, rec *catalog.Record) (*fdsock.Conn, error) {
 	for began := time.Now(); ; pause(ctx, replyPoll) {
 		conn, err := fdsock.Dial(sv.socket(rec.Name))

@@ -12,7 +12,7 @@ import (
 // reached: less than a filesystem needs for a new file.
 const diskFullMargin = 256 << 10
 
-// full returns the disk limit if it is reached, or nil.
+// full returns the limit hit if the disk or the inode limit is used up, or nil.
 func (a *Resources) full() *catalog.LimitHit {
 	if a.disk == nil || !hostfs.LimitsDisk(a.limits) {
 		return nil

@@ -32,8 +32,8 @@ func (sv *Manager) SealAll(ctx context.Context, h *catalog.Locked, ids []snapsho
 	return nil
 }
 
-// Freeze freezes a sandbox's processes until the caller calls thaw. It returns the use InUse,
-// or Idle if no process is left.
+// Freeze freezes a sandbox's processes until the caller calls thaw. It returns InUse, or Idle
+// if no process is left and thaw does nothing.
 func (sv *Manager) Freeze(ctx context.Context, h *catalog.Locked) (use snapshot.Use, thaw func(), err error) {
 	_, use, thaw, err = sv.FreezeWithReply(ctx, h)
 	return use, thaw, err

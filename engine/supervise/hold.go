@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Hold locks a sandbox for the operation op. Errors: errs.ErrBusy if the sandbox belongs to a
-// running command; those of [Manager.HoldAny].
+// Hold locks a sandbox for the operation op; the caller releases it. Errors: errs.ErrBusy if
+// the sandbox belongs to a running command; those of [Manager.HoldAny].
 func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, error) {
 	h, err := sv.HoldAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {

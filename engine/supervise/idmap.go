@@ -23,8 +23,9 @@ type idMappers struct {
 	procs []*os.Process
 }
 
-// newIDMappers returns the idMappers of a container and the function by which package isolate
-// starts them; nil and nil if this program has no id mapper.
+// newIDMappers returns an empty set of FUSE processes that serve a container's trees with
+// mapped ids, and the function by which package isolate starts one. Both are nil if this
+// program has no id mapper.
 func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
 	if sv.idMapper == nil {
 		return nil, nil
@@ -33,7 +34,8 @@ func (sv *Manager) newIDMappers() (*idMappers, isolate.IDMapper) {
 	return s, s.start
 }
 
-// start serves tree on a FUSE device, with ids from base.
+// start starts a process that serves tree on the FUSE device dev, with ids shifted to begin at
+// base.
 func (s *idMappers) start(_ context.Context, dev, tree *os.File, base uint32) error {
 	program, err := s.program()
 	if err != nil {

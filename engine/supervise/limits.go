@@ -68,7 +68,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 	return a, nil
 }
 
-// attach moves a started container into the control groups that limit its resources.
+// attach stores container, which has just started, and puts it under the watched limits of a.
 func (a *Resources) attach(container *isolate.Container) error {
 	a.container = container
 	if err := a.Group.Attach(container.PID()); err != nil {
@@ -155,8 +155,8 @@ func (a *Resources) resumeFrom(ctx context.Context, limit string) (bool, error) 
 	return true, nil
 }
 
-// disks returns the block devices that hold the workspace and the state directory, as far as
-// they can be found.
+// disks returns the disks that hold the workspace and the state directory, as far as they can
+// be found.
 func (sv *Manager) disks(workspace string) (found []uint64) {
 	for _, dir := range []string{workspace, sv.cat.Dir()} {
 		if some, err := limits.DisksOf(dir); err == nil {
@@ -166,7 +166,7 @@ func (sv *Manager) disks(workspace string) (found []uint64) {
 	return found
 }
 
-// bind adds the control groups and rlimits to a container's spec.
+// bind adds the control groups and rlimits of a to a container's spec.
 func (a *Resources) bind(s *isolate.Spec) {
 	s.Cgroups = a.Group.Cgroups()
 	for _, r := range a.Group.Rlimits() {
@@ -174,7 +174,7 @@ func (a *Resources) bind(s *isolate.Spec) {
 	}
 }
 
-// note records the first limit that ended a process.
+// note stores h as the limit that ended a process, unless one is stored already.
 func (a *Resources) note(h catalog.LimitHit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -74,8 +74,8 @@ type portRequest struct {
 	Close uint16 `json:"close,omitempty"`
 }
 
-// requestPorts sends a port request to a sandbox's supervisor and returns its forwards.
-// Errors: also errs.ErrNotFound if none runs.
+// requestPorts sends a port request to a sandbox's supervisor and returns the forwards that
+// are open afterwards. Errors: also errs.ErrNotFound if none runs.
 func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest) ([]Port, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -94,7 +94,8 @@ func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest)
 	return sendPortRequest(ctx, conn, name, a)
 }
 
-// sendPortRequest sends a port request on conn, closes conn and returns the forwards.
+// sendPortRequest sends a port request on conn, closes conn and returns the forwards that are
+// open afterwards.
 func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a portRequest) ([]Port, error) {
 	defer conn.Close() //nolint:errcheck // nothing more to send
 	msg, err := json.Marshal(Request{Port: &a})

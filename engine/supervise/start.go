@@ -17,9 +17,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Prepare starts the limits of a policy and prepares a container under them, before the
-// sandbox's trees are known. It takes over the slot, also after an error; if slot is nil, the
-// sandbox is admitted at once.
+// Prepare creates the control groups of a policy and prepares a container in them, before the
+// sandbox's trees are known; the caller passes both to Start. It takes over the slot, also
+// after an error; if slot is nil, the sandbox is admitted at once.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
 	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, slot)
 	if err != nil {

@@ -53,7 +53,7 @@ type Supervisor struct {
 	closed  bool
 }
 
-// socket returns the path of a supervisor's socket.
+// socket returns the path of the socket of a sandbox's supervisor.
 func (sv *Manager) socket(name string) string { return filepath.Join(sv.cat.Path(name), "keeper") }
 
 // serve opens the socket and accepts clients until Close.
