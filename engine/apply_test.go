@@ -12,6 +12,17 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
+// strictly are the options of an apply: any drift is a conflict.
+func strictly(only ...string) reconcile.PromoteOptions {
+	return reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Only: only, Drift: reconcile.RefuseDrift}}
+}
+
+// dry changes options so that nothing is changed.
+func dry(o reconcile.PromoteOptions) reconcile.PromoteOptions {
+	o.DryRun = true
+	return o
+}
+
 func (b *bench) read(name string) string {
 	b.t.Helper()
 	data, err := os.ReadFile(filepath.Join(b.workspace, name))
@@ -29,7 +40,7 @@ func applyBringsTheWorkspaceBack(t *testing.T, b *bench) {
 	time.Sleep(20 * time.Millisecond) // drift is told by the clock of the filesystem
 	b.new("a")
 	b.in("a", "printf 1 > keep; rm gone; mkdir d; printf 2 > d/new; printf x > ../beside")
-	got, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{})
+	got, err := b.Reconcile.Promote(t.Context(), "a", strictly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +56,7 @@ func applyBringsTheWorkspaceBack(t *testing.T, b *bench) {
 		}
 	}
 	b.in("a", "printf 3 > keep")
-	if _, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "a", strictly()); err != nil {
 		t.Errorf("working on and applying again: %v", err)
 	}
 	if b.read("keep") != "3" {
@@ -65,21 +76,21 @@ func applyRefusesWhereTheRealFileHasMovedOn(t *testing.T, b *bench) {
 	b.in("a", "printf 1 > f; printf 1 > g")
 	time.Sleep(20 * time.Millisecond)
 	b.write("f", "mine")
-	_, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{})
+	_, err := b.Reconcile.Promote(t.Context(), "a", strictly())
 	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "f") {
 		t.Errorf("got %v, want ErrDrifted that names f", err)
 	}
 	if b.read("f") != "mine" || b.read("g") != "0" {
 		t.Errorf("f %q, g %q: something was touched", b.read("f"), b.read("g"))
 	}
-	if _, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "g")}}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "a", strictly(filepath.Join(b.workspace, "g"))); err != nil {
 		t.Errorf("applying what has not moved: %v", err)
 	}
 	if b.read("f") != "mine" || b.read("g") != "1" {
 		t.Errorf("f %q, g %q after applying g alone", b.read("f"), b.read("g"))
 	}
-	if _, err := b.Reconcile.Apply(t.Context(), "a", reconcile.ApplyOptions{Paths: []string{filepath.Join(b.workspace, "nothing")}}); !errors.Is(err, errs.ErrNotFound) {
-		t.Errorf("a path without changes: %v, want ErrNotFound", err)
+	if _, err := b.Reconcile.Promote(t.Context(), "a", strictly(filepath.Join(b.workspace, "nothing"))); !errors.Is(err, errs.ErrInvalid) {
+		t.Errorf("a path without changes: %v, want ErrInvalid", err)
 	}
 }
 
@@ -103,7 +114,7 @@ func applyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T, b *bench) {
 	must(os.RemoveAll(filepath.Join(b.state, "sandboxes/x/bases")))
 	nextTick()
 	must(os.Remove(filepath.Join(b.workspace, "gone")))
-	if _, err := b.Reconcile.Apply(t.Context(), "x", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "gone: cannot tell whether") {
+	if _, err := b.Reconcile.Promote(t.Context(), "x", strictly()); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "cannot tell whether") {
 		t.Errorf("apply: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(b.workspace, "gone")); !errors.Is(err, os.ErrNotExist) {

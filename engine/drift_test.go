@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/compare"
-	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -150,7 +149,7 @@ func TestWhatASandboxBroughtBackIsNoDrift(t *testing.T) {
 		b.new("other")
 		b.in("one", "echo mine > edited; echo mine > dir/own; rm sub/gone; mkdir more; echo x > more/file")
 		tick()
-		if _, err := b.Reconcile.Apply(t.Context(), "one", reconcile.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Promote(t.Context(), "one", strictly()); err != nil {
 			t.Fatal(err)
 		}
 		b.drifts("one", nil, 0)

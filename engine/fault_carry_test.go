@@ -34,7 +34,7 @@ func carryOperations() map[string]operation {
 			return err
 		}},
 		"apply": {do: func(ctx context.Context, b *bench) error {
-			_, err := b.Reconcile.Apply(ctx, "c", reconcile.ApplyOptions{})
+			_, err := b.Reconcile.Promote(ctx, "c", strictly())
 			return err
 		}},
 		"plan": {do: func(ctx context.Context, b *bench) error {
@@ -211,7 +211,7 @@ func TestApplyRefusesWhatAFailedPromotionPutBack(t *testing.T) {
 			if got := b.read("f"); got != "real" {
 				t.Fatalf("a promotion that failed at step %d left %q", at, got)
 			}
-			if _, err := b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
+			if _, err := b.Reconcile.Promote(t.Context(), "c", strictly()); !errors.Is(err, errs.ErrDrifted) {
 				t.Fatalf("apply after a promotion that failed at step %d: %v, and the file has %q", at, err, b.read("f"))
 			}
 			refused++

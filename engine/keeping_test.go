@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -27,14 +26,13 @@ func TestWhatIsAppliedIsNobodyElsesWhoeverLooks(t *testing.T) {
 			}
 			looked <- err
 		}()
-		some := reconcile.ApplyOptions{Paths: []string{filepath.Join(b.workspace, name+"-1")}}
-		if _, err := b.Reconcile.Apply(t.Context(), name, some); err != nil {
+		if _, err := b.Reconcile.Promote(t.Context(), name, strictly(filepath.Join(b.workspace, name+"-1"))); err != nil {
 			t.Error(err)
 		}
 		if err := <-looked; err != nil {
 			t.Error(err)
 		}
-		if _, err := b.Reconcile.Apply(t.Context(), name, reconcile.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Promote(t.Context(), name, strictly()); err != nil {
 			t.Errorf("the rest of %s: %v", name, err)
 		}
 		if err := b.Remove(t.Context(), name); err != nil {

@@ -135,7 +135,7 @@ func modelOperation(ctx context.Context, e *engine.Engine, words []string) (r re
 		}
 		_, err = e.Reconcile.Promote(ctx, name, o)
 	case opApply:
-		_, err = e.Reconcile.Apply(ctx, name, reconcile.ApplyOptions{})
+		_, err = e.Reconcile.Promote(ctx, name, strictly())
 	case opRefresh:
 		r, err = e.Reconcile.Refresh(ctx, name, reconcile.RefreshOptions{Mine: mine, Theirs: theirs})
 	case opUndo:

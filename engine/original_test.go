@@ -46,7 +46,7 @@ func TestWhatABackendKeptIsMergedWith(t *testing.T) {
 	if err != nil || len(r.Conflicts) > 0 {
 		t.Fatalf("conflicts: %+v, %v", r.Conflicts, err)
 	}
-	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", strictly()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"written", "replaced"} {

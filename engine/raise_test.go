@@ -79,7 +79,7 @@ func bare(list string) string {
 func TestWhatWasRenamedIsReadAfterItWasCarriedToTheRealTree(t *testing.T) {
 	carry := map[string]func(b *bench) error{
 		"apply": func(b *bench) error {
-			_, err := b.Reconcile.Apply(b.t.Context(), "c", reconcile.ApplyOptions{})
+			_, err := b.Reconcile.Promote(b.t.Context(), "c", strictly())
 			return err
 		},
 		"promote": func(b *bench) error {
@@ -161,7 +161,7 @@ func TestNothingIsRenamedUnderWhatRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{})
+		_, err = b.Reconcile.Promote(t.Context(), "c", strictly())
 		var e *errs.Error
 		if !errors.Is(err, errs.ErrBusy) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs stop c"}) {
 			t.Errorf("applied while something runs: %v", err)
@@ -169,7 +169,7 @@ func TestNothingIsRenamedUnderWhatRuns(t *testing.T) {
 		if inReal(t, b) != before {
 			t.Error("the real tree has changed")
 		}
-		if _, err = b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{Paths: []string{b.workspace + "/plain"}}); err != nil {
+		if _, err = b.Reconcile.Promote(t.Context(), "c", strictly(b.workspace+"/plain")); err != nil {
 			t.Error("what was not renamed is not applied:", err)
 		}
 		if err := errors.Join(b.Supervise.Stop(t.Context(), "c"), p.Close()); err != nil {
@@ -199,7 +199,7 @@ func TestWhatThereIsNoRoomToBringUpIsNotCarried(t *testing.T) {
 	if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{})
+	_, err := b.Reconcile.Promote(t.Context(), "c", strictly())
 	var e *errs.Error
 	if !errors.Is(err, errs.ErrNoSpace) || !errors.As(err, &e) || !slices.Equal(e.Hints, []string{"snapfs limits c --set disk=none"}) {
 		t.Errorf("applied without room: %v", err)
@@ -264,7 +264,7 @@ func TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Apply(t.Context(), reconcile.ApplyOptions{Persists: true}); err != nil {
+		if _, err := s.Promote(t.Context(), strictly(), true); err != nil {
 			t.Fatal(err)
 		}
 		shown.Close()
@@ -278,7 +278,7 @@ func TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed(t *testing.T) {
 		if err := b.Supervise.Stop(t.Context(), "c"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Reconcile.Apply(t.Context(), "c", reconcile.ApplyOptions{Paths: []string{elsewhere}}); err != nil {
+		if _, err := b.Reconcile.Promote(t.Context(), "c", strictly(elsewhere)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -34,7 +34,7 @@ func refreshBringsRealityIntoTheSandbox(t *testing.T, b *bench) {
 		t.Errorf("the rest in the sandbox: %q", got)
 	}
 	b.expect("s", "", "", "A d", "A d/new", "D gone", "M mine", "M text")
-	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{DryRun: true}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", dry(strictly())); err != nil {
 		t.Errorf("what was refreshed has drifted: %v", err)
 	}
 	if err := b.Rollback(t.Context(), "s", "before"); err != nil {
@@ -111,7 +111,7 @@ func conflictsStayInTheSandbox(t *testing.T, b *bench) {
 	}
 	for what, err := range map[string]error{
 		"promote": promoteError(b, reconcile.PromoteOptions{}),
-		"apply":   func() error { _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); return err }(),
+		"apply":   func() error { _, err := b.Reconcile.Promote(t.Context(), "s", strictly()); return err }(),
 		"refresh": func() error { _, err := b.Reconcile.Refresh(t.Context(), "s", reconcile.RefreshOptions{}); return err }(),
 	} {
 		if !errors.Is(err, errs.ErrConflict) {

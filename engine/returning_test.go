@@ -226,7 +226,7 @@ func TestWhatIsHalfTakenBackIsNotApplied(t *testing.T) {
 			t.Fatal("it was never half taken back")
 		}
 	}
-	_, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{DryRun: true})
+	_, err := b.Reconcile.Promote(t.Context(), "s", dry(strictly()))
 	if half() {
 		t.Error("it is half taken back still; applying it:", err)
 	}
@@ -312,7 +312,7 @@ func TestWhatIsInUseAndIsAnotherFileInAStateKeepsItFromBeingTakenBackTo(t *testi
 			b.in("s", "mv dir moved")
 			_, err = b.Snapshot(t.Context(), "s", "m")
 		}
-		if err = errors.Join(err, b.Supervise.Stop(t.Context(), "s"), second(b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}))); err != nil {
+		if err = errors.Join(err, b.Supervise.Stop(t.Context(), "s"), second(b.Reconcile.Promote(t.Context(), "s", strictly()))); err != nil {
 			t.Fatal(err)
 		}
 		p, err := b.Supervise.Exec(t.Context(), "s", b.command("cd moved; exec 3<f; exec sleep 1000"))

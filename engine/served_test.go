@@ -87,7 +87,7 @@ func servedLife(t *testing.T, b *bench, backend string) {
 	must(b.Supervise.Stop(t.Context(), "s"))
 	must(b.Rollback(t.Context(), "s", "running"))
 	check("rolled back", "s", "", "", want)
-	_, err = b.Reconcile.Apply(t.Context(), "f", reconcile.ApplyOptions{})
+	_, err = b.Reconcile.Promote(t.Context(), "f", strictly())
 	must(err)
 	if text, err := os.ReadFile(b.workspace + "/linked"); string(text) != "base\nmine\n" {
 		t.Errorf("brought to the real tree: %q, %v", text, err)
@@ -122,7 +122,7 @@ func TestALargeFileWhoseBaseWasWrittenToHasDrifted(t *testing.T) {
 	if got, want := b.changed("s", "", ""), []string{"M large", "M small"}; !slices.Equal(got, want) {
 		t.Errorf("changed: %q, want %q", got, want)
 	}
-	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", strictly()); !errors.Is(err, errs.ErrDrifted) {
 		t.Errorf("applied with no answer: %v, want that it has drifted", err)
 	}
 	_, err = b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Mine: []string{"large"}})

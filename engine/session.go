@@ -169,19 +169,23 @@ func (s *Session) Discard(ctx context.Context) error {
 	return errors.Join(err, derr)
 }
 
-// Apply applies the session's changes to the real tree, as [reconcile.Reconciler.Apply] does.
-// The command must have ended.
-func (s *Session) Apply(ctx context.Context, o reconcile.ApplyOptions) (reconcile.Applied, error) {
-	if o.Persists && !o.DryRun {
-		err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record)
+// Promote promotes the session's changes, as [reconcile.Reconciler.Promote] does. stays: the
+// sandbox may remain afterwards, so that files it has renamed on a live base are copied into it
+// first. The command must have ended.
+func (s *Session) Promote(ctx context.Context, o reconcile.PromoteOptions, stays bool) (reconcile.Promoted, error) {
+	if stays {
+		changed, err := o.Picks(s.Record)
 		if err == nil {
-			err = s.Engine.Reconcile.Detach(ctx, s.Record, snapshot.Idle, o.Picks(s.Record))
+			err = s.Engine.Sandboxes.SyncTrees(ctx, s.Record)
+		}
+		if err == nil {
+			err = s.Engine.Reconcile.Detach(ctx, s.Record, snapshot.Idle, changed)
 		}
 		if err != nil {
-			return reconcile.Applied{}, err
+			return reconcile.Promoted{}, err
 		}
 	}
-	return s.Engine.Reconcile.ApplyRecord(ctx, s.Record, o)
+	return s.Engine.Reconcile.PromoteRecord(ctx, s.Record, o)
 }
 
 // Again runs another command in the session, after the last one has ended, and waits for it.

@@ -47,7 +47,7 @@ func TestUndoTakesAnApplyBack(t *testing.T) { everywhere(t, undoTakesAnApplyBack
 func undoTakesAnApplyBack(t *testing.T, b *bench) {
 	b.edited()
 	for range 2 { // what was taken back can be applied again
-		done, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
+		done, err := b.Reconcile.Promote(t.Context(), "s", strictly())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func undoTakesBackAllThatOneApplyDid(t *testing.T, b *bench) {
 	b.edited()
 	beside := filepath.Join(filepath.Dir(b.workspace), "beside")
 	b.in("s", "printf 3 > ../beside")
-	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{Paths: []string{b.workspace, beside}}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", strictly(b.workspace, beside)); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.read("../beside"); got != "3" {
@@ -103,14 +103,14 @@ func applyingARenamedDirectoryTwiceDeletesNothing(t *testing.T, b *bench) {
 	tick()
 	b.new("s")
 	b.in("s", "mv d e")
-	done, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
+	done, err := b.Reconcile.Promote(t.Context(), "s", strictly())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Supervise.Stop(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	again, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
+	again, err := b.Reconcile.Promote(t.Context(), "s", strictly())
 	if err != nil && !errors.Is(err, errs.ErrDrifted) || again.Changes > 0 {
 		t.Errorf("again: %+v, %v", again, err)
 	}
@@ -142,7 +142,7 @@ func anApplyThatCannotBeRememberedIsTakenBack(t *testing.T, b *bench) {
 	if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err == nil {
+	if done, err := b.Reconcile.Promote(t.Context(), "s", strictly()); err == nil {
 		t.Errorf("applied: %+v", done)
 	}
 	b.asItWas("taken back")
@@ -160,7 +160,7 @@ func TestUndoLeavesAnApplyThatSomebodyHasWorkedOn(t *testing.T) {
 
 func undoLeavesAnApplyThatSomebodyHasWorkedOn(t *testing.T, b *bench) {
 	b.edited()
-	if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
+	if _, err := b.Reconcile.Promote(t.Context(), "s", strictly()); err != nil {
 		t.Fatal(err)
 	}
 	tick()
@@ -190,7 +190,7 @@ func whatAnUndoPutBackIsNoDrift(t *testing.T, b *bench) {
 		if err != nil || len(drift.Paths) > 0 {
 			t.Errorf("after the undo: %+v, %v", drift.Paths, err)
 		}
-		if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Promote(t.Context(), "s", strictly()); err != nil {
 			t.Fatalf("applying after the undo: %v", err)
 		}
 		if _, err := b.Reconcile.Undo(t.Context(), ""); err != nil {
@@ -217,7 +217,7 @@ func whatTheUserChangedIsDriftAfterAnUndo(t *testing.T, b *bench) {
 	}
 	tick()
 	b.write("gone", "real")
-	_, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{})
+	_, err := b.Reconcile.Promote(t.Context(), "s", strictly())
 	if !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "keep: ") || !strings.Contains(err.Error(), "gone: ") {
 		t.Errorf("apply: %v", err)
 	}
@@ -249,19 +249,19 @@ func whatAnUndoPutBackIsDriftToALaterBase(t *testing.T, b *bench) {
 	}
 	b.edited()
 	for what, make := range again {
-		if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); err != nil {
+		if _, err := b.Reconcile.Promote(t.Context(), "s", strictly()); err != nil {
 			t.Fatal(err)
 		}
 		tick()
 		if err := make(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		b.in("s", "printf 3 > keep") // after the undo it would be a change of what the sandbox saw
 		tick()
 		if _, err := b.Reconcile.Undo(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
-		b.in("s", "printf 3 > keep")
-		if _, err := b.Reconcile.Apply(t.Context(), "s", reconcile.ApplyOptions{}); !errors.Is(err, errs.ErrDrifted) {
+		if _, err := b.Reconcile.Promote(t.Context(), "s", strictly()); !errors.Is(err, errs.ErrDrifted) {
 			t.Errorf("%s: apply: %v", what, err)
 		}
 		if err := b.Remove(t.Context(), "s"); err != nil {

@@ -159,7 +159,7 @@ func (b *bench) waits(when string, elsewhere *bench) {
 		b.t.Errorf("%s: the list does not say so: %+v", when, list)
 	}
 	for op, err := range map[string]error{
-		"apply":   second(b.Reconcile.Apply(ctx, "c", reconcile.ApplyOptions{})),
+		"apply":   second(b.Reconcile.Promote(ctx, "c", strictly())),
 		"promote": second(b.Reconcile.Promote(ctx, "c", reconcile.PromoteOptions{})),
 		"target":  second(b.Reconcile.Promote(ctx, "c", reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Target: elsewhere.workspace}})),
 		"refresh": second(b.Reconcile.Refresh(ctx, "c", reconcile.RefreshOptions{})),
@@ -174,7 +174,7 @@ func (b *bench) waits(when string, elsewhere *bench) {
 	tick()
 	elsewhere.new("o")
 	elsewhere.in("o", "printf 1 > f")
-	err := errors.Join(elsewhere.Supervise.Stop(ctx, "o"), second(elsewhere.Reconcile.Apply(ctx, "o", reconcile.ApplyOptions{})))
+	err := errors.Join(elsewhere.Supervise.Stop(ctx, "o"), second(elsewhere.Reconcile.Promote(ctx, "o", strictly())))
 	if _, uerr := elsewhere.Reconcile.Promote(ctx, "o", reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Target: filepath.Dir(b.workspace)}}); uerr == nil {
 		b.t.Errorf("%s: another was promoted to where the disk belongs", when)
 	}

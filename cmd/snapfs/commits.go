@@ -152,7 +152,7 @@ files and moves the branch; "snapfs undo" takes the refs back.`,
 				return err
 			}
 			return a.ui.result(done, func(io.Writer) error {
-				a.ui.promoted(done)
+				a.ui.promoted(done, promoteWords)
 				return nil
 			})
 		},

@@ -12,9 +12,9 @@ import (
 // newHeld returns the help topic held.
 func newHeld(*app) *cobra.Command {
 	var b strings.Builder
-	b.WriteString(heldIntro + "\n")
+	b.WriteString(heldIntro() + "\n")
 	for _, p := range approval.Rules() {
-		b.WriteString("\n" + p.Why + ":\n")
+		b.WriteString("\n" + p.Why + placeOf(p) + ":\n")
 		line := " "
 		for _, pattern := range p.Patterns {
 			if len(line)+len(pattern) > 78 {
@@ -28,24 +28,46 @@ func newHeld(*app) *cobra.Command {
 	return &cobra.Command{Use: "held", Short: "list the changes that need approval", Long: b.String()}
 }
 
-const heldIntro = `Changes to these files need approval by name, with --allow PATH: files that run
-by themselves later, or that decide who may do what. A pattern without a leading
-slash matches at any depth, and everything in a directory that it matches; *
-matches anything within a name. Case does not matter, except in HEAD. A symbolic
-link that would redirect a directory above one of these needs approval too. A
-change of only a time needs none.
+// heldIntro introduces the list.
+func heldIntro() string {
+	return `Changes to these files need approval by name, with --allow PATH: files that run
+by themselves later, or that decide who may do what. Without approval apply,
+promote, race and stages change nothing, and print the command that approves
+all. PATH may be a pattern as in a gitignore file: --allow '**/.envrc'.
+
+In the list, a pattern without a leading slash matches at any depth, and
+everything in a directory that it matches; * matches anything within a name.
+Case does not matter, except in HEAD. A symbolic link that would redirect a
+directory above one of these needs approval too. A change of only a time needs
+none.
+
+What a tool reads at the top of a project only, such as the settings of a build
+server, needs no approval in the directories of installed packages:
+` + strings.Join(approval.PackageDirs(), ", ") + `
+
+The database of installed packages is one group: --allow /var/lib/dpkg approves
+the list of packages together with their scripts.
 
 These need approval everywhere: files with a set-user-id or set-group-id bit
 (--allow-setid), devices (--allow-devices) and files with capabilities
 (--allow-capabilities).`
+}
+
+// placeOf describes where a rule does not hold.
+func placeOf(r approval.Rule) string {
+	if r.Place == approval.OutsidePackages {
+		return " (not in installed packages)"
+	}
+	return ""
+}
 
 // writeHeld writes the approval rules as a page of Markdown.
 func writeHeld(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("# What needs approval\n\nWritten by `make docs` from engine/approval/rules.go, like `snapfs help held`.\n\n" + heldIntro + "\n")
+	b.WriteString("# What needs approval\n\nWritten by `make docs` from engine/approval/rules.go, like `snapfs help held`.\n\n" + heldIntro() + "\n")
 	for _, p := range approval.Rules() {
 		names := "`" + strings.Join(p.Patterns, "` `") + "`"
-		fmt.Fprintf(&b, "\n**%s%s**\n\n%s", strings.ToUpper(p.Why[:1]), p.Why[1:], wrapped("", names, 100))
+		fmt.Fprintf(&b, "\n**%s%s**%s\n\n%s", strings.ToUpper(p.Why[:1]), p.Why[1:], placeOf(p), wrapped("", names, 100))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

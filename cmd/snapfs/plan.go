@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/report"
 	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/spf13/cobra"
 )
 
@@ -22,9 +25,14 @@ type selectFlags struct {
 }
 
 func (c *selectFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&c.only, "only", nil, "limit to changes at or below this `path` or pattern")
+	cmd.Flags().StringVar(&c.o.Target, "target", "", "promote into this `directory` (default the workspace)")
+	c.addAllow(cmd)
+}
+
+// addAllow adds the flags that approve changes.
+func (c *selectFlags) addAllow(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&c.only, "only", nil, "limit to changes at or below this `path` or pattern")
-	f.StringVar(&c.o.Target, "target", "", "promote into this `directory` (default the workspace)")
 	f.StringArrayVar(&c.allow, "allow", nil, "approve changes at or below this `path` or pattern")
 	f.BoolVar(&c.o.Allow.SetID, "allow-setid", false, "approve set-user-id and set-group-id bits")
 	f.BoolVar(&c.o.Allow.Devices, "allow-devices", false, "approve device nodes")
@@ -42,7 +50,7 @@ func (c *selectFlags) options(e *engine.Engine, name string) (o reconcile.PlanOp
 	if o.Only, err = patternsIn(e, name, c.only); err != nil {
 		return o, err
 	}
-	if o.Allow.Paths, err = inSandbox(e, name, c.allow); err != nil {
+	if o.Allow.Paths, err = patternsIn(e, name, c.allow); err != nil {
 		return o, err
 	}
 	if o.Target != "" {
@@ -51,16 +59,16 @@ func (c *selectFlags) options(e *engine.Engine, name string) (o reconcile.PlanOp
 	return o, err
 }
 
-// patternsIn returns the patterns made absolute, as inSandbox does, except those without a
-// slash, which match at any depth.
+// patternsIn makes patterns absolute, as inSandbox does. One without a slash matches at any
+// depth.
 func patternsIn(e *engine.Engine, name string, patterns []string) ([]string, error) {
-	abs, err := inSandbox(e, name, patterns)
+	patterns = slices.Clone(patterns)
 	for i, p := range patterns {
-		if err == nil && !strings.Contains(p, "/") && strings.ContainsAny(p, "*?[") {
-			abs[i] = p
+		if !strings.Contains(p, "/") && strings.ContainsAny(p, "*?[") {
+			patterns[i] = "**/" + p
 		}
 	}
-	return abs, err
+	return inSandbox(e, name, patterns)
 }
 
 func newPlan(a *app) *cobra.Command {
@@ -92,7 +100,7 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 				if err := printPlan(w, plan); err != nil {
 					return err
 				}
-				a.ui.unfinished(plan)
+				a.ui.unfinished(plan, o)
 				return nil
 			})
 		}),
@@ -154,44 +162,23 @@ func relativeTo(dir, path string) string {
 }
 
 // unfinished prints the changes that a plan leaves out, and the commands that handle them.
-func (u *ui) unfinished(p *reconcile.Plan) {
-	u.printLeftOut(p.Skipped, p.Elsewhere)
+func (u *ui) unfinished(p *reconcile.Plan, o reconcile.PlanOptions) {
+	u.printLeftOut(p.Skipped, p.Elsewhere, promoteWords.elsewhere)
 	switch {
-	case len(p.Conflicts) > 0 && p.Conflicts[0].InSandbox:
-		u.hint("snapfs refresh " + p.Sandbox + " --mine PATH --theirs PATH")
 	case len(p.Conflicts) > 0:
-		u.hint("snapfs refresh " + p.Sandbox)
+		u.hint(errs.HintsOf(p.Refused(o))...)
 	case len(p.Steps) > 0:
-		u.hint("snapfs promote " + p.Sandbox + " --plan " + p.Fingerprint[:12])
+		u.hint(cmp.Or(p.Approving(o), "snapfs promote "+p.Sandbox) + " --plan " + p.Fingerprint[:12])
 	}
-	u.allowHint(p.Sandbox, p.Allow)
 }
-
-// allowHint prints a hint with the flags that approve the changes that need approval.
-func (u *ui) allowHint(name string, allow []string) {
-	if len(allow) == 0 {
-		return
-	}
-	line := "snapfs promote " + name
-	for _, path := range allow[:min(len(allow), 3)] {
-		if strings.ContainsFunc(path, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
-			path = "PATH"
-		}
-		line += " --allow " + path
-	}
-	u.hint(line)
-}
-
-// plainInShell are the characters that need no quotes in a shell.
-const plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
 
 // printLeftOut prints the changes that the plan does not include: skipped sockets, and changes
-// outside the workspace.
-func (u *ui) printLeftOut(skipped []string, elsewhere int) {
+// outside the workspace, of which fate is said.
+func (u *ui) printLeftOut(skipped []string, elsewhere int, fate string) {
 	for _, path := range skipped {
 		u.notice("not applied, as only its server can create it: " + path)
 	}
 	if elsewhere > 0 {
-		u.notice(count(elsewhere, "change") + " elsewhere not promoted; add --only PATH to promote it")
+		u.notice(count(elsewhere, "change") + " elsewhere " + fate)
 	}
 }

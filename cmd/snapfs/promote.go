@@ -56,9 +56,13 @@ refs/snapfs/SANDBOX/NAME. Where the branch has moved meanwhile, its commits are 
 too, unless --merge, --rebase or --squash joins them. --as-branch makes a branch of the
 commits and changes no file; "snapfs fetch" only stores them.
 
-Changes outside the workspace need --only. Changes that can run code later, or widen
-rights, need --allow: see "snapfs help held". "snapfs undo" restores the target as long
-as nobody has changed the result.
+--only limits it to paths, or to patterns as in a gitignore file, such as '**/*.md'; one
+that matches no change is an error. Changes outside the workspace need --only.
+
+Changes that can run code later, or widen rights, need approval: without it promote
+changes nothing, lists them by reason and prints the command that approves them
+("snapfs help held"). "snapfs undo" restores the target as long as nobody has changed
+the result.
 
 A merge tool is a shell command. It reads the files $BASE, $MINE and $REAL, writes
 $OUT, and exits with status 0 when the file is merged; a command that names none of
@@ -92,18 +96,7 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 			if stages.to != "" {
 				return a.promoteStages(ctx, e, args, stages, o)
 			}
-			done, err := e.Reconcile.Promote(ctx, args[0], o)
-			if err != nil {
-				return err
-			}
-			return a.ui.result(done, func(w io.Writer) error {
-				if o.DryRun {
-					_, err := fmt.Fprintf(w, "%s would be promoted\n", count(done.Changes, "change"))
-					return err
-				}
-				a.ui.promoted(done)
-				return nil
-			})
+			return a.promote(ctx, e, args[0], o, promoteWords)
 		}),
 	}
 	flags.add(cmd)
@@ -114,24 +107,48 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 	return cmd
 }
 
+// promotedWords are the words for the result of a promotion.
+type promotedWords struct {
+	// verb is "promote" or "apply", done its past, and elsewhere the fate of the changes outside
+	// the workspace.
+	verb, done, elsewhere string
+}
+
+var (
+	promoteWords = promotedWords{"promote", "promoted", "not promoted; add --only PATH to promote it"}
+	applyWords   = promotedWords{"apply", "applied", "not applied; name the path to apply it"}
+)
+
+// promote promotes a sandbox's changes and prints the result.
+func (a *app) promote(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, words promotedWords) error {
+	done, err := e.Reconcile.Promote(ctx, name, o)
+	if err != nil {
+		return err
+	}
+	return a.ui.result(done, func(w io.Writer) error {
+		if o.DryRun {
+			_, err := fmt.Fprintf(w, "%s would be %s\n", count(done.Changes, "change"), words.done)
+			return err
+		}
+		a.ui.promoted(done, words)
+		return nil
+	})
+}
+
 // promoted prints the result of a promotion, and the changes that it left out.
-func (u *ui) promoted(p reconcile.Promoted) {
+func (u *ui) promoted(p reconcile.Promoted, words promotedWords) {
 	if p.ID == "" {
-		u.notice("nothing to promote")
+		u.notice("nothing to " + words.verb)
 	} else {
 		done := count(p.Changes, "change")
 		if n := countCommits(p.Git); n > 0 {
 			done += " and " + count(n, "commit")
 		}
-		u.notice("promoted " + done + " to " + p.Target + " (snapfs undo " + p.ID + ")")
+		u.notice(words.done + " " + done + " to " + p.Target + " (snapfs undo " + p.ID + ")")
 	}
 	if n := len(p.Already); n > 0 {
 		u.notice(count(n, "path") + " already had the result")
 	}
 	u.commits(p.Sandbox, p.Git)
-	for _, h := range p.NeedsApproval {
-		u.notice("needs approval: " + h.Path + ": " + h.Why)
-	}
-	u.printLeftOut(p.Skipped, p.Elsewhere)
-	u.allowHint(p.Sandbox, p.Allow)
+	u.printLeftOut(p.Skipped, p.Elsewhere, words.elsewhere)
 }

@@ -322,18 +322,17 @@ func (r *racer) keepIt(ctx context.Context, race *race.Race, number int, doc *ra
 	return err
 }
 
-// promoteIt promotes the winner. Its sandbox stays if the promotion fails, if changes need
-// approval, and with --keep.
+// promoteIt promotes the winner. Its sandbox stays if the promotion fails, and with --keep.
 func (r *racer) promoteIt(ctx context.Context, race *race.Race, winner int, doc *raceDocument) error {
 	done, err := race.Promote(ctx, winner)
 	name := race.Attempts[winner-1].Sandbox
 	if err == nil {
 		doc.Promoted = &done
 		if !r.a.ui.json {
-			r.a.ui.promoted(done)
+			r.a.ui.promoted(done, promoteWords)
 		}
 	}
-	if err == nil && !r.keep && len(done.NeedsApproval) == 0 {
+	if err == nil && !r.keep {
 		return race.Remove(ctx, winner)
 	}
 	if race.Attempts[winner-1].Kept && !slices.Contains(doc.Kept, name) {

@@ -56,14 +56,20 @@ restores both.`,
 
 // refreshed prints the result of a refresh and the commands that may follow.
 func (u *ui) refreshed(r reconcile.Refreshed) {
+	text := r.Sandbox + " is up to date"
 	switch {
 	case r.Resolved > 0:
-		u.notice("resolved " + count(r.Resolved, "conflict") + " in " + r.Sandbox)
-	case r.Merged > 0:
-		u.notice(r.Sandbox + " is up to date; " + count(r.Merged, "path") + " changed on both sides")
-	default:
-		u.notice(r.Sandbox + " is up to date")
+		text = "resolved " + count(r.Resolved, "conflict") + " in " + r.Sandbox
+	case len(r.Conflicts) > 0:
+		text = r.Sandbox + " has a new base"
 	}
+	if r.Merged > 0 {
+		text += ", " + count(r.Merged, "path") + " changed on both sides"
+	}
+	if n := len(r.Conflicts); n > 0 {
+		text += ", " + count(n, "conflict") + " to resolve"
+	}
+	u.notice(text)
 	u.conflicts(r.Sandbox, r.Conflicts)
 }
 

@@ -232,15 +232,16 @@ func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocum
 // sandbox permanent, so that no work is lost; with asks it also offers that for changes
 // outside the workspace.
 func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocument, asks bool) error {
-	applied, err := s.Apply(ctx, reconcile.ApplyOptions{Persists: asks})
+	applied, err := s.Promote(ctx, reconcile.PromoteOptions{PlanOptions: reconcile.PlanOptions{Drift: reconcile.RefuseDrift}}, asks)
 	if err != nil {
 		return r.keepAfter(ctx, s, doc, err)
 	}
-	elsewhere := "discarded; --keep, then snapfs apply with its path, applies it"
+	words := applyWords
+	words.elsewhere = "discarded; --keep, then snapfs apply with its path, applies it"
 	if asks {
-		elsewhere = "not applied"
+		words.elsewhere = "not applied"
 	}
-	r.a.ui.applied(applied, elsewhere)
+	r.a.ui.promoted(applied, words)
 	if asks && r.a.ui.ask("keep the sandbox for its changes elsewhere, or discard it? [k/d]",
 		answer{"discard", "discard the changes elsewhere and the sandbox"},
 		answer{"keep", "keep the sandbox; snapfs apply with a path applies them"}) == "keep" {

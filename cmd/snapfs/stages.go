@@ -230,9 +230,6 @@ func (u *ui) wentThrough(p *stages.Pipeline) {
 		if s.Promotion != "" {
 			text += ", " + count(s.Changes, "change") + " (snapfs undo " + s.Promotion + ")"
 		}
-		if s.NeedsApproval > 0 {
-			text += ", " + count(s.NeedsApproval, "place") + " need approval"
-		}
 		u.notice(text)
 	}
 }

@@ -7,6 +7,7 @@ package approval
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -26,38 +27,40 @@ type Allow struct {
 	// Capabilities approves files with file capabilities (the attribute security.capability).
 	Capabilities bool
 	// Paths approves every change at these paths and below. Each is a path or a
-	// pattern of [path.Match], absolute or relative to the target's root; "." approves
-	// the whole tree. A malformed pattern matches only itself.
+	// pattern of [pathlist.Match], absolute or relative to the target's root; "."
+	// approves the whole tree.
 	Paths []string
 }
 
 // A Needed lists the changes that need approval, with their reasons.
 type Needed struct {
 	pathlist.List
-	// Allow is the shortest list for [Allow.Paths] that approves all of them, relative to
-	// the root.
+	// Allow is the shortest list for [Allow.Paths], relative to the root, that approves all
+	// of them together with the fields of Allow that Also sets.
 	Allow []string
+	Also  Allow
 }
 
-// Refusal returns the ErrDenied that lists the changes, with the command that approves them
-// in a sandbox; op is the refused operation, root the tree's absolute path.
-func (n *Needed) Refusal(op, root, sandbox string) error {
-	const (
-		most         = 3
-		plainInShell = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
-	)
-	command := "snapfs apply " + sandbox
-	for _, p := range n.Allow[:min(len(n.Allow), most)] {
-		abs := path.Join(root, p)
-		if strings.ContainsFunc(abs, func(c rune) bool { return !strings.ContainsRune(plainInShell, c) }) {
-			abs = "PATH"
+// String has a line for each reason, with the first five paths.
+func (n *Needed) String() string {
+	const most = 5
+	var reasons []string
+	paths := map[string][]string{}
+	for _, path := range n.Paths {
+		why := n.Why[path]
+		if paths[why] == nil {
+			reasons = append(reasons, why)
 		}
-		command += " --allow " + abs
+		paths[why] = append(paths[why], pathlist.Printable(path))
 	}
-	if len(n.Allow) > most {
-		command += " --allow …"
+	for i, why := range reasons {
+		all := paths[why]
+		reasons[i] = "needs approval, because " + why + ": " + strings.Join(all[:min(len(all), most)], ", ")
+		if more := len(all) - most; more > 0 {
+			reasons[i] += fmt.Sprintf(" and %d more", more)
+		}
 	}
-	return errs.New(op, root, errs.ErrDenied, n.String(), "snapfs diff "+sandbox, command)
+	return strings.Join(reasons, "\n")
 }
 
 // byPath returns why a change needs approval at its path, and how many elements of the path
@@ -71,12 +74,12 @@ func byPath(c *diff.Change, abs string, by *finder) (string, int) {
 
 const capability = "security.capability"
 
-// byKind returns why a change needs approval at any path, and a function that reports
-// whether an Allow approves it. A directory's set-group-id bit grants nothing.
-func byKind(c *diff.Change) (why string, approved func(Allow) bool) {
+// byKind returns why a change needs approval at any path, and the Allow that approves it. A
+// directory's set-group-id bit grants nothing.
+func byKind(c *diff.Change) (why string, by Allow) {
 	n, what := c.New, c.What
 	if n == nil {
-		return "", nil
+		return "", Allow{}
 	}
 	if c.Kind == diff.Added {
 		what = ^diff.Aspect(0)
@@ -85,13 +88,35 @@ func byKind(c *diff.Change) (why string, approved func(Allow) bool) {
 	_, caps := n.Xattrs[capability]
 	switch {
 	case n.Mode.IsRegular() && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 && what&gained != 0:
-		return "it runs with another user's or group's rights (set-id)", func(a Allow) bool { return a.SetID }
+		return "it runs with another user's or group's rights (set-id)", Allow{SetID: true}
 	case n.Mode&fs.ModeDevice != 0 && what&(gained|diff.Device) != 0:
-		return "it is a device", func(a Allow) bool { return a.Devices }
+		return "it is a device", Allow{Devices: true}
 	case caps && what&(diff.Content|diff.Type|diff.Xattrs) != 0:
-		return "it runs with capabilities (security.capability)", func(a Allow) bool { return a.Capabilities }
+		return "it runs with capabilities (security.capability)", Allow{Capabilities: true}
 	}
-	return "", nil
+	return "", Allow{}
+}
+
+// with returns a with the kinds that b approves, too.
+func (a Allow) with(b Allow) Allow {
+	a.SetID, a.Devices, a.Capabilities = a.SetID || b.SetID, a.Devices || b.Devices, a.Capabilities || b.Capabilities
+	return a
+}
+
+// kinds returns which kinds a approves, for a comparison.
+func (a Allow) kinds() [3]bool { return [3]bool{a.SetID, a.Devices, a.Capabilities} }
+
+// Args returns the arguments of snapfs promote and apply that give these approvals.
+func (a Allow) Args() (args []string) {
+	for i, flag := range []string{"--allow-setid", "--allow-devices", "--allow-capabilities"} {
+		if a.kinds()[i] {
+			args = append(args, flag)
+		}
+	}
+	for _, path := range a.Paths {
+		args = append(args, "--allow", path)
+	}
+	return args
 }
 
 // Check returns the changes of a tree that need approval, nil if none do. It leaves out
@@ -122,7 +147,7 @@ type root struct {
 func (a Allow) Checker(roots ...string) *Checker {
 	c := &Checker{allow: a}
 	for _, path := range roots {
-		c.roots = append(c.roots, root{path, finder{index: patterns()}})
+		c.roots = append(c.roots, root{path, finder{index: patterns(), top: path}})
 	}
 	return c
 }
@@ -147,9 +172,10 @@ func (c *Checker) Add(change *diff.Change) {
 
 // AddKind records a change if it needs approval at any path.
 func (c *Checker) AddKind(change *diff.Change) {
-	if why, approved := byKind(change); why != "" && !approved(c.allow) && !c.allow.approves(c.roots[0].path, change.Path) {
+	why, by := byKind(change)
+	if why != "" && c.allow.with(by).kinds() != c.allow.kinds() && !c.allow.approves(c.roots[0].path, change.Path) {
 		c.needed.Add(change.Path, why)
-		c.needed.Allow = append(c.needed.Allow, change.Path)
+		c.needed.Also = c.needed.Also.with(by)
 	}
 }
 
@@ -189,22 +215,7 @@ func upTo(p string, n int) string {
 
 // approves reports whether Paths approves a path.
 func (a Allow) approves(root, p string) bool {
-	abs := path.Join(root, p)
-	for _, pattern := range a.Paths {
-		subject := abs
-		if !strings.HasPrefix(pattern, "/") {
-			subject = path.Join("/", p)
-		}
-		for pattern := path.Join("/", pattern); ; subject = path.Dir(subject) {
-			if ok, err := path.Match(pattern, subject); subject == pattern || err == nil && ok {
-				return true
-			}
-			if subject == "/" {
-				break
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Paths, func(pattern string) bool { return pathlist.Match(root, pattern, path.Join(root, p)) })
 }
 
 // Validate rejects an empty path, such as that of an unset variable: path.Join would make

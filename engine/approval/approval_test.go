@@ -96,6 +96,69 @@ func TestFilesThatRunByThemselvesNeedApproval(t *testing.T) {
 	}
 }
 
+// What is read at the top of a project is not read in a package that is installed in it.
+func TestInstalledPackagesNeedApprovalOnlyForWhatRunsThere(t *testing.T) {
+	added := func(paths ...string) (all []diff.Change) {
+		for _, p := range paths {
+			all = append(all, diff.Change{Path: p, Kind: diff.Added, New: &diff.Node{Mode: 0o644}})
+		}
+		return all
+	}
+	harmless := []string{
+		"node_modules/left-pad/.travis.yml", "node_modules/@a/b/.github/workflows/ci.yml", "web/node_modules/x/.vscode/settings.json",
+		"node_modules/x/.husky/pre-commit", ".venv/lib/python3/site-packages/p/.envrc", "node_modules/x/Jenkinsfile",
+	}
+	if needed := (approval.Allow{}).Check("/home/ann/p", added(harmless...)); needed != nil {
+		t.Errorf("%v", needed.Why)
+	}
+	dangerous := []string{
+		".travis.yml", "node_modules/x/.git/hooks/post-checkout", ".venv/lib/python3/site-packages/sitecustomize.py", "sub/.travis.yml",
+		"node_modules.old/x/.travis.yml",
+	}
+	for _, path := range dangerous {
+		if needed := (approval.Allow{}).Check("/home/ann/p", added(path)); needed == nil {
+			t.Errorf("%s needs no approval", path)
+		}
+	}
+	if needed := (approval.Allow{}).Check("/home/ann/node_modules/mine", added(".travis.yml")); needed == nil {
+		t.Error("a project in a directory of packages is no project")
+	}
+}
+
+// The database of packages is one: its status and its scripts are approved together.
+func TestThePackageDatabaseIsApprovedAsOne(t *testing.T) {
+	var changes []diff.Change
+	for _, p := range []string{"var/lib/dpkg/info/jq.list", "var/lib/dpkg/info/jq.postinst", "var/lib/dpkg/status", "usr/bin/jq"} {
+		changes = append(changes, diff.Change{Path: p, Kind: diff.Added, New: &diff.Node{Mode: 0o644}})
+	}
+	needed := approval.Allow{}.Check("/", changes)
+	if needed == nil || len(needed.Paths) != 3 || len(needed.Allow) != 1 || needed.Allow[0] != "var/lib/dpkg" {
+		t.Fatalf("%+v", needed)
+	}
+	if needed := (approval.Allow{Paths: []string{"/var/lib/dpkg"}}).Check("/", changes); needed != nil {
+		t.Errorf("approved: %v", needed.Paths)
+	}
+}
+
+// A file with the set-user-id bit is approved by its flag, and the text has a line for each reason.
+func TestNeededNamesWhatApprovesAndGroupsByReason(t *testing.T) {
+	changes := []diff.Change{{Path: "su", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSetuid | 0o755}}}
+	for _, p := range []string{"1", "2", "3", "4", "5", "6"} {
+		changes = append(changes, diff.Change{Path: p + "/.envrc", Kind: diff.Added, New: &diff.Node{Mode: 0o644}})
+	}
+	needed := approval.Allow{}.Check("/p", changes)
+	if got := needed.Also.Args(); len(got) != 1 || got[0] != "--allow-setid" || len(needed.Allow) != 6 {
+		t.Errorf("%q, %q", got, needed.Allow)
+	}
+	if lines := strings.Split(needed.String(), "\n"); len(lines) != 2 || !strings.HasSuffix(lines[0], ": 1/.envrc, 2/.envrc, 3/.envrc, 4/.envrc, 5/.envrc and 1 more") {
+		t.Errorf("%q", lines)
+	}
+	needed.Also.Paths = needed.Allow
+	if left := needed.Also.Check("/p", changes); left != nil {
+		t.Errorf("left: %v", left.Paths)
+	}
+}
+
 func TestLinkAboveAPatternNeedsApproval(t *testing.T) {
 	link := &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: "mine"}
 	for abs, needed := range map[string]bool{

@@ -2,6 +2,7 @@ package approval
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -16,6 +17,24 @@ type Rule struct {
 	// may use the wildcards of [path.Match]. Case does not matter, since a filesystem may
 	// ignore it; only "HEAD" must be upper case.
 	Patterns []string
+	// Place is where the patterns without a leading slash hold.
+	Place Place
+}
+
+// A Place is where a file is dangerous.
+type Place int
+
+// A build server or an editor reads settings at the top of a project only, never in an
+// installed package, whose code runs anyway. So patterns with OutsidePackages do not hold in
+// PackageDirs of the target.
+const (
+	Everywhere Place = iota
+	OutsidePackages
+)
+
+// PackageDirs returns the names of directories that hold installed packages.
+func PackageDirs() []string {
+	return []string{"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages"}
 }
 
 // Rules returns all rules. docs/held.md prints this list.
@@ -24,11 +43,11 @@ func Rules() []Rule {
 		{"it belongs to a repository, whose hooks and settings run programs", []string{
 			".git", "*.git", "HEAD", ".gitconfig", ".config/git", "/etc/gitconfig", ".hg", ".hgrc", ".config/hg", ".svn", ".subversion",
 			".bzr", ".jj", ".jjconfig.toml", ".config/jj", "_darcs", ".sl",
-		}},
+		}, Everywhere},
 		{"it is a hook, which runs at the next commit or push", []string{
 			".githooks", ".husky", ".huskyrc*", "lefthook.y*ml", ".lefthook.y*ml", "lefthook-local.y*ml", ".lefthook", ".lefthook-local.y*ml",
 			".pre-commit-config.y*ml", ".overcommit.yml", ".git-hooks", ".captainhook.json", "captainhook.json", "grumphp.y*ml",
-		}},
+		}, OutsidePackages},
 		{"a shell reads it when it starts or ends", []string{
 			".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bash_completion", ".bashrc.d", ".bash.d",
 			".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".zsh", ".zshrc.d", ".config/zsh", ".oh-my-zsh", ".zpreztorc", ".p10k.zsh",
@@ -38,11 +57,11 @@ func Rules() []Rule {
 			"/etc/profile", "/etc/profile.d", "/etc/bash.bash*", "/etc/bashrc", "/etc/bash", "/etc/bash_completion.d", "/etc/zsh*", "/etc/fish",
 			"/etc/csh*", "/etc/ksh*", "/etc/mkshrc", "/etc/inputrc", "/etc/skel", "/etc/environment", "/etc/environment.d", ".config/environment.d",
 			".screenrc", ".tmux.conf", ".config/tmux", "/etc/tmux.conf", "/etc/screenrc",
-		}},
+		}, OutsidePackages},
 		{"it runs on a schedule", []string{
 			"/etc/crontab", "/etc/cron*", "/etc/anacrontab", "/var/spool/cron", "/var/spool/anacron", "/var/spool/at", "/var/spool/atjobs",
 			"/var/spool/fcron", "/etc/fcron*", ".crontab",
-		}},
+		}, OutsidePackages},
 		{"system or user services run it", []string{
 			"/etc/systemd", "/usr/lib/systemd", "/usr/local/lib/systemd", "/lib/systemd", "/run/systemd", "/usr/share/systemd", "/usr/share/user-tmpfiles.d",
 			".config/systemd", ".local/share/systemd", ".config/user-tmpfiles.d", "/etc/tmpfiles.d", "/usr/lib/tmpfiles.d", "/lib/tmpfiles.d", "/run/tmpfiles.d",
@@ -50,33 +69,35 @@ func Rules() []Rule {
 			"/etc/xinetd*", "/etc/inetd.conf", "/etc/dbus-1", "/usr/share/dbus-1", "/usr/local/share/dbus-1", ".local/share/dbus-1",
 			"/etc/binfmt.d", "/usr/lib/binfmt.d", "/etc/modules*", "/etc/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d", "/usr/lib/modules", "/lib/modules",
 			"/etc/sysctl.conf", "/etc/sysctl.d", "/usr/lib/sysctl.d", "/etc/supervisor*",
-		}},
+		}, OutsidePackages},
 		{"it runs when a device appears, a network changes or the machine starts", []string{
 			"/etc/udev", "/usr/lib/udev", "/lib/udev", "/run/udev", "/usr/local/lib/udev", "/etc/acpi", "/etc/NetworkManager/dispatcher.d",
 			"/usr/lib/NetworkManager/dispatcher.d", "/etc/network", "/etc/networkd-dispatcher", "/etc/dhcp*", "/etc/ppp", "/etc/wpa_supplicant",
 			"/boot", "/efi", "/etc/grub.d", "/etc/default/grub*", "/etc/kernel", "/usr/lib/kernel", "/etc/initramfs-tools", "/usr/share/initramfs-tools",
 			"/etc/dracut*", "/usr/lib/dracut", "/etc/mkinitcpio*", "/etc/update-motd.d", "/etc/fstab", "/etc/auto*",
-		}},
+		}, Everywhere},
 		{"it runs when a package is installed or a log is rotated", []string{
 			"/etc/apt/apt.conf*", "/etc/dpkg", "/etc/dnf", "/etc/yum*", "/etc/pacman*", "/usr/share/libalpm/hooks", "/etc/zypp", "/etc/apk",
-			"/etc/logrotate*", "/var/lib/dpkg/info", "/var/lib/dpkg/triggers",
-		}},
+			"/etc/logrotate*",
+		}, Everywhere},
+		{"it is the package database, with scripts that run when a package changes", []string{
+			"/var/lib/dpkg", "/var/lib/rpm", "/usr/lib/sysimage/rpm", "/var/lib/pacman", "/lib/apk/db", "/usr/lib/apk/db",
+		}, Everywhere},
 		{"it controls who may log in", []string{
 			".ssh", "/etc/ssh", "/usr/lib/ssh*", ".rhosts", ".shosts", "/etc/hosts.equiv", "/etc/dropbear", ".k5login", ".k5users",
-		}},
+		}, Everywhere},
 		{"it controls accounts and privileges", []string{
 			"/etc/sudoers", "/etc/sudoers.d", "/etc/sudo*.conf", "/usr/local/etc/sudoers*", "/etc/doas*", "/etc/polkit-1", "/usr/share/polkit-1", "/etc/pam.d",
 			"/etc/pam.conf", "/usr/lib/pam.d", "/etc/security", "/usr/lib/security", "/lib/security", ".pam_environment",
 			"/etc/passwd*", "/etc/shadow*", "/etc/group*", "/etc/gshadow*", "/etc/subuid*", "/etc/subgid*", "/etc/nsswitch.conf", "/etc/login.defs", "/etc/securetty",
-		}},
-		{"it is loaded into other programs", []string{"/etc/ld.so.*", "/etc/ld-musl-*"}},
+		}, Everywhere},
 		{"the desktop runs it at login", []string{
 			".config/autostart", ".config/autostart-scripts", "/etc/xdg/autostart", "/usr/share/autostart", ".config/plasma-workspace", ".kde*/Autostart", ".xinitrc",
 			".xsession*", ".xprofile", ".xserverrc", "/etc/X11", ".config/openbox", ".config/i3", ".i3", ".config/sway", ".config/hypr", ".config/awesome",
 			".config/bspwm", ".config/qtile", ".config/river", ".config/niri", ".config/labwc", ".xmonad", ".config/xmonad", ".config/xfce4",
 			"/etc/xdg/openbox", "/etc/gdm*", "/etc/lightdm", "/etc/sddm*", "/usr/share/xsessions", "/usr/share/wayland-sessions",
 			".local/share/applications", ".config/mimeapps.list",
-		}},
+		}, OutsidePackages},
 		{"an editor or developer tool runs commands from it when it opens the directory", []string{
 			".vscode", "*.code-workspace", ".idea", ".fleet", ".zed", ".vs", ".devcontainer", ".devcontainer.json", ".nova", "*.sublime-project", ".run",
 			".vimrc", "_vimrc", ".gvimrc", "_gvimrc", ".exrc", "_exrc", ".nexrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".local.vimrc", ".vim", ".config/nvim", ".config/vim",
@@ -84,18 +105,19 @@ func Rules() []Rule {
 			".dir-locals.el", ".dir-locals-2.el", "/etc/emacs*", ".helix", ".config/helix", ".config/kak", ".kakrc", ".config/Code", ".config/VSCodium", ".config/zed",
 			".vscode-server", ".nanorc", ".joerc", ".lesskey", ".lessfilter",
 			".envrc", ".direnvrc", ".config/direnv", ".autoenv*", ".mise*.toml", "mise*.toml", ".mise", ".config/mise", ".rtx.toml",
-			".gdbinit", ".gdbearlyinit", ".config/gdb", ".lldbinit*", ".pdbrc", ".irbrc", ".pryrc", ".Rprofile", ".Renviron", ".pythonrc*", "sitecustomize.py",
-			"usercustomize.py", ".ipython", ".julia/config", ".ghci", ".psqlrc", ".sqliterc", ".erlang", ".iex.exs", ".ocamlinit", ".octaverc", ".perldb",
+			".gdbinit", ".gdbearlyinit", ".config/gdb", ".lldbinit*", ".pdbrc", ".irbrc", ".pryrc", ".Rprofile", ".Renviron", ".pythonrc*",
+			".ipython", ".julia/config", ".ghci", ".psqlrc", ".sqliterc", ".erlang", ".iex.exs", ".ocamlinit", ".octaverc", ".perldb",
 			".cursor", ".claude", ".claude.json", ".codex", ".gemini", ".windsurf", ".mcp.json", ".aider.conf.yml", ".continue",
-		}},
+		}, OutsidePackages},
+		{"it is loaded into other programs", []string{"/etc/ld.so.*", "/etc/ld-musl-*", "sitecustomize.py", "usercustomize.py"}, Everywhere},
 		{"a build server runs commands from it", []string{
 			".github/workflows", ".github/actions", ".gitlab-ci*", ".gitlab", ".circleci", "Jenkinsfile*", "*.jenkinsfile", ".jenkins", ".travis.y*ml", "azure-pipelines*",
 			".azure-pipelines", ".azuredevops", "bitbucket-pipelines.yml", ".drone.y*ml", ".drone.star", ".drone.jsonnet", ".woodpecker*", ".buildkite", ".cirrus.*", "appveyor.y*ml",
 			".appveyor*", ".teamcity", ".semaphore", "codefresh.y*ml", ".codefresh", "cloudbuild.y*ml", "cloudbuild.json", "buildspec.y*ml", ".forgejo", ".gitea", ".builds",
 			".build.yml", ".tekton", ".concourse", "wercker.yml", ".gocd.*", "*.gocd.*", ".screwdriver*", "screwdriver.yaml", ".harness", ".kokoro", ".prow*",
 			".zuul*", "zuul.d", "zuul.yaml", ".packit.y*ml", ".onedev-buildspec.yml", ".dagger",
-		}},
-		{"snapfs runs commands from it", []string{"snapfs.toml"}},
+		}, OutsidePackages},
+		{"snapfs runs commands from it", []string{"snapfs.toml"}, OutsidePackages},
 	}
 }
 
@@ -117,12 +139,22 @@ type index struct {
 	globs [256][]pattern
 }
 
-// patterns returns the index of the path patterns of all rules. The first call builds it.
-var patterns = sync.OnceValue(func() *index {
+// patterns returns the index, and inPackages that of the patterns that hold in PackageDirs.
+// Each is built on first use.
+var (
+	patterns   = sync.OnceValue(func() *index { return newIndex(OutsidePackages) })
+	inPackages = sync.OnceValue(func() *index { return newIndex(Everywhere) })
+)
+
+// newIndex returns an index without the patterns that hold only in later places.
+func newIndex(last Place) *index {
 	all := &index{anchored: map[string][]pattern{}, named: map[string][]pattern{}}
 	for _, rule := range Rules() {
 		for _, text := range rule.Patterns {
 			text, anchored := strings.CutPrefix(fold(text), "/")
+			if !anchored && rule.Place > last {
+				continue
+			}
 			p := pattern{elements: strings.Split(text, "/"), why: rule.Why}
 			first := p.elements[0]
 			wild := strings.ContainsAny(first, "*?[")
@@ -145,7 +177,7 @@ var patterns = sync.OnceValue(func() *index {
 		}
 	}
 	return all
-})
+}
 
 // fold converts a path to lower case, except for a last element "HEAD": a file of that name
 // makes its directory a git repository, while "head" is a program.
@@ -214,6 +246,8 @@ func (all *index) ordinary(dir string) bool {
 // ordinary, because most paths share the directory of the one before.
 type finder struct {
 	*index
+	// top is the root of the tree: only directories below it are PackageDirs.
+	top        string
 	dir        string
 	inOrdinary bool
 }
@@ -221,6 +255,12 @@ type finder struct {
 func (f *finder) find(abs string, link bool) (why string, depth int) {
 	dir, name := path.Split(abs)
 	if dir != f.dir {
+		f.index = patterns()
+		for element := range strings.SplitSeq(strings.TrimPrefix(dir, f.top), "/") {
+			if slices.Contains(PackageDirs(), element) {
+				f.index = inPackages()
+			}
+		}
 		f.dir, f.inOrdinary = dir, f.ordinary(dir)
 	}
 	if !f.inOrdinary {

@@ -37,7 +37,8 @@ import (
 // N is the record's Refreshed. Files of bytes are renamed into place before the list that
 // names them, so that a list is complete after a crash.
 type Baseline struct {
-	Dir     string
+	Dir string
+	// Nodes are the entries by absolute path, and by KeyIn for other targets.
 	Nodes   map[string]Entry
 	bytes   int64 // total size of the stored texts
 	Changed bool
@@ -375,12 +376,35 @@ func UnescapePath(s string) string {
 }
 
 // UndoPromotions restores, in memory only, the base as it was before all
-// promotions.
+// promotions to the sandbox's own trees.
 func (k *Baseline) UndoPromotions() {
 	for path := range k.Nodes {
-		k.UndoPromotion(path)
+		if filepath.IsAbs(path) {
+			k.UndoPromotion(path)
+		}
 	}
 	k.Changed = false // so that Update does not write it
+}
+
+// KeyIn returns the key of the entry for a path in a target other than the workspace.
+// It is no path, so that nothing else finds the entry.
+func KeyIn(target, path string) string { return "to:" + target + "//" + path }
+
+// In changes a baseline, in memory only, to that of the workspace's changes for
+// another target: the original base, except for what was promoted to the target,
+// which UndoPromotion takes back.
+func (k *Baseline) In(workspace, target string) {
+	k.UndoPromotions()
+	for key, n := range maps.Clone(k.Nodes) {
+		if path, ok := strings.CutPrefix(key, KeyIn(target, "")); ok {
+			path = filepath.Join(workspace, path)
+			n.Base = nil
+			if original, had := k.Nodes[path]; had {
+				n.Base = &original
+			}
+			k.Nodes[path] = n
+		}
+	}
 }
 
 // Promote records the sandbox's state after a change as the base of its later

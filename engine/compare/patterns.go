@@ -3,7 +3,6 @@ package compare
 import (
 	"errors"
 	"path/filepath"
-	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -19,16 +18,16 @@ type Patterns struct {
 	found     []bool
 }
 
-// PatternsOf parses patterns, relative to the workspace or absolute. Error:
-// errs.ErrNotFound for an empty or malformed pattern.
+// PatternsOf parses patterns of [pathlist.Match], relative to the workspace or
+// absolute. Error: errs.ErrInvalid for an empty or malformed pattern.
 func PatternsOf(workspace string, list []string) (*Patterns, error) {
 	p := &Patterns{workspace: workspace, found: make([]bool, len(list))}
 	for _, one := range list {
 		if one == "" {
-			return nil, &errs.Error{Op: "matching paths", Kind: errs.ErrNotFound, Err: errors.New("an empty path")}
+			return nil, &errs.Error{Op: "matching paths", Kind: errs.ErrInvalid, Err: errors.New("an empty path")}
 		}
 		if _, err := filepath.Match(one, "x"); err != nil {
-			return nil, &errs.Error{Op: "matching paths", Path: one, Kind: errs.ErrNotFound, Err: err}
+			return nil, &errs.Error{Op: "matching paths", Path: one, Kind: errs.ErrInvalid, Err: err}
 		}
 		p.list = append(p.list, one)
 	}
@@ -42,47 +41,16 @@ func (p *Patterns) Matches(abs string) bool {
 	}
 	any := false
 	for i, one := range p.list {
-		if MatchPath(p.workspace, one, abs) {
+		if pathlist.Match(p.workspace, one, abs) {
 			p.found[i], any = true, true
 		}
 	}
 	return any
 }
 
-// MatchPath reports whether a pattern matches an absolute path or one of its
-// parents. A pattern with a wildcard and no slash matches any element of a path
-// in the workspace.
-func MatchPath(workspace, pattern, abs string) bool {
-	if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
-		rel, err := filepath.Rel(workspace, abs)
-		if err != nil || !filepath.IsLocal(rel) {
-			return false
-		}
-		for element := range strings.SplitSeq(rel, "/") {
-			if ok, err := filepath.Match(pattern, element); ok && err == nil {
-				return true
-			}
-		}
-		return false
-	}
-	if !filepath.IsAbs(pattern) {
-		pattern = filepath.Join(workspace, pattern)
-	}
-	pattern = filepath.Clean(pattern)
-	for {
-		if ok, err := filepath.Match(pattern, abs); abs == pattern || ok && err == nil {
-			return true
-		}
-		if abs == "/" || abs == "." {
-			return false
-		}
-		abs = filepath.Dir(abs)
-	}
-}
-
-// Part returns the part with only its selected changes: all in the workspace, and outside of
-// it those that a pattern matches. It adds the number of the others to elsewhere, and returns
-// false if no change is left.
+// Part returns the part with the changes to process: all of the workspace, and
+// outside of it those that a pattern selects. It adds the number of the others to
+// elsewhere, and returns false if none is left.
 func (p *Patterns) Part(part Part, elsewhere *int) (Part, bool) {
 	if part.Workspace {
 		return part, true
@@ -119,13 +87,16 @@ func (p *Patterns) Pick(root string, changes []diff.Change) []diff.Change {
 	return picked
 }
 
-// Unmatched returns an error for the first pattern that matched no change, or
-// nil. Error: errs.ErrNotFound.
-func (p *Patterns) Unmatched() error {
+// Unmatched returns an error that names the patterns which matched nothing, or nil.
+// option is what gave the patterns. Error: errs.ErrInvalid.
+func (p *Patterns) Unmatched(option string) error {
+	var failures []error
 	for i, found := range p.found {
 		if !found {
-			return &errs.Error{Op: "promoting", Path: pathlist.Printable(p.list[i]), Kind: errs.ErrNotFound, Err: errors.New("the sandbox has not changed this path")}
+			failures = append(failures, &errs.Error{
+				Op: option, Path: pathlist.Printable(p.list[i]), Kind: errs.ErrInvalid, Err: errors.New("matches no change of the sandbox"),
+			})
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }

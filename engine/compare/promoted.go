@@ -14,14 +14,16 @@ import (
 )
 
 // A promotion to the sandbox's own workspace becomes the base of the sandbox's
-// later changes there. For other targets the base stays the original one, so that
-// the promoted changes still count as changes.
+// later changes there, and one to another target of those for that target. The base
+// for all others stays the original one, so that the promoted changes still count.
 
-// AddPromoted adds to changes the paths that the sandbox has already promoted to its
-// workspace, for a promotion to another target: a live base shows them as unchanged. It finds
-// them in the baseline and in also, whose paths are relative to the workspace and which covers
-// promotions of a killed command.
-func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, changes *Changes, also []string) error {
+// AddPromoted adds the paths that the sandbox has promoted to its workspace or to
+// target to changes, so that the list is complete for target. A live base shows
+// paths as unchanged that the real tree has, too; and what was promoted to target
+// may have been reverted in the sandbox. The paths are those with a promoted entry
+// in the baseline, and those of also, which are relative to the workspace: a killed
+// command may not have recorded them.
+func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, changes *Changes, target string, also []string) error {
 	k, err := cm.baseline.Read(rec)
 	if err != nil {
 		return err
@@ -30,11 +32,16 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	for _, path := range also {
 		paths[path] = true
 	}
-	for abs, n := range k.Nodes {
-		if n.Promoted && hostfs.Within(abs, rec.Workspace) && abs != rec.Workspace {
-			paths[hostfs.Relative(abs, rec.Workspace)] = true
+	add := func() {
+		for abs, n := range k.Nodes {
+			if n.Promoted && hostfs.Within(abs, rec.Workspace) && abs != rec.Workspace {
+				paths[hostfs.Relative(abs, rec.Workspace)] = true
+			}
 		}
 	}
+	add()
+	k.In(rec.Workspace, target)
+	add()
 	listed := len(changes.Parts) > 0 && changes.Parts[0].Workspace
 	if listed {
 		for _, c := range changes.Parts[0].Changes {
@@ -51,7 +58,6 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 		}
 		changes.Parts = append([]Part{p}, changes.Parts...)
 	}
-	k.UndoPromotions()
 	p := &changes.Parts[0]
 	mine := baseline.RootedReader{Root: p.New}
 	defer mine.Close()

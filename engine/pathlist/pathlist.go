@@ -1,5 +1,5 @@
-// Package pathlist makes one text of many paths, each with its reason, and makes a path
-// safe to print on a terminal.
+// Package pathlist makes one text of many paths, each with its reason, makes a path safe to
+// print on a terminal and matches paths with patterns.
 package pathlist
 
 import (
@@ -51,4 +51,14 @@ func Printable(path string) string {
 		}
 	}
 	return path
+}
+
+// Quoted returns an argument as a shell reads it: in quotes if a shell would interpret a
+// character of it.
+func Quoted(arg string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
+	if arg != "" && strings.Trim(arg, plain) == "" {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }

@@ -121,7 +121,7 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 		return Result{}, fail(t.Path, err)
 	}
 	result := Result{Already: p.already, Skipped: p.skipped}
-	if err := p.refuse(o); err != nil || len(p.ops) == 0 {
+	if err := p.refuse(o.Allow); err != nil || len(p.ops) == 0 {
 		return result, err
 	}
 	w := newWork(t, from, p)
@@ -148,13 +148,13 @@ func counted(steps []diff.Change, internal map[string]bool) int {
 	return n
 }
 
-// refuse returns the error for which the plan must not be carried out, or nil.
-func (p *planner) refuse(o Options) error {
+// refuse returns why the plan may not be carried out, or nil.
+func (p *planner) refuse(allow approval.Allow) error {
 	if len(p.drifts) > 0 {
 		return drifted(p.t.Path, p.drifts)
 	}
 	for _, check := range []func() error{
-		func() error { return p.refuseUnapproved(o) }, p.refuseLinks, p.refuseRights,
+		func() error { return p.refuseUnapproved(allow) }, p.refuseLinks, p.refuseRights,
 		func() error { return refused(&p.denied, p.t.Path, errs.ErrDenied) },
 	} {
 		if err := check(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/snapfs/snapfs/engine/approval"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
@@ -58,15 +59,15 @@ func (p *planner) refuseRights() error {
 
 // refuseUnapproved refuses changes that need approval and have none. The rules apply to the
 // root's path as the caller gave it, and to its real path.
-func (p *planner) refuseUnapproved(o Options) error {
-	if err := o.Allow.Validate(); err != nil {
+func (p *planner) refuseUnapproved(allow approval.Allow) error {
+	if err := allow.Validate(); err != nil {
 		return err
 	}
 	names := []string{p.t.Path}
 	if real, err := vfs.PathOf(p.t.Root); err == nil && real != p.t.Path && filepath.IsAbs(real) {
 		names = append(names, real)
 	}
-	check := o.Allow.Checker(names...)
+	check := allow.Checker(names...)
 	for i := range p.steps {
 		check.Add(&p.steps[i])
 	}
@@ -75,7 +76,7 @@ func (p *planner) refuseUnapproved(o Options) error {
 		check.AddKind(&diff.Change{Path: path, Kind: diff.Modified, What: what, New: n})
 	})
 	if needed := check.Needed(); needed != nil {
-		return needed.Refusal(doing, p.t.Path, o.Sandbox)
+		return refused(&needed.List, p.t.Path, errs.ErrDenied)
 	}
 	return nil
 }

@@ -238,26 +238,7 @@ func (all changedPlaces) add(p *compare.Part, changes []diff.Change) {
 	}
 }
 
-// refuseUnresolved returns ErrConflict if a selected path has an unresolved
-// conflict of a refresh.
-func (rc *Reconciler) refuseUnresolved(ctx context.Context, rec *catalog.Record, changes *compare.Changes, op string, picked func(abs string) bool) error {
-	open, err := rc.unresolved(ctx, rec, changes)
-	if err != nil {
-		return err
-	}
-	var refused []Conflict
-	for _, c := range open {
-		if slices.ContainsFunc(c.places(), picked) {
-			refused = append(refused, c)
-		}
-	}
-	if len(refused) == 0 {
-		return nil
-	}
-	return ConflictsError(op, rec.Name, refused)
-}
-
-// each calls of for each element of a list and returns the results.
+// each returns the results of a function for all elements of a list.
 func each[A, B any](list []A, of func(A) B) []B {
 	made := make([]B, len(list))
 	for i, a := range list {

@@ -28,27 +28,13 @@ type DetachSet struct {
 	at     func(abs string) string
 }
 
-// itself returns its argument: it is DetachSet.at for a promotion to the sandbox's own
-// workspace.
-func itself(abs string) string { return abs }
-
-// Picks returns the paths that an apply will change.
-func (o ApplyOptions) Picks(rec *catalog.Record) DetachSet {
-	return DetachSet{at: itself, picked: func(abs string) bool {
-		if len(o.Paths) == 0 {
-			return hostfs.Within(abs, rec.Workspace)
-		}
-		return slices.ContainsFunc(o.Paths, func(path string) bool { return hostfs.Within(abs, path) })
-	}}
-}
-
-// picks returns the paths that a promotion will change.
-func (o PlanOptions) picks(rec *catalog.Record) (DetachSet, error) {
+// Picks returns the paths that a promotion will change.
+func (o PlanOptions) Picks(rec *catalog.Record) (DetachSet, error) {
 	only, err := compare.PatternsOf(rec.Workspace, o.Only)
 	if err != nil {
 		return DetachSet{}, err
 	}
-	r := DetachSet{only.Matches, itself}
+	r := DetachSet{only.Matches, func(abs string) string { return abs }}
 	if o.Target != "" {
 		r.at = func(abs string) string {
 			if rel, err := filepath.Rel(rec.Workspace, abs); err == nil && filepath.IsLocal(rel) {
@@ -93,7 +79,7 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
 		return thaw, err
 	}
-	r, err := o.picks(h.Record)
+	r, err := o.Picks(h.Record)
 	if err != nil {
 		return nil, err
 	}

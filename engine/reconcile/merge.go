@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -19,7 +18,6 @@ import (
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // A mergeRequest describes a merge of a sandbox's changes onto the real tree.
@@ -60,8 +58,15 @@ type partMerge struct {
 	known map[string]promote.Stamp
 }
 
-// isStamp reports whether a node still has the stamp of a promotion.
-func isStamp(s promote.Stamp, n *diff.Node) bool { return s.Ino == n.Ino && s.CTime.Equal(n.CTime) }
+// asPromoted reports whether the target has at a path what a promotion of the
+// sandbox, or the undo of one, left there: n, or nothing for nil.
+func (m *partMerge) asPromoted(path string, n *diff.Node) bool {
+	s, known := m.known[path]
+	if n == nil {
+		n = new(diff.Node)
+	}
+	return known && s.Ino == n.Ino && s.CTime.Equal(n.CTime)
+}
 
 // close closes all files and removes the scratch directory.
 func (m *partMerge) close() {
@@ -177,22 +182,22 @@ func scratchError(path string, err error) error {
 	return errs.With("creating the scratch directory", path, err)
 }
 
-// openMergeBase opens the merge base of a part. For another target, promotions to
-// the workspace do not count.
+// openMergeBase opens the merge base of a part. For another target, only the
+// promotions to that target count.
 func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	k, err := rc.baseline.Read(m.rec)
 	if err != nil {
 		return err
 	}
 	if m.path != m.Part.Root {
-		k.UndoPromotions()
+		k.In(m.Part.Root, m.path)
 	}
 	m.base = &baseline.MergeBase{Root: m.Part.Root, Baseline: k}
 	known, err := rc.baseline.Stamps(m.rec.Name)
 	if err != nil {
 		return err
 	}
-	m.known = known.In(m.Part.Root)
+	m.known = known.In(m.path)
 	if m.Part.Frozen {
 		m.base.Frozen = baseline.RootedReader{Root: m.Part.Old}
 		return nil
@@ -202,7 +207,7 @@ func (rc *Reconciler) openMergeBase(m *partMerge) error {
 		return err
 	}
 	m.base.Live = &baseline.LiveBase{
-		Real: baseline.RootedReader{Root: real}, Since: rc.baseline.Since(m.rec, &m.tree), Known: m.known,
+		Real: baseline.RootedReader{Root: real}, Since: rc.baseline.Since(m.rec, &m.tree), Known: known.In(m.Part.Root),
 		OpenFork: func() (*os.File, error) { return m.Part.New, nil },
 	}
 	return nil
@@ -357,7 +362,11 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	if c != nil {
 		m.in.Mine = append(m.in.Mine, *c)
 	}
-	if real != nil && m.path == m.Part.Root && m.base.Baseline.Nodes[m.base.Abs(path)].Promoted && isStamp(m.known[path], real) {
+	// In the workspace only what has the sandbox's state has a stamp. Another target may have
+	// the result of a merge, with a size or time of its own.
+	own := m.path == m.Part.Root || base == nil && real == nil ||
+		base != nil && real != nil && base.Size == real.Size && base.MTime.Equal(real.MTime)
+	if own && m.base.Baseline.Nodes[m.base.Abs(path)].Promoted && m.asPromoted(path, real) {
 		return nil // unchanged since the promotion
 	}
 	if c, err = m.base.Between(path, base, real, m.real); err != nil {
@@ -365,115 +374,6 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	}
 	if c != nil {
 		m.in.Real = append(m.in.Real, *c)
-	}
-	return nil
-}
-
-// compareEach lists the changes of the real tree at the paths that the sandbox
-// has changed. Other paths do not matter for the merge.
-func (m *partMerge) compareEach() error {
-	m.in.Unknown = map[string]string{}
-	listed := map[string]bool{}
-	for i := range m.Part.Changes {
-		c := m.Part.Changes[i]
-		listed[c.Path] = true
-		if err := m.compareOne(c); err != nil {
-			return err
-		}
-	}
-	if err := cmp.Or(m.addNewInDeleted(listed), m.addRenamed(listed)); err != nil {
-		return err
-	}
-	baseline.SortChanges(m.in.Mine)
-	baseline.SortChanges(m.in.Real)
-	return nil
-}
-
-// compareOne adds the changes of both sides at the path of one sandbox change,
-// and records an unknown original in in.Unknown.
-func (m *partMerge) compareOne(c diff.Change) error {
-	real := m.seen[c.Path]
-	own := m.path == m.Part.Root
-	base, fresh, why, err := m.base.At(c.Path)
-	if errors.Is(err, fs.ErrPermission) {
-		why, err = "no permission to read it", nil
-	}
-	switch {
-	case err != nil:
-		return errs.Wrap("reading", m.base.Abs(c.Path), err)
-	case why != "" && c.Kind == diff.Modified && c.New.Mode.IsDir() && c.Old.Mode.IsDir():
-		if c.What&^diff.Time == 0 {
-			return nil // a directory on both sides; its time does not matter
-		}
-	case why != "":
-	case own && !m.Part.Frozen && (fresh || sameNode(base, real) && base != nil):
-		m.in.Mine = append(m.in.Mine, c)
-		return nil
-	default:
-		return m.reportBoth(c.Path, base, c.New, real)
-	}
-	c.Old = real
-	switch {
-	case real == nil && c.New == nil:
-		return nil
-	case real == nil:
-		c.Kind, c.What = diff.Added, 0
-	case c.New == nil:
-		c.Kind, c.What = diff.Deleted, 0
-	case c.Kind != diff.Modified:
-		c.Kind, c.What = diff.Modified, diff.Content
-	}
-	m.in.Mine = append(m.in.Mine, c)
-	m.in.Unknown[c.Path] = why
-	return nil
-}
-
-// addNewInDeleted lists real files that the user created in directories that the sandbox has
-// deleted or replaced.
-func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
-	real := baseline.RootedReader{Root: m.real}
-	defer real.Close()
-	var walk func(dir string) error
-	walk = func(dir string) error {
-		in, err := real.Dir(dir)
-		if err != nil {
-			return baseline.Absence(err)
-		}
-		list, err := vfs.Entries(int(in.Fd()))
-		if err != nil {
-			return err
-		}
-		vfs.SortEntries(list)
-		for _, entry := range list {
-			path := dir + "/" + entry.Name
-			if listed[path] {
-				continue
-			}
-			n, err := real.Node(path)
-			if err != nil {
-				return err
-			}
-			if n == nil {
-				continue
-			}
-			m.seen[path] = n
-			m.in.Real = append(m.in.Real, diff.Change{Path: path, Kind: diff.Added, New: n})
-			if n.Mode.IsDir() {
-				if err := walk(path); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	for _, c := range m.Part.Changes {
-		was := m.seen[c.Path]
-		if was == nil || !was.Mode.IsDir() || c.New != nil && c.New.Mode.IsDir() {
-			continue
-		}
-		if err := walk(c.Path); err != nil {
-			return errs.Wrap("reading", filepath.Join(m.path, c.Path), err)
-		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/approval"
@@ -13,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/gitresult"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -21,13 +23,15 @@ import (
 // workspace, merged onto itself, without the paths that need approval.
 type PlanOptions struct {
 	// Only limits the changes to those at or below these paths. Each is a path or
-	// a pattern of path.Match, absolute or relative to the workspace. A pattern
-	// without a slash matches names at any depth. A path outside the workspace is
-	// promoted only if an absolute pattern names it.
+	// a pattern of pathlist.Match, absolute or relative to the workspace. A path
+	// outside the workspace is promoted only if an absolute pattern names it. One
+	// that matches no change is an error, as in Allow.
 	Only []string
 	// Target is the absolute directory that receives the workspace's changes, or
 	// "" for the workspace itself. The merge has the same base.
 	Target string
+	// Drift is what happens where the real tree has changed since the base, too.
+	Drift Drift
 	// Allow approves paths that need approval.
 	Allow approval.Allow
 	// Also lists paths, relative to the workspace, that the sandbox may have promoted already;
@@ -39,8 +43,38 @@ type PlanOptions struct {
 	execute bool
 }
 
-// A Plan is what a promotion would do: the sandbox's changes merged onto the real tree in its
-// present state, and the state that each step expects there.
+// Drift selects what happens at a path that the real tree has changed, too.
+type Drift int
+
+// MergeDrift merges both changes. RefuseDrift makes each such path a conflict of
+// kind KindDrift, unless the real tree already has the sandbox's change.
+const (
+	MergeDrift Drift = iota
+	RefuseDrift
+)
+
+// KindDrift is the kind of a conflict where both changes could be merged, but the
+// options refuse that.
+const KindDrift merge.Kind = "drift"
+
+// op returns the operation for errors.
+func (d Drift) op() string {
+	if d == RefuseDrift {
+		return "applying"
+	}
+	return "promoting"
+}
+
+// option returns what gives the paths of Only on the command line.
+func (d Drift) option() string {
+	if d == RefuseDrift {
+		return "applying"
+	}
+	return "--only"
+}
+
+// Plan is what a promotion would do: the sandbox's changes merged onto the real
+// tree in its present state, and the state that each step expects there.
 type Plan struct {
 	Format int `json:"format"`
 	// Fingerprint is the SHA-256 over the target and all steps, with the content
@@ -53,8 +87,9 @@ type Plan struct {
 	Steps []Step `json:"steps"`
 	// Conflicts must be answered, or resolved in the sandbox, before a promotion.
 	Conflicts []Conflict `json:"conflicts"`
-	// NeedsApproval lists the paths that are in no step because they need approval. Allow is
-	// the shortest list of paths whose approval allows all of them.
+	// NeedsApproval are the changes without which nothing is promoted, and that
+	// need approval. Allow is the shortest list of paths whose approval lets all
+	// of them through, except those that Approving approves by kind.
 	NeedsApproval []ApprovalPath `json:"held"`
 	Allow         []string       `json:"allow,omitempty"`
 	// Skipped are sockets, which only their server can create.
@@ -65,6 +100,11 @@ type Plan struct {
 	// Git are the moved refs of the repositories in the workspace, and what becomes of
 	// them.
 	Git []gitresult.Report `json:"git,omitempty"`
+	// also are the flags that approve changes by kind.
+	also []string
+	// already are the selected paths at which the real tree has the sandbox's
+	// change, too.
+	already []string
 }
 
 // A Step is the change of one path in a plan.
@@ -175,12 +215,14 @@ type Promotion struct {
 // promotionPart is one part of a promotion.
 type promotionPart struct {
 	*partMerge
-	// Changes are the changes of the merge that will be promoted.
+	// Changes are those of the merge that will be promoted, and allow approves
+	// paths of the target.
 	Changes []diff.Change
 	// repos are the repositories that the sandbox wrote to, and git what becomes of their
 	// commits. Changes include the files of git.
 	repos []*gitresult.Repository
 	git   []*gitresult.Result
+	allow approval.Allow
 }
 
 // Begin merges the selected changes of a sandbox. Until the caller calls done,
@@ -195,12 +237,28 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 		h.Release()
 		return nil, nil, err
 	}
-	listed := rc.baseline.Record(ctx, h.Record)
-	c = &Promotion{Rec: h.Record, Plan: &Plan{
-		Format: 1, Sandbox: name, Target: h.Workspace, Made: time.Now(),
+	c, end, err := rc.begin(ctx, h.Record, o, a)
+	done = func() {
+		end()
+		thaw()
+		h.Release()
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return c, done, nil
+}
+
+// begin does the same as Begin for a sandbox whose lock the caller holds and whose
+// processes are frozen. The caller calls done also after an error.
+func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
+	listed := rc.baseline.Record(ctx, rec)
+	c = &Promotion{Rec: rec, Plan: &Plan{
+		Format: 1, Sandbox: rec.Name, Target: rec.Workspace, Made: time.Now(),
 		Steps: []Step{}, Conflicts: []Conflict{}, NeedsApproval: []ApprovalPath{},
 	}}
-	changes, err := rc.compare.ChangesAt(ctx, h.Record, "", "", listed)
+	changes, err := rc.compare.ChangesAt(ctx, rec, "", "", listed)
 	done = func() {
 		for _, p := range c.Parts {
 			p.closeGit()
@@ -209,17 +267,11 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 		if changes != nil {
 			changes.Close()
 		}
-		thaw()
-		h.Release()
 	}
 	if err == nil {
 		err = rc.merge(ctx, c, changes, o, a)
 	}
-	if err != nil {
-		done()
-		return nil, nil, err
-	}
-	return c, done, nil
+	return c, done, err
 }
 
 // merge merges all selected parts and adds the conflicts to the plan.
@@ -235,6 +287,10 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 	if err != nil {
 		return err
 	}
+	allowed, err := compare.PatternsOf(c.Rec.Workspace, o.Allow.Paths)
+	if err != nil {
+		return err
+	}
 	unresolved, err := rc.unresolved(ctx, c.Rec, changes)
 	if err != nil {
 		return err
@@ -245,7 +301,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 		request.target = ""
 	}
 	if request.target != "" {
-		err = rc.compare.AddPromoted(ctx, c.Rec, changes, o.Also)
+		err = rc.compare.AddPromoted(ctx, c.Rec, changes, o.Target, o.Also)
 	} else {
 		request.renamed, err = rc.compare.AddRenamed(ctx, c.Rec, changes)
 	}
@@ -264,7 +320,37 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 			c.Plan.Conflicts = append(c.Plan.Conflicts, u)
 		}
 	}
-	return only.Unmatched()
+	slices.SortStableFunc(c.Plan.Conflicts, func(a, b Conflict) int { return strings.Compare(a.Path, b.Path) })
+	return rc.unmatched(c, changes, o.Drift.option(), only, allowed)
+}
+
+// unmatched returns an error for the patterns that match no change of the sandbox.
+// Changes that it has promoted already count, since a live base no longer shows them.
+func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, option string, only, allowed *compare.Patterns) error {
+	all := func() error { return errors.Join(only.Unmatched(option), allowed.Unmatched("--allow")) }
+	for _, p := range changes.Parts {
+		for i := range p.Changes {
+			only.Matches(filepath.Join(p.Root, p.Changes[i].Path))
+			allowed.Matches(filepath.Join(p.Root, p.Changes[i].Path))
+		}
+	}
+	if all() == nil {
+		return nil
+	}
+	k, err := rc.baseline.Read(c.Rec)
+	if err != nil {
+		return err
+	}
+	if c.Plan.Target != c.Rec.Workspace {
+		k.In(c.Rec.Workspace, c.Plan.Target)
+	}
+	for abs, n := range k.Nodes {
+		if n.Promoted {
+			only.Matches(abs)
+			allowed.Matches(abs)
+		}
+	}
+	return all()
 }
 
 // mergeParts merges the selected parts, and plans what becomes of commits.
@@ -279,7 +365,7 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 			p.Changes = nil
 		}
 		if ok || len(repos[i]) > 0 {
-			if err := rc.mergeOne(ctx, c, request, p, only, o.Allow); err != nil {
+			if err := rc.mergeOne(ctx, c, request, p, only, o); err != nil {
 				return err
 			}
 			if err := rc.planGit(c, c.Parts[len(c.Parts)-1], repos[i], o); err != nil {
@@ -291,7 +377,7 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 }
 
 // mergeOne merges one part, and selects the changes of the result to promote.
-func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest, p compare.Part, only *compare.Patterns, allow approval.Allow) error {
+func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest, p compare.Part, only *compare.Patterns, o PlanOptions) error {
 	m, err := rc.mergePart(ctx, r, p)
 	if err != nil {
 		return err
@@ -304,9 +390,22 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 		}
 	}
 	part.Changes = withoutTimeOnly(only.Pick(p.Root, m.res.Changes))
+	if o.Drift == RefuseDrift {
+		c.Plan.Conflicts = append(c.Plan.Conflicts, part.drifted()...)
+	}
+	c.Plan.already = append(c.Plan.already, part.alreadyThere(only)...)
 	part.Changes = c.dropSockets(m.path, part.Changes)
-	if needed := allow.Check(m.path, part.Changes); needed != nil {
-		part.Changes = c.requireApproval(m.path, part.Changes, needed)
+	part.allow = o.Allow
+	if m.path != p.Root { // patterns of the workspace mean the same in every target
+		part.allow.Paths = each(o.Allow.Paths, func(path string) string {
+			if hostfs.Within(path, p.Root) {
+				return hostfs.Relative(path, p.Root)
+			}
+			return path
+		})
+	}
+	if needed := part.allow.Check(m.path, part.Changes); needed != nil {
+		c.Plan.needApproval(part, needed)
 	}
 	return nil
 }
@@ -350,48 +449,6 @@ func (c *Promotion) dropSockets(root string, changes []diff.Change) (rest []diff
 			ch.Kind, ch.New, ch.What = diff.Deleted, nil, 0 // the replaced file is still deleted
 		}
 		rest = append(rest, ch)
-	}
-	return rest
-}
-
-// requireApproval removes the paths that need approval from the changes, and with
-// them the deletion or replacement of directories that contain such a path.
-func (c *Promotion) requireApproval(root string, changes []diff.Change, needed *approval.Needed) []diff.Change {
-	for _, path := range needed.Paths {
-		c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, path), needed.Why[path]})
-	}
-	for _, path := range needed.Allow {
-		c.Plan.Allow = append(c.Plan.Allow, filepath.Join(root, path))
-	}
-	above := map[string]bool{}
-	for _, path := range needed.Paths {
-		for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
-			above[dir] = true
-		}
-	}
-	needsApproval := func(path string) bool {
-		for _, h := range needed.Paths {
-			if compare.LiesIn(path, h) {
-				return true
-			}
-		}
-		return false
-	}
-	var rest []diff.Change
-	var stays string
-	for _, ch := range changes {
-		goes := ch.Old != nil && ch.Old.Mode.IsDir() && (ch.New == nil || !ch.New.Mode.IsDir())
-		switch {
-		case needsApproval(ch.Path):
-		case stays != "" && compare.LiesIn(ch.Path, stays) && ch.New != nil: // its parent directory is not replaced
-		case goes && above[ch.Path]:
-			c.Plan.NeedsApproval = append(c.Plan.NeedsApproval, ApprovalPath{filepath.Join(root, ch.Path), "a path in it needs approval"})
-			if ch.New != nil {
-				stays = ch.Path
-			}
-		default:
-			rest = append(rest, ch)
-		}
 	}
 	return rest
 }

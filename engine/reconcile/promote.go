@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -55,12 +56,9 @@ type Promoted struct {
 	Changes int `json:"changes"`
 	// Already lists the paths that already had the planned state.
 	Already []string `json:"already,omitempty"`
-	// NeedsApproval, Allow, Skipped and Elsewhere are those of the plan: changes
-	// that were not promoted.
-	NeedsApproval []ApprovalPath `json:"held,omitempty"`
-	Allow         []string       `json:"allow,omitempty"`
-	Skipped       []string       `json:"skipped,omitempty"`
-	Elsewhere     int            `json:"elsewhere"`
+	// Skipped and Elsewhere are those of the plan: changes that were not promoted.
+	Skipped   []string `json:"skipped,omitempty"`
+	Elsewhere int      `json:"elsewhere"`
 	// Git are the moved refs, and what became of them.
 	Git []gitresult.Report `json:"git,omitempty"`
 }
@@ -69,7 +67,8 @@ type Promoted struct {
 // result there, all or none. It makes the plan again; if that differs from
 // o.Plan, or the real tree changes before the last step, the error is ErrDrifted.
 // Unanswered conflicts, also those that a refresh left in the sandbox, are
-// ErrConflict. After any error the real tree is unchanged.
+// ErrConflict, or ErrDrifted with RefuseDrift. A change that needs approval is
+// ErrDenied. After any error the real tree is unchanged.
 //
 // The replaced files move to a directory beside the target, on the same
 // filesystem, and [Reconciler.Undo] restores them. Processes in the sandbox are
@@ -79,7 +78,7 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 	if err := checkFingerprint(name, o.Plan); err != nil {
 		return Promoted{}, err
 	}
-	if err := rc.RefuseUnfinished("promoting", name, o.Target); err != nil {
+	if err := rc.RefuseUnfinished(o.Drift.op(), name, o.Target); err != nil {
 		return Promoted{}, err
 	}
 	o.execute = !o.DryRun
@@ -88,15 +87,35 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 		return Promoted{}, err
 	}
 	defer done()
-	if err := sandbox.WorkspaceMissing("promoting", c.Rec); err != nil && len(o.Only) == 0 {
+	return rc.execute(ctx, c, o)
+}
+
+// PromoteRecord does the same as Promote for a sandbox whose lock the caller
+// holds, in which nothing runs, and which no longer reads renamed files from the
+// real tree.
+func (rc *Reconciler) PromoteRecord(ctx context.Context, rec *catalog.Record, o PromoteOptions) (Promoted, error) {
+	if err := rc.RefuseUnfinished(o.Drift.op(), rec.Name, o.Target); err != nil {
+		return Promoted{}, err
+	}
+	c, done, err := rc.begin(ctx, rec, o.PlanOptions, o.Answers())
+	defer done()
+	if err != nil {
+		return Promoted{}, err
+	}
+	return rc.execute(ctx, c, o)
+}
+
+// execute carries out a plan, or checks it with o.DryRun.
+func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOptions) (Promoted, error) {
+	if err := sandbox.WorkspaceMissing(o.Drift.op(), c.Rec); err != nil && len(o.Only) == 0 {
 		return Promoted{}, err
 	}
 	r := Promoted{
-		Sandbox: name, Target: c.Plan.Target, NeedsApproval: c.Plan.NeedsApproval, Allow: c.Plan.Allow,
-		Skipped: c.Plan.Skipped, Elsewhere: c.Plan.Elsewhere, Git: c.Plan.Git,
+		Sandbox: c.Rec.Name, Target: c.Plan.Target, Skipped: c.Plan.Skipped, Elsewhere: c.Plan.Elsewhere,
+		Already: c.Plan.already, Git: c.Plan.Git,
 	}
-	if len(c.Plan.Conflicts) > 0 {
-		return r, ConflictsError("promoting", name, c.Plan.Conflicts)
+	if err := c.Plan.Refused(o.PlanOptions); err != nil {
+		return r, err
 	}
 	if o.Plan != "" {
 		if err := c.AddSteps(ctx); err != nil {
@@ -110,28 +129,6 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 		return r, rc.wouldPromote(ctx, c, o, &r)
 	}
 	return r, rc.promoteAll(ctx, c, o, &r)
-}
-
-// ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints
-// at the commands that resolve them.
-func ConflictsError(op, name string, conflicts []Conflict) error {
-	var why []error
-	inside := false
-	for _, c := range conflicts[:min(len(conflicts), 20)] {
-		text := pathlist.Printable(c.Path) + ": " + c.Why
-		if c.InSandbox {
-			inside, text = true, text+" (left in the sandbox by a refresh; resolve it there)"
-		}
-		why = append(why, errors.New(text))
-	}
-	if more := len(conflicts) - len(why); more > 0 {
-		why = append(why, fmt.Errorf("and %d more", more))
-	}
-	hints := []string{"snapfs refresh " + name, "snapfs promote " + name + " --mine PATH --theirs PATH"}
-	if inside {
-		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH   # or edit it: snapfs shell " + name}
-	}
-	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints}
 }
 
 // target returns the target for package promote.
@@ -171,13 +168,16 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 		return err
 	}
 	group := catalog.NewID()
+	if o.Drift == RefuseDrift {
+		group = applyGroup + group
+	}
 	var done []string
 	note := &promotedNote{Group: group, Sandbox: c.Rec.Name, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
 	note.noteIndexes(c.Parts)
 	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
 			id, stamps, err := rc.promotePart(ctx, c, p, o, group, r)
-			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.Part.Root, p.ownStamps(stamps)))
+			err = errors.Join(err, rc.baseline.Remember(c.Rec.Name, p.path, p.ownStamps(stamps)))
 			if id != "" {
 				done = append(done, id)
 			}
@@ -212,7 +212,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 		return "", nil, err
 	}
 	done, err := rc.applyChanges(ctx, p.target(rc), p.Source(), p.Changes, promote.Options{
-		Base: promote.Base{Known: known}, Allow: p.allowGit(o.Allow), Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group, Internal: p.gitPaths(),
+		Base: promote.Base{Known: known}, Allow: p.allowGit(p.allow), Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group, Internal: p.gitPaths(),
 	})
 	if err != nil {
 		return "", done.Stamps, err
@@ -227,8 +227,8 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 // its own. At other paths, the result must look drifted to a later apply, which
 // compares with the sandbox alone and would overwrite the user's change.
 func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
-	if p.path != p.Part.Root || len(stamps) == 0 {
-		return nil
+	if p.path != p.Part.Root {
+		return stamps // the merge compares there
 	}
 	both := map[string]bool{}
 	for _, c := range p.in.Real {
@@ -249,12 +249,12 @@ func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]pr
 // the paths that were promoted or answered with the real tree's version. It saves
 // the previous entries for the undo.
 func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *promotedNote) error {
+	if c.Rec.Ephemeral {
+		return nil
+	}
 	note.Before = map[string]*baseline.JSONEntry{}
 	return rc.baseline.Update(ctx, c.Rec, func(k *baseline.Baseline) error {
 		for _, p := range c.Parts {
-			if p.path != p.Part.Root {
-				continue // another target does not change the workspace's base
-			}
 			if err := p.recordPromoted(k, note); err != nil {
 				return err
 			}
@@ -281,9 +281,12 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 		if !full && !there[c.Path] && !p.answeredTheirs(c.Path) {
 			continue
 		}
-		abs := filepath.Join(p.Part.Root, c.Path)
-		note.before(k, abs)
-		if err := k.Promote(abs, &c, &mine); err != nil {
+		key := filepath.Join(p.Part.Root, c.Path)
+		if p.path != p.Part.Root {
+			key = baseline.KeyIn(p.path, c.Path)
+		}
+		note.before(k, key)
+		if err := k.Promote(key, &c, &mine); err != nil {
 			return err
 		}
 	}
@@ -300,6 +303,17 @@ func (p *promotionPart) answeredTheirs(path string) bool {
 	}
 	return false
 }
+
+// under returns absolute paths for paths relative to root.
+func under(root string, paths []string) []string {
+	return each(paths, func(path string) string { return filepath.Join(root, path) })
+}
+
+// applyGroup is the prefix of the identifier of a promotion with RefuseDrift.
+const applyGroup = "apply-"
+
+// IsApply reports whether the identifier is that of a promotion with RefuseDrift.
+func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
 // promotionsDir returns the directory of the journals and undo data of
 // promotions.

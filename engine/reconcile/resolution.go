@@ -10,9 +10,9 @@ import (
 
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 )
@@ -71,7 +71,7 @@ func (a Answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMe
 // matchAny reports whether one of the patterns matches an absolute path.
 func matchAny(workspace string, patterns []string, abs string) bool {
 	for _, p := range patterns {
-		if compare.MatchPath(workspace, p, abs) {
+		if pathlist.Match(workspace, p, abs) {
 			return true
 		}
 	}

@@ -66,9 +66,6 @@ type StageRun struct {
 	// paths that it changes.
 	Plan    string `json:"plan,omitempty"`
 	Changes int    `json:"changes"`
-	// NeedsApproval is the number of paths that were not promoted because they
-	// need approval.
-	NeedsApproval int `json:"held,omitempty"`
 	// Approved records who allowed the stage to start; nil before that.
 	Approved *StageApproval `json:"approved,omitempty"`
 	// Promotion is the identifier for undoing the stage, or "" if it promoted

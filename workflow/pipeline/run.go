@@ -122,7 +122,7 @@ func (r *pipelineRun) admit(ctx context.Context, i int) error {
 		if plan, err = r.e.planStage(ctx, r.p, i); err != nil {
 			return r.fail(ctx, s, err)
 		}
-		s.Changes, s.NeedsApproval = plan.Count(), len(plan.NeedsApproval)
+		s.Changes = plan.Count()
 	}
 	fingerprint := ""
 	if plan != nil {
@@ -160,8 +160,14 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 		return nil, err
 	}
 	defer done()
-	if len(c.Plan.Conflicts) > 0 {
-		return nil, reconcile.ConflictsError("promoting", p.Sandbox, c.Plan.Conflicts)
+	if err := c.Plan.Refused(o.PlanOptions); err != nil {
+		o.Target = ""
+		stages := " --to " + p.To + " --profile " + pathlist.Quoted(p.Profile)
+		hint := c.Plan.Approving(o.PlanOptions) + stages
+		if len(c.Plan.Conflicts) > 0 {
+			hint = "snapfs promote " + p.Sandbox + " --mine PATH --theirs PATH" + stages
+		}
+		return nil, errs.With("planning", p.Stages[i].Target, err, hint)
 	}
 	if err := c.AddSteps(ctx); err != nil {
 		return nil, err

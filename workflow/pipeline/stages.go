@@ -139,24 +139,11 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 		return nil, nil, err
 	}
 	p.Profile, p.To, p.Options = o.Profile.Path, o.To, o.PipelineOptions
-	p.Options.Allow.Paths = relativeToWorkspace(h.Workspace, o.Allow.Paths)
 	for _, s := range o.Profile.Stages[:last+1] {
 		p.Stages = append(p.Stages, stages.StageRun{Stage: s, State: stages.StagePending})
 	}
 	lock, err := pl.engine.Stages.Begin(p)
 	return p, lock, err
-}
-
-// relativeToWorkspace returns paths relative to the workspace, so that they mean the same in
-// every target.
-func relativeToWorkspace(workspace string, paths []string) []string {
-	all := make([]string, len(paths))
-	for i, p := range paths {
-		if all[i] = p; hostfs.Within(p, workspace) {
-			all[i] = hostfs.Relative(p, workspace)
-		}
-	}
-	return all
 }
 
 // follow runs the stages of a pipeline until it ends or cannot continue.

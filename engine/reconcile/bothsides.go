@@ -1,0 +1,195 @@
+package reconcile
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// compareEach lists the changes of the real tree at the paths that the sandbox
+// has changed. Other paths do not matter for the merge.
+func (m *partMerge) compareEach() error {
+	m.in.Unknown = map[string]string{}
+	listed := map[string]bool{}
+	for i := range m.Part.Changes {
+		c := m.Part.Changes[i]
+		listed[c.Path] = true
+		if err := m.compareOne(c); err != nil {
+			return err
+		}
+	}
+	if err := cmp.Or(m.addNewInDeleted(listed), m.addRenamed(listed)); err != nil {
+		return err
+	}
+	baseline.SortChanges(m.in.Mine)
+	baseline.SortChanges(m.in.Real)
+	return nil
+}
+
+// compareOne adds the changes of both sides at the path of one sandbox change,
+// and records an unknown original in in.Unknown.
+func (m *partMerge) compareOne(c diff.Change) error {
+	real := m.seen[c.Path]
+	own := m.path == m.Part.Root && !m.Part.Frozen // c is the change from the real tree
+	if err := m.forgetReset(c.Path, real); err != nil {
+		return errs.Wrap("reading", m.base.Abs(c.Path), err)
+	}
+	if own && m.asPromoted(c.Path, real) {
+		m.in.Mine = append(m.in.Mine, c)
+		return nil
+	}
+	base, fresh, why, err := m.base.At(c.Path)
+	if errors.Is(err, fs.ErrPermission) {
+		why, err = "no permission to read it", nil
+	}
+	switch {
+	case err != nil:
+		return errs.Wrap("reading", m.base.Abs(c.Path), err)
+	case why != "":
+		m.addUnknown(c, own, why)
+		return nil
+	case own && (fresh || sameNode(base, real) && base != nil):
+		m.in.Mine = append(m.in.Mine, c)
+		return nil
+	}
+	return m.reportBoth(c.Path, base, c.New, real)
+}
+
+// forgetReset lets a promotion to another target not count at a path where the target
+// no longer has its result: somebody may have put the original there again.
+func (m *partMerge) forgetReset(path string, real *diff.Node) error {
+	n := m.base.Baseline.Nodes[m.base.Abs(path)]
+	if m.path == m.Part.Root || !n.Promoted || m.asPromoted(path, real) {
+		return nil
+	}
+	since, err := m.base.Between(path, n.Node, real, m.real)
+	if err == nil && since != nil {
+		m.base.Baseline.UndoPromotion(m.base.Abs(path))
+	}
+	return err
+}
+
+// addUnknown adds the change of the sandbox at a path whose original is unknown, with
+// the reason. own: c is the change from the real tree.
+func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
+	real := m.seen[c.Path]
+	switch {
+	case c.Kind == diff.Modified && c.New.Mode.IsDir() && c.Old.Mode.IsDir() && c.What&^diff.Time == 0:
+		return // a directory on both sides; its time does not matter
+	case own && m.rec.Ephemeral && c.Kind == diff.Added && real == nil:
+		m.in.Mine = append(m.in.Mine, c) // no other command has seen the sandbox, and it saw no such file
+		return
+	case real == nil && c.New == nil:
+		return
+	case real == nil:
+		c.Kind, c.What = diff.Added, 0
+	case c.New == nil:
+		c.Kind, c.What = diff.Deleted, 0
+	case c.Kind != diff.Modified:
+		c.Kind, c.What = diff.Modified, diff.Content
+	}
+	c.Old = real
+	m.in.Mine = append(m.in.Mine, c)
+	m.in.Unknown[c.Path] = why
+}
+
+// addNewInDeleted lists real files that the sandbox has never had, in directories
+// that it has deleted or replaced.
+func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
+	real := baseline.RootedReader{Root: m.real}
+	defer real.Close()
+	var walk func(dir string) error
+	walk = func(dir string) error {
+		in, err := real.Dir(dir)
+		if err != nil {
+			return baseline.Absence(err)
+		}
+		list, err := vfs.Entries(int(in.Fd()))
+		if err != nil {
+			return err
+		}
+		vfs.SortEntries(list)
+		for _, entry := range list {
+			path := dir + "/" + entry.Name
+			if listed[path] {
+				continue
+			}
+			n, err := real.Node(path)
+			if err != nil {
+				return err
+			}
+			if n == nil {
+				continue
+			}
+			m.seen[path] = n
+			m.in.Real = append(m.in.Real, diff.Change{Path: path, Kind: diff.Added, New: n})
+			if n.Mode.IsDir() {
+				if err := walk(path); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, c := range m.Part.Changes {
+		was := m.seen[c.Path]
+		if was == nil || !was.Mode.IsDir() || c.New != nil && c.New.Mode.IsDir() {
+			continue
+		}
+		if err := walk(c.Path); err != nil {
+			return errs.Wrap("reading", filepath.Join(m.path, c.Path), err)
+		}
+	}
+	return nil
+}
+
+// pathsOf returns the paths of changes, without directories of which only the
+// time changed.
+func pathsOf(changes []diff.Change) map[string]bool {
+	paths := map[string]bool{}
+	for _, c := range changes {
+		if !c.TimeOnly() {
+			paths[c.Path] = true
+		}
+	}
+	return paths
+}
+
+// drifted lists the selected changes of the merge that are not the sandbox's
+// alone: at paths that both sides changed, and at paths to which the real tree
+// has moved something.
+func (p *promotionPart) drifted() []Conflict {
+	mine, real := pathsOf(p.in.Mine), pathsOf(p.in.Real)
+	var all []Conflict
+	for path := range pathsOf(p.Changes) {
+		if real[path] || !mine[path] {
+			all = append(all, p.conflict(merge.Conflict{Path: path, Kind: KindDrift, Why: "the real tree has changed here since the sandbox was made"}))
+		}
+	}
+	return all
+}
+
+// alreadyThere lists the selected paths that the sandbox has changed and at which
+// the real tree has the same change.
+func (p *promotionPart) alreadyThere(only *compare.Patterns) (already []string) {
+	changed := pathsOf(p.res.Changes)
+	for _, c := range p.in.Mine {
+		inConflict := slices.ContainsFunc(p.res.Conflicts, func(k merge.Conflict) bool {
+			return slices.ContainsFunc(k.Paths(), func(at string) bool { return compare.LiesIn(c.Path, at) })
+		})
+		same := (c.New == nil) == (p.seen[c.Path] == nil)
+		if same && !inConflict && !changed[c.Path] && !c.TimeOnly() && only.Matches(filepath.Join(p.Part.Root, c.Path)) {
+			already = append(already, filepath.Join(p.path, c.Path))
+		}
+	}
+	return already
+}

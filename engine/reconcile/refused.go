@@ -1,0 +1,113 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/approval"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// Refused returns why a plan made with these options may not be carried out, or nil.
+// For conflicts it returns an ErrConflict, or with RefuseDrift an ErrDrifted, and for
+// changes that need approval the ApprovalError.
+func (p *Plan) Refused(o PlanOptions) error {
+	if len(p.Conflicts) == 0 {
+		return p.ApprovalError(o)
+	}
+	e := ConflictsError(o.Drift.op(), p.Sandbox, p.Conflicts)
+	switch {
+	case p.Conflicts[0].InSandbox:
+	case o.Drift == RefuseDrift:
+		e.Kind, e.Hints = errs.ErrDrifted, []string{"snapfs plan " + p.Sandbox}
+	case o.Target != "": // a refresh brings the workspace's changes, not those of the target
+		e.Hints = []string{"snapfs promote " + p.Sandbox + " --target " + pathlist.Quoted(o.Target) + " --mine PATH --theirs PATH"}
+	}
+	return e
+}
+
+// ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints
+// at the commands that resolve them.
+func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
+	var why []error
+	inside := false
+	for _, c := range conflicts[:min(len(conflicts), 20)] {
+		text := pathlist.Printable(c.Path) + ": " + c.Why
+		if c.InSandbox {
+			inside, text = true, text+" (left in the sandbox by a refresh; resolve it there)"
+		}
+		why = append(why, errors.New(text))
+	}
+	if more := len(conflicts) - len(why); more > 0 {
+		why = append(why, fmt.Errorf("and %d more", more))
+	}
+	hints := []string{"snapfs refresh " + name, "snapfs promote " + name + " --mine PATH --theirs PATH"}
+	if inside {
+		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH   # or edit it: snapfs shell " + name}
+	}
+	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints}
+}
+
+// needApproval adds changes of a part that need approval to the plan.
+func (p *Plan) needApproval(part *promotionPart, needed *approval.Needed) {
+	for _, path := range needed.Paths {
+		p.NeedsApproval = append(p.NeedsApproval, ApprovalPath{filepath.Join(part.path, path), needed.Why[path]})
+	}
+	p.Allow = append(p.Allow, under(part.Part.Root, needed.Allow)...)
+	p.also = append(p.also, needed.Also.Args()...)
+}
+
+// ApprovalError returns nil for a plan of which nothing needs approval. Otherwise it
+// returns an ErrDenied that lists what does, by reason, and hints at the command
+// that approves all of it. o are the options of the plan.
+func (p *Plan) ApprovalError(o PlanOptions) error {
+	if len(p.NeedsApproval) == 0 {
+		return nil
+	}
+	needed := new(approval.Needed)
+	for _, a := range p.NeedsApproval {
+		path := a.Path
+		if rel, err := filepath.Rel(p.Target, path); err == nil && filepath.IsLocal(rel) {
+			path = rel
+		}
+		needed.Add(path, a.Why)
+	}
+	return errs.New(o.Drift.op()+" to", p.Target, errs.ErrDenied, needed.String(), p.Approving(o))
+}
+
+// Approving returns the command that carries out the plan and approves all changes
+// that need it, or "" if none do. o are the options of the plan.
+func (p *Plan) Approving(o PlanOptions) string {
+	if len(p.NeedsApproval) == 0 {
+		return ""
+	}
+	args := []string{"snapfs", "promote", p.Sandbox}
+	for _, only := range o.Only {
+		args = append(args, "--only", only)
+	}
+	if o.Drift == RefuseDrift {
+		args = append([]string{"snapfs", "apply", p.Sandbox}, o.Only...)
+	} else if o.Target != "" {
+		args = append(args, "--target", o.Target)
+	}
+	for flag, set := range map[string]bool{"--merge": o.Git.Merge, "--rebase": o.Git.Rebase, "--squash": o.Git.Squash} {
+		if set {
+			args = append(args, flag)
+		}
+	}
+	if o.Git.Message != "" {
+		args = append(args, "-m", o.Git.Message)
+	}
+	args = append(args, p.also...)
+	o.Allow.Paths = slices.Concat(o.Allow.Paths, p.Allow)
+	for _, arg := range o.Allow.Args() {
+		if !slices.Contains(p.also, arg) {
+			args = append(args, arg)
+		}
+	}
+	return strings.Join(each(args, pathlist.Quoted), " ")
+}
