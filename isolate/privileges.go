@@ -55,12 +55,16 @@ func (s Spec) capabilities() uint64 {
 func (b *builder) giveUp() {
 	set := b.spec.capabilities()
 	b.Stage = "dropping capabilities"
+	var drops []launch.Step
 	for c := 0; c <= lastCapability; c++ {
 		if set&(1<<c) == 0 {
-			b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAPBSET_DROP), launch.Num(c)).Tolerate(unix.EINVAL)
+			drops = append(drops, b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAPBSET_DROP), launch.Num(c)).Tolerate(unix.EINVAL))
 		}
 	}
-	b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAP_AMBIENT), launch.Num(unix.PR_CAP_AMBIENT_CLEAR_ALL), launch.Num(0), launch.Num(0), launch.Num(0)).Tolerate(unix.EINVAL)
+	ambient := b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_CAP_AMBIENT), launch.Num(unix.PR_CAP_AMBIENT_CLEAR_ALL), launch.Num(0), launch.Num(0), launch.Num(0)).Tolerate(unix.EINVAL)
+	for _, drop := range drops {
+		drop.Next(ambient) // after EINVAL: the kernel has no higher capability
+	}
 	header := b.Words(unix.LINUX_CAPABILITY_VERSION_3)
 	low, high := uint32(set), uint32(set>>32)
 	at := b.Take(24)

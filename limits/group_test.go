@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 func TestNoLimitsCreateNoCgroup(t *testing.T) {
@@ -167,7 +168,7 @@ func TestProcessStartedAfterTheCPUTimeLimitIsKilled(t *testing.T) {
 	none := started(t, Limits{}, Options{})
 	later := newChild(t, none, "spin", nil)
 	for _, dir := range g.Cgroups() {
-		must(t, writeFile(dir.Name()+"/cgroup.procs", strconv.Itoa(later.cmd.Process.Pid)))
+		must(t, vfs.WriteFile(dir.Name()+"/cgroup.procs", strconv.Itoa(later.cmd.Process.Pid)))
 	}
 	later.begin().ends()
 	closes(t, none)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -218,9 +219,9 @@ func enable(dir string, wanted []string) (given []string, lacks, err error) {
 		}
 	}
 	// One write for all if possible: before Linux 6.0 each write takes 10 ms.
-	if len(missing) > 0 && writeFile(control, strings.Join(missing, " ")) != nil {
+	if len(missing) > 0 && vfs.WriteFile(control, strings.Join(missing, " ")) != nil {
 		missing = slices.DeleteFunc(missing, func(c string) bool {
-			err := writeFile(control, c)
+			err := vfs.WriteFile(control, c)
 			errs = append(errs, err)
 			return err != nil
 		})
@@ -229,14 +230,4 @@ func enable(dir string, wanted []string) (given []string, lacks, err error) {
 		given = append(given, c[1:])
 	}
 	return given, errors.Join(errs...), nil
-}
-
-// writeFile writes to an existing file of the kernel.
-func writeFile(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
 }

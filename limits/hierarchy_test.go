@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -79,7 +80,7 @@ func TestDelegatedCgroupsLimitAnOrdinaryUser(t *testing.T) {
 	c.Stdout, c.Stderr = &out, &out
 	must(t, c.Start())
 	for _, leaf := range leaves {
-		must(t, writeFile(leaf+"/cgroup.procs", strconv.Itoa(c.Process.Pid)))
+		must(t, vfs.WriteFile(leaf+"/cgroup.procs", strconv.Itoa(c.Process.Pid)))
 	}
 	_, err = in.Write([]byte("go\n"))
 	must(t, err)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // TestMain makes the test binary act as programs that exceed limits.
@@ -219,7 +220,7 @@ func newChild(t *testing.T, g *Group, role string, attr *unix.SysProcAttr) *chil
 	})
 	pid := b.cmd.Process.Pid
 	for _, dir := range g.Cgroups() {
-		must(t, writeFile(dir.Name()+"/cgroup.procs", strconv.Itoa(pid)))
+		must(t, vfs.WriteFile(dir.Name()+"/cgroup.procs", strconv.Itoa(pid)))
 	}
 	for _, r := range g.Rlimits() {
 		must(t, unix.Prlimit(pid, r.Resource, &unix.Rlimit{Cur: r.Cur, Max: r.Max}, nil))
@@ -364,7 +365,7 @@ func supervise() {
 		err = c.Start()
 	}
 	for _, dir := range g.Cgroups() {
-		err = errors.Join(err, writeFile(dir.Name()+"/cgroup.procs", strconv.Itoa(c.Process.Pid)))
+		err = errors.Join(err, vfs.WriteFile(dir.Name()+"/cgroup.procs", strconv.Itoa(c.Process.Pid)))
 	}
 	if err == nil {
 		_, err = io.WriteString(in, "go\n")

@@ -17,6 +17,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -99,7 +100,7 @@ func enterScope(ctx context.Context, h hierarchy) error {
 	if err := os.Mkdir(own, 0o755); err != nil {
 		return err
 	}
-	return writeFile(own+"/cgroup.procs", strconv.Itoa(self.PID))
+	return vfs.WriteFile(own+"/cgroup.procs", strconv.Itoa(self.PID))
 }
 
 // requestScope makes the user's systemd create a scope with this process in it, and waits for it. The scope

@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -133,7 +134,7 @@ func inGroup(t *testing.T, c *exec.Cmd, user treetest.Account, group string) (st
 // removeGroups removes a group and its children.
 func removeGroups(t *testing.T, dir string) {
 	t.Helper()
-	_ = writeFile(dir+"/cgroup.kill", "1")
+	_ = vfs.WriteFile(dir+"/cgroup.kill", "1")
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		var below []string
 		_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

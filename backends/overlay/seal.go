@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/undo"
 	"golang.org/x/sys/unix"
 )
@@ -57,7 +58,7 @@ func (b *backend) maySeal(ctx context.Context, r *store.Record, id snapshot.ID) 
 	if _, err := os.Lstat(b.store.SnapshotPath(id)); err == nil {
 		return false, "", store.Refuse(errs.ErrExists, b.store.SnapshotPath(id), "a snapshot of this name exists")
 	}
-	if boot, err = b.boot(); err != nil {
+	if boot, err = proc.BootID(); err != nil {
 		return false, "", err
 	}
 	if marked, err = b.isUnsynced(r, boot); err != nil {

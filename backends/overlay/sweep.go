@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
 )
 
 // Sweep implements [snapshot.Backend]: it deletes layers that no record names, remains of
@@ -31,7 +32,7 @@ func (b *backend) Sweep(ctx context.Context) error {
 
 // syncFrozen syncs the frozen layers of this boot.
 func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
-	boot, err := b.boot()
+	boot, err := proc.BootID()
 	if err != nil {
 		return err
 	}

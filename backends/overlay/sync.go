@@ -8,21 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/proc"
 	"golang.org/x/sys/unix"
 )
-
-// boot returns the boot id, like proc.BootID, but at a third of the cost, because every fork
-// needs it.
-func (b *backend) boot() (string, error) {
-	id, err := store.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSuffix(id, "\n"), err
-}
 
 // checkLayers returns the reason why the content of frozen layers may be incomplete, or nil: a
 // machine crash before they were synced.
@@ -55,7 +48,7 @@ func unsyncedError(tree, note string) error {
 // prepareMount checks that a fork can be mounted, and records this boot as the last one that may have
 // mounted it.
 func (b *backend) prepareMount(ctx context.Context, id snapshot.ForkID, r *store.Record) error {
-	boot, err := b.boot()
+	boot, err := proc.BootID()
 	if err != nil {
 		return err
 	}
@@ -118,7 +111,7 @@ func (b *backend) isUnsynced(r *store.Record, boot string) (bool, error) {
 // Errors: ErrNotFound, ErrCorrupt (the mark is of an earlier boot), ErrNoSpace.
 func (b *backend) Sync(ctx context.Context, fork snapshot.ForkID) error {
 	return fail("settling", string(fork), b.withForkLocked(ctx, fork, func(r *store.Record) error {
-		boot, err := b.boot()
+		boot, err := proc.BootID()
 		if err != nil {
 			return err
 		}

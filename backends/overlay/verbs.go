@@ -4,11 +4,14 @@ package overlay
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/snapfs/snapfs/backends/overlay/store"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/internal/trash"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -60,7 +63,7 @@ func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	if err != nil {
 		return store.Record{}, err
 	}
-	boot, err := b.boot()
+	boot, err := proc.BootID()
 	if err != nil {
 		return store.Record{}, err
 	}
@@ -82,7 +85,7 @@ func (b *backend) Lookup(_ context.Context, id snapshot.ID) (snapshot.Snapshot, 
 	r, err := store.Find(string(id), b.store.SnapshotPath(id))
 	if err == nil && len(r.Layers) > 0 {
 		var boot string
-		if boot, err = b.boot(); err == nil {
+		if boot, err = proc.BootID(); err == nil {
 			err = b.checkLayers(r.Layers, boot)
 		}
 	}
@@ -124,6 +127,9 @@ func (b *backend) Remove(ctx context.Context, id snapshot.ID) error {
 func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 	path := b.store.ForkPath(id)
 	r, err := store.Find(string(id), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return fail("removing", string(id), b.store.Forget(ctx, string(id), path))
 	}
@@ -132,7 +138,7 @@ func (b *backend) RemoveFork(ctx context.Context, id snapshot.ForkID) error {
 		return fail("removing", string(id), err)
 	}
 	defer unlock()
-	if err := b.store.Forget(ctx, string(id), path); err != nil {
+	if err := b.store.Drop(ctx, path); err != nil {
 		return fail("removing", string(id), err)
 	}
 	project := b.projects.ProjectOf(r.Upper)

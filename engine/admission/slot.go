@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A Slot is the permission to run one sandbox: a locked file. Close gives the slot back, and
@@ -72,7 +73,7 @@ func (c *Controller) take(a Request) (*Slot, error) {
 // been removed.
 func (c *Controller) lock(path string) (*os.File, error) {
 	for made := false; ; {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDWR|unix.O_CREAT, 0o600)
 		if errors.Is(err, fs.ErrNotExist) && !made {
 			if err := os.Mkdir(c.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 				return nil, err

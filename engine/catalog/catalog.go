@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A Catalog is an open state directory with the records of all sandboxes.
@@ -40,7 +41,7 @@ func Open(dir string) (*Catalog, error) {
 	if err := checkOwner(dir); err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(dir, format))
+	data, err := vfs.ReadFile(filepath.Join(dir, format))
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, c.create()
 	}
@@ -245,7 +246,7 @@ func (c *Catalog) Share() (release func(), err error) { return c.flock(syscall.L
 func (c *Catalog) Exclude() (release func(), err error) { return c.flock(syscall.LOCK_EX) }
 
 func (c *Catalog) flock(how int) (func(), error) {
-	d, err := os.Open(filepath.Join(c.dir, sandboxes))
+	d, err := vfs.OpenAt(unix.AT_FDCWD, filepath.Join(c.dir, sandboxes), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return func() {}, fail("opening", c.dir, err)
 	}
@@ -275,7 +276,7 @@ func (c *Catalog) Get(name string) (*Record, error) {
 }
 
 func (c *Catalog) read(path, name string) (*Record, error) {
-	data, err := os.ReadFile(path)
+	data, err := vfs.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, &errs.Error{
 			Op: "looking for a sandbox", Path: name, Kind: errs.ErrNotFound,

@@ -73,21 +73,17 @@ func (c *Catalog) noteEnd(r *Record, now Instant) (path string, err error) {
 
 // Ends lists the recorded ends. Cost: one readdir, or one system call if there never was one.
 func (c *Catalog) Ends() ([]End, error) {
-	dir, err := os.Open(filepath.Join(c.dir, ends))
+	dir := filepath.Join(c.dir, ends)
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fail("listing", filepath.Join(c.dir, ends), err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fail("listing", dir.Name(), err)
+		return nil, fail("listing", dir, err)
 	}
 	var found []End
-	for _, name := range names {
-		parts := strings.SplitN(name, ".", 5)
+	for _, e := range entries {
+		parts := strings.SplitN(e.Name(), ".", 5)
 		if len(parts) < 5 {
 			continue // not an entry
 		}
@@ -95,7 +91,7 @@ func (c *Catalog) Ends() ([]End, error) {
 		up, uerr := strconv.ParseInt(parts[2], 10, 64)
 		if err == nil && uerr == nil {
 			by := Instant{Wall: time.UnixMilli(wall), Boot: parts[1], Up: time.Duration(up) * time.Millisecond}
-			found = append(found, End{Name: parts[4], ID: parts[3], By: by, path: filepath.Join(dir.Name(), name)})
+			found = append(found, End{Name: parts[4], ID: parts[3], By: by, path: filepath.Join(dir, e.Name())})
 		}
 	}
 	return found, nil

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // replace writes a file so that a reader, or a crash of this process, finds the old or the new
@@ -31,7 +32,7 @@ func replace(path string, data []byte, lasting bool) error {
 func write(path string, data []byte, lasting bool) error {
 	// Not O_TRUNC: ext4 syncs a truncated file when it is closed (mount option
 	// auto_da_alloc, ext4(5)).
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CREAT, 0o600)
 	if err != nil {
 		return fail("writing", path, err)
 	}

@@ -84,23 +84,19 @@ func (i *Intent) Stands() bool {
 // running command. A reused process id hides a stale intent until the new process ends, unless
 // thorough is set: then Stale also compares start times, at 15 µs each.
 func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
-	dir, err := os.Open(filepath.Join(c.dir, active))
+	dir := filepath.Join(c.dir, active)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fail("listing", c.dir, err)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, fail("listing", dir.Name(), err)
+		return nil, fail("listing", dir, err)
 	}
 	var stale []Intent
-	for _, name := range names {
-		i, ok := parseIntent(name)
+	for _, e := range entries {
+		i, ok := parseIntent(e.Name())
 		if !ok {
 			continue // not an intent
 		}
 		if errors.Is(syscall.Kill(i.Owner.PID, 0), syscall.ESRCH) || thorough && !proc.Alive(i.Owner) {
-			i.path = filepath.Join(dir.Name(), name)
+			i.path = filepath.Join(dir, e.Name())
 			stale = append(stale, i)
 		}
 	}

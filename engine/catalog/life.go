@@ -20,7 +20,8 @@ type Instant struct {
 
 // Now returns the current time. Cost: three system calls, and one small read in each process.
 func Now() Instant {
-	return Instant{Wall: time.Now().Round(0), Boot: proc.ThisBoot(), Up: hostinfo.Uptime(), Unsure: !hostinfo.Synchronised()}
+	boot, _ := proc.BootID() // "" where the system does not report it
+	return Instant{Wall: time.Now().Round(0), Boot: boot, Up: hostinfo.Uptime(), Unsure: !hostinfo.Synchronised()}
 }
 
 // since returns the time from an earlier instant to i: by the time since boot if both are in one

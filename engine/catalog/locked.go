@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // A Locked is a sandbox's record under its lock: no other process changes the sandbox until
@@ -63,7 +64,7 @@ func (c *Catalog) TryLock(name string) (*Locked, error) {
 // before the lock.
 func (c *Catalog) tryLockNow(name string) (*Locked, error) {
 	path := c.Path(name)
-	dir, err := os.Open(path)
+	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		_, err = c.read(filepath.Join(path, record), name)
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // Discard frees the sandbox's name and moves its directory to the trash, where [Catalog.Trash]
@@ -66,7 +67,7 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 // tryLock locks the directory at path and returns the open file that holds the lock, which the
 // caller closes. It returns nil if another process has the lock, or the directory is gone.
 func tryLock(path string) *os.File {
-	dir, err := os.Open(path)
+	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // SecretPaths are the paths of a machine's secrets: those of people and those of the machine
@@ -182,22 +183,16 @@ func present(dir string, names []string, at func(string) string) []string {
 		}
 		return []string{path}
 	}
-	d, err := os.Open(at(dir))
+	entries, err := os.ReadDir(at(dir))                                    // sorted
 	if absent(err) || err != nil && !Privileged() && !enterable(at(dir)) { // a command runs as this user and cannot read it either
 		return nil
 	}
-	var entries []string
-	if err == nil {
-		entries, err = d.Readdirnames(-1)
-		d.Close()
-	}
 	listed := err == nil
-	slices.Sort(entries)
 	var found []string
 	deeper := map[string][]string{}
 	for _, name := range names {
 		first, rest, deep := strings.Cut(name, "/")
-		if _, there := slices.BinarySearch(entries, first); listed && !there {
+		if _, there := slices.BinarySearchFunc(entries, first, func(e fs.DirEntry, name string) int { return strings.Compare(e.Name(), name) }); listed && !there {
 			continue
 		}
 		if deep {
@@ -243,7 +238,7 @@ func homes(home string) []string {
 	if !Privileged() {
 		return found
 	}
-	accounts, _ := os.ReadFile("/etc/passwd") // optional
+	accounts, _ := vfs.ReadFile("/etc/passwd") // optional
 	for line := range strings.Lines(string(accounts)) {
 		f := strings.Split(line, ":")
 		if len(f) < 7 || !filepath.IsAbs(f[5]) {

@@ -18,7 +18,7 @@ type Process struct {
 	Boot string
 }
 
-// Self returns the Process of this process. Cost: two small reads.
+// Self returns the Process of this process. Cost: a small read, and one more the first time.
 func Self() (Process, error) {
 	p, err := Identify(os.Getpid())
 	if err != nil {
@@ -28,14 +28,8 @@ func Self() (Process, error) {
 	return p, err
 }
 
-// ThisBoot returns the [BootID], which is read once, or "" if the system does not report it.
-var ThisBoot = sync.OnceValue(func() string {
-	id, err := BootID()
-	if err != nil {
-		return ""
-	}
-	return id
-})
+// BootID returns the id of this machine's present boot. It looks once: no process outlives its boot.
+var BootID = sync.OnceValues(bootID)
 
 // Name returns a part for the names of files that this process makes: "PID-START". [NameRuns] tells
 // from it what a killed process left. START is 0 where the system does not report it.

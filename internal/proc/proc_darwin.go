@@ -46,8 +46,7 @@ func Stopped(p Process) bool {
 	return err == nil && startOf(k) == p.Start && k.Proc.P_stat == procStopped
 }
 
-// BootID returns the id of this machine's present boot.
-func BootID() (string, error) {
+func bootID() (string, error) {
 	id, err := unix.Sysctl("kern.bootsessionuuid")
 	return strings.ToLower(id), err
 }

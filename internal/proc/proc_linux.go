@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Identify returns the process that has this pid now, without its boot. Errors match
 // fs.ErrNotExist if there is none. A zombie still has its pid.
 func Identify(pid int) (Process, error) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	stat, err := vfs.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return Process{}, err
 	}
@@ -31,7 +31,7 @@ func Alive(p Process) bool {
 			return false
 		}
 	}
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
+	stat, err := vfs.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
 	if err != nil {
 		return !gone(err)
 	}
@@ -45,7 +45,7 @@ func Alive(p Process) bool {
 // Stopped reports whether exactly this process is stopped by SIGSTOP or another stop signal.
 // It returns false if the system does not report it.
 func Stopped(p Process) bool {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
+	stat, err := vfs.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
 	if err != nil {
 		return false
 	}
@@ -53,9 +53,8 @@ func Stopped(p Process) bool {
 	return err == nil && start == p.Start && state == 'T'
 }
 
-// BootID returns the id of this machine's present boot.
-func BootID() (string, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+func bootID() (string, error) {
+	id, err := vfs.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id)), err
 }
 

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
@@ -69,11 +70,11 @@ func (pl *Planner) MapIDs(pid int) error {
 	proc := "/proc/" + strconv.Itoa(pid)
 	ids := "0 " + strconv.Itoa(int(pl.Spec.IDs.Base)) + " " + strconv.Itoa(int(pl.Spec.IDs.Size))
 	for _, file := range []string{proc + "/uid_map", proc + "/gid_map"} {
-		if err := os.WriteFile(file, []byte(ids), 0); err != nil {
+		if err := vfs.WriteFile(file, ids); err != nil {
 			return launch.HostError("mapping the users", err)
 		}
 	}
-	userns, err := os.Open(proc + "/ns/user")
+	userns, err := vfs.OpenAt(unix.AT_FDCWD, proc+"/ns/user", unix.O_RDONLY, 0)
 	if err != nil {
 		return launch.HostError("mapping the users", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
@@ -60,7 +61,7 @@ func anchor() (string, error) {
 // firstLevel lists the directories, symbolic links and files in dir. It omits unreadable entries: the container
 // is then emptier, not more open.
 func firstLevel(dir string) []entry {
-	d, err := os.Open(dir)
+	d, err := vfs.OpenAt(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil
 	}

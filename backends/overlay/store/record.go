@@ -171,23 +171,11 @@ func readOnce(path string) (text string, st vfs.Stat, err error) {
 	if st, err = vfs.Lstat(fd, ""); err != nil {
 		return "", st, err
 	}
-	buf := make([]byte, 0, 2048)
-	for {
-		if len(buf) == cap(buf) {
-			buf = append(buf, make([]byte, cap(buf))...)[:len(buf)]
-		}
-		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return "", st, &fs.PathError{Op: "read", Path: path, Err: err}
-		}
-		if n == 0 {
-			return string(buf), st, nil
-		}
-		buf = buf[:len(buf)+n]
+	data, err := vfs.ReadAll(fd)
+	if err != nil {
+		return "", st, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
+	return string(data), st, nil
 }
 
 // writeNew creates a file with this text. After an error the file does not exist; a killed

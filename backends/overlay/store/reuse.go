@@ -36,15 +36,10 @@ func (s *Store) writeRecord(path string, text []byte) error {
 
 // takeOld moves an old file to a unique name in tmp/ and returns the path, or "" if there is none.
 func (s *Store) takeOld() string {
-	dir, err := os.Open(s.Dir + "/old")
-	if err != nil {
-		return ""
-	}
-	names, _ := dir.Readdirnames(maxSpare)
-	_ = dir.Close()
-	for _, name := range names {
+	files, _ := os.ReadDir(s.Dir + "/old")
+	for _, f := range files {
 		own := filepath.Join(s.Dir, "tmp", UniqueName("record"))
-		if vfs.RenameNew(filepath.Join(s.Dir, "old", name), own) == nil {
+		if vfs.RenameNew(filepath.Join(s.Dir, "old", f.Name()), own) == nil {
 			return own // no other process took this one first
 		}
 	}
@@ -92,12 +87,12 @@ func (s *Store) Retire(path string) error {
 // clearOld discards all but maxSpare old files.
 func (s *Store) clearOld() error {
 	dir := filepath.Join(s.Dir, "old")
-	old, err := names(dir)
+	old, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for len(old) > maxSpare {
-		s.ToTrash(filepath.Join(dir, old[0]))
+		s.ToTrash(filepath.Join(dir, old[0].Name()))
 		old = old[1:]
 	}
 	return err

@@ -20,14 +20,9 @@ const maxSpare = 32
 
 // reuse renames a spare layer to layer. It returns false if there is none.
 func (s *Store) reuse(layer string) bool {
-	dir, err := os.Open(s.Dir + "/spare")
-	if err != nil {
-		return false
-	}
-	names, _ := dir.Readdirnames(maxSpare)
-	_ = dir.Close()
-	for _, name := range names {
-		if vfs.RenameNew(s.Dir+"/spare/"+name, s.LayerPath(layer)) == nil {
+	spares, _ := os.ReadDir(s.Dir + "/spare")
+	for _, spare := range spares {
+		if vfs.RenameNew(s.Dir+"/spare/"+spare.Name(), s.LayerPath(layer)) == nil {
 			return true // no other process took this one first
 		}
 	}
@@ -42,14 +37,14 @@ func (s *Store) KeepSpare(layer string) bool {
 		return false
 	}
 	spare := s.Dir + "/spare"
-	if n, err := names(spare); errors.Is(err, fs.ErrNotExist) {
+	if n, err := os.ReadDir(spare); errors.Is(err, fs.ErrNotExist) {
 		if os.Mkdir(spare, 0o700) != nil {
 			return false
 		}
 	} else if err != nil || len(n) >= maxSpare {
 		return false
 	}
-	if n, err := names(s.TreePath(layer)); err != nil || len(n) > 0 {
+	if n, err := os.ReadDir(s.TreePath(layer)); err != nil || len(n) > 0 {
 		return false
 	}
 	work := s.WorkPath(layer)
@@ -61,20 +56,11 @@ func (s *Store) KeepSpare(layer string) bool {
 		_ = unix.Rmdir(filepath.Dir(work + KernelMark))
 	}
 	_ = unix.Rmdir(work + "/work")
-	if n, err := names(work); err != nil || len(n) > 0 {
+	if n, err := os.ReadDir(work); err != nil || len(n) > 0 {
 		return false
 	}
-	if n, err := names(s.LayerPath(layer)); err != nil || len(n) != 2 {
+	if n, err := os.ReadDir(s.LayerPath(layer)); err != nil || len(n) != 2 {
 		return false
 	}
 	return vfs.RenameNew(s.LayerPath(layer), filepath.Join(spare, layer)) == nil
-}
-
-func names(path string) ([]string, error) {
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	return dir.Readdirnames(-1)
 }

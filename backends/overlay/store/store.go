@@ -113,6 +113,11 @@ func (s *Store) Forget(ctx context.Context, id, path string) error {
 	case err != nil: // the record is not readable
 		return PathError("read", path, err)
 	}
+	return s.Drop(ctx, path)
+}
+
+// Drop removes a record that the caller has read, if it still exists.
+func (s *Store) Drop(ctx context.Context, path string) error {
 	if err := fault.Point(ctx, "remove the record"); err != nil {
 		return err
 	}
