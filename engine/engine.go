@@ -137,7 +137,9 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		Notice: notice, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
 	}
 	if c.SelfTest != nil {
-		parts.SelfTest = c.SelfTest(e)
+		parts.SelfTest = func(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
+			return c.SelfTest(e)(ctx, rec, h, program)
+		}
 	}
 	e.Supervise = supervise.New(parts)
 	e.Stages = stages.New(cat)

@@ -105,7 +105,7 @@ func TestMountsThatComeAndGoDisturbNobody(t *testing.T) {
 			}
 		}
 		s, out, _ := b.sh("cat old; echo 3 > old")
-		c, err := s.Changes(t.Context())
+		c, err := s.Engine.Compare.Changes(t.Context(), s.Record)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func BenchmarkRun(b *testing.B) {
 			b.Fatal(err)
 		}
 		t2 := time.Now()
-		c, err := s.Changes(context.Background())
+		c, err := s.Engine.Compare.Changes(context.Background(), s.Record)
 		if err != nil {
 			b.Fatal(err)
 		}

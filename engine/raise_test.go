@@ -260,7 +260,7 @@ func TestWhatIsKeptOnceItIsAppliedHasWhatItRenamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown, err := s.Changes(t.Context())
+		shown, err := s.Engine.Compare.Changes(t.Context(), s.Record)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -109,7 +109,7 @@ func runLeavesTheRealTreeAlone(t *testing.T, b *bench) {
 	if st.ExitCode() != 3 || out != fmt.Sprintln(os.Geteuid()) {
 		t.Errorf("status %v, output %q", st, out)
 	}
-	c, err := s.Changes(t.Context())
+	c, err := s.Engine.Compare.Changes(t.Context(), s.Record)
 	if err != nil {
 		t.Fatal(err)
 	}

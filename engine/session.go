@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/snapfs/snapfs/engine/catalog"
-	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/reconcile"
@@ -23,9 +22,10 @@ type Session struct {
 	Intent     *catalog.Intent
 	Supervisor *supervise.Supervisor
 	Proc       *isolate.Process
-	hit        *catalog.LimitHit
-	// refused are the network accesses that the proxy refused.
-	refused []egress.RefusedAccess
+	// Hit is the limit that ended the command, or one that it reached, or nil, and Refused are
+	// the network accesses that were refused, each once: both after End.
+	Hit     *catalog.LimitHit
+	Refused []egress.RefusedAccess
 }
 
 // Run makes a sandbox and starts a command in it. If this process is killed, the kernel kills
@@ -60,12 +60,6 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	return s, nil
 }
 
-// Process returns the running command.
-func (s *Session) Process() *isolate.Process { return s.Proc }
-
-// Level returns the isolation in force in the sandbox.
-func (s *Session) Level() isolate.Level { return s.Supervisor.Container.Level() }
-
 // Wait waits for the command, ends every process that it left running, and returns how it
 // ended. Afterwards nothing writes to the sandbox.
 func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
@@ -76,7 +70,7 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	if s.Supervisor != nil && s.Supervisor.Monitor.Killed() {
 		s.Engine.notice(s.Supervisor.Monitor.Note)
 	}
-	if st.ExitCode() != 0 && s.Supervisor != nil {
+	if st.ExitCode() != 0 && s.Supervisor != nil && s.Supervisor.Resources.Group != nil {
 		s.Supervisor.Resources.Group.ProcessFailed()
 	}
 	return st, s.End(ctx)
@@ -89,23 +83,9 @@ func (s *Session) End(ctx context.Context) error {
 		return nil
 	}
 	err := s.Supervisor.Close(ctx)
-	s.hit, s.refused = s.Supervisor.Hit, s.Supervisor.Refused
+	s.Hit, s.Refused = s.Supervisor.Hit, s.Supervisor.Refused
 	s.Supervisor = nil
 	return err
-}
-
-// Refused returns the network accesses that were refused, each once. The command must have
-// ended.
-func (s *Session) Refused() []egress.RefusedAccess { return s.refused }
-
-// Hit returns the limit that ended the command, or one that it reached, or nil. The command
-// must have ended.
-func (s *Session) Hit() *catalog.LimitHit { return s.hit }
-
-// Changes compares the sandbox with its base. The command must have ended. The caller closes
-// the changes.
-func (s *Session) Changes(ctx context.Context) (*compare.Changes, error) {
-	return s.Engine.Compare.Changes(ctx, s.Record)
 }
 
 // Keep makes the sandbox permanent, under name unless that is empty. After an error

@@ -196,8 +196,8 @@ func idleIsPaused(t *testing.T, b *bench) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := s.Wait(t.Context()); err != nil || st.Signal != syscall.SIGKILL || s.Hit() == nil || s.Hit().Limit != "idle" {
-		t.Errorf("it ended with %v, %v, %+v", st, err, s.Hit())
+	if st, err := s.Wait(t.Context()); err != nil || st.Signal != syscall.SIGKILL || s.Hit == nil || s.Hit.Limit != "idle" {
+		t.Errorf("it ended with %v, %v, %+v", st, err, s.Hit)
 	}
 	if err := s.Discard(context.Background()); err != nil {
 		t.Error(err)

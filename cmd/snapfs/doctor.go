@@ -154,7 +154,7 @@ func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Requ
 	if err != nil {
 		return err
 	}
-	d.Level = s.Level().String()
+	d.Level = s.Supervisor.Container.Level().String()
 	st, err := s.Wait(ctx)
 	err = errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	d.Took = time.Since(start)

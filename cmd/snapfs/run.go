@@ -88,17 +88,20 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	level := s.Level()
+	level := s.Supervisor.Container.Level()
 	r.a.missing(level)
-	st, err := tty.follow(ctx, s.Process(), s.Wait)
+	st, err := tty.follow(ctx, s.Proc, s.Wait)
 	ctx = context.WithoutCancel(ctx) // a signal that ended the command has done its work
 	if err != nil {
 		return errors.Join(err, s.Discard(ctx))
 	}
 	r.a.status = st.ExitCode()
-	r.a.printLimitHit(s.Hit(), st, "--", s.Record.Policy.Profile)
-	r.a.printRefused(s.Refused())
-	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Level: level.String(), Hit: s.Hit(), Refused: s.Refused(), Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
+	r.a.printLimitHit(s.Hit, st, "--", s.Record.Policy.Profile)
+	r.a.printRefused(s.Refused)
+	doc := runDocument{Workspace: req.Workspace, Status: r.a.status, Hit: s.Hit, Refused: s.Refused, Profile: s.Record.Policy.Profile, Proof: s.Record.Proof}
+	if r.a.ui.json || report != nil {
+		doc.Level = level.String()
+	}
 	if st.Signal != 0 {
 		doc.Signal = st.Signal.String()
 	}
@@ -136,7 +139,7 @@ func (r *runner) writeDocument(doc runDocument, report *os.File) error {
 // settle prints the changes, and keeps, applies or removes the sandbox as the flags or the
 // person say.
 func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument) error {
-	changes, err := s.Changes(ctx)
+	changes, err := s.Engine.Compare.Changes(ctx, s.Record)
 	if err != nil {
 		// The work is not thrown away because it cannot be shown.
 		return r.keepAfter(ctx, s, doc, err)

@@ -34,7 +34,10 @@ func newTerminal(u *ui) *terminal {
 	// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
 	// snapfs before it has decided on the sandbox.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	signal.Notify(t.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	signal.Notify(t.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	if t.ownPTY {
+		signal.Notify(t.signals, syscall.SIGWINCH)
+	}
 	return t
 }
 
@@ -105,9 +108,7 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 // pass forwards a signal. SIGWINCH becomes the new size of the pseudoterminal.
 func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	if s == syscall.SIGWINCH {
-		if t.ownPTY {
-			p.Resize(t.size()) //nolint:errcheck // the command may have ended
-		}
+		p.Resize(t.size()) //nolint:errcheck // the command may have ended
 		return
 	}
 	p.Signal(s) //nolint:errcheck // the command may have ended

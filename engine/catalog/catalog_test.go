@@ -120,7 +120,8 @@ func TestADiscardedSandboxIsGoneByNameAndFoundInTheTrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Discard(); err != nil {
+	d, err := h.Discard()
+	if d.Release(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Get("gone"); !errors.Is(err, errs.ErrNotFound) {

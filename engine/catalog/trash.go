@@ -12,17 +12,19 @@ import (
 )
 
 // Discard frees the sandbox's name and moves its directory to the trash, where [Catalog.Trash]
-// finds it until its trees are removed. Atomic, in constant time. It releases the lock.
-func (h *Locked) Discard() error {
-	defer h.Release()
+// finds it until its trees are removed. Atomic, in constant time. The lock passes to the result;
+// after an error it is released.
+func (h *Locked) Discard() (Discarded, error) {
+	d := Discarded{Record: h.Record, Path: filepath.Join(h.c.dir, trash, h.Name+"."+h.ID), c: h.c, lock: h.dir}
 	err := h.c.plan.Point("move it to the trash")
 	if err == nil {
-		err = os.Rename(h.c.Path(h.Name), filepath.Join(h.c.dir, trash, h.Name+"."+h.ID))
+		err = os.Rename(h.c.Path(h.Name), d.Path)
 	}
 	if err != nil {
-		return fail("removing", h.Name, err)
+		h.Release()
+		return d, fail("removing", h.Name, err)
 	}
-	return nil
+	return d, nil
 }
 
 // A Discarded is a removed sandbox in the trash: it has no name any more, but its trees may

@@ -116,20 +116,16 @@ func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, 
 		return nil, err
 	}
 	cm.sandboxes.ReportMissingWorkspace("comparing", rec)
-	c, err := cm.changesBetween(ctx, rec, from, to)
+	c, err := cm.ChangesAt(ctx, rec, from, to, nil)
 	if err == nil {
 		cm.baseline.Record(ctx, rec)
 	}
 	return c, err
 }
 
-// Changes compares a sandbox's present state with its base.
+// Changes compares a sandbox's present state with its base. The caller closes the changes.
 func (cm *Comparer) Changes(ctx context.Context, rec *catalog.Record) (*Changes, error) {
-	return cm.changesBetween(ctx, rec, "", "")
-}
-
-func (cm *Comparer) changesBetween(ctx context.Context, rec *catalog.Record, from, to string) (*Changes, error) {
-	return cm.ChangesAt(ctx, rec, from, to, nil)
+	return cm.ChangesAt(ctx, rec, "", "", nil)
 }
 
 // ChangesAt does the same as [Comparer.Diff] for a record. listed holds, by tree, the

@@ -99,17 +99,19 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 // DiscardHeld moves a locked sandbox to the trash, then removes its trees. It releases the
 // lock.
 func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
-	if err := h.Discard(); err != nil {
+	d, err := h.Discard()
+	if err != nil {
 		return err
 	}
-	return sb.Reclaim(ctx, h.ID)
+	return sb.Reclaim(ctx, d.ID, d)
 }
 
-// Reclaim removes the trees of all sandboxes in the trash. What cannot be removed stays there
-// for the next call. It returns only the error of sandbox id; a garbage collection reports the
-// others.
-func (sb *Store) Reclaim(ctx context.Context, id string) error {
+// Reclaim removes the trees of all sandboxes in the trash: those that the caller has locked,
+// then the others. What cannot be removed stays there for the next call. It returns only the error
+// of sandbox id; a garbage collection reports the others.
+func (sb *Store) Reclaim(ctx context.Context, id string, locked ...catalog.Discarded) error {
 	found, _ := sb.cat.Trash()
+	found = append(locked, found...)
 	var err error
 	for _, d := range found {
 		if derr := sb.ReclaimOne(ctx, d); d.ID == id {

@@ -48,7 +48,9 @@ const maxCheckInterval = 30 * time.Second
 func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines {
 	w := &deadlines{manager: sv, supervisor: h, persistent: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
 	w.quit, w.end = context.WithCancel(context.Background())
-	w.set(rec.Policy.Limits)
+	if rec.Policy.Limits.Timed() {
+		w.set(rec.Policy.Limits)
+	}
 	return w
 }
 

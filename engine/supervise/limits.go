@@ -18,6 +18,7 @@ import (
 
 // Resources enforces a sandbox's limits on one container and records which limit was hit.
 type Resources struct {
+	// Group is nil if there is neither a limit nor anything to count.
 	Group *limits.Group
 	// slot is the sandbox's admission slot.
 	slot *admission.Slot
@@ -54,6 +55,9 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 	a := &Resources{limits: p.Limits, slot: slot}
 	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
 	l := hostfs.ForProcesses(p.Limits)
+	if l == (limits.Limits{}) && !count {
+		return a, nil
+	}
 	if l.ReadRate+l.WriteRate+l.ReadOps+l.WriteOps > 0 || count {
 		o.Devices = sv.disks(workspace)
 	}
@@ -71,10 +75,10 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 // attach stores container, which has just started, and puts it under the watched limits of a.
 func (a *Resources) attach(container *isolate.Container) error {
 	a.container = container
-	if err := a.Group.Attach(container.PID()); err != nil {
-		return err
+	if a.Group == nil {
+		return nil
 	}
-	return nil
+	return a.Group.Attach(container.PID())
 }
 
 // pause freezes the container for a moment, to enforce a CPU limit on a host without control
@@ -168,6 +172,9 @@ func (sv *Manager) disks(workspace string) (found []uint64) {
 
 // bind adds the control groups and rlimits of a to a container's spec.
 func (a *Resources) bind(s *isolate.Spec) {
+	if a.Group == nil {
+		return
+	}
 	s.Cgroups = a.Group.Cgroups()
 	for _, r := range a.Group.Rlimits() {
 		s.Rlimits = append(s.Rlimits, isolate.Rlimit{Resource: r.Resource, Cur: r.Cur, Max: r.Max})
@@ -187,7 +194,11 @@ func (a *Resources) note(h catalog.LimitHit) {
 // limitHit returns the limit that ended a process, else the last limit that was hit, else the
 // limit that the container is paused for, or nil.
 func (a *Resources) limitHit() *catalog.LimitHit {
-	c, ok := a.Group.LimitHit()
+	var c limits.LimitHit
+	ok := false
+	if a.Group != nil {
+		c, ok = a.Group.LimitHit()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hit == nil && ok {
@@ -208,12 +219,18 @@ func (a *Resources) limitHit() *catalog.LimitHit {
 
 // killed reports whether a limit was hit that kills the whole container.
 func (a *Resources) killed() bool {
+	if a.Group == nil {
+		return false
+	}
 	c, hit := a.Group.LimitHit()
 	return hit && c.Killed
 }
 
 // unenforced returns a notice for each limit that this host cannot enforce.
 func (a *Resources) unenforced() (notes []string) {
+	if a.Group == nil {
+		return nil
+	}
 	for _, h := range a.Group.Level() {
 		if h.Moot {
 			notes = append(notes, string(h.Part)+" "+h.Value+": "+h.Note)
@@ -243,6 +260,9 @@ func (a *Resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 	a.mu.Lock()
 	was = a.limits
 	a.mu.Unlock()
+	if a.Group == nil {
+		return was, errs.New("setting limits", "", errs.ErrNotSupported, "the sandbox was started without limits")
+	}
 	if err := a.Group.Set(ctx, hostfs.ForProcesses(l)); err != nil {
 		return was, err
 	}
@@ -257,5 +277,9 @@ func (a *Resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 
 // Close removes the control groups and frees the slot. The container must have ended.
 func (a *Resources) Close(ctx context.Context) error {
-	return errors.Join(a.Group.Close(ctx), a.slot.Close())
+	var err error
+	if a.Group != nil {
+		err = a.Group.Close(ctx)
+	}
+	return errors.Join(err, a.slot.Close())
 }

@@ -133,10 +133,10 @@ func (c *command) numbers(as ...attr) (all []uint64, err error) {
 	return all, nil
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // sum updates the kernel's CRC-32C, which starts with 0 and inverts nothing, by p.
-func sum(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
+func sum(crc uint32, p []byte) uint32 {
+	return ^crc32.Update(^crc, crc32.MakeTable(crc32.Castagnoli), p)
+}
 
 // A reader decodes the commands of a stream.
 type reader struct {

@@ -14,25 +14,16 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := ReadAll(int(f.Fd()))
-	if err != nil {
-		return nil, &os.PathError{Op: "read", Path: path, Err: err}
-	}
-	return data, nil
-}
-
-// ReadAll reads a descriptor to the end, and returns the bare error.
-func ReadAll(fd int) ([]byte, error) {
 	data := make([]byte, 0, 4096)
 	for {
 		if len(data) == cap(data) {
 			data = append(data, make([]byte, cap(data))...)[:len(data)]
 		}
-		n, err := unix.Read(fd, data[len(data):cap(data)])
+		n, err := unix.Read(int(f.Fd()), data[len(data):cap(data)])
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			return nil, err
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
 		case n == 0:
 			return data, nil
 		default:

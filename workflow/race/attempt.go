@@ -158,7 +158,7 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	}
 	l.s.Supervisor, l.s.Proc, err = l.m.e.engine.Supervise.Start(ctx, l.s.Record, begun, allowed, l.real, &l.c)
 	if err == nil {
-		l.m.level(l.s.Level())
+		l.m.level(l.s.Supervisor.Container.Level())
 		l.m.e.engine.Supervise.ReportNotes(l.s.Supervisor)
 	}
 	return err

@@ -53,7 +53,7 @@ func (l *attemptRunner) sizeSoon(ctx context.Context) (size *ResultSize, err err
 // size measures the changes of the attempt. It leaves them open for the comparison with the
 // other attempts.
 func (l *attemptRunner) size(ctx context.Context) (*ResultSize, error) {
-	c, err := l.s.Changes(ctx)
+	c, err := l.s.Engine.Compare.Changes(ctx, l.s.Record)
 	if err != nil {
 		return nil, err
 	}

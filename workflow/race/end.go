@@ -12,7 +12,8 @@ import (
 
 // Changes compares an attempt's sandbox with the base. The caller closes them.
 func (r *Race) Changes(ctx context.Context, number int) (*compare.Changes, error) {
-	return r.sessions[number-1].Changes(ctx)
+	s := r.sessions[number-1]
+	return s.Engine.Compare.Changes(ctx, s.Record)
 }
 
 // Keep makes the sandbox of an attempt permanent and returns its name. It may be repeated;
@@ -75,7 +76,9 @@ func (rr *Coordinator) discardAll(ctx context.Context, sessions []*engine.Sessio
 			continue // gone, or being mended: the last step reports that
 		}
 		if h.ID == s.Record.ID {
-			errs = append(errs, h.Discard())
+			d, err := h.Discard()
+			d.Release()
+			errs = append(errs, err)
 		} else {
 			h.Release()
 		}

@@ -168,14 +168,20 @@ func readOnce(path string) (text string, st vfs.Stat, err error) {
 		return "", st, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	if st, err = vfs.Lstat(fd, ""); err != nil {
-		return "", st, err
+	for {
+		if st, err = vfs.Lstat(fd, ""); err != nil {
+			return "", st, err
+		}
+		data := make([]byte, st.Size+1)
+		n, err := unix.Pread(fd, data, 0)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return "", st, &fs.PathError{Op: "read", Path: path, Err: err}
+		case n < len(data): // else the file has grown meanwhile
+			return string(data[:n]), st, nil
+		}
 	}
-	data, err := vfs.ReadAll(fd)
-	if err != nil {
-		return "", st, &fs.PathError{Op: "read", Path: path, Err: err}
-	}
-	return string(data), st, nil
 }
 
 // writeNew creates a file with this text. After an error the file does not exist; a killed

@@ -164,7 +164,7 @@ func (k *PartialFile) prepare(l Header) error {
 }
 
 // noSum returns a hash that computes nothing, for a stream that gets no end.
-func noSum() hash.Hash { return crc32.New(castagnoli) }
+func noSum() hash.Hash { return crc32.New(crc32.MakeTable(crc32.Castagnoli)) }
 
 // truncate cuts the file at size if replacing is set, and writes first there.
 func (k *PartialFile) truncate() error {

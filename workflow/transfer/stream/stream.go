@@ -81,7 +81,6 @@ func corrupt(format string, args ...any) error {
 	return &errs.Error{Op: "receive", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A Writer writes a stream.
 type Writer struct {
@@ -121,7 +120,7 @@ func (p *Writer) put(b []byte) error {
 
 func (p *Writer) flush() error {
 	binary.LittleEndian.PutUint32(p.buf, uint32(len(p.buf)-8))
-	binary.LittleEndian.PutUint32(p.buf[4:], crc32.Checksum(p.buf[8:], castagnoli))
+	binary.LittleEndian.PutUint32(p.buf[4:], crc32.Checksum(p.buf[8:], crc32.MakeTable(crc32.Castagnoli)))
 	err := p.put(p.buf)
 	p.buf = p.buf[:8]
 	return err
@@ -237,7 +236,7 @@ func (p *Reader) next() error {
 	if err := p.get(p.rest); err != nil {
 		return err
 	}
-	if crc32.Checksum(p.rest, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+	if crc32.Checksum(p.rest, crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(head[4:]) {
 		return corrupt("damaged in transit")
 	}
 	if n > 0 {
