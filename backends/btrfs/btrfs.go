@@ -17,7 +17,7 @@ import (
 
 // Driver returns the driver with which the engine finds and opens this backend.
 func Driver() snapshot.Driver {
-	return snapshot.Driver{Name: "btrfs", Automatic: true, Open: Open}
+	return snapshot.Driver{Name: "btrfs", Automatic: true, Filesystem: "btrfs", Open: Open}
 }
 
 // Open returns the backend for place.Tree. It writes nothing. Errors: ErrNotFound; ErrNotSupported

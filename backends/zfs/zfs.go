@@ -16,7 +16,9 @@ import (
 const name = "zfs"
 
 // Driver returns the driver with which the engine finds and opens this backend.
-func Driver() snapshot.Driver { return snapshot.Driver{Name: name, Automatic: true, Open: Open} }
+func Driver() snapshot.Driver {
+	return snapshot.Driver{Name: name, Automatic: true, Filesystem: "zfs", Open: Open}
+}
 
 // Open returns the backend for place.Tree. It writes nothing, and starts no program. Errors:
 // ErrNotFound; ErrNotSupported (the tree is not on ZFS, the user is not root, zfs(8) is missing, or

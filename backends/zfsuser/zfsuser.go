@@ -25,7 +25,7 @@ const name = "zfs-fusecow"
 // user with the grants that snapshots need. Each check of the grants runs zfs(8). program returns
 // the program that serves trees, as for [fusecow.Driver].
 func Driver(program func() ([]string, error)) snapshot.Driver {
-	return snapshot.Driver{Name: name, Automatic: true, Open: func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
+	return snapshot.Driver{Name: name, Automatic: true, Filesystem: "zfs", Open: func(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 		return fusecow.OpenFrozen(ctx, place, program, zfs.States{})
 	}}
 }

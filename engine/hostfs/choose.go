@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/mount"
 )
 
 // A Candidate is a tree with the backend that would hold it. Hints are commands that would
@@ -223,6 +224,13 @@ func automatic(d snapshot.Driver, req *Request) bool {
 
 // try opens a driver for a tree and checks that it supports the request.
 func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Request) (snapshot.Backend, error) {
+	if d.Filesystem != "" && req.Backend == "" && !req.limitsDisk() { // else Open has more to say
+		if on, err := mount.FilesystemOf(tree); err == nil && on.Type != d.Filesystem {
+			return nil, fmt.Errorf("%s: %w", d.Name, &errs.Error{
+				Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("the tree is on " + on.Type + ", not on " + d.Filesystem),
+			})
+		}
+	}
 	b, err := d.Open(ctx, snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: hf.cat.DataDir(d.Name)})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d.Name, err)

@@ -17,6 +17,9 @@ type Driver struct {
 	// ForLimits is set if an automatic choice considers the driver only when a [DiskLimit] is
 	// wanted.
 	ForLimits bool
+	// Filesystem is the type of the filesystem that a tree must be on, or "" if Open decides. An
+	// automatic choice passes over trees on others, without a call of Open.
+	Filesystem string
 	// Open returns the backend for the tree of place, or an error that matches errs.ErrNotSupported and
 	// gives the reason. It creates nothing but the driver's own directory, and takes under a
 	// millisecond.

@@ -291,7 +291,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		send(client, Reply{Refused: refusalOf(err)})
 		return
 	}
-	if st.ExitCode() != 0 {
+	if st.ExitCode() != 0 && h.Resources.Group != nil {
 		h.Resources.Group.ProcessFailed()
 	}
 	hit := h.Resources.limitHit()

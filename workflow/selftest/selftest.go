@@ -176,8 +176,10 @@ func (p *prover) tryAlone(ctx context.Context, t trial) (prove.Report, error) {
 			return st, err
 		}
 		st, err = s.Proc.Wait(ctx)
-		if u, err := s.Supervisor.Resources.Group.Usage(); err == nil {
-			heldBack = u.Throttled.Value
+		if g := s.Supervisor.Resources.Group; g != nil {
+			if u, err := g.Usage(); err == nil {
+				heldBack = u.Throttled.Value
+			}
 		}
 		return st, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	})
