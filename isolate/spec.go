@@ -85,7 +85,7 @@ type (
 var Same = IDs{}
 
 // Own maps the ids of a container to 65536 ids of the host from base on: see [mounts.Own].
-func Own(base uint32) IDs { return mounts.Own(base) }
+var Own = mounts.Own
 
 // trees returns the part of the policy that the file tree depends on.
 func (s Spec) trees() mounts.Spec {

@@ -32,8 +32,7 @@ func main() {
 
 // execute runs the program with these arguments and returns its exit status.
 func execute(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // until the program ends
 	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
 	if len(args) == 1 && (args[0] == "--version" || args[0] == "-v") {
 		args = []string{"version"} // what other programs have taught people

@@ -279,15 +279,16 @@ func (r *Record) Snapshot(name string) (NamedSnapshot, bool) {
 
 // NewSnapshot returns an id for another snapshot of this sandbox. Saving the record makes it
 // permanent.
-func (r *Record) NewSnapshot() snapshot.ID { return snapshot.ID(r.number("s")) }
+func (r *Record) NewSnapshot() snapshot.ID {
+	r.Next++
+	return snapshot.ID(r.id("s", r.Next))
+}
 
 // NewFork returns an id for another fork of this sandbox. Saving the record makes it
 // permanent.
-func (r *Record) NewFork() snapshot.ForkID { return snapshot.ForkID(r.number("f")) }
-
-func (r *Record) number(kind string) string {
+func (r *Record) NewFork() snapshot.ForkID {
 	r.Next++
-	return r.id(kind, r.Next)
+	return snapshot.ForkID(r.id("f", r.Next))
 }
 
 func (r *Record) id(kind string, n int) string { return r.ID + "-" + kind + strconv.Itoa(n) }

@@ -60,10 +60,12 @@ func (c *Catalog) Trash() ([]Discarded, []error) {
 		if errors.Is(err, errs.ErrNotFound) { // the trees are gone: only the directory is left
 			err = removeAll(d.Path)
 		}
-		failures = append(failures, err)
+		if err != nil {
+			failures = append(failures, err)
+		}
 		d.Release()
 	}
-	return found, compact(failures)
+	return found, failures
 }
 
 // tryLock locks the directory at path and returns the open file that holds the lock, which the
@@ -78,16 +80,6 @@ func tryLock(path string) *os.File {
 		return nil
 	}
 	return dir
-}
-
-func compact(failures []error) []error {
-	found := failures[:0]
-	for _, err := range failures {
-		if err != nil {
-			found = append(found, err)
-		}
-	}
-	return found
 }
 
 // Release releases the lock. It may be called twice.

@@ -157,7 +157,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	h.idMappers.wait()
 	h.Refused = h.Proxy.Close()
 	h.Hit = h.Resources.limitHit()
-	h.drift.wait()
+	h.drift.done.Wait()
 	h.mu.Lock()
 	h.closed = true
 	if h.listen != nil {

@@ -224,7 +224,7 @@ func (b *driftFeed) begin() {
 	})
 }
 
-// stop ends the watch. The caller calls wait next.
+// stop ends the watch. The caller then waits for done.
 func (b *driftFeed) stop() {
 	b.timer.Stop()
 	b.mu.Lock()
@@ -234,9 +234,6 @@ func (b *driftFeed) stop() {
 		b.cancel()
 	}
 }
-
-// wait waits until the watch has ended.
-func (b *driftFeed) wait() { b.done.Wait() }
 
 // latest returns the last report, its number, and a channel that the next report closes.
 func (b *driftFeed) latest() (compare.DriftReport, int, <-chan struct{}) {
