@@ -281,6 +281,9 @@ func secretVariable(name, value string) bool {
 		"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY", "PRIVATE_KEY",
 		"ACCESS_KEY", "AUTH_KEY", "SESSION_KEY", "_PAT", "COOKIE", "_PASS", "_PWD", "_KEY", "_AUTH", "_DSN", "_JWT", "CONNECTION_STRING",
 	} {
+		if !strings.Contains(name, mark) {
+			continue
+		}
 		if strings.HasSuffix(name, mark) || strings.HasSuffix(name, mark+"S") || strings.Contains(name, mark+"_") || strings.Contains(name, mark+"S_") {
 			return true
 		}
