@@ -61,7 +61,7 @@ func list(path string, o Options) (names []string, err error) {
 
 // Any reports whether the directory path has an entry.
 func Any(path string) bool {
-	dir, err := os.Open(path)
+	dir, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return false
 	}
