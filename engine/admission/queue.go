@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A ticket is a position in the queue: a numbered, locked file.
+// A ticket is a position in the queue: a numbered file that its process has open and locked.
 type ticket struct {
 	number uint64
 	f      *os.File
@@ -142,7 +142,8 @@ func (c *Controller) tryFirst(ctx context.Context, a Request, t *ticket) (*Slot,
 	return p, nil, err
 }
 
-// decide checks whether the host has the capacity now. The caller holds the gate.
+// decide returns why the host has no capacity for the request a now, nil if it has. The caller
+// holds the gate.
 func (c *Controller) decide(a Request) (*Refusal, error) {
 	given, err := c.given()
 	if err != nil {
@@ -207,8 +208,9 @@ func (c *Controller) before(t *ticket) (int, error) {
 	}
 }
 
-// stale removes the ticket of a process that waits no longer. A process locks its ticket before it releases the
-// gate, so an older ticket without a lock is stale.
+// stale removes the ticket file with this number if no process holds its lock, and reports
+// whether it is gone. A process locks its ticket before it releases the gate, so an older
+// ticket without a lock is stale.
 func (c *Controller) stale(number uint64) bool {
 	path := c.ticket(number)
 	f, err := os.Open(path)

@@ -46,7 +46,8 @@ type record struct {
 
 func (c *Controller) place(n int) string { return filepath.Join(c.dir, placePrefix+strconv.Itoa(n)) }
 
-// take locks the file of a free slot, or a new one, and writes the request into it.
+// take locks the file of a free slot, or a new one, writes the request into it, and returns
+// the slot, which the caller closes.
 func (c *Controller) take(a Request) (*Slot, error) {
 	for tries := 0; ; tries++ {
 		n := tries
@@ -123,11 +124,12 @@ func (s *Slot) Set(a Request) error {
 // Held reports whether p is a slot that was neither given back nor handed over.
 func (s *Slot) Held() bool { return s != nil && s.f != nil }
 
-// File returns the open file that another process must share to have the slot too, or nil
-// after Close or HandOver.
+// File returns the open file that another process must inherit to have the slot too, or nil
+// after Close or HandOver. The Slot still owns it.
 func (s *Slot) File() *os.File { return s.f }
 
-// HandOver leaves the slot to another process that has its file open.
+// HandOver closes the slot's file in this process and leaves the slot to another process that
+// has it open.
 func (s *Slot) HandOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +139,8 @@ func (s *Slot) HandOver() {
 	}
 }
 
-// Inherit returns the slot that the parent process passed as a descriptor.
+// Inherit returns the slot whose open file the parent process passed as descriptor fd. The
+// caller closes the slot.
 func Inherit(fd int) (*Slot, error) {
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "place")

@@ -136,7 +136,7 @@ type Checker struct {
 	needed Needed
 }
 
-// A root is one name of a tree's root, with the finder for paths below it.
+// A root is one absolute path of a tree's root, with the finder for paths below it.
 type root struct {
 	path string
 	finder

@@ -206,7 +206,8 @@ func (all *index) find(abs string, link bool) (why string, depth int) {
 	return "", 0
 }
 
-// at returns the pattern that begins at the first of these elements and covers them.
+// at returns a pattern that matches from the first of these elements on, nil for none. With
+// link, a pattern for paths below them matches, too.
 func (all *index) at(elements []string, link bool) *pattern {
 	first := elements[0]
 	if first == "" {
@@ -242,8 +243,8 @@ func (all *index) ordinary(dir string) bool {
 	return true
 }
 
-// A finder looks up paths one after another. It remembers whether the last directory is
-// ordinary, because most paths share the directory of the one before.
+// A finder looks up paths in an index, one after another. It remembers whether the last
+// directory is ordinary, because most paths share the directory of the one before.
 type finder struct {
 	*index
 	// top is the root of the tree: only directories below it are PackageDirs.

@@ -27,7 +27,7 @@ type Changes struct {
 	Git []gitresult.Report
 }
 
-// A Part is the list of changes in one directory.
+// A Part is the list of changes in one directory, with the directory open in both states.
 type Part struct {
 	// Root is the directory, absolute. The paths of Changes are relative to it.
 	Root string
@@ -36,7 +36,8 @@ type Part struct {
 	Changes   []diff.Change
 	// Renames are the renames among Changes; FindRenames fills them in.
 	Renames []diff.Rename
-	// Old and New are Root in both states, open for reading.
+	// Old and New are Root in the old and the new state, open for reading. [Changes.Close]
+	// closes them.
 	Old, New *os.File
 	// Tree is the tree that contains Root. Taken is the time of its base, and Frozen is set if
 	// that base is frozen.
@@ -97,7 +98,7 @@ func (c *Changes) Elsewhere() (n int) {
 	return n
 }
 
-// Close closes the directories of all parts.
+// Close closes Old and New of all parts.
 func (c *Changes) Close() {
 	for _, p := range c.Parts {
 		p.Old.Close()
@@ -105,9 +106,9 @@ func (c *Changes) Close() {
 	}
 }
 
-// Diff compares two named states of a sandbox. "" is the base for from, and the
-// present state for to. Where the backend lists changes, the cost grows with the
-// number of changes and not with the size of the trees.
+// Diff compares two named states of a sandbox; the caller closes the result. "" is the base
+// for from, and the present state for to. Where the backend lists changes, the cost grows with
+// the number of changes and not with the size of the trees.
 //
 // Errors: errs.ErrNotFound, and those of diff.Trees.
 func (cm *Comparer) Diff(ctx context.Context, name, from, to string) (*Changes, error) {
@@ -173,7 +174,8 @@ func workspaceFirst(parts []Part) {
 	}
 }
 
-// A Pair is two states of one tree. An empty Right is the fork in its present state.
+// A Pair is two states of one tree: the snapshots Left and Right. An empty Right is the fork
+// in its present state.
 type Pair struct {
 	Tree        catalog.Tree
 	Left, Right snapshot.ID
@@ -182,8 +184,8 @@ type Pair struct {
 	listed     bool
 }
 
-// comparePair returns the changes of one tree. A tree without candidates costs no
-// mount.
+// comparePair returns the parts of one tree that have changes. If the backend lists no
+// candidates, it mounts nothing.
 func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair) ([]Part, error) {
 	b, err := cm.host.BackendOf(ctx, p.Tree)
 	if err != nil {
@@ -311,7 +313,7 @@ func Sequence(candidates []snapshot.Candidate) func(func(snapshot.Candidate, err
 	}
 }
 
-// views returns the views of both states of a pair.
+// views returns how to reach the left and the right state of a pair.
 func views(ctx context.Context, b snapshot.Backend, p Pair) (left, right snapshot.View, err error) {
 	if left, err = ViewOf(ctx, b, p.Tree, p.Left); err == nil {
 		right, err = ViewOf(ctx, b, p.Tree, p.Right)
@@ -330,7 +332,7 @@ func ViewOf(ctx context.Context, b snapshot.Backend, t catalog.Tree, id snapshot
 	return s.View, err
 }
 
-// OpenPair opens both states of a pair for reading.
+// OpenPair opens the left and the right state of a pair for reading; the caller closes both.
 func OpenPair(ctx context.Context, b snapshot.Backend, p Pair) (old, new *os.File, err error) {
 	left, right, err := views(ctx, b, p)
 	if err != nil {
@@ -395,8 +397,8 @@ func split(whole Part, workspace string) ([]Part, error) {
 	return []Part{inside, whole}, nil
 }
 
-// Rebase returns a change with paths relative to the subdirectory prefix of the
-// tree.
+// Rebase returns c, a change below the subdirectory prefix of its tree, with paths relative to
+// prefix.
 func Rebase(c diff.Change, prefix string) diff.Change {
 	c.Path = hostfs.Relative(c.Path, prefix)
 	for _, n := range []**diff.Node{&c.Old, &c.New} {

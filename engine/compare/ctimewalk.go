@@ -162,7 +162,7 @@ func (w *ctimeWalk) next() (string, bool) {
 	return path, true
 }
 
-// share queues a directory for an idle worker.
+// share queues the directory path for any worker.
 func (w *ctimeWalk) share(path string) {
 	w.mu.Lock()
 	w.dirs = append(w.dirs, path)

@@ -280,8 +280,8 @@ func (r *DriftReport) MarkChanged(mine *Changes) {
 	r.Files = CountFiles(r.Paths)
 }
 
-// addOutside adds a path outside the workspace that the sandbox has changed, if
-// the real one has changed.
+// addOutside adds path, outside the workspace and changed by the sandbox as c says, to r.Paths
+// if the real path has changed since the base too.
 func (r *DriftReport) addOutside(p *Part, c diff.Change, path string) {
 	st, err := vfs.Lstat(-1, path)
 	s, ours := r.promoted[path]
@@ -419,7 +419,7 @@ func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, 
 // tree.
 func LiesIn(path, dir string) bool { return dir == "." || hostfs.Within("/"+path, "/"+dir) }
 
-// openReal opens a tree's base and the real tree for reading.
+// openReal opens a tree's base and the real tree for reading; the caller closes both.
 func openReal(ctx context.Context, b snapshot.Backend, t catalog.Tree) (base, real *os.File, err error) {
 	s, err := b.Lookup(ctx, t.Base)
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A place is the part of a tree that one comparison covers: the directory dir or, with layers,
-// all files in the sandbox's layers.
+// A place is the part of a tree that one comparison covers: the directory dir or, with layers
+// set, the files in the sandbox's overlay layers above the live lower.
 type place struct {
 	tree, dir string
 	layers    bool
 }
 
-// A state is one state of a tree and its view.
+// A state is one state of a tree: a view of backend b, or the real tree with its mounts if
+// real is set.
 type state struct {
 	b    snapshot.Backend
 	view snapshot.View
@@ -32,7 +33,8 @@ type state struct {
 // other.
 var errTwoLayered = errors.New("both states have layers")
 
-// open opens the place in each of the states for reading.
+// open opens the place in each of the states for reading; the caller closes the directories.
+// Error: errTwoLayered.
 func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err error) {
 	layered := 0
 	mounts := make([]isolate.Mount, len(states))
@@ -59,8 +61,8 @@ func (p place) open(ctx context.Context, states ...state) (dirs []*os.File, err 
 	return openStates(ctx, at, states, mounts, p.dir)
 }
 
-// openStates opens the mounts of all states, and dir itself for the real tree.
-// After an error all are closed.
+// openStates opens mounts[i] for each state i, or dir itself for the real tree; the caller
+// closes the directories. After an error all are closed.
 func openStates(ctx context.Context, at string, states []state, mounts []isolate.Mount, dir string) ([]*os.File, error) {
 	dirs := make([]*os.File, len(states))
 	var err error

@@ -91,8 +91,8 @@ func promotedChange(path string, was, now *diff.Node, known bool) (diff.Change, 
 	return c, true
 }
 
-// workspacePart returns the part of the sandbox's workspace, opened, without
-// changes.
+// workspacePart returns the part of the sandbox's workspace without changes, with base and
+// fork open; the caller closes them.
 func (cm *Comparer) workspacePart(ctx context.Context, rec *catalog.Record) (Part, error) {
 	t, ok := WorkspaceTree(rec)
 	if !ok {

@@ -60,8 +60,8 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 	return to, cm.addDeleted(ctx, rec, changes, k, to)
 }
 
-// addDeleted adds the deletion of each path of to that the sandbox does not have
-// either, and drops the others from to.
+// addDeleted adds to changes the deletion of each old path in to that the sandbox's tree does
+// not have, and removes the other paths from to.
 func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline, to map[string]string) error {
 	if len(to) == 0 {
 		return nil

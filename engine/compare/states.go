@@ -72,7 +72,8 @@ func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, err
 	return c, nil
 }
 
-// A side is one of the two states of a tree that are compared.
+// A side is one of the two states that Compare compares: of a sandbox's trees, or of the real
+// trees.
 type side struct {
 	Ref
 	// rec is the sandbox's record; for the real tree, the record of the other
@@ -84,8 +85,8 @@ type side struct {
 	right bool
 }
 
-// sides looks up both sides of a comparison. sides[0] is always a sandbox; its field right
-// tells which of the two is on the right.
+// sides looks up left and right, without their order: sides[0] is always a sandbox. The field
+// right of a side is set if it is right.
 func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 	if left.Sandbox == "" && right.Sandbox == "" {
 		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both sides are the real tree")}
@@ -129,7 +130,8 @@ func basesAt(rec *catalog.Record, state string) (bases []catalog.TreeBase) {
 	return bases
 }
 
-// A treeState is one tree of a side.
+// A treeState is one tree in the state of one side: a snapshot, the present fork, or the real
+// tree.
 type treeState struct {
 	b    snapshot.Backend
 	tree catalog.Tree

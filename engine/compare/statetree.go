@@ -56,7 +56,8 @@ func candidatesOf(ctx context.Context, old, new treeState) (all []snapshot.Candi
 	return all, false, nil
 }
 
-// changed returns the paths that may have changed in this state of the tree since its base.
+// changed returns the paths that may have changed in t since its base; true instead if the
+// backend cannot list them.
 func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case t.real && !t.base.Frozen: // the base is the real tree
@@ -73,8 +74,8 @@ func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, er
 	return ListChanges(ctx, t.b, Pair{Tree: t.tree, Left: t.base.Base, Right: t.id})
 }
 
-// basesDiffer returns the paths at which the bases may differ. Two live bases do
-// not differ: both are the real tree.
+// basesDiffer returns the paths at which the bases of a and b may differ; true instead if the
+// backend cannot list them. Two live bases do not differ: both are the real tree.
 func basesDiffer(ctx context.Context, a, b treeState) ([]snapshot.Candidate, bool, error) {
 	switch {
 	case a.real || b.real || !a.base.Frozen && !b.base.Frozen:
@@ -108,7 +109,7 @@ func (cm *Comparer) optionsFor(old, new treeState, dir string) diff.Options {
 	return opt
 }
 
-// state returns the view of the tree.
+// state returns t in the form that place.open opens.
 func (t *treeState) state(ctx context.Context) (state, error) {
 	if t.real {
 		return state{view: snapshot.View{Path: t.tree.Path}, real: true}, nil

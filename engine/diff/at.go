@@ -42,7 +42,7 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candi
 	return d.changes(), nil
 }
 
-// sortTouches sorts the touches and merges those of one path.
+// sortTouches returns the touches sorted by path, for each path only the one that covers most.
 func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candidate, error) {
 	var places []snapshot.Candidate
 	for t, err := range touches {
@@ -164,7 +164,7 @@ func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	return dirs
 }
 
-// compareTouched compares a path below the root.
+// compareTouched compares the nodes of both trees at a listed path below the root.
 func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	dir, name := split(t.Path)
 	parent, failures := open.get(w, dir)
@@ -233,7 +233,7 @@ func (s *parents) close() {
 	}
 }
 
-// compareRoots compares the roots of the trees.
+// compareRoots compares the roots of the two trees, and records the difference.
 func (w *worker) compareRoots(touch snapshot.Candidate) error {
 	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
 	if touch.Tree {

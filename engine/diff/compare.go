@@ -10,8 +10,8 @@ import (
 
 func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
 
-// compare compares one name in a directory. With deep it walks a directory that both sides have;
-// otherwise it compares the names in it.
+// compare compares the name in p on both sides and records the difference. With deep it queues
+// a directory that both sides have to be walked; otherwise to have only its names compared.
 func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
 	if w.opt.Skip != nil && w.skipped(p.join(name)) {
 		return nil
@@ -83,7 +83,8 @@ func (w *worker) markCovered(path string) {
 	}
 }
 
-// addOneSided records a name that one side has, and queues the subtree below it.
+// addOneSided records a name that only one side has as added or deleted, and queues the
+// subtree below it.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.newNode(p.fd(side), name, st)
 	if err != nil {
@@ -127,7 +128,7 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 	return w.addModified(p, name, st, what, try)
 }
 
-// addModified records a name that both sides have.
+// addModified records a name that both sides have as modified, with the aspects in what.
 func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error
@@ -150,7 +151,8 @@ func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	return w.opt.Taken.IsZero() || a.CTime.Time().Before(w.opt.Taken.Add(-Racy))
 }
 
-// differences compares two nodes of one type: name in p, or p itself.
+// differences returns the aspects in which two nodes of one type differ: name in p, or p
+// itself if name is "".
 func (w *worker) differences(p dirPair, name string, st *[2]vfs.Stat) (Aspect, error) {
 	a, b := &st[older], &st[newer]
 	if a.Ino == b.Ino && a.Dev == b.Dev || w.provenEqual(st) {

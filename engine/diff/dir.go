@@ -11,7 +11,8 @@ import (
 // maxTries is the number of retries for a path that changes during the comparison.
 const maxTries = 8
 
-// runTask compares the directory of a task, with its entries.
+// runTask opens the directory of a task, compares it and its entries on both sides, and closes
+// it.
 func (w *worker) runTask(t task) error {
 	if err := w.ctx.Err(); err != nil {
 		return fail(t.path, err)
@@ -44,7 +45,8 @@ func (w *worker) runTask(t task) error {
 	return w.compareContent(p, t)
 }
 
-// compareUnreadable compares a directory that this process may not list on either side.
+// compareUnreadable compares the inode of a directory whose entries this process may not list
+// on either side.
 func (w *worker) compareUnreadable(t task) error {
 	p, errs := w.open(t.path, t.on, vfs.OPath)
 	defer p.close()
@@ -61,8 +63,8 @@ func (w *worker) compareUnreadable(t task) error {
 	return fail(t.path, w.compareDir(p, &st, t.try, true))
 }
 
-// listNames reads the names on each side. With settled, the directory is proven equal and has
-// the same names on both, so only one side is read.
+// listNames reads the names on each side into w.names. With settled, the directory is proven
+// equal and has the same names on both, so only one side is read.
 func (w *worker) listNames(p dirPair, settled bool) error {
 	for i, has := range p.has {
 		var err error

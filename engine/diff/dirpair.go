@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dirPair is a directory, open on the sides that have it.
+// A dirPair is one directory of the compared trees, open on the sides that have it.
 type dirPair struct {
 	path string
 	has  [2]bool
@@ -22,7 +22,7 @@ func (p dirPair) close() {
 	}
 }
 
-// only returns the directory on one side alone.
+// only returns p as if the other side did not have the directory. Both share the descriptors.
 func (p dirPair) only(side int) dirPair {
 	p.has[1-side] = false
 	return p
@@ -56,7 +56,7 @@ func first(errs [2]error) error {
 	return errs[newer]
 }
 
-// open opens a directory on the given sides.
+// open opens a directory on the sides in on, with an error for each; the caller closes p.
 func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
 	p.path = path
 	for i := range p.dir {
@@ -84,8 +84,8 @@ func (w *worker) inspect(p dirPair) (st [2]vfs.Stat, foreign bool, err error) {
 	return st, foreign, nil
 }
 
-// parent opens the parent directory of a touched path. The error is EXDEV if that is on an
-// excluded filesystem.
+// parent opens the parent directory of a touched path on both sides; the caller closes it. The
+// error is EXDEV if it is on an excluded filesystem.
 func (w *worker) parent(dir string) (dirPair, [2]error) {
 	p, errs := w.open(dir, [2]bool{true, true}, vfs.OPath)
 	if first(errs) == nil && w.opt.OneFilesystem {

@@ -44,7 +44,7 @@ func Extents(ctx context.Context, old, new *os.File, yield func(Extent) error) e
 	return x.walk()
 }
 
-// extents is one comparison of two files.
+// An extents is the state of one comparison of two files.
 type extents struct {
 	ctx   context.Context
 	yield func(Extent) error
@@ -81,7 +81,7 @@ func (x *extents) walk() error {
 	return x.flush()
 }
 
-// next returns the offset of a side's next data.
+// next returns the offset of the next data of a side's file, at or after at.
 func (x *extents) next(side int, at int64) int64 {
 	if x.fd[side] < 0 || at >= x.size[side] {
 		return max(at, x.size[newer])
@@ -89,7 +89,8 @@ func (x *extents) next(side int, at int64) int64 {
 	return nextData(x.fd[side], at, max(x.size[side], x.size[newer]))
 }
 
-// compare compares one window. Beyond the end of old, zeros count as equal.
+// compare yields the extents in which the bytes a of old and b of new, both from offset at,
+// differ. Beyond the end of old, zeros count as equal.
 func (x *extents) compare(at int64, a, b []byte) error {
 	for from := 0; from < len(b); from += grain {
 		to := min(from+grain, len(b))

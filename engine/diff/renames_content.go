@@ -59,8 +59,8 @@ func (f *finder) matchExact(b *matchSet) {
 	}
 }
 
-// openNode opens the file of a change for reading. It returns nil if the file is not readable
-// or does not match the change.
+// openNode opens the file of change i for reading; the caller closes it. It returns nil if the
+// file is not readable or does not match the change.
 func (f *finder) openNode(i int) (file *os.File, st vfs.Stat, err error) {
 	c := &f.changes[i]
 	side := older
@@ -118,7 +118,8 @@ func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	return d, err == nil, fail(f.changes[i].Path, err)
 }
 
-// similarityOf returns the similarity of two paired nodes.
+// similarityOf returns whether two paired nodes have equal content, and the equal part in
+// percent.
 func (f *finder) similarityOf(from, to int) (exact bool, percent int, err error) {
 	a, b := f.changes[from].Old, f.changes[to].New
 	switch {

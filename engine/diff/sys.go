@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens a regular file for reading, without an update of its access time if the kernel
-// permits that.
+// openFile opens name in dir for reading, without an update of its access time if the kernel
+// permits that. The caller closes the descriptor.
 func openFile(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(dir, name, flags|vfs.ONoatime, 0)
@@ -18,8 +18,8 @@ func openFile(dir int, name string) (int, error) {
 	return fd, err
 }
 
-// openSame opens the file name in dir, and returns an error if it is no longer the file that
-// st describes.
+// openSame opens the file name in dir; the caller closes it. Error: ESTALE if it is no longer
+// the regular file that st describes.
 func openSame(dir int, name string, st *vfs.Stat) (int, error) {
 	fd, err := openFile(dir, name)
 	if err != nil {

@@ -67,7 +67,7 @@ const maxRefused = 100
 
 // OpenProxy starts the proxy process of a container's network and returns when its rules are
 // in force, or when the container's command has ended. It returns nil if the policy needs no
-// proxy.
+// proxy; otherwise the caller closes the Proxy.
 func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, log *Journal) (*Proxy, error) {
 	tun := container.Tun()
 	if tun == nil {
@@ -155,7 +155,8 @@ func (o *Proxy) sendState() error {
 	return o.conn.Send(msg)
 }
 
-// Allow replaces the rules.
+// Allow replaces the rules by those in text, in the proxy process and in each one that is
+// started later.
 func (o *Proxy) Allow(text string) error {
 	o.life.Lock()
 	defer o.life.Unlock()
@@ -180,8 +181,8 @@ func (o *Proxy) sendRules() error {
 	return o.conn.Send(msg)
 }
 
-// receiveMessage waits for the next message of a proxy process. The error is the message's own
-// if the process reports a failure.
+// receiveMessage waits for the next message of a proxy process. It returns the failure that
+// the process reports, or that of conn, as the error.
 func receiveMessage(conn *fdsock.Conn) (*network.Message, error) {
 	msg, files, err := conn.Receive()
 	fdsock.CloseAll(files)
@@ -275,7 +276,7 @@ func (o *Proxy) restart(lived time.Duration) bool {
 	}
 }
 
-// handle saves the counters and events of a message.
+// handle logs the event and saves the counters of a message, if it has them.
 func (o *Proxy) handle(m *network.Message) {
 	if m.Counters != nil {
 		o.mu.Lock()
@@ -289,8 +290,8 @@ func (o *Proxy) handle(m *network.Message) {
 	}
 }
 
-// note collects from an event the refusals for the final report, and the numbers of names for
-// the next proxy process.
+// note adds the event to o.refused if it is a refusal or failure, and to o.names if it is an
+// allowed lookup.
 func (o *Proxy) note(ev *network.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -393,7 +394,8 @@ type nameCache struct {
 // maxNameBytes bounds the names that fit into one message to the next proxy process.
 const maxNameBytes = 64 << 10
 
-// note adds the name of an allowed lookup.
+// note stores the number of the name that an allowed lookup resolved, as long as there is
+// room.
 func (n *nameCache) note(ev *network.Event) {
 	num, _ := network.NameNumber(ev.Addr)
 	n.last = max(n.last, num)

@@ -222,7 +222,8 @@ func automatic(d snapshot.Driver, req *Request) bool {
 	return d.Automatic && (!d.ForLimits || req.limitsDisk())
 }
 
-// try opens a driver for a tree and checks that it supports the request.
+// try opens driver d for a tree. It returns an error if d does not support the tree, or the
+// request's limits or frozen base.
 func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Request) (snapshot.Backend, error) {
 	if d.Filesystem != "" && req.Backend == "" && !req.limitsDisk() { // else Open has more to say
 		if on, err := mount.FilesystemOf(tree); err == nil && on.Type != d.Filesystem {

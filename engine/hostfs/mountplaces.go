@@ -113,7 +113,8 @@ func RestoreStubs(ctx context.Context, dir *os.File, places []MountStub) (made [
 	return made, ctx.Err()
 }
 
-// restore creates a stub and returns false, or returns true if it exists.
+// restore creates the stub below dir, the workspace of a fork, and returns false; it returns
+// true if the stub exists.
 func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -136,7 +137,8 @@ func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	return false, nil
 }
 
-// make creates a stub with its metadata.
+// make creates the stub as name in the directory in, with its metadata, and restores the times
+// of in.
 func (p MountStub) make(in *os.File, name string) error {
 	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {

@@ -91,8 +91,8 @@ type surveyor struct {
 	env    Environment
 }
 
-// whole makes a tree of each mount: a privileged overlay of "/" does not include the mounts
-// under it.
+// whole sorts each mount into the environment's lists, as a tree of its own: a privileged
+// overlay of "/" does not include the mounts under it.
 func (s *surveyor) whole() error {
 	for _, m := range s.mounts {
 		switch {
@@ -198,7 +198,7 @@ func mine(dir string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// isFile reports whether a path is missing or not a directory.
+// isFile reports whether path is anything but a directory, or missing.
 func isFile(path string) bool {
 	info, err := os.Lstat(path)
 	return err != nil || !info.IsDir()

@@ -7,12 +7,12 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// OpenBeneath opens the directory at path, which cannot lead out of dir.
+// OpenBeneath opens the directory at path, which cannot lead out of dir; the caller closes it.
 func OpenBeneath(dir *os.File, path string) (*os.File, error) {
 	return vfs.OpenBeneath(int(dir.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 }
 
-// Relative returns path relative to prefix, which must hold it.
+// Relative returns path relative to prefix, which is path or one of its parents.
 func Relative(path, prefix string) string {
 	if path == prefix {
 		return "."

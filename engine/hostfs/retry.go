@@ -129,8 +129,9 @@ func MountsNow() (*Environment, error) {
 // A viewOpener opens mounts as directories: isolate.OpenViews or isolate.OpenForks.
 type viewOpener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
-// OpenViews opens views of the real directory dir. If a mount under dir prevents that, it
-// returns the error of MountedSince.
+// OpenViews calls open for mounts, which are views of the real directory dir, and repeats it
+// while mounts come and go; the caller closes the results. If a mount under dir prevents that,
+// it returns the error of MountedSince.
 func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isolate.Mount) ([]*os.File, error) {
 	var tries MountRetry
 	defer tries.Close()
@@ -150,7 +151,8 @@ func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isola
 	}
 }
 
-// ViewSubtree returns the part of a tree's view that shows dir. Errors: errs.ErrNotSupported.
+// ViewSubtree returns a view of the directory dir alone, made from v, a view of the whole
+// tree. With write, dir may be written through it. Errors: errs.ErrNotSupported.
 func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir string, write bool) (snapshot.View, error) {
 	prefix, err := filepath.Rel(tree, dir)
 	if err != nil || prefix == "." {
@@ -163,8 +165,9 @@ func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree,
 	return n.ViewSubtree(ctx, v, prefix, write)
 }
 
-// OpenDir opens a directory of a tree in each of views. If mounts prevent a view of the whole
-// tree, it opens a view of the largest part around dir that has none.
+// OpenDir opens the directory dir of a tree in each of views; the caller closes the results.
+// If mounts prevent a view of the whole tree, it opens a view of the largest part around dir
+// that has none.
 func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
 	at := tree
 	for tries := 1; ; tries++ {
@@ -185,7 +188,8 @@ func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir
 	}
 }
 
-// openPart opens the directory at of a tree in each of views.
+// openPart mounts each of views, narrowed to the directory at of the tree, and returns its
+// root. The caller closes the results.
 func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at string, write bool, views []snapshot.View) ([]*os.File, error) {
 	mounts := make([]isolate.Mount, len(views))
 	for i, v := range views {
@@ -198,7 +202,8 @@ func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at
 	return OpenViews(ctx, open, at, mounts...)
 }
 
-// inside opens dir under each of roots, which are open at the directory at, and closes roots.
+// inside opens dir in each of roots, which are open at the parent directory at, and closes
+// roots; if dir is at, it returns roots.
 func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	prefix, err := filepath.Rel(at, dir)
 	if err == nil && prefix == "." {

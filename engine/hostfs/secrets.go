@@ -28,7 +28,8 @@ func SearchSecrets() func() SecretPaths {
 	return sync.OnceValue(func() SecretPaths { return <-answer })
 }
 
-// findSecrets searches for secrets. at returns the path where a path can be read.
+// findSecrets returns the secret paths that exist. at maps a path to where it can be read: in
+// the real tree or in a sandbox's copy.
 func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
 	for _, h := range homes(home) {
@@ -52,7 +53,7 @@ func userHome() string {
 	return home
 }
 
-// hiding holds the arguments of the function hidden.
+// hiding holds the inputs of the function hidden.
 type hiding struct {
 	// real are the secrets of the real trees.
 	real SecretPaths

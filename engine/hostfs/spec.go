@@ -79,9 +79,10 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	return s, notes, nil
 }
 
-// showReal returns the mounts of a tree under which something was mounted since the sandbox
-// was made: the tree is visible read-only, as on the host. If the workspace lies in the tree,
-// the largest directory around it without such mounts is mounted above, writable.
+// showReal returns the writable mounts of a tree under which something was mounted since the
+// sandbox was made, and a note about that. The tree itself is to be shown read-only, as on the
+// host; only if it holds the workspace, part has the largest directory around that without
+// such mounts.
 func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *Environment) (part []isolate.Mount, note string, err error) {
 	list := env.MountsBelow(t.Path)
 	note = Several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
@@ -154,7 +155,7 @@ func copies(roots map[string]string) func(string) string {
 	}
 }
 
-// Holder returns the innermost tree that contains the workspace.
+// Holder returns the path of the innermost tree that contains the workspace, or "".
 func Holder(rec *catalog.Record) (tree string) {
 	for _, t := range rec.Trees {
 		if Within(rec.Workspace, t.Path) && len(t.Path) > len(tree) {

@@ -43,8 +43,8 @@ func (m *merger) collect() error {
 	return nil
 }
 
-// outcomes returns the merged tree's entries by path, the directories that withheld
-// entries need, and every path that real or the merged tree has, in order.
+// outcomes returns three things: the merged tree's entries by path, the real directories that
+// withheld entries need, and every path that the real or the merged tree has, in order.
 func (m *merger) outcomes() (is map[string]*entry, needed map[string]bool, paths []string) {
 	is, needed = map[string]*entry{}, map[string]bool{}
 	for _, t := range m.entries.all {
@@ -203,7 +203,7 @@ func (m *merger) mergedLinks() map[*entry][]*entry {
 	return classes
 }
 
-// linksApply reports whether the side's links of an entry are those of the merged tree.
+// linksApply reports whether the merged tree takes the entry's hard links from this side.
 func (m *merger) linksApply(side int, t *entry) bool {
 	switch {
 	case t.withheld || t.outcome.node == nil || t.outcome.node.Mode.IsDir():

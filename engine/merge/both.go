@@ -7,7 +7,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// mergeBoth merges an entry that both sides have.
+// mergeBoth sets the outcome of an entry that both sides have, or reports a conflict.
 func (m *merger) mergeBoth(t *entry) error {
 	path, ok := m.entries.destination(t)
 	if !ok {
@@ -25,7 +25,8 @@ func (m *merger) mergeBoth(t *entry) error {
 	return m.mergeAspects(t, path)
 }
 
-// mergeTypes merges an entry whose file type differs between the sides.
+// mergeTypes sets the outcome of an entry whose file type differs between the sides, or
+// reports a conflict.
 func (m *merger) mergeTypes(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
 	if t.has(base) && a.what&diff.Type == 0 && !t.changed(mine) && !m.entries.movedItself(mine, t) {
@@ -61,8 +62,8 @@ func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	return found > 1
 }
 
-// mergeRetyped merges an entry that both sides turned into the same other file type, as if
-// both had added it.
+// mergeRetyped merges an entry that both sides turned into the same other file type, as
+// mergeAdded does.
 func (m *merger) mergeRetyped(t *entry, path string) error {
 	t.on[base] = state{path: t.on[base].path}
 	err := m.mergeAdded(t)
@@ -72,7 +73,8 @@ func (m *merger) mergeRetyped(t *entry, path string) error {
 	return err
 }
 
-// mergeAdded merges an entry that both sides added with the same file type.
+// mergeAdded sets the outcome of an entry that both sides added with the same file type, or
+// reports a conflict.
 func (m *merger) mergeAdded(t *entry) error {
 	a, b := t.on[mine].node, t.on[real].node
 	n, bad := metadata(nil, a, b)
@@ -95,7 +97,8 @@ func (m *merger) mergeAdded(t *entry) error {
 	return nil
 }
 
-// mergeAspects merges an entry of one file type: links, metadata, content and time, each alone.
+// mergeAspects sets the outcome of an entry of one file type: it merges links, metadata,
+// content and time each alone, and reports conflicts.
 func (m *merger) mergeAspects(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
 	if m.linksConflict(t) {
@@ -117,7 +120,8 @@ func (m *merger) mergeAspects(t *entry, path string) error {
 	return m.copyMoved(t)
 }
 
-// pickContent picks the side whose file content is used, or merges both.
+// pickContent sets where the outcome's file content comes from: the side that changed it, or a
+// merge of both. conflict is true if that merge fails.
 func (m *merger) pickContent(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine], t.on[real]
 	n := t.outcome.node

@@ -83,7 +83,7 @@ func (c *Conflict) Paths() []string {
 	return all
 }
 
-// include extends the conflict to more entries, at their paths on both sides.
+// include adds the paths of further entries in mine and real to the conflict.
 func (c *Conflict) include(things []*entry) {
 	var also []string
 	for _, t := range things {
@@ -94,7 +94,7 @@ func (c *Conflict) include(things []*entry) {
 	c.Marked = c.Marked && !c.Several
 }
 
-// absorb extends the conflict to everything that others cover.
+// absorb adds all paths that the conflicts in others cover to the conflict.
 func (c *Conflict) absorb(others []*Conflict) {
 	var also []string
 	for _, other := range others {

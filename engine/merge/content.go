@@ -74,8 +74,8 @@ func (m *merger) texts(t *entry) (texts [3][]byte, ok bool, err error) {
 	return texts, true, nil
 }
 
-// open opens a regular file of a tree. ErrBusy: the file no longer matches the changes
-// that the merge was given.
+// open opens the regular file that an entry has in a tree; the caller closes it. ErrBusy: the
+// file no longer matches the changes that the merge was given.
 func (in *Input) open(tree int, s state) (*os.File, error) {
 	if tree == base {
 		if in.OpenBase == nil {
@@ -111,12 +111,14 @@ func changedMeanwhile(path string) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the file changed during the merge")}
 }
 
-// sameContent compares the regular files that mine and real have for an entry.
+// sameContent reports whether the regular files that mine and real have for an entry have the
+// same content.
 func (m *merger) sameContent(t *entry) (bool, error) {
 	return m.equal(t.on[mine], t.on[real])
 }
 
-// equal compares the content of a regular file of mine with one of real.
+// equal reports whether the regular file a of mine and the file b of real have the same
+// content.
 func (m *merger) equal(a, b state) (bool, error) {
 	if a.node.Size != b.node.Size {
 		return false, nil

@@ -18,14 +18,14 @@ const (
 // other returns the opposite side.
 func other(side int) int { return mine + real - side }
 
-// An entry is one node with its path in each of the three trees. The paths differ after a
-// rename.
+// An entry is one node with its state in the base, in mine and in real, and its outcome. The
+// paths differ after a rename.
 type entry struct {
 	on [3]state
 	// outcome is the node in the merged tree.
 	outcome outcome
-	// done is set once outcome is decided. left is set if an open conflict covers the entry,
-	// which then stays as in the real tree.
+	// done is set once outcome is decided. withheld is set if an open conflict covers the
+	// entry, which then stays as in the real tree.
 	done, withheld bool
 	// conflict is the index in the result of the open conflict that covers the entry.
 	conflict int
@@ -80,7 +80,8 @@ func (t *entry) changed(side int) bool {
 	return t.on[side].what&^(diff.Time|diff.Links) != 0
 }
 
-// sortPath returns the path that entries are sorted by.
+// sortPath returns the path by which entries are sorted: that in the base, else in mine, else
+// in real.
 func (t *entry) sortPath() string {
 	for _, s := range t.on {
 		if s.path != "" {
@@ -122,7 +123,8 @@ type entries struct {
 	moved [3]map[string]string
 }
 
-// pair pairs the changes of both sides to entries.
+// pair returns one entry for each node that the changes of either side list. An unlisted side
+// has the node of the base.
 func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 	all := &entries{}
 	for tree := range all.at {
@@ -146,7 +148,8 @@ func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 	return all
 }
 
-// addSide adds the changes of one side.
+// addSide stores the changes and renames of one side in the entries, and adds those that are
+// missing.
 func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rename) {
 	to, from := map[string]diff.Rename{}, map[string]bool{}
 	all.moved[side] = map[string]string{}
@@ -190,7 +193,8 @@ func (all *entries) add(side int, c *diff.Change) {
 	all.at[side][c.Path] = t
 }
 
-// inBase returns the entry that the base has at the path of a change.
+// inBase returns the entry of the base node that a change modifies or deletes, and adds it if
+// it is missing.
 func (all *entries) inBase(c *diff.Change) *entry {
 	t := all.at[base][c.Path]
 	if t == nil {

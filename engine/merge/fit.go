@@ -66,7 +66,8 @@ func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err erro
 	return changed, nil
 }
 
-// conflictAt returns the open conflict that covers a path.
+// conflictAt returns the index of the open conflict that covers a path; shut is false if none
+// does.
 func (m *merger) conflictAt(path string) (conflict int, shut bool) {
 	for at := path; at != "." && !shut; at = parent(at) {
 		conflict, shut = m.blocked[at]
@@ -189,8 +190,9 @@ func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved
 	return changed, false, err
 }
 
-// obstacle finds an entry of the merged tree at a path where the sandbox has a parent
-// directory of a withheld entry. Taking the sandbox's version later would replace it.
+// obstacle returns an entry of the merged tree that is no directory, at a path where the
+// sandbox has a parent directory of t, a withheld entry; nil for none. Taking the sandbox's
+// version later would replace it.
 func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	if !t.has(mine) {
 		return nil
@@ -203,8 +205,8 @@ func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	return nil
 }
 
-// followMove moves an entry that an answer took from one side into the directory to which
-// the other side moved its parent.
+// followMove changes the outcome's path of an entry that an answer took from one side, if the
+// other side moved a directory above it, and reports whether it did.
 func (m *merger) followMove(t *entry) bool {
 	if t.withheld || t.chosen == 0 || t.outcome.path != t.on[t.chosen].path {
 		return false

@@ -140,7 +140,8 @@ func (m *merger) decide(t *entry) error {
 	return m.copyMoved(t)
 }
 
-// deleted decides on an entry that one side deleted.
+// deleted leaves an entry that one side deleted deleted, or reports a conflict if the other
+// side renamed or changed it.
 func (m *merger) deleted(t *entry) error {
 	side := mine
 	if t.has(mine) {

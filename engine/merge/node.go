@@ -32,8 +32,8 @@ func differ(a, b *diff.Node, content bool) (what diff.Aspect) {
 	return what
 }
 
-// pick returns the value that one side changed. ok is false if both sides changed it, to
-// different values.
+// pick merges a value with the base b and the sides m and r: it returns the value that one
+// side changed. ok is false if both sides changed it, to different values; value is then m.
 func pick[T comparable](b, m, r T) (value T, ok bool) {
 	switch {
 	case m == r, m == b:

@@ -73,8 +73,8 @@ func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
 	return err
 }
 
-// scope returns the subtrees that a conflict covers: none if it is about a directory
-// alone.
+// scope returns the subtrees that a conflict covers: its paths and more, or none if it is
+// about a directory alone.
 func (c *Conflict) scope(more []string) []string {
 	if c.Alone {
 		return nil
@@ -139,8 +139,7 @@ func (m *merger) canMark(c *Conflict) (bool, error) {
 	return true, nil
 }
 
-// states returns the three versions of a conflicting path: the base's, the sandbox's and the
-// real one.
+// states returns path and node of the conflict in the base, in mine and in real.
 func (c *Conflict) states() (all [3]state) {
 	for tree, n := range [3]*diff.Node{c.Base, c.Mine, c.Real} {
 		path := [3]string{c.BasePath, c.MinePath, c.RealPath}[tree]

@@ -38,7 +38,8 @@ func (s *scratch) close() error {
 	return s.root.Close()
 }
 
-// write creates a file with this modification time, readable by its owner only.
+// write creates the file name in the scratch directory with the content of from and the
+// modification time when, readable by its owner only, and returns its attributes.
 func (s *scratch) write(name string, from io.Reader, when time.Time) (fs.FileInfo, error) {
 	root, err := s.open()
 	if err != nil {
@@ -75,7 +76,8 @@ func (s *scratch) remove(name string) error {
 	return root.Remove(name)
 }
 
-// build writes merged content of an entry to Scratch.
+// build writes the content of from to Scratch as the outcome of t, with the modification time
+// when.
 func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	info, err := m.scratch.write(t.outcome.path, from, when)
 	if err != nil {
@@ -92,7 +94,7 @@ func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }
 
-// unbuild removes an entry's content from Scratch.
+// unbuild removes the file of an entry's outcome from Scratch.
 func (m *merger) unbuild(t *entry) error {
 	if t.outcome.from != built {
 		return nil

@@ -86,7 +86,8 @@ func newTriple(base, mine, real []byte) *triple {
 	return t
 }
 
-// merge combines the edits of both sides.
+// merge returns the regions that mine or real edited, each with the side that it takes or as a
+// conflict.
 func (t *triple) merge() regions {
 	m, r := compare(t.baseIDs, t.mineIDs, t.kinds), compare(t.baseIDs, t.realIDs, t.kinds)
 	var all regions
@@ -158,7 +159,8 @@ func (all *regions) add(r region) {
 	*all = append(*all, r)
 }
 
-// write returns the merged text. Outside the regions, mine has the merged lines.
+// write returns the merged text: mine's lines outside the regions, and in each region the
+// chosen side, or all versions between markers.
 func (t *triple) write(all regions, names Names) []byte {
 	var out bytes.Buffer
 	out.Grow(t.size)

@@ -19,7 +19,7 @@ import (
 
 // This file builds new versions in the stages.
 
-// A location is the stage and name of the first node that was built for a class of hard links.
+// A location is a path in a stage, of the first node that was built for a class of hard links.
 type location struct {
 	stage int
 	path  string // in the stage
@@ -93,7 +93,8 @@ func (w *work) buildOne(ctx context.Context, o *op) error {
 	return at(o.path, w.buildOp(ctx, o))
 }
 
-// buildOp builds one node and everything below it.
+// buildOp builds the new version of an op, with everything below it, in the op's stage, and
+// records the identities in o.
 func (w *work) buildOp(ctx context.Context, o *op) error {
 	if o.standalone() {
 		if built, i := w.buildSmall(w.stages[o.stage], o.name, &o.change); built {
@@ -132,8 +133,8 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 
 func relative(path, dir string) string { return path[len(dir)+1:] }
 
-// finish sets the metadata of the directory at path to that of n, and returns its new
-// attributes.
+// finish sets the metadata of n on the node at path in a stage if it is a directory, and
+// returns the node's attributes.
 func finish(in *dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	if n.Mode.IsDir() {
 		dir, err := in.dir(path)
@@ -148,8 +149,8 @@ func finish(in *dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	return in.stat(path)
 }
 
-// buildNode builds one node at a path of a stage. A directory gets its metadata later, once
-// it is complete.
+// buildNode builds the new node of a change at a path of a stage: a hard link if anchor or an
+// earlier node allows that. A directory gets its metadata later, once it is complete.
 func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, anchor string) error {
 	dir, name, err := in.at(path)
 	if err != nil {
@@ -204,7 +205,8 @@ func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string)
 	return err != unix.EMLINK, pathErrorBut("link", first.path, err, unix.EMLINK)
 }
 
-// create makes a node that is neither directory nor regular file.
+// create makes the new node of c as name in a stage: a symbolic link, pipe or device, with
+// default metadata.
 func create(dir *os.File, name string, c *diff.Change) error {
 	fd := int(dir.Fd())
 	switch n := c.New; n.Mode.Type() {
@@ -220,8 +222,8 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
-// copyFile copies a file of the source. The file must match its change before and after.
-// The stage is private, so the copy has its final permissions at once.
+// copyFile copies a regular file from the source to name in dir, which is in a stage, with its
+// final metadata. ErrConflict: the source does not match its change, before or after the copy.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	from, path := w.from.at(c.Path)
 	src, err := openRegular(from, path)

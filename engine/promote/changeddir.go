@@ -19,8 +19,8 @@ type changedDir struct {
 	widen bool // its owner lacks permissions that the promotion needs
 }
 
-// prepareDir records the directory in which an op moves a node, and picks the stage for the new
-// version.
+// prepareDir records the real directory in which an op moves a node as a changedDir, and sets
+// o.stage to a stage on its filesystem.
 func (p *planner) prepareDir(o *op) error {
 	path, _ := split(o.path)
 	dir, err := p.real.dir(path)
@@ -54,8 +54,8 @@ func (p *planner) changedAt(path string, st *vfs.Stat) *changedDir {
 	return p.changed[path]
 }
 
-// mayChange records an error if the kernel would later deny a change of the directory, as far
-// as permissions show that.
+// mayChange adds to p.denied what the kernel would later deny in the real directory dir, as
+// far as permissions show that.
 func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, known bool) error {
 	if !known {
 		err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
@@ -83,7 +83,8 @@ func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, k
 	return nil
 }
 
-// open opens the directory, or returns nil if another directory has its path by now.
+// open returns the real directory, or nil if another directory, or none, has its path by now.
+// It belongs to real.
 func (pl *changedDir) open(real *dirs) (*os.File, error) {
 	dir, err := real.dir(pl.path)
 	if missing(err) {

@@ -35,8 +35,8 @@ func (d *dirs) dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// openBeneath opens a path below a root. A path that a link leads out of the root (EXDEV,
-// see openat2(2)) gives ELOOP.
+// openBeneath opens a path below a root; the caller closes it. A path that a link leads out of
+// the root (EXDEV, see openat2(2)) gives ELOOP.
 func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	f, err := vfs.OpenBeneath(int(root.Fd()), path, flags, 0)
 	if errors.Is(err, unix.EXDEV) {
@@ -45,7 +45,8 @@ func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// at opens the parent directory of path. The root itself has the name ".".
+// at returns the parent directory of path, open as dir returns it, and the name in it. The
+// root itself has the name ".".
 func (d *dirs) at(path string) (*os.File, string, error) {
 	dir, name := split(path)
 	f, err := d.dir(dir)
@@ -68,7 +69,8 @@ func (d *dirs) close() {
 	}
 }
 
-// openNode opens a node of any type with O_PATH, which has no effect on it.
+// openNode opens a node of any type with O_PATH, which has no effect on it; the caller closes
+// it.
 func openNode(dir *os.File, name string) (*os.File, error) {
 	return vfs.OpenAt(int(dir.Fd()), name, vfs.OPath|unix.O_NOFOLLOW, 0)
 }

@@ -54,8 +54,8 @@ func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) 
 	return false, err
 }
 
-// same reports whether the real tree already has the new version, with or without its
-// time.
+// same reports whether the real node has the metadata and content of the change's new node;
+// with times, also the modification time.
 func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error) {
 	switch {
 	case !sameMetadata(c.New, real, times):
@@ -180,8 +180,8 @@ func gone(err error) error {
 	return err
 }
 
-// openRegular opens a regular file below a root for reading. Opening a node of another type
-// has no effect on it.
+// openRegular opens a regular file below a root for reading; the caller closes it. Opening a
+// node of another type has no effect on it and returns errNotRegular.
 func openRegular(root *os.File, path string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := openBeneath(root, path, flags|vfs.ONoatime)

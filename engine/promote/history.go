@@ -135,8 +135,8 @@ func (r *record) makeUndoable(journal string) error {
 	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)
 }
 
-// updateStamps updates the stamps of earlier promotions after a revert moved their results back:
-// the moves gave these files new change times.
+// updateStamps writes new stamps into the journals of earlier promotions after a revert moved
+// their results back: the moves gave these files new change times.
 func (r *record) updateStamps(real *dirs, stateDir string) error {
 	type moved struct {
 		was vfs.Timestamp

@@ -80,8 +80,8 @@ const (
 	suffixPartial  = ".left"    // reverted, except for paths that other programs changed
 )
 
-// lockState locks a state directory for a promotion, and can create it. ErrBusy: another
-// promotion holds the lock.
+// lockState locks a state directory for a promotion, and can create it. Closing the file
+// releases the lock. ErrBusy: another promotion holds it.
 func lockState(dir string, create bool) (*os.File, error) {
 	if create {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -103,7 +103,8 @@ func lockState(dir string, create bool) (*os.File, error) {
 	return f, nil
 }
 
-// createJournal creates a journal and syncs it and its directory.
+// createJournal creates a journal with its header, syncs it and its directory, and returns it
+// open for appending.
 func createJournal(stateDir string, r *record) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(stateDir, r.id+suffixJournal), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -160,7 +161,7 @@ func (r *record) header() lines {
 	return l
 }
 
-// body returns the second part of the journal.
+// body returns the second part of the journal: the lines of the ops, and "ready".
 func (r *record) body() lines {
 	var l lines
 	for _, o := range r.ops {

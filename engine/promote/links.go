@@ -11,7 +11,8 @@ import (
 // unchanged, it is the anchor, and the others become links of it. Otherwise the first is
 // copied and the others link to the copy.
 
-// class returns the class of a change's new node, or "".
+// class identifies the hard links of a change's new node by the first changed path among them;
+// "" for a node with one name.
 func class(c *diff.Change) string {
 	switch {
 	case !shared(c.New):
@@ -22,8 +23,8 @@ func class(c *diff.Change) string {
 	return c.Path
 }
 
-// planLinks decides which names stay, which become links of an anchor, and which get a file of
-// their own.
+// planLinks decides for each name whether the real inode stays, the name becomes a link of a
+// real anchor, or it gets a file of its own.
 func (p *planner) planLinks() error {
 	p.anchors = map[string]string{}
 	anchor := map[string]uint64{} // inode of a class's anchor

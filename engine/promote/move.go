@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// move moves all ops into the tree, one after another. It stops at the first node that is not
-// the expected one.
+// move exchanges the nodes of all ops except alters between stage and real tree, one after
+// another. It stops at the first node that is not the expected one.
 func (w *work) move(ctx context.Context) error {
 	for _, o := range w.ops {
 		if o.verb == alter {
@@ -70,8 +70,8 @@ func (w *work) moveOne(o *op) error {
 	return w.checkDisplacedNode(o, stage)
 }
 
-// checkDisplacedNode checks that the node that came into the stage is the expected one. It
-// compares no content; recheck does.
+// checkDisplacedNode returns an error unless the node that the move brought into the stage is
+// the op's old node. It compares no content; recheck does.
 func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	st, err := vfs.Lstat(int(stage.Fd()), o.name)
 	if err == nil && !o.old.is(&st) {
@@ -80,8 +80,8 @@ func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	return err
 }
 
-// parent opens the parent directory of a path, which must be the directory that the plan
-// saw.
+// parent returns the real parent directory of a path and the name in it. It returns an error
+// unless that is the directory that the plan saw.
 func (w *work) parent(path string) (*os.File, string, error) {
 	parent, name := split(path)
 	dir, err := w.p.changed[parent].open(&w.real)
@@ -91,8 +91,9 @@ func (w *work) parent(path string) (*os.File, string, error) {
 	return dir, name, err
 }
 
-// checkTarget checks the node that is about to be displaced. A change between check and move
-// is detected afterwards, but without the change time, which the move itself sets.
+// checkTarget returns an error unless the real node name in dir is the op's old node. A change
+// between check and move is detected afterwards, but without the change time, which the move
+// itself sets.
 func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if missing(err) || err == nil && !o.old.is(&st) {
@@ -125,8 +126,9 @@ func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	return unchanged(stage, o.name, o.path, o.oldTree, altered)
 }
 
-// unchanged compares everything below a directory with known identities. path names the
-// directory in errors.
+// unchanged returns an error unless everything below the directory name has the identities in
+// known, by relative path. path names the directory in errors. The inodes in altered may have
+// other metadata.
 func unchanged(in *os.File, name, path string, known map[string]ident, altered map[uint64]bool) error {
 	dir, err := openNode(in, name)
 	if err != nil {

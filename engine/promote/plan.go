@@ -37,8 +37,8 @@ type op struct {
 	// oldCTime is the change time of the old node when the plan was made.
 	oldCTime vfs.Timestamp
 	fixed    bool // old is immutable or append-only
-	// oldTree and news identify the nodes below old and new, if these are directories, by path
-	// relative to the op's path.
+	// oldTree and newTree identify the nodes below old and new, if these are directories, by
+	// path relative to the op's path.
 	oldTree, newTree map[string]ident
 	// before and after are the metadata of an alter.
 	before, after meta
@@ -107,7 +107,8 @@ func (p *planner) waitForClock() {
 	}
 }
 
-// planChange plans one change.
+// planChange compares a change with the real node at its path, and adds an op, a drift, or an
+// entry of already or skipped to p.
 func (p *planner) planChange(c diff.Change) error {
 	if c.New != nil && c.New.Mode&os.ModeSocket != 0 {
 		p.skipped = append(p.skipped, c.Path)
@@ -145,7 +146,8 @@ func (p *planner) planChange(c diff.Change) error {
 	return p.addOp(c, real, &st)
 }
 
-// addOp adds an op for a change whose path has not drifted.
+// addOp adds an op for a change whose path has not drifted; real is the real node there, nil
+// for none.
 func (p *planner) addOp(c diff.Change, real *diff.Node, st *vfs.Stat) error {
 	o := &op{verb: verbOf(c, real), path: c.Path, found: real}
 	if o.verb == alter && c.Kind == diff.Added {
@@ -191,7 +193,8 @@ func verbOf(c diff.Change, real *diff.Node) verb {
 	return alter
 }
 
-// addToParent adds a change to the op of the directory that contains it.
+// addToParent adds a change to p.within, the op of a new or deleted directory that contains
+// the path.
 func (p *planner) addToParent(c diff.Change) {
 	switch c.Kind {
 	case diff.Added:

@@ -148,7 +148,8 @@ func counted(steps []diff.Change, internal map[string]bool) int {
 	return n
 }
 
-// refuse returns why the plan may not be carried out, or nil.
+// refuse returns the first reason not to carry out the plan, or nil: drift, a missing
+// approval, hard links, rights.
 func (p *planner) refuse(allow approval.Allow) error {
 	if len(p.drifts) > 0 {
 		return drifted(p.t.Path, p.drifts)

@@ -73,7 +73,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	return all, errors.Join(failures...)
 }
 
-// recoverOne ends one promotion.
+// recoverOne reads a journal and reverts its promotion, or completes it if it was committed.
 func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	r, err := readJournal(journal)
 	if err != nil {
@@ -107,7 +107,8 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	return one, err
 }
 
-// openTarget opens the target and the stages of a journal.
+// openTarget opens the target's root and the stages of a journal; the caller closes them.
+// Error: ErrNotFound if another directory has the target's path.
 func (r *record) openTarget() (*dirs, error) {
 	root, err := os.Open(r.path)
 	if err != nil {

@@ -119,8 +119,9 @@ func exchange(stage *os.File, staged string, dir *os.File, name string) error {
 	return rename(stage, spare, stage, staged, 0)
 }
 
-// repairMove completes or reverts a move that was interrupted between its steps. It returns
-// false if another program has put a node where one would have to go.
+// repairMove completes or reverts a move of o, between stage and the real directory dir, that
+// was interrupted between its steps. It returns false if another program has put a node where
+// one would have to go.
 func repairMove(o *op, stage, dir *os.File, name string) (bool, error) {
 	spare := o.name + spareSuffix
 	aside, err := statOrNil(stage, spare)

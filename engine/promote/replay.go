@@ -99,8 +99,8 @@ func (r *replay) metadataOnly(c *diff.Change, st *vfs.Stat) bool {
 	return c.What&diff.Links == 0 || c.New.LinkOf == "" && (st.Nlink == 1 || shared(c.New))
 }
 
-// parent opens the parent directory of a path. It returns nil for a deleted path whose
-// parent does not exist.
+// parent returns the parent directory of a path in the replayed tree and the name in it, and
+// creates missing parents. It returns nil for a deleted path whose parent does not exist.
 func (r *replay) parent(c *diff.Change) (*os.File, string, error) {
 	dir, name, err := r.to.at(c.Path)
 	if !missing(err) {
@@ -152,7 +152,8 @@ func (r *replay) makeParents(path string) error {
 	return r.setMetadata(path, n, everything)
 }
 
-// make creates a node at a free path.
+// make creates the new node of a change as name in dir, where nothing is: a hard link if
+// another name is made already.
 func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	if first := class(c); first != "" && first != c.Path && r.done[first] {
 		in := dirs{root: r.to.root}

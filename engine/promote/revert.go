@@ -124,7 +124,7 @@ func (r *record) revertAll(ctx context.Context, real *dirs) (foreign []string, e
 	return foreign, err
 }
 
-// altered returns the inodes whose metadata the promotion sets in place.
+// altered returns the inodes whose metadata the promotion sets in place, in the real tree.
 func (r *record) altered() map[uint64]bool {
 	inos := map[uint64]bool{}
 	for _, o := range r.ops {
@@ -226,7 +226,8 @@ func (r *record) finalTime(real *dirs, pl *changedDir) error {
 	return setOldTime(dir, t)
 }
 
-// revertOp reverts one op. It returns false if another program changed the op's result.
+// revertOp brings the real path of an op back to its old state. It returns false, and changes
+// nothing, if another program changed the op's result.
 func (r *record) revertOp(real *dirs, o *op) (bool, error) {
 	if o.verb == alter {
 		return true, revertMetadata(real, o)
@@ -273,7 +274,8 @@ func (o *op) notMoved(here, there *vfs.Stat) bool {
 	return o.verb != drop && o.new.sameNode(there)
 }
 
-// moveBack moves the nodes of an op back.
+// moveBack moves the op's old node from the stage into the real directory dir, and its new
+// node out. It returns false if another program changed the path.
 func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	var err error
 	switch {
@@ -327,8 +329,8 @@ func statOrNil(dir *os.File, name string) (*vfs.Stat, error) {
 	return &st, err
 }
 
-// revertMetadata restores the metadata of a node that is still the same inode, and the time
-// only if the size is the old one.
+// revertMetadata restores the old metadata of a real node that is still the same inode, and
+// the time only if the size is the old one.
 func revertMetadata(real *dirs, o *op) error {
 	dir, name, err := real.at(o.path)
 	if missing(err) {

@@ -24,7 +24,8 @@ type stage struct {
 
 const stagePrefix = ".snapfs-apply-"
 
-// stageFor finds or plans the stage for nodes in the directory path.
+// stageFor returns the index of a stage for nodes in the real directory path, on the same
+// mount. It plans a new stage if there is none.
 func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	for i, s := range p.stages {
 		if s.mount == st.Mount && s.dev == st.Dev {
@@ -121,7 +122,8 @@ func (s *stage) make(real *dirs) error {
 	})
 }
 
-// open opens a stage that an earlier process created. s.dir stays nil if it does not exist.
+// open opens a stage that an earlier process created, as s.dir, which stays nil if the stage
+// does not exist.
 func (s *stage) open(real *dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		f, err := vfs.OpenDir(int(dir.Fd()), s.name)

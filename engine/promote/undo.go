@@ -53,8 +53,8 @@ func UndoSame(ctx context.Context, stateDir, id string, same func(path string) b
 	return one, err
 }
 
-// accept replaces the results of ops by the files that are there now, where same returns
-// true.
+// accept makes the real files that are there now the expected results of ops, at the paths for
+// which same returns true. It changes only r.
 func (r *record) accept(real *dirs, same func(path string) bool) {
 	for _, o := range r.ops {
 		if o.verb != put && o.verb != swap || !same(o.path) {
@@ -100,8 +100,8 @@ func forget(ctx context.Context) func(r *record, real *dirs, journal string) err
 	}
 }
 
-// withRetained takes the lock and calls f with the journal of a promotion that can still be
-// undone.
+// withRetained locks the state directory and calls f with the journal and the open target of a
+// promotion that can still be undone.
 func withRetained(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
 	lock, err := lockState(stateDir, false)
 	if err != nil {

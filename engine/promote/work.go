@@ -207,8 +207,8 @@ func (w *work) restoreModes(ctx context.Context) error {
 	return nil
 }
 
-// alter sets the metadata of nodes that stay, from the bottom up, so that a directory gets
-// its time and permissions after all changes in it.
+// alter sets the metadata of real nodes that stay in place, from the bottom up, so that a
+// directory gets its time and permissions after all changes in it.
 func (w *work) alter(ctx context.Context) error {
 	for _, o := range slices.Backward(w.ops) {
 		if o.verb != alter || o.after.what == 0 {
@@ -258,8 +258,8 @@ func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.ino == o.old.ino })
 }
 
-// recheck compares all old versions once more after the moves, because a program may have
-// written to one through an open file.
+// recheck compares all old versions, now in stages, with the expected ones, because a program
+// may have written to one through an open file.
 func (w *work) recheck(context.Context) error {
 	altered := w.altered()
 	for _, o := range w.ops {
@@ -281,7 +281,7 @@ func (w *work) writeCommit(context.Context) error {
 	return nil
 }
 
-// stamps returns the stamps of all promoted paths.
+// stamps returns the stamps that all promoted paths have in the real tree now.
 func (w *work) stamps() map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range w.dirs {
@@ -297,8 +297,7 @@ func (w *work) stamps() map[string]Stamp {
 	return all
 }
 
-// oldStamps returns the new stamps of the paths of a reverted promotion, whose content is the
-// old one.
+// oldStamps returns the new stamps of the real paths that a revert restored.
 func (r *record) oldStamps(real *dirs) map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range r.dirs {

@@ -126,7 +126,8 @@ func clipped(value string) string {
 	return value
 }
 
-// sizes returns the sizes and hashes of files that are not shown line by line.
+// sizes returns the facts size and SHA-256 of a file that is not shown line by line, on both
+// sides.
 func sizes(read [2]content) []fact {
 	if !read[0].there && !read[1].there {
 		return nil

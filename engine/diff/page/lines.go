@@ -31,7 +31,7 @@ func hunks(old, new content) ([]hunk, lineCount) {
 	return all, n
 }
 
-// A table shows the lines of one file.
+// A table writes the lines of one file as HTML, up to the bounds of a page.
 type table struct {
 	*sheet
 	start int64
@@ -76,7 +76,7 @@ func (t *table) span(start, end int) {
 }
 
 // hunk writes edits run by run: context, or removed and then added lines, so that their words
-// can be compared.
+// can be compared. It returns the number of edits left out.
 func (t *table) hunk(edits []edit) (left int) {
 	for len(edits) > 0 {
 		n := 0
@@ -98,7 +98,8 @@ func (t *table) hunk(edits []edit) (left int) {
 	return left
 }
 
-// replaced writes the removed lines, then the added ones.
+// replaced writes the removed lines of one run, then the added ones, and returns the number
+// left out.
 func (t *table) replaced(edits []edit) (left int) {
 	var gone, came []edit
 	for _, e := range edits {

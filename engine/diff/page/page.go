@@ -92,13 +92,13 @@ func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {
 	return Written{Size: out.n, Paths: len(b.all), LeftOut: b.leftOut, Unread: b.unread}, nil
 }
 
-// A builder creates a page. It first writes the files to memory, because the tree of paths
-// above them shows the number of lines added and removed.
+// A builder creates one page. It first writes the sections of the files to memory, because the
+// tree of paths above them shows the number of lines added and removed.
 type builder struct {
 	ctx  context.Context
 	page Page
 	all  []entry
-	// files has the section of each part, in order.
+	// files has the HTML of the files of each part, in order.
 	files           []*bytes.Buffer
 	used            int // bytes in files
 	leftOut, unread int
@@ -126,7 +126,7 @@ type lineCount struct {
 	known          bool
 }
 
-// rows creates the entries of a part.
+// rows adds an entry to b.all for each change of a part.
 func (b *builder) rows(part Part) {
 	shown := make([]diff.Change, 0, len(part.Changes))
 	gone := map[string]*diff.Node{}
@@ -155,7 +155,7 @@ func (b *builder) rows(part Part) {
 	b.files = append(b.files, new(bytes.Buffer))
 }
 
-// sections writes the section of each entry until filesMax is reached.
+// sections writes the section of each entry to b.files, until filesMax is reached.
 func (b *builder) sections() error {
 	for i := range b.all {
 		if err := b.ctx.Err(); err != nil {

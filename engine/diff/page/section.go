@@ -84,7 +84,7 @@ func (b *builder) heading(s *sheet, e *entry) {
 	count(s, e.lines)
 }
 
-// text writes the lines of a text.
+// text writes the hunks of a text file.
 func (b *builder) text(s *sheet, e *entry, all []hunk, read [2]content) {
 	switch {
 	case len(all) > 0:
@@ -101,7 +101,8 @@ func (b *builder) text(s *sheet, e *entry, all []hunk, read [2]content) {
 	}
 }
 
-// binary writes why no lines are shown, and the command that shows the content.
+// binary writes why the page shows no lines of a file (binary, or too large), and the command
+// that shows it as a patch.
 func (b *builder) binary(s *sheet, e *entry, read [2]content) {
 	s.mark("<p class=note>")
 	switch size := max(read[0].size, read[1].size); {

@@ -32,7 +32,7 @@ func (s *sheet) mark(parts ...markup) {
 	}
 }
 
-// num writes a number, which is safe anywhere.
+// num writes a number.
 func (s *sheet) num(n int) { s.raw(strconv.Itoa(n)) }
 
 // raw writes text that needs no escape.
@@ -141,7 +141,7 @@ func invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r)
 }
 
-// spans writes a line with marked spans, cut off at LineMax.
+// spans writes a line, cut off at LineMax, with open and end around each of spans.
 func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
 	cut := min(len(line), LineMax)
 	for cut < len(line) && cut > LineMax-utf8.UTFMax && !utf8.RuneStart(line[cut]) {

@@ -58,7 +58,7 @@ type printer struct {
 	moves
 }
 
-// moves holds the renames that git can represent.
+// moves holds the renames that git can represent, by new path, and their old paths.
 type moves struct {
 	to   map[string]move // by the file's new path
 	from map[string]bool
@@ -115,7 +115,7 @@ func (p *printer) change(c diff.Change) error {
 	return nil
 }
 
-// ends holds the two sides of a file's patch; a nil node is a missing file.
+// ends holds path and node of a file on both sides; a nil node is a missing file.
 type ends struct {
 	from, to string
 	old, new *diff.Node

@@ -17,7 +17,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A source reads the files of both trees.
+// A source reads files of the old tree (side 0) and the new tree (side 1).
 type source struct {
 	ctx  context.Context
 	root [2]*os.File
@@ -64,7 +64,8 @@ func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	return b, nil
 }
 
-// open returns the content of a blob and its size.
+// open returns a reader of the content of a file or of a link's target, and its size. The
+// caller closes the reader.
 func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	if b.node.Mode.Type() == fs.ModeSymlink {
 		return io.NopCloser(strings.NewReader(b.node.Target)), int64(len(b.node.Target)), nil
@@ -85,7 +86,7 @@ func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	return r, info.Size(), nil
 }
 
-// openFile opens a regular file of one side.
+// openFile opens a regular file of the old or new tree; the caller closes it.
 func (s *source) openFile(side int, path string) (*os.File, error) {
 	f, err := diff.OpenFile(int(s.root[side].Fd()), path)
 	if err != nil {

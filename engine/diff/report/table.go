@@ -57,7 +57,7 @@ func Rows(changes []diff.Change, renames []diff.Rename) []Row {
 	return rows
 }
 
-// moved returns the row of a rename. Its text is "" if only the path differs.
+// moved returns the row of a rename: c is the added change, old the node at the old path.
 func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	row := Row{Change: c, From: r.From}
 	differs := r.Differs(old, c.New)
@@ -105,8 +105,7 @@ func Table(w io.Writer, rows []Row) error {
 	return out.Flush()
 }
 
-// said returns what a row says about its change: the type or aspects, a link's target, and so
-// on.
+// said returns the second column of a row: the differing aspects, or the type.
 func (r Row) said() string {
 	if r.what == "" {
 		return diff.TypeName(r.New.Mode)
