@@ -118,6 +118,21 @@ func (g *gitFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("merge", "rebase", "squash", "as-branch")
 }
 
+// gitArgs returns the flags for options, each after a space.
+func gitArgs(g gitresult.Options) string {
+	switch {
+	case g.Merge:
+		return " --merge"
+	case g.Rebase:
+		return " --rebase"
+	case g.Squash:
+		return " --squash -m MESSAGE"
+	case g.AsBranch != "":
+		return " --as-branch " + g.AsBranch
+	}
+	return ""
+}
+
 // check returns a usage error for flags that make no sense together.
 func (g *gitFlags) check() error {
 	switch {

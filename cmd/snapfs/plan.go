@@ -168,7 +168,7 @@ func (u *ui) unfinished(p *reconcile.Plan, o reconcile.PlanOptions) {
 	case len(p.Conflicts) > 0:
 		u.hint(errs.HintsOf(p.Refused(o))...)
 	case len(p.Steps) > 0:
-		u.hint(cmp.Or(p.Approving(o), "snapfs promote "+p.Sandbox) + " --plan " + p.Fingerprint[:12])
+		u.hint(cmp.Or(p.Approving(o), "snapfs promote "+p.Sandbox) + gitArgs(o.Git) + " --plan " + p.Fingerprint[:12])
 	}
 }
 

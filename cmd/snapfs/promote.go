@@ -141,7 +141,10 @@ func (u *ui) promoted(p reconcile.Promoted, words promotedWords) {
 		u.notice("nothing to " + words.verb)
 	} else {
 		done := count(p.Changes, "change")
-		if n := countCommits(p.Git); n > 0 {
+		switch n := countCommits(p.Git); {
+		case n > 0 && p.Changes == 0:
+			done = count(n, "commit")
+		case n > 0:
 			done += " and " + count(n, "commit")
 		}
 		u.notice(words.done + " " + done + " to " + p.Target + " (snapfs undo " + p.ID + ")")

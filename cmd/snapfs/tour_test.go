@@ -27,6 +27,14 @@ func tour(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
+	for _, git := range []string{
+		"init -q", "symbolic-ref HEAD refs/heads/main", "config user.name Ada", "config user.email ada@example.org", "add .", "commit -qm start",
+	} {
+		if out, status := b.typed("git " + git); status != 0 {
+			t.Fatal(out)
+		}
+	}
+	commit := regexp.MustCompile(`(?m)(^| (as|to) )[0-9a-f]{7}\b`)
 	seconds := regexp.MustCompile(` [0-9]s\b`)
 	tenths := regexp.MustCompile(`\b[0-9]\.[0-9]s\b`)
 	undo := regexp.MustCompile(`undo [0-9a-z]{10}`)
@@ -41,6 +49,7 @@ func tour(t *testing.T) {
 		}
 		got = seconds.ReplaceAllString(strings.ReplaceAll(got, b.workspace, "/home/ada/project"), " 0s")
 		got = undo.ReplaceAllString(tenths.ReplaceAllString(got, "0.1s"), "undo 6x2k0v9fqa")
+		got = commit.ReplaceAllString(got, "${1}5e1ec7e")
 		got = strings.ReplaceAll(got, "\n\n", "\n") // as what README.md shows is read
 		time.Sleep(20 * time.Millisecond)           // drift is told by the clock of the filesystem, and nobody types so fast
 		got = words.ReplaceAllString(got, "0 seconds")

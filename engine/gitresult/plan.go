@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ type Options struct {
 	AsBranch  string
 	// Allow approves paths in commits that need approval.
 	Allow approval.Allow
-	// Now is the time of new commits.
+	// Now is the time of new files.
 	Now time.Time
 }
 
@@ -316,7 +317,7 @@ func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
 		if err != nil {
 			return to, err
 		}
-		if to, err = p.commitAs(c.Author, c.Committer, tree, c.Message, to); err != nil {
+		if to, err = p.commitAs(c.ID, c.Author, c.Committer, tree, c.Message, to); err != nil {
 			return to, err
 		}
 	}
@@ -324,19 +325,29 @@ func (p *Result) rebase(m *Moved) (gitrepo.ID, error) {
 }
 
 // commitLike makes a commit of a tree in p.objects, with the committer of the commit like as
-// author and committer, and the time p.o.Now.
+// author and committer. Its time is that of the newest commit it is made of, so that the
+// same plan gives the same commit.
 func (p *Result) commitLike(like, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
 	c, err := p.objects.commit(like)
 	if err != nil {
 		return like, err
 	}
-	return p.commitAs(c.Committer, c.Committer, tree, message, parents...)
+	return p.commitAs(like, c.Committer, c.Committer, tree, message, parents...)
 }
 
-func (p *Result) commitAs(author, committer string, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
-	now := p.o.Now.Format(" -0700")
+func (p *Result) commitAs(like gitrepo.ID, author, committer string, tree gitrepo.ID, message string, parents ...gitrepo.ID) (gitrepo.ID, error) {
+	when := int64(0)
+	for _, id := range append(slices.Clone(parents), like) {
+		c, err := p.objects.commit(id)
+		if err != nil {
+			return id, err
+		}
+		when = max(when, c.When().Unix())
+	}
 	at := func(person string) string {
-		return person[:strings.LastIndexByte(person, '>')+1] + " " + fmt.Sprint(p.o.Now.Unix()) + now
+		end := strings.LastIndexByte(person, '>') + 1
+		zone := person[strings.LastIndexByte(person, ' '):]
+		return person[:end] + " " + strconv.FormatInt(when, 10) + zone
 	}
 	if author == committer {
 		author = at(author)

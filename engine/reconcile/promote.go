@@ -250,7 +250,10 @@ func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]pr
 // the previous entries for the undo.
 func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *promotedNote) error {
 	if c.Rec.Ephemeral {
-		return nil
+		if len(note.Indexes) == 0 {
+			return nil
+		}
+		return rc.savePromoted(note)
 	}
 	note.Before = map[string]*baseline.JSONEntry{}
 	return rc.baseline.Update(ctx, c.Rec, func(k *baseline.Baseline) error {
