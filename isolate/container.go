@@ -52,7 +52,8 @@ func planError(err error) error {
 	return err
 }
 
-// duplicate duplicates the streams of the command to descriptors above 2, because pid 1 uses 0, 1 and 2 itself.
+// duplicate duplicates the streams of the command to descriptors above 2, because pid 1 uses
+// 0, 1 and 2 itself. The caller closes them, also after an error.
 func (c *Command) duplicate() ([]int, error) {
 	var fds []int
 	files, _ := c.files()
@@ -102,7 +103,8 @@ func (c *Container) Exec(ctx context.Context, command Command) (*Process, error)
 	return c.launched(l)
 }
 
-// nextRegion returns the region of the image for the next request. The caller holds reqMu.
+// nextRegion returns the one of the image's two regions that the last request did not use. The
+// caller holds reqMu.
 func (c *Container) nextRegion() launch.Region {
 	c.current = 1 - c.current
 	return c.regions[c.current]
@@ -143,7 +145,8 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 	return nil
 }
 
-// launched waits for the report of the last request and returns the process that it started.
+// launched waits for the report of the last request and returns the process that it started,
+// or the error of its start. The caller closes the process.
 func (c *Container) launched(l execResult) (*Process, error) {
 	r, ok := c.awaitReport()
 	if !ok {

@@ -78,7 +78,8 @@ func (c *Container) dial(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 	return net.FileConn(f)
 }
 
-// socket makes pid 1 open a TCP socket and returns it, non-blocking.
+// socket makes pid 1 open a TCP socket in the container's network and returns it,
+// non-blocking; the caller closes it.
 func (c *Container) socket(ctx context.Context, family int) (*os.File, error) {
 	const op = "opening a socket"
 	c.reqMu.Lock()

@@ -133,9 +133,9 @@ func (c *Container) freezer() (freezer, bool) {
 	return freezer{}, false
 }
 
-// A freezer is the file of a cgroup that stops every process in it: cgroup.freeze in version 2
-// (Documentation/admin-guide/cgroup-v2.rst), freezer.state in version 1
-// (cgroup-v1/freezer-subsystem.rst).
+// A freezer is the cgroup directory whose file stops and continues every process in it:
+// cgroup.freeze in version 2 (Documentation/admin-guide/cgroup-v2.rst), freezer.state in
+// version 1 (cgroup-v1/freezer-subsystem.rst).
 type freezer struct {
 	dir                   *os.File
 	file, on, off         string
@@ -273,8 +273,8 @@ func (b *builder) broadcast(sig int) launch.Step {
 	return first
 }
 
-// A threadState is the state of one thread in the container; pid is the thread's process on
-// the host.
+// A threadState is the state letter of one thread in the container, as in /proc/PID/stat; pid
+// is the thread's process on the host.
 type threadState struct {
 	pid   int
 	state byte

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostFacts is what a builder needs to know about the machine and the caller. The supervisor
-// collects it, because pid 1 can only execute prepared steps.
+// hostFacts are the caller's ids and the kernel's and cgroups' properties that a builder
+// needs. The supervisor collects them, because pid 1 can only execute prepared steps.
 type hostFacts struct {
 	uid, gid int
 	landlock int   // ABI, 0 without

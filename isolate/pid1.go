@@ -41,7 +41,8 @@ type pid1 struct {
 
 const maxRequestFDs = 3
 
-// dying adds the steps with which pid 1 ends after an error.
+// dying adds the step by which pid 1 exits, and makes it the one that follows any error of the
+// steps after it.
 func (b *builder) dying() {
 	b.Stage = "ending"
 	exit := b.Do(unix.SYS_EXIT_GROUP, launch.Num(1))

@@ -92,7 +92,8 @@ func (c *Container) startError() error {
 	return &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno, Hints: hints}
 }
 
-// handle processes one report.
+// handle updates the container's state from one report, passes it to the request that waits
+// for it, and closes its remaining descriptors.
 func (c *Container) handle(r report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +126,7 @@ func (c *Container) handle(r report) {
 	closeAll(r.fds)
 }
 
-// take moves descriptor i out of the report; -1 if there is none.
+// take returns descriptor i of the report, which the caller then owns; -1 if there is none.
 func (r *report) take(i int) int {
 	if i >= len(r.fds) {
 		return -1
@@ -137,7 +138,8 @@ func (r *report) take(i int) int {
 
 var errEnded = errors.New("pid 1 has ended")
 
-// receive waits for the next report of pid 1.
+// receive waits for the next report of pid 1 on the control socket ctl. The caller closes the
+// report's descriptors.
 func receive(ctl int) (report, error) {
 	var data [launch.ReportSize]byte
 	var control [64]byte

@@ -44,7 +44,8 @@ func OpenForks(ctx context.Context, list []Mount) ([]*os.File, error) {
 // A purpose says how trees are opened: as views or as forks.
 type purpose struct {
 	attr uint64 // mount attributes
-	// of returns the overlay or the plain directory to mount for m.
+	// of returns the overlay to mount for m or, if that is nil, the plain directory to bind.
+	// For reading, it is that of asView.
 	of func(m Mount) (overlay *Overlay, plain string)
 }
 
@@ -92,7 +93,9 @@ func openTrees(ctx context.Context, list []Mount, to purpose) ([]*os.File, error
 	return views, nil
 }
 
-// asView returns the overlay or the plain directory to mount for reading m.
+// asView returns what to mount to read m without writing to it: its overlay with the upper as
+// the topmost read-only layer. If m has no overlay, or only one layer, overlay is nil and
+// plain is the directory to bind.
 func asView(m Mount) (overlay *Overlay, plain string) {
 	if m.Overlay == nil {
 		return nil, m.Source
@@ -127,7 +130,8 @@ func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	return m, err
 }
 
-// mountAbove mounts the overlay ov above the Base layers of o.
+// mountAbove mounts the overlay ov above the Base layers of o, and returns the detached mount,
+// which the caller closes.
 func mountAbove(ctx context.Context, ov mount.Overlay, o *Overlay) (*os.File, error) {
 	base, err := mountBase(ctx, o)
 	defer mounts.CloseFiles(base)

@@ -34,8 +34,9 @@ func CeilingHere() (c Ceiling, err error) {
 // boundless is the smallest value of a version 1 limit file that means no limit.
 const boundless = 1 << 60
 
-// lowerMemory lowers the ceiling to the memory limit of the group in dir. limit, used and
-// cache are file names.
+// lowerMemory lowers c.Memory and c.MemoryLeft to the memory limit of the group in dir and
+// what is unused below it. limit and used are names of files in dir, and cache is the line of
+// memory.stat whose bytes count as unused.
 func (c *Ceiling) lowerMemory(dir, limit, used, cache string) {
 	most, err := strconv.ParseInt(readTrimmed(dir, limit), 10, 64)
 	if err != nil || most >= boundless {
@@ -56,7 +57,8 @@ func (c *Ceiling) lowerMemory(dir, limit, used, cache string) {
 	c.Memory, c.MemoryLeft = lowest(c.Memory, most), lowest(c.MemoryLeft, max(most-in, 0))
 }
 
-// lowerCPUs lowers the ceiling to a processor quota.
+// lowerCPUs lowers c.CPUs to quota divided by period, the texts of a processor limit, unless
+// these set none.
 func (c *Ceiling) lowerCPUs(quota, period string) {
 	q, err := strconv.ParseFloat(quota, 64)
 	p, perr := strconv.ParseFloat(period, 64)
@@ -65,7 +67,8 @@ func (c *Ceiling) lowerCPUs(quota, period string) {
 	}
 }
 
-// readTrimmed returns the content of a file of a group, or "".
+// readTrimmed returns the content of a file in dir without blanks around it, or "" if it
+// cannot be read.
 func readTrimmed(dir, file string) string {
 	text, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

@@ -132,7 +132,7 @@ func (g *Group) makeCgroups(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// find returns the control group that has one of the controllers, or nil.
+// find returns the control group of g that has at least one of the controllers, or nil.
 func (g *Group) find(controllers ...string) *member {
 	for _, m := range g.members {
 		if slices.ContainsFunc(controllers, m.has) {
@@ -199,7 +199,7 @@ func (g *Group) Attach(pid int) error {
 	return nil
 }
 
-// inside checks that a process is in every control group of g.
+// inside returns an error if a live process is not in every control group of g.
 func (g *Group) inside(pid int) error {
 	if len(g.members) == 0 {
 		return nil

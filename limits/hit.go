@@ -81,7 +81,7 @@ func (g *Group) LimitHit() (LimitHit, bool) {
 	return hits[len(hits)-1], true
 }
 
-// check finds limits that were hit.
+// check records the limits that were hit since the last check. The caller holds mu.
 func (g *Group) check() {
 	if m := g.find("memory"); m != nil && g.l.Memory != 0 && g.outOfMemory(m) {
 		g.hit(PartMemory)

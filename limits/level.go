@@ -174,7 +174,8 @@ func (g *Group) planRate(part Part) (Enforcement, *errs.Error) {
 	return Enforcement{By: m.by()}, nil
 }
 
-// whyWeaker returns why no control group enforces a limit.
+// whyWeaker returns a text that says why no control group enforces the limit of this
+// controller.
 func (g *Group) whyWeaker(controller string) string {
 	if why := g.why[controller]; why != nil {
 		return "no control group:  " + why.Error()

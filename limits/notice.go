@@ -51,7 +51,8 @@ func (g *Group) subscribe() (*notices, error) {
 	return n, nil
 }
 
-// counter adds a counter's file of a group, which reports changes after it was read.
+// counter opens the file of a group's counter and adds it to the epoll instance, which then
+// reports each change (EPOLLPRI). It adds nothing if the kernel has no such file.
 func (n *notices) counter(epoll int, m *member, file string) error {
 	f, err := os.Open(m.path + "/" + file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -29,8 +29,8 @@ type setting struct {
 // period is the interval of processor quotas in microseconds, the kernel's default.
 const period = 100_000
 
-// settings returns the files for the limits, in the same order for any limits. For a limit that is not set, it
-// returns the value for no limit.
+// settings returns a file and value for each limit that control groups enforce, in the same
+// order for any l. A limit that is not set gets the value for no limit.
 func (g *Group) settings(l Limits) []setting {
 	var list []setting
 	if m := g.find("cpu"); m != nil {
@@ -109,8 +109,8 @@ func or(n int64, none string) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// apply writes the settings in to that differ from those in from. After an error, which names
-// the limit, the previous settings apply.
+// apply writes the values of to that differ from those of from into the control groups' files.
+// After an error, which names the limit, the previous values are in force.
 func apply(ctx context.Context, from, to []setting) error {
 	var done []setting
 	queue := make([]int, 0, len(to))

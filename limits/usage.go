@@ -49,7 +49,8 @@ func (g *Group) Usage() (Usage, error) {
 	return u, nil
 }
 
-// cpuTime returns the CPU time of the container so far.
+// cpuTime returns the CPU time that the container has used so far; false if it cannot be
+// measured. The caller holds mu.
 func (g *Group) cpuTime() (time.Duration, bool) {
 	if m := g.find("cpuacct"); m != nil {
 		n, ok := m.number("cpuacct.usage")

@@ -25,7 +25,7 @@ func (w *watcher) init() {
 	w.quit, w.cancel = context.WithCancel(context.Background())
 }
 
-// poke makes the watcher check now.
+// poke makes the watcher check now, without waiting for that.
 func (w *watcher) poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -44,7 +44,7 @@ func (w *watcher) stop() {
 	})
 }
 
-// watch starts the watcher.
+// watch starts the watcher's goroutines, which stop ends.
 func (g *Group) watch() error {
 	notices, err := g.subscribe()
 	if err != nil {

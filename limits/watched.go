@@ -26,8 +26,9 @@ const (
 	busyPoll = 10 * time.Millisecond  // the resolution of /proc/PID/stat
 )
 
-// update updates the credit for the CPU time used so far. It returns whether the container
-// must be paused, and when to call it again.
+// update adjusts the credit to used, the CPU time of all processes until now, and a limit of
+// cpus processors. It returns whether the container must be paused, and after which time to
+// call it again.
 func (m *throttler) update(now time.Time, used time.Duration, cpus float64) (stop bool, wait time.Duration) {
 	if m.last.IsZero() {
 		m.last, m.used, m.credit = now, used, time.Duration(cpus*float64(burst))

@@ -59,7 +59,8 @@ func parsePlain(s string) (rule, *fault) {
 	return r, bad
 }
 
-// pasted returns a fault for text that was copied from an address bar, and for empty text.
+// pasted returns a fault, with a suggestion, for text that cannot be a rule as it is: empty, a
+// star alone, a link, or with a space or a user. Otherwise it returns nil.
 func pasted(s string) *fault {
 	switch i := strings.Index(s, "://"); {
 	case s == "":

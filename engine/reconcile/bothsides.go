@@ -15,8 +15,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// compareEach lists the changes of the real tree at the paths that the sandbox
-// has changed. Other paths do not matter for the merge.
+// compareEach fills in in.Mine, in.Real and in.Unknown where no exact list of real changes
+// exists: at the paths that the sandbox has changed, below directories that it has deleted,
+// and at the new paths of files that it has deleted.
 func (m *partMerge) compareEach() error {
 	m.in.Unknown = map[string]string{}
 	listed := map[string]bool{}
@@ -35,8 +36,8 @@ func (m *partMerge) compareEach() error {
 	return nil
 }
 
-// compareOne adds the changes of both sides at the path of one sandbox change,
-// and records an unknown original in in.Unknown.
+// compareOne adds one change of the sandbox to in.Mine, and the real change at its path to
+// in.Real, or why the original there is unknown to in.Unknown.
 func (m *partMerge) compareOne(c diff.Change) error {
 	real := m.seen[c.Path]
 	own := m.path == m.Part.Root && !m.Part.Frozen // c is the change from the real tree
@@ -64,7 +65,7 @@ func (m *partMerge) compareOne(c diff.Change) error {
 	return m.reportBoth(c.Path, base, c.New, real)
 }
 
-// forgetReset lets a promotion to another target not count at a path where the target
+// forgetReset drops a promotion from the merge base, in memory, at a path where another target
 // no longer has its result: somebody may have put the original there again.
 func (m *partMerge) forgetReset(path string, real *diff.Node) error {
 	n := m.base.Baseline.Nodes[m.base.Abs(path)]
@@ -78,8 +79,9 @@ func (m *partMerge) forgetReset(path string, real *diff.Node) error {
 	return err
 }
 
-// addUnknown adds the change of the sandbox at a path whose original is unknown, with
-// the reason. own: c is the change from the real tree.
+// addUnknown adds the sandbox's change at a path whose original is unknown to in.Mine,
+// relative to the real node there, and why to in.Unknown. own: c is the change from the real
+// tree.
 func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 	real := m.seen[c.Path]
 	switch {
@@ -102,8 +104,8 @@ func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 	m.in.Unknown[c.Path] = why
 }
 
-// addNewInDeleted lists real files that the sandbox has never had, in directories
-// that it has deleted or replaced.
+// addNewInDeleted adds to the real changes the files that the sandbox has never had, in
+// directories that it has deleted or replaced.
 func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()

@@ -126,7 +126,7 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 	return nil
 }
 
-// detachIn detaches the listed files of one tree and syncs the fork.
+// detachIn copies the listed files of one tree into the sandbox's fork and syncs the fork.
 func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Detacher, list []snapshot.Borrowed) error {
 	if err := fault.Point(ctx, "detach renamed files"); err != nil {
 		return errs.With("promoting from", t.Path, err)

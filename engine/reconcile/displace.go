@@ -22,7 +22,8 @@ func (rc *Reconciler) displacing(sandbox, root string, paths []string, do func()
 	return derr
 }
 
-// applyChanges is promote.Apply, and records what it displaces.
+// applyChanges is promote.Apply on the real tree, and records what it displaces for older
+// sandboxes.
 func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from promote.Source, changes []diff.Change, o promote.Options) (r promote.Result, err error) {
 	paths := each(changes, func(c diff.Change) string { return c.Path })
 	err = rc.displacing(o.Sandbox, t.Path, paths, func() error {
@@ -32,7 +33,8 @@ func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from p
 	return r, err
 }
 
-// undoOne reverts one promotion, and records what that displaces.
+// undoOne is promote.UndoSame of one promotion, and records what that displaces in the real
+// tree for older sandboxes.
 func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, note *promotedNote) (r promote.Recovery, err error) {
 	paths, _ := promote.Paths(rc.promotionsDir(), p.ID) // Undo reports the error
 	err = rc.displacing(p.Sandbox, p.Path, paths, func() error {

@@ -72,8 +72,8 @@ func gitTrees(p compare.Part, real *os.File) gitresult.Trees {
 	return t
 }
 
-// planGit plans what becomes of the commits in the repositories of a part, and adds their
-// changes to it.
+// planGit adds to part p the changes that bring the commits of its repositories into the real
+// ones. It reports a notice for commits that have to stay in the sandbox.
 func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o PlanOptions) error {
 	for _, dir := range repos {
 		r, err := gitresult.Inspect(gitTrees(p.Part, p.real), dir)
@@ -98,7 +98,8 @@ func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o 
 	return nil
 }
 
-// addGit adds the planned files of a repository to the part.
+// addGit adds the planned files of a repository to the changes and the scratch directory of
+// the part, and the rest of the plan to c.Plan.
 func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 	for name, data := range g.Files {
 		at := filepath.Join(p.scratch, name)
@@ -165,7 +166,7 @@ func (p *promotionPart) allowGit(allow approval.Allow) approval.Allow {
 	return allow
 }
 
-// writeObjects writes the new objects of all repositories, before anything names them.
+// writeObjects writes the new objects into all real repositories, before any ref names them.
 func (c *Promotion) writeObjects(ctx context.Context) error {
 	for _, p := range c.Parts {
 		for _, g := range p.git {

@@ -37,7 +37,8 @@ type mergeRequest struct {
 	failed *error
 }
 
-// A partMerge is one part of a sandbox's changes, merged onto the real tree.
+// A partMerge is one part of a sandbox's changes, merged onto the real tree, with its inputs
+// open. close closes it.
 type partMerge struct {
 	mergeRequest
 	Part    compare.Part
@@ -95,12 +96,12 @@ func (rc *Reconciler) scratchDir(name string) string {
 	return filepath.Join(rc.cat.Path(name), "scratch")
 }
 
-// mergePart merges one part. The caller holds the sandbox's lock and has frozen
-// its processes. The real files are read in one consistent state: if one changes
-// meanwhile, mergePart retries up to five times.
+// mergePart merges one part; the caller closes the result. The caller holds the sandbox's lock
+// and has frozen its processes. The real files are read in one consistent state: if one
+// changes meanwhile, mergePart retries up to five times.
 //
-// Errors: those of merge.Trees; ErrBusy if a real file keeps changing;
-// ErrNotFound if the target is gone.
+// Errors: those of merge.Trees; ErrBusy if a real file keeps changing; ErrNotFound if the
+// target is gone.
 func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*partMerge, error) {
 	for tries := 1; ; tries++ {
 		m, err := rc.prepare(ctx, r, p)
@@ -127,7 +128,8 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 	}
 }
 
-// prepare opens all inputs of a merge. After an error the caller closes m.
+// prepare opens all inputs of the merge of a part, and empties its scratch directory. After an
+// error, too, the caller closes m.
 func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *partMerge, err error) {
 	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
 	for _, t := range r.rec.Trees {
@@ -182,8 +184,8 @@ func scratchError(path string, err error) error {
 	return errs.With("creating the scratch directory", path, err)
 }
 
-// openMergeBase opens the merge base of a part. For another target, only the
-// promotions to that target count.
+// openMergeBase sets m.base and m.known. For another target, promotions to the workspace do
+// not count.
 func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	k, err := rc.baseline.Read(m.rec)
 	if err != nil {
@@ -353,7 +355,8 @@ func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 	return nil
 }
 
-// reportBoth adds the change of each side at a path to the input of the merge.
+// reportBoth adds to the input of the merge how mine and real, the sandbox's and the real node
+// at a path, each differ from base.
 func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	c, err := m.base.Between(path, base, mine, m.Part.New)
 	if err != nil {
@@ -378,8 +381,8 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	return nil
 }
 
-// expected returns the stamps that the changes of a merge expect in the real
-// tree. A promotion changes nothing unless all of them match.
+// expected returns the stamps of the real nodes at the paths of changes, as the merge read
+// them. A promotion changes nothing unless all of them still match.
 func (m *partMerge) expected(changes []diff.Change) (map[string]promote.Stamp, error) {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()

@@ -205,20 +205,21 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 	return c.Plan, rc.SavePlan(c.Plan)
 }
 
-// A Promotion is a plan with all open files that carrying it out needs.
+// A Promotion is a plan with the open files that carrying it out needs. The done of Begin
+// closes them.
 type Promotion struct {
 	Rec   *catalog.Record
 	Plan  *Plan
 	Parts []*promotionPart
 }
 
-// promotionPart is one part of a promotion.
+// A promotionPart is one part of a promotion: its merge, and the changes selected from that.
 type promotionPart struct {
 	*partMerge
 	// Changes are those of the merge that will be promoted, and allow approves
 	// paths of the target.
 	Changes []diff.Change
-	// repos are the repositories that the sandbox wrote to, and git what becomes of their
+	// repos are the repositories that the sandbox wrote to, and git the plans for their
 	// commits. Changes include the files of git.
 	repos []*gitresult.Repository
 	git   []*gitresult.Result
@@ -376,7 +377,8 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 	return c.checkGit(o.Git)
 }
 
-// mergeOne merges one part, and selects the changes of the result to promote.
+// mergeOne merges one part, adds it to c.Parts with the selected changes, and adds to the plan
+// its conflicts and the changes that need approval.
 func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest, p compare.Part, only *compare.Patterns, o PlanOptions) error {
 	m, err := rc.mergePart(ctx, r, p)
 	if err != nil {

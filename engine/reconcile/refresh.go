@@ -246,7 +246,8 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a Answers) e
 	return fork.Sync(ctx)
 }
 
-// addConflict writes a conflict to the new fork and adds it to the list.
+// addConflict writes a conflict to fork, the new fork of a refresh, as a text with markers or
+// as the sandbox's version, and adds it to x.list.
 func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	conflict := m.conflict(c)
 	entry := refreshConflict{
@@ -263,7 +264,9 @@ func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conf
 	return err
 }
 
-// restoreMine writes the sandbox's version to the paths of a conflict.
+// restoreMine writes the sandbox's version of a conflict's paths to fork, the new fork of a
+// refresh. If the conflict is about a directory itself (Alone), it writes only the directory's
+// mode, owner and xattrs.
 func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	if c.Alone { // the sandbox may have moved the directory
 		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
@@ -273,8 +276,8 @@ func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.F
 	return copyFrom(ctx, fork, m.Part.New, m.Part.Opt.Skip, each(c.Paths(), touch))
 }
 
-// copyFrom makes the candidate paths of a tree equal to those of source. Other
-// entries of their directories stay, even if source has no such directory.
+// copyFrom makes the paths touches of the fork tree equal to those of source. Other entries of
+// their directories stay, even if source has no such directory.
 func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
 	changes, err := diff.At(ctx, tree, source, compare.Sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
@@ -295,8 +298,8 @@ func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool
 	return promote.Replay(ctx, tree, promote.Source{Tree: source}, changes)
 }
 
-// writeMarked writes a text with conflict markers to the fork, and stores its
-// three versions for a later answer.
+// writeMarked writes a text with conflict markers to fork, the new fork, and stores its three
+// versions beside the new baseline for a later answer.
 func (x *refreshing) writeMarked(ctx context.Context, m *partMerge, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
 	dir := m.scratch + ".marked"
 	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
@@ -351,7 +354,7 @@ func (x *refreshing) writeMarked(ctx context.Context, m *partMerge, c merge.Conf
 	return nil
 }
 
-// openAt opens a regular file of a tree.
+// openAt opens a regular file of a tree; the caller closes it.
 func openAt(tree *os.File, path string) (*os.File, error) {
 	l := baseline.RootedReader{Root: tree}
 	return l.Open(path)
@@ -398,8 +401,8 @@ func (x *refreshing) commit(ctx context.Context) error {
 	return x.rc.sandboxes.Tidy(ctx, x.h.Record) // removes the old forks
 }
 
-// sinceBase opens the new base of a tree at a part's root, and returns its
-// changes since the old base.
+// sinceBase opens the new base, snapshot next, of a tree at a part's root, and returns it with
+// its changes since the old base. The caller closes the file.
 func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapshot.ID, part compare.Part) (*os.File, []diff.Change, error) {
 	b, err := rc.host.BackendOf(ctx, t)
 	if err != nil {
@@ -444,14 +447,15 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	return dir, inside, nil
 }
 
-// ForkTree is a fork open for writing.
+// A ForkTree is a directory of a fork, mounted and open for writing.
 type ForkTree struct {
 	rc   *Reconciler
 	tree catalog.Tree
 	Dir  *os.File // the root of a part
 }
 
-// OpenFork opens a directory of an unused fork for writing.
+// OpenFork opens the directory dir of t.Fork, which no process uses, for writing. The caller
+// closes the result.
 func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) (*ForkTree, error) {
 	if err := fault.Point(ctx, "open the new fork"); err != nil {
 		return nil, errs.Wrap("refreshing", dir, err)
@@ -471,7 +475,7 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 	return &ForkTree{rc: rc, tree: t, Dir: dirs[0]}, nil
 }
 
-// Close closes the directory.
+// Close closes the directory, which unmounts the fork. Repeating it is safe.
 func (f *ForkTree) Close() { f.Dir.Close() }
 
 // Sync closes the directory and syncs the fork, so that other processes see the

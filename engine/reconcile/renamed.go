@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// addRenamed lists the new paths of what the real tree renamed and the sandbox
-// deleted.
+// addRenamed adds to the real changes the new paths of the files that the real tree renamed
+// and the sandbox deleted.
 func (m *partMerge) addRenamed(listed map[string]bool) error {
 	if !m.Part.Workspace {
 		return nil

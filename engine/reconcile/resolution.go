@@ -78,7 +78,7 @@ func matchAny(workspace string, patterns []string, abs string) bool {
 	return false
 }
 
-// other returns path, or same if path is empty.
+// other returns path or, if that is empty, same.
 func other(path, same string) string {
 	if path == "" {
 		return same
@@ -93,8 +93,8 @@ func hasFiles(c merge.Conflict) bool {
 	return regular(c.Mine) && regular(c.Real) && !c.Several
 }
 
-// openOr opens a file with open. It returns nil if the node is not a regular
-// file, or the file is gone.
+// openOr opens the file of node n with open; the caller closes it. It returns nil if n is not
+// a regular file, or the file is gone.
 func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return nil, nil
@@ -106,13 +106,14 @@ func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.
 	return f, err
 }
 
-// openIn opens a regular file of a tree; nil if there is none.
+// openIn opens the file of node n in a tree, as openOr does.
 func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
 	l := baseline.RootedReader{Root: tree}
 	return openOr(l.Open, n, path)
 }
 
-// A toolFiles opens the three versions of a file; each function may return nil for none.
+// A toolFiles has functions that open the three versions of a file for a merge tool; each may
+// return nil for a missing one.
 type toolFiles struct {
 	base, mine, real func() (io.ReadCloser, error)
 }

@@ -103,7 +103,8 @@ func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, e
 	return false, nil
 }
 
-// withFork opens the new fork of a part's tree, runs do and syncs the fork.
+// withFork opens the new fork of a part's tree at the part's root, runs do, and closes and
+// syncs the fork.
 func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fork *ForkTree) error) error {
 	i := slices.IndexFunc(w.rec.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
 	fork, err := w.rc.OpenFork(ctx, w.rec.Trees[i], part.Root)

@@ -155,7 +155,7 @@ type promotedNote struct {
 	Indexes map[string]string `json:"indexes,omitempty"`
 }
 
-// before notes the entry at an absolute path.
+// before stores in c.Before the baseline's entry at an absolute path, nil for none.
 func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	c.Before[baseline.EscapePath(abs)] = nil
 	if before, had := k.Nodes[abs]; had {

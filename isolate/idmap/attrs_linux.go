@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procPath returns a path to the file behind a descriptor; the kernel does not follow a symbolic link there
-// (proc(5), /proc/PID/fd).
+// procPath returns a path that leads to the file behind the descriptor fd of this process; the
+// kernel does not follow a symbolic link there (proc(5), /proc/PID/fd).
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // fill fills out with the attributes of st as the mount shows them, with mapped ids.
@@ -23,7 +23,8 @@ func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	}
 }
 
-// entry returns the inode behind fd as an entry, and takes over fd.
+// entry fills out with the id and the attributes of the inode behind fd, counts a kernel
+// reference of it, and takes over fd.
 func (s *server) entry(fd int, out *fuse.EntryOut) error {
 	n, st, err := s.t.adopt(fd)
 	if err != nil {

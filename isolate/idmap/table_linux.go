@@ -61,7 +61,8 @@ func opensByHandle(root, at int) bool {
 	return err == nil
 }
 
-// openPath opens a name in a directory with O_PATH, whatever its type.
+// openPath opens a name in a directory with O_PATH, whatever its type. The caller closes the
+// descriptor.
 func openPath(dir int, name string) (int, error) {
 	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
@@ -84,8 +85,8 @@ func binaryKey(n uint64) string {
 	return string(b)
 }
 
-// adopt takes over a descriptor and returns its inode, with one more kernel reference and its
-// attributes.
+// adopt returns the inode behind fd with its attributes, and counts one more kernel reference
+// of it. It keeps or closes fd, also after an error.
 func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
@@ -152,7 +153,8 @@ func (t *table) forget(id, times uint64) {
 	}
 }
 
-// with calls do with an inode and a descriptor (O_PATH) of it. ESTALE: the inode is gone.
+// with calls do with an inode and an O_PATH descriptor of it, which is valid until do returns.
+// ESTALE: the inode is gone.
 func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	t.mu.Lock()
 	n := t.inodes[id]
@@ -176,7 +178,8 @@ func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
 	return do(n, fd)
 }
 
-// reopen opens the file behind a descriptor (O_PATH).
+// reopen opens the file behind an O_PATH descriptor with flags. The caller closes the new
+// descriptor.
 func reopen(fd, flags int) (int, error) {
 	return unix.Open(procPath(fd), flags|unix.O_CLOEXEC, 0)
 }

@@ -124,7 +124,8 @@ func (im *Image) Addr(off int) uint64 {
 // ErrImageFull is the error of an image without space for more steps or data.
 var ErrImageFull = errors.New("arguments and environment are too long")
 
-// Take reserves n zero bytes, aligned to 8, and returns their offset.
+// Take reserves n zero bytes, aligned to 8, and returns their offset. Without space it sets
+// im.Err to ErrImageFull.
 func (im *Image) Take(n int) int {
 	at := im.used
 	if n > im.end-at-8 {
@@ -136,13 +137,13 @@ func (im *Image) Take(n int) int {
 	return at
 }
 
-// Put64 stores a value at an offset.
+// Put64 stores v at the offset off of the image.
 func (im *Image) Put64(off int, v uint64) { binary.NativeEndian.PutUint64(im.mem[off:], v) }
 
-// Put32 stores a value at an offset.
+// Put32 stores v at the offset off of the image.
 func (im *Image) Put32(off int, v uint32) { binary.NativeEndian.PutUint32(im.mem[off:], v) }
 
-// Get reads a cell.
+// Get returns the present value of a cell.
 func (im *Image) Get(c Cell) int { return int(int32(binary.NativeEndian.Uint32(im.mem[c:]))) }
 
 // An Arg is an argument of a system call: a number, or a cell to load.

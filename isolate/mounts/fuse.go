@@ -34,8 +34,9 @@ type layerKey struct {
 // maxFUSERead limits a FUSE request. It equals idmap.MaxRead, whose package this program does not link.
 const maxFUSERead = 1 << 20
 
-// mapByFUSE mounts a directory through [Spec.MapIDs]. why is the reason that it cannot be id-mapped; mapByFUSE
-// returns why if MapIDs is nil.
+// mapByFUSE mounts the directory path with mapped ids through [Spec.MapIDs]; the caller closes
+// the detached mount. why is the reason that path cannot be id-mapped, and the error if MapIDs
+// is nil.
 func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint64, why error) (*os.File, error) {
 	if pl.Spec.MapIDs == nil {
 		return nil, why
@@ -48,8 +49,9 @@ func (pl *Planner) mapByFUSE(ctx context.Context, target, path string, attr uint
 	return pl.serveMapped(ctx, target, tree, attr, why)
 }
 
-// serveMapped mounts tree, the root of a mount, with mapped ids through a FUSE process. It
-// returns why if there is no such process.
+// serveMapped starts a FUSE process that serves tree, the root of a mount, with mapped ids,
+// and returns its detached mount, which the caller closes. why is part of the error if FUSE is
+// not available.
 func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File, attr uint64, why error) (*os.File, error) {
 	fuse, mount, err := mount.NewFUSE(mount.FUSEOptions{Subtype: "snapfs-shift", Others: true, MaxRead: maxFUSERead}, attr)
 	if err != nil {
@@ -84,7 +86,8 @@ func (pl *Planner) layerByFUSE(ctx context.Context, target, path string, why err
 	return pl.recordLayer(key, m)
 }
 
-// recordLayer records the tree that mapByFUSE mounted last as a layer.
+// recordLayer records m as the mount of the layer key, for the tree that serveMapped has just
+// mounted. The planner closes m; the caller closes the returned duplicate.
 func (pl *Planner) recordLayer(key layerKey, m *os.File) (*os.File, error) {
 	s := &pl.fuseTrees[len(pl.fuseTrees)-1]
 	s.key, s.layer = key, m
@@ -102,8 +105,8 @@ func (pl *Planner) fuseLayer(key layerKey) *os.File {
 	return nil
 }
 
-// served mounts a Served tree with the ids of userns. If FUSE does not support id-mapped mounts (before Linux
-// 6.12), a second FUSE process maps them.
+// served mounts a Served tree with the ids of userns, detached; the caller closes it. If FUSE
+// does not support id-mapped mounts (before Linux 6.12), a second FUSE process maps them.
 func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	tree, err := MountServed(ctx, m, attr, userns)
 	if !errors.Is(err, errUnmappable) || pl.Spec.MapIDs == nil {
@@ -117,8 +120,8 @@ func (pl *Planner) served(ctx context.Context, m Mount, attr uint64, userns *os.
 	return pl.serveMapped(ctx, m.Target, plain, attr, err)
 }
 
-// base mounts the layer i of all, the Base of the overlay at target, with the ids of userns.
-// Later calls return the same mount.
+// base mounts all[i], a Base layer of the overlay at target, with the ids of userns; the
+// caller closes it. If a FUSE process maps the ids, later calls return the same mount.
 func (pl *Planner) base(ctx context.Context, target string, all []Served, i int, userns *os.File) (*os.File, error) {
 	key := layerKey{target: target, served: i}
 	if m := pl.fuseLayer(key); m != nil {

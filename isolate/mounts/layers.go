@@ -22,7 +22,8 @@ import (
 // each must be attached, in a temporary mount namespace of a single thread.
 type Layers struct {
 	Userns *os.File
-	// mapByFUSE mounts a tree that cannot be id-mapped through FUSE, or returns why.
+	// mapByFUSE mounts the directory path, which cannot be id-mapped for the reason why,
+	// through a FUSE process. Its error is why if there is none.
 	mapByFUSE func(path string, why error) (*os.File, error)
 	base      func(i int) (*os.File, error) // mounts Overlay.Base[i]
 	attached  bool                          // whether each layer must be attached
@@ -30,7 +31,8 @@ type Layers struct {
 	mounts    []*os.File
 }
 
-// overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be id-mapped.
+// overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be
+// id-mapped. The caller closes the detached mount, the planner those of the layers.
 func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
 	base := int(pl.Spec.IDs.Base)
 	l := &Layers{Userns: userns, root: pl.rootMount(userns)}
@@ -92,8 +94,8 @@ func NestedInScratch(ov mount.Overlay) (*os.File, error) {
 	})
 }
 
-// inScratch calls mount on a thread that is alone in a new mount namespace. The namespace ends with the thread;
-// the returned mount is detached and stays.
+// inScratch calls mount on a thread that is alone in a new mount namespace, which ends with
+// the thread. The returned mount is detached and stays; the caller closes it.
 func inScratch(mount func() (*os.File, error)) (*os.File, error) {
 	type answer struct {
 		m   *os.File
@@ -146,7 +148,8 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	return writable(ov, base)
 }
 
-// rootMount returns an id-mapped copy of the mount of /, created on the first call, or nil.
+// rootMount returns an id-mapped copy of the mount of /, created on the first call; the
+// planner closes it. It returns nil if / cannot be id-mapped.
 func (pl *Planner) rootMount(userns *os.File) *os.File {
 	if pl.rootCopy == nil {
 		m, err := Mapped("/", 0, userns)
@@ -159,8 +162,9 @@ func (pl *Planner) rootMount(userns *os.File) *os.File {
 	return pl.rootCopy
 }
 
-// find returns a path to the directory path with mapped ids. The path leads through rootMount
-// if possible, because removing a mount of its own would take the kernel milliseconds.
+// find mounts the directory path with mapped ids, writable, and returns a path to it. It uses
+// rootMount if possible, because removing a mount of its own would take the kernel
+// milliseconds.
 func (l *Layers) find(path string) (string, error) {
 	if l.root != nil && !l.attached {
 		if f := l.onRoot(path); f != nil {
@@ -181,7 +185,8 @@ func (l *Layers) findLower(path string) (string, error) {
 	return l.add(l.mapByFUSE(path, err))
 }
 
-// onRoot opens a directory on the copy of the mount of /, or returns nil when path leaves that mount.
+// onRoot opens the directory path in the copy of the mount of /, or returns nil if path leaves
+// that mount.
 func (l *Layers) onRoot(path string) *os.File {
 	fd, err := unix.Openat2(int(l.root.Fd()), "."+path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -199,7 +204,8 @@ func (l *Layers) onRoot(path string) *os.File {
 	return f
 }
 
-// add records a mount, attaches it if layers must be attached, and returns a path to it.
+// add adds the mount m to those of the overlay, attaches it in scratchDir if layers must be
+// attached, and returns a path to it. It returns err if that is not nil.
 func (l *Layers) add(m *os.File, err error) (string, error) {
 	if err != nil {
 		return "", err

@@ -68,8 +68,8 @@ func (pl *Planner) makeTrees() {
 	}
 }
 
-// makeTree adds the steps that make the mount m, detached, and returns its cell. base are the
-// mounts of its overlay's Base.
+// makeTree adds the steps that make the mount m, detached, and returns the cell of its
+// descriptor. base are the mounts of its overlay's Base.
 func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	attr := uint64(unix.MOUNT_ATTR_NODEV)
 	if m.ReadOnly {
@@ -212,14 +212,15 @@ func (pl *Planner) layer(path string) string {
 	return pl.opened(path)
 }
 
-// opened adds the step that opens a directory, and returns the path of its descriptor.
+// opened adds the step by which pid 1 opens a directory with O_PATH, and returns the path of
+// that descriptor in /proc.
 func (pl *Planner) opened(path string) string {
 	return pl.numbered(pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path),
 		launch.Num(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).Path(path).Result())
 }
 
-// numbered adds the step that duplicates a descriptor to a number that is already known, and
-// returns the path of that number.
+// numbered adds the step that duplicates the descriptor in fd to a number that is known before
+// pid 1 runs, and returns the path of that number in /proc.
 func (pl *Planner) numbered(fd launch.Cell) string {
 	number := pl.around.freeFD
 	pl.around.freeFD++

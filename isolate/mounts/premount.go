@@ -132,8 +132,9 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 	}
 }
 
-// Mapped clones the mount at path, id-mapped by userns unless userns is nil. It returns errUnmappable if the
-// filesystem does not support that.
+// Mapped clones the mount at path, id-mapped by userns unless that is nil, with the flags
+// attr. The caller closes the detached mount. The error wraps errUnmappable if the filesystem
+// does not support id mapping.
 func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	m, err := mount.CloneTree(path)
 	if err != nil {
@@ -155,8 +156,9 @@ func Mapped(path string, attr uint64, userns *os.File) (*os.File, error) {
 	return m, nil
 }
 
-// MountServed mounts a Served tree. Devices and set-id bits have no effect in it. A mount that
-// an ordinary user made cannot get other flags or ids afterwards.
+// MountServed mounts a Served tree with the ids of userns, detached; the caller closes it.
+// Devices and set-id bits have no effect in it. A mount that an ordinary user made cannot get
+// other flags or ids afterwards.
 func MountServed(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	fd, err := m.Served.Mount(ctx, attr&unix.MOUNT_ATTR_RDONLY != 0)
 	if err != nil {

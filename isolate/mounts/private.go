@@ -20,8 +20,8 @@ const (
 	plainMount = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
 
-// A private holds the container's own detached mounts, from their creation until they are
-// attached.
+// A private holds the cells of the container's own detached mounts (/proc, /dev and so on),
+// from their creation until they are attached.
 type private struct {
 	proc, sys, cgroup, dev, pts, mqueue, run, tmp, resolv launch.Cell
 	maskDir, maskFile                                     launch.Cell
@@ -53,10 +53,11 @@ func (pl *Planner) MakePrivate() {
 	}
 }
 
-// Terminals returns the cell of the container's devpts.
+// Terminals returns the cell of the mount of the container's devpts, in which its terminals
+// are.
 func (pl *Planner) Terminals() launch.Cell { return pl.private.pts }
 
-// RootTree returns the cell of the container's root.
+// RootTree returns the cell of the mount of the container's "/".
 func (pl *Planner) RootTree() launch.Cell { return pl.trees[0] }
 
 // makeShared adds the steps that mount the host's /tmp directory and /sys, unless they are premounts. With the
@@ -153,7 +154,8 @@ func (pl *Planner) skeleton(dir, target string) launch.Cell {
 	return fs
 }
 
-// A bound is a file that will be attached after its directory.
+// A bound is the mount of a single file that will be attached at the path to, after the
+// directory that contains it.
 type bound struct {
 	mount launch.Cell
 	to    string

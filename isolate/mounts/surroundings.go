@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A surroundings is what a planner needs to know about the host's tree. The supervisor
-// collects it, because pid 1 can only execute prepared steps.
+// A surroundings holds the paths and entries of the host's tree on which a planner's steps
+// depend. The supervisor collects them, because pid 1 can only execute prepared steps.
 type surroundings struct {
 	anchor  string
 	run     []entry

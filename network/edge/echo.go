@@ -40,7 +40,7 @@ func (l *link) Attach(to stack.NetworkDispatcher) {
 	}
 }
 
-// start begins to read packets.
+// start begins to read packets and pass them to the stack.
 func (l *link) start() { l.Endpoint.Attach(l.to) }
 
 // stop ends reading and returns after all packets that were read have been handled. The stack

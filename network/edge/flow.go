@@ -69,7 +69,8 @@ func (e *Edge) spent() bool {
 	return e.options.MaxBytes > 0 && e.in.Load()+e.out.Load() >= e.options.MaxBytes
 }
 
-// begin records that the flow is connected to t.
+// begin stores t as the flow's target, counts the flow, and records as an event that it is
+// connected.
 func (f *flow) begin(t target) {
 	f.mu.Lock()
 	f.target = t
@@ -81,7 +82,7 @@ func (f *flow) begin(t target) {
 	f.edge.events.put(ev)
 }
 
-// fail records that the connection failed.
+// fail records as an event that the connection to t failed, and forgets the flow.
 func (f *flow) fail(t target, err error) {
 	f.forget()
 	f.mu.Lock()
@@ -98,7 +99,7 @@ func (f *flow) fail(t target, err error) {
 	f.edge.events.put(ev)
 }
 
-// end records the end of the flow.
+// end records the end of the flow as an event, and forgets the flow.
 func (f *flow) end() {
 	f.forget()
 	f.mu.Lock()

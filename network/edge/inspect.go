@@ -273,8 +273,8 @@ func (j *inspector) await(ctx context.Context) bool {
 	}
 }
 
-// other refuses the connection because the client named another server, name, in the field
-// what. It returns false.
+// other refuses the connection, because in the field what the client named the server name
+// instead of j.name, and returns false.
 func (j *inspector) other(what, name string) bool {
 	const most = 100
 	if name = printable(name); len(name) > most {

@@ -145,7 +145,8 @@ func readRequest(text string) (r request) {
 	return r
 }
 
-// first parses the request line into r; old reports HTTP/1.0.
+// first parses the request line into r: its kind, the server that it names, and r.bad for a
+// malformed line. old reports HTTP/1.0.
 func (r *request) first(line string) (old bool) {
 	parts := strings.Split(line, " ")
 	if len(parts) != 3 || parts[0] == "" || !isToken([]byte(parts[0])) || (parts[2] != "HTTP/1.1" && parts[2] != "HTTP/1.0") {
@@ -178,7 +179,8 @@ func (r *request) first(line string) (old bool) {
 	return parts[2] == "HTTP/1.0"
 }
 
-// field parses one header line into r.
+// field parses one header line into r: the fields that name the server or determine the length
+// of the body.
 func (r *request) field(line string) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || name == "" || !isToken([]byte(name)) {

@@ -37,7 +37,8 @@ func limitMemory() error {
 	return os.NewSyscallError("setrlimit", err)
 }
 
-// bound reduces the buffers of a flow beyond maxFast, in the stack and in the kernel.
+// bound makes the buffers small if the flow is beyond maxFast: those of the stack at inside,
+// and those of the kernel at outside.
 func (f *flow) bound(inside tcpip.Endpoint, outside net.Conn) {
 	if !f.small {
 		return

@@ -69,7 +69,8 @@ func (t *names) restore(numbers map[string]int, last int) {
 	}
 }
 
-// add adds a name with new addresses. The caller holds mu.
+// add gives name, which has none, a new number or, if none is left, that of the least recently
+// used name, which it removes. The caller holds mu.
 func (t *names) add(name string) *list.Element {
 	n := &named{name, t.last + 1}
 	if t.last < t.max {

@@ -92,7 +92,7 @@ func (s server) options() (o Options, err error) {
 	}
 }
 
-// next waits for the next message of the supervisor.
+// next waits for the next message of the supervisor and decodes it.
 func (s server) next() (m network.Message, err error) {
 	text, files, err := s.supervisor.Receive()
 	for _, f := range files {

@@ -35,7 +35,7 @@ const window = 1 << 20
 const maxOpening = 4096
 
 // duplicate duplicates the TUN's descriptor for the stack, which reads it from a thread that
-// waits in poll(2). The descriptor must stay open until that thread has ended.
+// waits in poll(2). The caller closes it, but only after that thread has ended.
 func duplicate(tun *os.File) (*os.File, error) {
 	conn, err := tun.SyscallConn()
 	if err != nil {

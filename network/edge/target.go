@@ -62,7 +62,8 @@ func (e *Edge) aim(dst netip.AddrPort) (t target, why string) {
 	return t.matchRules(e.Rules())
 }
 
-// matchRules returns the target with the rule that allows it, or the reason why no rule does.
+// matchRules returns t with the rule of r that allows it and that rule's options, or the
+// reason why no rule does.
 func (t target) matchRules(r network.Rules) (_ target, why string) {
 	var ok bool
 	if t.name != "" {
@@ -94,7 +95,9 @@ func (t target) inspectedName() string {
 // errUnfit means that a name resolves only to addresses that a public name must not have.
 var errUnfit = errors.New("unfit address")
 
-// reach connects to a target outside. It dials only addresses that lookup has checked.
+// reach connects to a target outside and stores the address that answered in t; the caller
+// closes the connection. It dials only addresses that lookup has checked, or the one that a
+// rule names.
 func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, error) {
 	addrs := []netip.Addr{t.addr}
 	if t.name != "" {
@@ -115,7 +118,8 @@ func (e *Edge) reach(ctx context.Context, network string, t *target) (net.Conn, 
 	return nil, errs
 }
 
-// dialOne dials one address; left is the number of addresses that share the remaining time.
+// dialOne dials one address within its share of the time that ctx leaves; left is the number
+// of addresses, with this one, that are still to be tried.
 func (e *Edge) dialOne(ctx context.Context, network string, to netip.AddrPort, left int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok && left > 1 {
 		var stop context.CancelFunc

@@ -171,7 +171,7 @@ func (f *Forwarder) serve(outside net.Conn) {
 	f.report(ev)
 }
 
-// rule returns the text that events name as the rule.
+// rule returns the text that events have in place of a network rule.
 func (f *Forwarder) rule() string { return "port " + f.addrs[0].String() }
 
 func (f *Forwarder) report(ev network.Event) {

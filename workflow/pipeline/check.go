@@ -81,7 +81,8 @@ func (pl *Runner) stageSandbox(ctx context.Context, p *stages.Pipeline, i int) (
 	return pl.forkOf(ctx, p.Target(i), c.Rec.Policy, c)
 }
 
-// forkOf makes an ephemeral sandbox of a directory and applies a plan in it.
+// forkOf makes an ephemeral sandbox of the directory dir and, unless c is nil, applies the
+// plan c to its fork. The caller discards the session.
 func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy, c *reconcile.Promotion) (*engine.Session, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -101,7 +102,8 @@ func (pl *Runner) forkOf(ctx context.Context, dir string, policy catalog.Policy,
 	return s, nil
 }
 
-// applyTo applies a plan to the workspace of a sandbox that no process uses yet.
+// applyTo applies the workspace's part of a plan to the fork of a sandbox that no process uses
+// yet.
 func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile.Promotion) error {
 	tree, ok := compare.WorkspaceTree(rec)
 	for _, part := range c.Parts {
@@ -120,8 +122,8 @@ func (pl *Runner) applyTo(ctx context.Context, rec *catalog.Record, c *reconcile
 	return nil
 }
 
-// limited returns a context that bounds a command by its own timeout or the time that its
-// stage has left, and that bound.
+// limited returns a context that ends after a command's own timeout, or after the time that
+// its stage has left if that is shorter, its cancel function, and that time.
 func (r *pipelineRun) limited(ctx context.Context, c policy.Command) (context.Context, context.CancelFunc, time.Duration) {
 	limit := r.left
 	if own := time.Duration(c.Timeout); own > 0 {
@@ -139,7 +141,8 @@ func (r *pipelineRun) variables(i int, when string) []string {
 	}
 }
 
-// inside runs a check in a sandbox, and ends every process that the check leaves running.
+// inside runs the n-th check of stage i in the sandbox sb, logs its output, and ends every
+// process that the check leaves running. Errors: ErrCheck.
 func (r *pipelineRun) inside(ctx context.Context, sb *engine.Session, i, n int, c policy.Command) error {
 	log, err := r.openLog(i, "before", n)
 	if err != nil {

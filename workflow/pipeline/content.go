@@ -77,7 +77,7 @@ func digestOf(n *diff.Node) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// openWorkspace opens the workspace as the sandbox shows it, for reading.
+// openWorkspace opens the workspace in the sandbox's fork for reading; the caller closes it.
 func (pl *Runner) openWorkspace(ctx context.Context, rec *catalog.Record) (*os.File, error) {
 	t, ok := compare.WorkspaceTree(rec)
 	if !ok {

@@ -220,8 +220,8 @@ func (r *pipelineRun) promotedAs(i int) (string, error) {
 	return "", nil
 }
 
-// takeBack undoes one stage because of the error why. It continues if ctx ends, because the
-// target must not stay as it is.
+// takeBack undoes stage i in its target because of the error why. It continues if ctx ends,
+// because the target must not stay as it is.
 func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	s := &r.p.Stages[i]
 	ctx = context.WithoutCancel(ctx)
@@ -248,7 +248,8 @@ func (r *pipelineRun) takeBack(ctx context.Context, i int, why error) error {
 	return errors.Join(why, r.enter(ctx, s, stages.StageUndone))
 }
 
-// cancel undoes an unfinished stage.
+// cancel undoes the unfinished stage i in its target, if it may have changed that, and records
+// it as undone or failed.
 func (r *pipelineRun) cancel(ctx context.Context, i int) error {
 	s := &r.p.Stages[i]
 	r.began = time.Now()
@@ -306,8 +307,8 @@ func (r *pipelineRun) endLeft(s *stages.StageRun) error {
 // machine are found.
 func (r *pipelineRun) mark() string { return "SNAPFS_PROMOTION=" + r.p.ID }
 
-// resumePipeline finds and locks an unfinished pipeline, by its id or the name of its sandbox;
-// "" means the only one.
+// resumePipeline returns an unfinished pipeline and the file that holds its lock, which the
+// caller closes. id is the pipeline's, or the name of its sandbox; "" means the only one.
 func (pl *Runner) resumePipeline(id string) (*stages.Pipeline, *os.File, error) {
 	if _, err := pl.engine.Stages.Read(id); errors.Is(err, errs.ErrNotFound) {
 		if id, err = pl.engine.Stages.OnlyOpen(id); err != nil {

@@ -105,7 +105,8 @@ func (pl *Runner) CancelStages(ctx context.Context, id string, w StageWatcher) (
 	return p, errors.Join(err, pl.engine.Stages.Save(p))
 }
 
-// startPipeline records a new pipeline, with digests of the sandbox's content.
+// startPipeline records a new pipeline, with digests of the sandbox's content, and returns it
+// with the file that holds its lock, which the caller closes.
 func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions) (*stages.Pipeline, *os.File, error) {
 	last, ok := o.Profile.Stage(o.To)
 	if !ok {

@@ -32,7 +32,7 @@ type attemptRunner struct {
 	// place is the attempt's admission slot, or nil before it has one.
 	place *admission.Slot
 	said  *sink // the command's output; nil before it has started
-	// err is the reason why the attempt is broken.
+	// err is why the attempt could not run.
 	err error
 	// made holds the snapshots of the command's result, taken before a check or a score writes
 	// to the trees.
@@ -129,7 +129,8 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	return Passed, nil
 }
 
-// cannot returns the state of an attempt that was stopped, timed out or could not run.
+// cannot returns the state of an attempt whose step failed with err: TimedOut or Stopped if
+// ctx ended, else Broken with err.
 func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, error) {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
@@ -140,7 +141,8 @@ func (l *attemptRunner) cannot(ctx context.Context, err error) (AttemptState, er
 	return Stopped, nil
 }
 
-// start starts the command in the attempt's sandbox.
+// start starts the sandbox's container and the command in it, with its output going to the
+// attempt's file.
 func (l *attemptRunner) start(ctx context.Context) (err error) {
 	if l.said, err = newSink(l.out.command); err != nil {
 		return err
@@ -191,8 +193,8 @@ func (l *attemptRunner) saveResult(ctx context.Context) error {
 	return nil
 }
 
-// rewind returns the trees to the saved result of the command. No process may run in the
-// sandbox.
+// rewind replaces the forks that a check or a score wrote to by new forks of the saved result.
+// No process may run in the sandbox.
 func (l *attemptRunner) rewind(ctx context.Context) error {
 	if l.made == nil {
 		return nil

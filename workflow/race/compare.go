@@ -100,8 +100,9 @@ func (r *Race) compare(ctx context.Context) error {
 	return t.settle(ctx, &r.Compared)
 }
 
-// drift detects the drift of the real workspace once for all attempts. It returns a function
-// that relates the drift to one attempt's changes, or nil where the drift is unknown.
+// drift detects the drift of the real workspace once for all attempts. The returned function
+// says how much that is, and how much of it one attempt changed too; it returns nil where the
+// drift is unknown.
 func (r *Race) drift(ctx context.Context) func(mine *compare.Changes) *ResultDrift {
 	rec := r.sessions[0].Record
 	unknown := func(*compare.Changes) *ResultDrift { return nil }
@@ -130,7 +131,8 @@ type tally struct {
 	states  map[string]map[int]string // by path and attempt
 }
 
-// A touchedPath is a path that an attempt has changed.
+// A touchedPath is a path that an attempt has changed: its new node, and the attempt's open
+// workspace.
 type touchedPath struct {
 	path   string
 	number int

@@ -59,8 +59,8 @@ func (rr *Coordinator) outputsOf(req Request, sessions []*engine.Session) (*outp
 	return o, nil
 }
 
-// create opens an output file, truncated, for writing and reading. It does not follow a
-// symbolic link.
+// create opens the output file of attempt i and this kind, truncated, for appending and
+// reading; the caller closes it. It does not follow a symbolic link.
 func (o *outputs) create(i int, kind string) (*os.File, error) {
 	name := filepath.Join(o.dir, strconv.Itoa(i+1)+"."+kind)
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
@@ -76,8 +76,8 @@ func (o *outputs) close() {
 	}
 }
 
-// A sink is a pipe into an output file. A command that opens /dev/stderr again, as scripts do,
-// may open a pipe whatever its user id, and cannot truncate it.
+// A sink is a pipe whose content goes to an output file. A command that opens /dev/stderr
+// again, as scripts do, may open a pipe whatever its user id, and cannot truncate it.
 type sink struct {
 	w    *os.File
 	done chan struct{}

@@ -319,7 +319,7 @@ func (m *coordinator) runner(i int, c engine.Command, out attemptFiles) *attempt
 	return &attemptRunner{m: m, i: i, s: m.sessions[i], c: c, out: out}
 }
 
-// note changes an attempt under the lock and reports the change.
+// note calls change with attempt i under the lock and reports the attempt to Request.Progress.
 func (m *coordinator) note(i int, change func(a *Attempt)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 // noSuchName is a host name that no rule allows and nobody owns.
 const noSuchName = "snapfs-prove.example"
 
-// A probeHost listens on the host for connections of probes in a sandbox; a probe that reaches
-// it has crossed a wall. ipv4 and ipv6 are addresses that other machines can reach, if the
-// host has any; resolver is a name server that answers every query.
+// A probeHost listens on the host, outside of any sandbox, for the connections that probes
+// attempt. port is its port on loopback, ipv4 and ipv6 its addresses that other machines can
+// reach, if there are any, and resolver a name server that answers every query.
 type probeHost struct {
 	port, name, ipv4, ipv6, resolver string
 	open                             []io.Closer
@@ -116,8 +116,8 @@ func (h *probeHost) serve(ctx context.Context) {
 	}
 }
 
-// answerAll answers every message on a listener as a TLS server answers a message that it does
-// not understand.
+// answerAll answers the first message of each connection on a listener with a TLS alert, until
+// the listener closes.
 func answerAll(l net.Listener) {
 	for {
 		c, err := l.Accept()

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// A limitTrial describes how to try one limit.
+// A limitTrial says how to test one limit: the probe that exceeds it, and the values to test.
 type limitTrial struct {
 	probe string
 	// small is the value to test if the policy has no such limit, or has one above most, whose

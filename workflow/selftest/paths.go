@@ -13,8 +13,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A subject returns the paths of a sandbox that a probe tries to reach. If there are none, the
-// probe is reported as held with the texts tried and none.
+// A subject returns the paths of a sandbox that a probe tries to reach. If it returns none,
+// the probe is reported as held, with the texts tried and none.
 type subject struct {
 	paths       func(context.Context, *catalog.Record, *supervise.Supervisor) []string
 	tried, none string
@@ -55,8 +55,9 @@ func (ts *Tester) ownPlaces(ctx context.Context, rec *catalog.Record) []string {
 	return some(paths, isThere)
 }
 
-// asTheyAre returns host paths that the sandbox shows read-only: of a skeleton its regular
-// files, of a directory that this user may not write the first entry that the user may.
+// asTheyAre returns host paths that the sandbox shows read-only: the regular files of a
+// skeleton; a read-only directory and, if this user may not write it, entries in it that the
+// user may.
 func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	for _, m := range mounts {
 		switch {

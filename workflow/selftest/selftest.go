@@ -145,7 +145,8 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	return all
 }
 
-// try runs one probe and returns its report.
+// try runs one probe and returns its report: alone if the trial has limits or a network of its
+// own, else in the shared sandbox.
 func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	try := p.tryWall
 	if t.limits != (catalog.Limits{}) || t.network != "" {
@@ -216,7 +217,8 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 	})
 }
 
-// hear calls run with the command of a probe and returns the report in its output.
+// hear completes the command of a probe, starts it with run, and returns the report in its
+// output.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
 		c.Args, c.Dir = slices.Concat(p.program, []string{t.probe}, t.args), p.req.Workspace
@@ -246,7 +248,7 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 	return st, <-said, err
 }
 
-// close ends the shared sandboxes.
+// close discards the sandboxes that the trials share.
 func (p *prover) close(ctx context.Context) (err error) {
 	for _, s := range []*engine.Session{p.walls, p.other} {
 		if s != nil {
@@ -276,7 +278,8 @@ func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial
 	return all
 }
 
-// otherTrial starts another sandbox and returns a trial that tries to reach it.
+// otherTrial starts a second sandbox, which close discards, and returns a trial that tries to
+// reach it; none if it does not start.
 func (p *prover) otherTrial(ctx context.Context) ([]trial, error) {
 	s, err := p.e.engine.Run(ctx, p.req, engine.Command{Args: []string{"/bin/true"}, Env: []string{}, Dir: p.req.Workspace})
 	if err != nil {

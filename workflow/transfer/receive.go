@@ -112,8 +112,8 @@ func nameWorkspace(command string) error {
 	return &errs.Error{Op: "receiving", Kind: errs.ErrNotFound, Err: errors.New("name a directory of this machine"), Hints: []string{command}}
 }
 
-// fill replaces the workspace of a new sandbox by the sent content and seals it as the first
-// named snapshot.
+// fill replaces the workspace in the forks of a new sandbox by the sent content and seals all
+// trees as the first named snapshot.
 func (x *receiving) fill(ctx context.Context, rec *catalog.Record) error {
 	t := rec.Trees[workIn(rec)]
 	places, err := x.write(ctx, rec, t, nil)
@@ -141,8 +141,8 @@ func (x *receiving) seal(ctx context.Context, t catalog.Tree, id snapshot.ID) er
 	return err
 }
 
-// write applies the stream to a fork, of its base if there is one. It returns the
-// [catalog.NamedSnapshot.MountPoints] of the result.
+// write applies the stream to the workspace in t.Fork, which it first empties if base is nil.
+// It returns the [catalog.NamedSnapshot.MountPoints] of the result.
 func (x *receiving) write(ctx context.Context, rec *catalog.Record, t catalog.Tree, base *catalog.NamedSnapshot) ([]string, error) {
 	fork, err := x.e.engine.Reconcile.OpenFork(ctx, t, rec.Workspace)
 	if err != nil {
@@ -256,8 +256,8 @@ func (x *receiving) find(name string) (string, error) {
 
 func (x *receiving) isBase(m catalog.NamedSnapshot) bool { return m.Identity() == x.label.Base }
 
-// fits returns the named snapshot that is the base, and an error if the snapshot to receive
-// already exists.
+// fits returns the record's named snapshot that is the stream's base. It returns an error if
+// there is none, or if the snapshot to receive already exists.
 func (x *receiving) fits(rec *catalog.Record) (catalog.NamedSnapshot, error) {
 	if err := catalog.CheckName(x.state); err != nil {
 		return catalog.NamedSnapshot{}, err

@@ -18,7 +18,7 @@ import (
 // retention is the time for which unused partial files are retained.
 const retention = 7 * 24 * time.Hour
 
-// partialDir returns the directory for partial files.
+// partialDir returns the directory in the state directory for partial files.
 func partialDir(e *engine.Engine) string { return filepath.Join(e.Catalog().Dir(), "begun") }
 
 // Expire removes partial files that have not grown for a week.
@@ -68,7 +68,9 @@ type partialFile struct {
 	file *stream.PartialFile
 }
 
-// openPartial opens the partial file of the stream, and resumes an existing one.
+// openPartial opens the partial file of the stream and makes x.in read the part in it, then
+// the stream, which it stores. If the file cannot be opened, it stores nothing, and fails only
+// for a stream that resumes.
 func (x *receiving) openPartial(in *stream.Reader) (partialFile, error) {
 	k := partialFile{x: x, in: in}
 	kept, err := stream.OpenPartial(partialDir(x.e.engine), x.label)

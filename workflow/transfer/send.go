@@ -219,7 +219,7 @@ func (s *sending) difference(ctx context.Context, w io.Writer) error {
 	return stream.Encode(ctx, w, nil, nil, nil, true)
 }
 
-// open opens the workspace at the snapshot.
+// open opens the workspace at the snapshot for reading; the caller closes it.
 func (s *sending) open(ctx context.Context) (*os.File, error) {
 	view, err := compare.ViewOf(ctx, s.b, s.tree, s.id)
 	if err != nil {

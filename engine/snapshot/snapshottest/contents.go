@@ -70,7 +70,7 @@ func (x *workbench) dropsCapabilities() bool {
 	return err == unix.ENODATA
 }
 
-// play executes a script in the directory dir.
+// play executes a script of file operations in the directory dir.
 func (x *workbench) play(s treetest.Script, dir string) {
 	x.Helper()
 	root, err := os.Open(dir)

@@ -76,7 +76,8 @@ func (s *Steps) Names() []string {
 	return slices.Clone(s.names)
 }
 
-// steps lists the fault points of a successful call of a verb.
+// steps calls a verb once, undoes it, and returns the names of the fault points that the call
+// passed.
 func (x *workbench) steps(name string) []string {
 	x.Helper()
 	x.ready(name, "count")
@@ -96,7 +97,7 @@ func (x *workbench) ready(name, id string) {
 	}
 }
 
-// do calls a verb, with its fork mounted if the verb wants that.
+// do calls the verb of this name for id, with the fork work mounted if the verb wants that.
 func (x *workbench) do(ctx context.Context, name, id string) error {
 	x.Helper()
 	v := verbs()[name]
@@ -135,8 +136,9 @@ func failEach(x *workbench, name string) {
 	x.clean()
 }
 
-// A reached counts the calls in which the chosen fault point existed. A verb may pass fewer
-// points in a later call, because directories exist by then, but most points must exist.
+// A reached counts the calls that reached the fault point that was to fail (yes), and those
+// that did not (no). A verb may pass fewer points in a later call, because directories exist
+// by then, but most points must exist.
 type reached struct{ yes, no int }
 
 func (r *reached) note(was bool) {

@@ -38,7 +38,7 @@ func powers() []promise {
 	}
 }
 
-// nodes returns the lines of a view's manifest by path.
+// nodes returns a text with the metadata and content hash of each node in a view, by path.
 func (x *workbench) nodes(v snapshot.View) map[string]string {
 	x.Helper()
 	root := x.reach(v)

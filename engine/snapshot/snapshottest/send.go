@@ -44,7 +44,8 @@ func sends(x *workbench) {
 	t.far.clean()
 }
 
-// A transfer is a backend that sends, and another place of its kind, whose directories receive.
+// A transfer is a sending backend, its workbench, and a second backend of its kind, far, in
+// whose tree the streams are received.
 type transfer struct {
 	*workbench
 	far  *workbench
@@ -68,7 +69,8 @@ func (t *transfer) stream(s snapshot.Sending) []byte {
 
 var errBroken = errors.New("the connection broke")
 
-// begin returns a new directory with the content of the snapshot base, or an empty one without base.
+// begin returns the open directory name, new in the receiving tree, with the content of the
+// snapshot base, or empty without base. It is closed when the test ends.
 func (t *transfer) begin(name string, base snapshot.ID) *os.File {
 	t.Helper()
 	dir := filepath.Join(t.far.place.Tree.Path, name)

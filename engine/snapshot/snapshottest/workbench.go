@@ -126,7 +126,7 @@ func (x *workbench) snap(id snapshot.ID) snapshot.View {
 	return s.View
 }
 
-// in mounts the view and calls do with its directory.
+// in mounts the view, calls do with a path of its root, and unmounts it.
 func (x *workbench) in(v snapshot.View, do func(dir string)) {
 	x.Helper()
 	root := x.reach(v)

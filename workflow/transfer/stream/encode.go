@@ -166,7 +166,8 @@ func (e *encoder) meta(c *diff.Change, st *vfs.Stat, made bool) {
 	e.s.Times(c.Path, st)
 }
 
-// content sends the differing parts of a file.
+// content writes the commands that give a file its new content: its whole content if made is
+// set, else the parts that differ from the old tree's.
 func (e *encoder) content(c *diff.Change, made bool) error {
 	now, err := diff.OpenFile(int(e.new.Fd()), c.Path)
 	if err != nil {

@@ -111,7 +111,8 @@ func failPartial(path string, err error) error {
 	return &errs.Error{Op: "storing the partial stream", Path: path, Kind: errs.KindOfFile(err), Err: err}
 }
 
-// locked opens a file and locks it. ErrBusy: another process has the lock.
+// locked opens a file and locks it, until the caller closes it. ErrBusy: another process has
+// the lock.
 func locked(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -128,7 +129,7 @@ func locked(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// checkLinked checks that the path still leads to the open file.
+// checkLinked returns an error unless the path of f still leads to the same file.
 func checkLinked(f *os.File) error {
 	mine, err := f.Stat()
 	if err != nil {
@@ -221,7 +222,7 @@ func (k *PartialFile) checkSpace(bytes int64) error {
 	return nil
 }
 
-// Received returns a reader of the payload received earlier.
+// Received returns a reader of the payload that earlier attempts stored, empty for none.
 func (k *PartialFile) Received() (io.Reader, error) {
 	if k.earlier.Bytes == 0 {
 		return strings.NewReader(""), nil
@@ -379,7 +380,8 @@ func entriesIn(dir string) ([]os.DirEntry, error) {
 // errUnknown means that [OpenPartial] did not create a file.
 var errUnknown = errors.New("not a partial stream of snapfs")
 
-// lockedPartial opens and locks a partial file. Errors: those of locked, and errUnknown.
+// lockedPartial opens and locks a partial file, until the caller closes it. Errors: those of
+// locked, and errUnknown.
 func lockedPartial(dir string, e os.DirEntry) (*os.File, error) {
 	path := filepath.Join(dir, e.Name())
 	if !e.Type().IsRegular() || !snapshot.ValidID(e.Name()) {

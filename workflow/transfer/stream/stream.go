@@ -81,7 +81,6 @@ func corrupt(format string, args ...any) error {
 	return &errs.Error{Op: "receive", Kind: errs.ErrCorrupt, Err: fmt.Errorf(format, args...)}
 }
 
-
 // A Writer writes a stream.
 type Writer struct {
 	w   io.Writer
