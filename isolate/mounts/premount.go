@@ -232,9 +232,8 @@ func writable(ov mount.Overlay, base int) (*os.File, error) {
 // or own nothing.
 var errUnmappable = errors.New("does not support id-mapped mounts")
 
-// An unmappable is the error for a tree whose filesystem does not support id-mapped mounts
-// (mount_setattr(2)): an overlay, 9p, or a FUSE filesystem that does not announce support. The
-// alternatives are worse: root inside would be root of the host, or own nothing.
+// unmappable returns an error that wraps errUnmappable, with the filesystem type at path and a
+// hint.
 func unmappable(path string) error {
 	kind := ""
 	if fs, err := mount.FilesystemOf(path); err == nil {
