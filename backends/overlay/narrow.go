@@ -60,7 +60,7 @@ func (b *backend) narrow(ctx context.Context, v snapshot.View, dir string, write
 	return b.narrowed(n, &s, dir, write)
 }
 
-// A narrowing is the layers of an overlay, opened to find the parts of one directory.
+// A narrowing is the opened layers of an overlay, for finding one directory in each of them.
 type narrowing struct {
 	diff.Layers
 	o     *snapshot.Overlay
@@ -92,7 +92,8 @@ func (n *narrowing) inBase(dir string) bool {
 	return err == nil && st.IsDir()
 }
 
-// narrowed returns the view of the directory dir, whose lookup is s.
+// narrowed returns the view of the directory dir: an overlay of dir in each layer that has it, or, read-only, a plain
+// directory if only the base has it. s is dir's lookup.
 func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) (snapshot.View, error) {
 	o := snapshot.Overlay{UserXattr: n.o.UserXattr}
 	for i, tree := range n.trees {
@@ -158,7 +159,8 @@ func (b *backend) copyUpDirs(ctx context.Context, n *narrowing, dir string) erro
 	return store.SetTimes(fd, parent, before)
 }
 
-// makeDirs makes the directory parts[there], with parts[there+1:] nested in it, at the path made.
+// makeDirs creates the directory made, with parts[there+1:] nested in it. Each gets the attributes of the
+// directory that it will cover in the overlay.
 func (b *backend) makeDirs(n *narrowing, made string, parts []string, there int) error {
 	at := made
 	var dirs []string

@@ -133,7 +133,7 @@ func (b *backend) announce(ctx context.Context, fork snapshot.ForkID, next *stor
 	return b.store.Replace(ctx, b.store.ForkPath(fork), next)
 }
 
-// sealInUse copies the upper layer, and leaves the fork's layers as they are.
+// sealInUse copies the fork's upper layer into a new layer of the snapshot. The fork keeps its layers.
 func (b *backend) sealInUse(ctx context.Context, fork snapshot.ForkID, r *store.Record, id snapshot.ID, s *store.Record) error {
 	if _, _, err := b.maySeal(ctx, r, id); err != nil {
 		return err
@@ -164,9 +164,8 @@ func (b *backend) compact(ctx context.Context, chain []string) error {
 	})
 }
 
-// mergeInto copies a chain of layers into a new layer and calls then, under the lock, once the new
-// layer is in place. A lock on the new layer's directory protects it from Sweep meanwhile. After an
-// error, also of then, the layer is gone.
+// mergeInto copies a chain of layers into a new layer, and then calls then under the lock. A lock on the new
+// layer's directory protects it from Sweep meanwhile. After an error, also of then, the new layer is gone.
 func (b *backend) mergeInto(ctx context.Context, prefix string, chain []string, then func(layer string) error) error {
 	layer := store.UniqueName(prefix + "-")
 	home := b.store.Dir + "/tmp/" + layer

@@ -14,9 +14,8 @@ import (
 type LowerServer interface {
 	// Holds returns the reason why the tree at path cannot be served, or nil.
 	Holds(path string) error
-	// Serve returns the lower layers, topmost first, that show the tree at path. They belong
-	// to fork, or to a snapshot if fork is "". taken is the time at which its base was
-	// captured.
+	// Serve returns the lower layers, topmost first, that show the tree at path. They belong to fork, or to a
+	// snapshot if fork is "". taken is the time at which the base was captured.
 	Serve(path string, taken time.Time, fork snapshot.ForkID) []snapshot.Served
 }
 

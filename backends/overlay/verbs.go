@@ -170,7 +170,8 @@ func (b *backend) forkOf(id snapshot.ForkID, r *store.Record) snapshot.Fork {
 	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Overlay: o}}
 }
 
-// overlay returns the overlay mount of a record's layers, for the fork unless fork is "".
+// overlay returns the mount that shows a record's layers above its tree, read-only: it has no upper. Served lower
+// layers belong to fork, or to a snapshot if fork is "".
 func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overlay {
 	lower := make([]string, 0, len(r.Layers)+1)
 	for _, layer := range r.Layers {

@@ -68,15 +68,15 @@ func open(ctx context.Context, place snapshot.Place) (snapshot.Backend, error) {
 	return &Backend{b, g}, nil
 }
 
-// layersDir returns the directory of a state directory's layers in a pool.
+// layersDir returns the directory, in the pool p, of the layers of the state directory dir.
 func layersDir(p *pool.Pool, dir string) string {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, dir) // it never fails
 	return filepath.Join(p.Layers(), strconv.FormatUint(h.Sum64(), 16))
 }
 
-// choose returns the pool that has layers of the state directory, or else the pool used by default,
-// or else the first.
+// choose opens a pool for the state directory own: the one that has its layers, or else the default pool, or else
+// the first. Errors are those of opening any pool.
 func choose(ctx context.Context, own string) (*pool.Pool, error) {
 	dir := filepath.Join(filepath.Dir(own), pool.Driver().Name)
 	names, err := pool.List(dir)

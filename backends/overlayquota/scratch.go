@@ -24,7 +24,8 @@ func kin(id string) string {
 
 func (g *poolStorage) scratch(kin string) string { return filepath.Join(g.dir, "scratch", kin) }
 
-// openScratch opens the scratch directory of the fork that writes to a layer; nil if it has none.
+// openScratch opens the scratch directory of the sandbox whose fork writes to the layer; nil if it has none. The
+// caller closes it.
 func (g *poolStorage) openScratch(layer string) (*os.File, error) {
 	dir, err := os.Open(g.scratch(kin(filepath.Base(filepath.Dir(layer)))))
 	if errors.Is(err, os.ErrNotExist) {
@@ -33,8 +34,8 @@ func (g *poolStorage) openScratch(layer string) (*os.File, error) {
 	return dir, err
 }
 
-// Scratch implements [snapshot.TmpProvider]. The directory is a subvolume in the quota group of the
-// fork.
+// Scratch implements [snapshot.TmpProvider]: it returns the path of the sandbox's scratch directory, a subvolume
+// in the quota group of the fork.
 func (b *Backend) Scratch(ctx context.Context, fork snapshot.ForkID) (string, error) {
 	layer, err := b.LayerOf(fork)
 	if err != nil {

@@ -43,7 +43,7 @@ func inodeOf(st *vfs.Stat) inode { return inode{st.Dev, st.Ino, st.BTime} }
 // errAgain means that a file changed, or was replaced, while it was copied.
 var errAgain = errors.New("the file keeps changing during the copy")
 
-// openTree opens the root of a tree, which must not be a symbolic link.
+// openTree returns a descriptor of the directory path, which must not be a symbolic link. The caller closes it.
 func openTree(path string) (int, error) {
 	fd, err := openRead(unix.AT_FDCWD, path, unix.O_DIRECTORY)
 	if err != nil {
@@ -83,8 +83,8 @@ func (b *backend) copyTree(ctx context.Context, src int, from, home string) erro
 	return c.run(in, dst, &root)
 }
 
-// run copies all directories that the copier has still to visit. c.close closes the
-// descriptors.
+// run copies the open directory src into the open, empty directory dst. c.close closes both descriptors, also
+// after an error.
 func (c *copier) run(src, dst int, root *vfs.Stat) error {
 	if err := c.descend("", src, dst, root); err != nil {
 		return c.at("", err)
@@ -160,8 +160,8 @@ func (c *copier) entry(here *level, name string) error {
 	return nil
 }
 
-// dir starts the copy of a directory. A mount point stays empty, because the mounted filesystem is
-// no part of the tree. The backend's own directory is left out.
+// dir creates the copy of a directory, and makes it the one that run copies next. A mount point stays empty,
+// because the mounted filesystem is no part of the tree. The backend's own directory is left out.
 func (c *copier) dir(here *level, name string, st *vfs.Stat) error {
 	if inodeOf(st) == c.state {
 		return nil
@@ -219,8 +219,7 @@ func (c *copier) at(name string, err error) error {
 	return &fs.PathError{Op: "copy", Path: b.String(), Err: err}
 }
 
-// errWritten marks an error on the copy's side, where ENOENT does not mean that the source was
-// deleted.
+// errWritten marks an error of writing the copy: ENOENT does not mean then that the source was deleted.
 var errWritten = errors.New("error of the copy")
 
 // written marks err with errWritten. A nil err stays nil.

@@ -39,7 +39,7 @@ func (c *copier) file(here *level, name string, st *vfs.Stat) error {
 	return nil
 }
 
-// write creates the file name in the directory dir as a copy of src.
+// write creates the file name in the directory dir with the content and the attributes of the open file src.
 func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	var dst int
 	var whole bool // the content is cloned
@@ -68,7 +68,8 @@ func (c *copier) write(dir int, name string, src int, st *vfs.Stat) error {
 	return c.finish(src, dst, st)
 }
 
-// content clones the blocks of src to dst, or copies its data.
+// content fills dst with the first size bytes of src: as a clone of the blocks, or else by copying the data
+// without its holes.
 func (c *copier) content(dst, src int, size int64) error {
 	if !c.noClone {
 		err := vfs.CloneFD(dst, src)
@@ -125,7 +126,8 @@ func (c *copier) extent(dst, src int, from, to int64) error {
 	return nil
 }
 
-// byHand copies through a buffer in memory, for filesystems without copy_file_range.
+// byHand copies at most one buffer of the bytes from from to to, for filesystems without copy_file_range, and
+// returns how many it copied.
 func (c *copier) byHand(dst, src int, from, to int64) (int, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, 256<<10)

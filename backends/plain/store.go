@@ -122,8 +122,8 @@ func (b *backend) discard(k kind, name string) {
 	}
 }
 
-// read reads the mark of the directory name, which must have this kind and id. It returns
-// ErrNotFound also for a directory of another program.
+// read reads the mark in the directory name of the kind k, which must name this id. ErrNotFound: there is no such
+// directory, or it is another program's.
 func (b *backend) read(k kind, id, name string) (mark, error) {
 	dir := b.path(k, name)
 	fd, err := unix.Open(dir, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -13,7 +13,7 @@ import (
 // neither PATH_MAX nor the limit on descriptors bounds the depth of a tree.
 const keepOpen = 64
 
-// A level is a directory that the copier is copying.
+// A level is a directory that the copier has begun to copy, with its entries still to do.
 type level struct {
 	name     string
 	src, dst int // descriptors, or -1 if closed
@@ -22,7 +22,8 @@ type level struct {
 	todo     []vfs.Entry
 }
 
-// descend starts the copy of a directory, and takes over its two descriptors.
+// descend makes the open directory src, and its copy dst, the one that run copies next. It takes over both
+// descriptors.
 func (c *copier) descend(name string, src, dst int, st *vfs.Stat) error {
 	l := &level{name: name, src: src, dst: dst, stat: *st}
 	c.trail = append(c.trail, l)

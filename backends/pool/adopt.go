@@ -101,7 +101,8 @@ func unmounted(tree string) error {
 	return err
 }
 
-// moveAside renames the directory to its new name, and completes the copy.
+// moveAside renames the workspace's directory to r.Original, leaves a placeholder, and then copies the last
+// changes to the pool.
 func (p *Pool) moveAside(ctx context.Context, r record) error {
 	if err := fault.Point(ctx, "rename the directory"); err != nil {
 		return err
@@ -131,7 +132,8 @@ func placeholder(path string) error {
 	return replace(filepath.Join(path, noteName), []byte(noteText))
 }
 
-// clearPlace removes a placeholder. It returns ENOTEMPTY if a user has created files there.
+// clearPlace removes the placeholder directory at path, if there is one. ENOTEMPTY: a user has created files
+// there; ErrBusy: it is a mount point.
 func clearPlace(path string) error {
 	st, err := vfs.Lstat(unix.AT_FDCWD, path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -152,7 +154,8 @@ func clearPlace(path string) error {
 	return unix.Rmdir(path)
 }
 
-// undoAdopt undoes an incomplete adoption.
+// undoAdopt renames the original directory of an incomplete adoption back to its path, and records the workspace
+// as imported.
 func (p *Pool) undoAdopt(r record) error {
 	if _, err := os.Lstat(r.Original); err == nil {
 		if err := clearPlace(r.Path); err != nil {
@@ -168,7 +171,7 @@ func (p *Pool) undoAdopt(r record) error {
 	return p.saveRecord(r)
 }
 
-// bind mounts the pool's subvolume at the path of the workspace.
+// bind mounts the workspace's subvolume on the pool at the workspace's path tree, unless it is mounted there.
 func (p *Pool) bind(tree string) error {
 	if p.bound(tree) {
 		return nil

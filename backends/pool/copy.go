@@ -17,8 +17,8 @@ import (
 // patience is how often the copy of a file that keeps changing is tried.
 const patience = 3
 
-// file updates the copy of an entry that is not a directory, and returns its inode for the
-// manifest. same is set if the copy is up to date.
+// file updates the copy of an entry that is not a directory, and returns its inode for the manifest. same is set
+// if the manifest shows that it has not changed.
 func (s *syncer) file(ctx context.Context, l *level, name string, st *vfs.Stat, same bool) (inode, error) {
 	s.note(func(r *Report) { r.Seen++ })
 	if st.Nlink > 1 {
@@ -113,7 +113,8 @@ func located(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// copyNode makes dst/to a copy of src/name, without attributes.
+// copyNode creates dst/to with the type and content of src/name, without attributes, and returns the bytes
+// copied.
 func copyNode(src int, name string, dst int, to string, st *vfs.Stat) (int64, error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:

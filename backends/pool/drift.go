@@ -122,7 +122,8 @@ func (m *driftWalker) add(path string, tree bool) {
 	m.mu.Unlock()
 }
 
-// dir compares the entries of a directory that the manifest has.
+// dir adds the entries in which a directory of the workspace differs from the manifest. It adds the directory as
+// a whole if the manifest lacks it.
 func (m *driftWalker) dir(dir *os.File, path string) {
 	old, known := m.old.dir(path)
 	entries, err := vfs.Entries(int(dir.Fd()))

@@ -105,7 +105,8 @@ func (b *backend) Fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 // host has.
 func (b *backend) Maintain(ctx context.Context) error { return b.pool.Maintain(ctx) }
 
-// withCurrentCopy updates the copy, and calls do under the lock of the tree.
+// withCurrentCopy updates the pool's copy of the tree, unless the tree is adopted, and calls do while it holds
+// the tree's lock. began is the instant for which the copy stands.
 func (b *backend) withCurrentCopy(ctx context.Context, tree snapshot.Tree, do func(began time.Time) error) error {
 	began := vfs.Now()
 	unlock, err := b.pool.lockTree(tree.Path)

@@ -57,7 +57,7 @@ func failed(op, id, path string, err error) error {
 // the working process follows in the name.
 const incomplete = ".new."
 
-// removeIncomplete removes remains of killed processes in dir.
+// removeIncomplete unmounts and deletes the incomplete directories in dir whose makers no longer run.
 func removeIncomplete(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, incomplete+"*"))
 	for _, path := range left {
@@ -69,7 +69,7 @@ func removeIncomplete(dir string) {
 	}
 }
 
-// lock waits for an exclusive lock of the file path. The end of the process releases it.
+// lock waits for an exclusive lock of the file path, which unlock or the end of the process releases.
 func lock(path string) (unlock func(), err error) { return flock(path, unix.LOCK_EX) }
 
 // tryLock takes the lock of the file path without waiting. unix.EWOULDBLOCK: another process

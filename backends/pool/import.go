@@ -32,7 +32,7 @@ func (p *Pool) Import(ctx context.Context, tree string, progress func(Progress))
 	return report, failed("importing", p.Name, tree, err)
 }
 
-// update does the work of Import, with the tree's lock held.
+// update does the work of Import; the caller holds the tree's lock. For an adopted workspace it does nothing.
 func (p *Pool) update(ctx context.Context, tree string, progress func(Progress)) (Report, error) {
 	r, err := p.record(tree)
 	switch {
@@ -90,7 +90,7 @@ func (p *Pool) prepareTree(ctx context.Context, tree string) error {
 	return btrfs.Create(int(dir.Fd()), filepath.Base(p.tree(tree)))
 }
 
-// sync updates the copy of the workspace tree from the directory from, and reports whether anything
+// sync makes the pool's copy of the workspace tree equal to the directory from, and reports whether anything
 // changed.
 func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progress)) (Report, bool, error) {
 	mark := filepath.Join(p.home(tree), "updating")
@@ -132,7 +132,7 @@ func (p *Pool) ownDirectory() (func(*vfs.Stat) bool, error) {
 	return func(x *vfs.Stat) bool { return x.Ino == st.Ino && x.Dev == st.Dev }, err
 }
 
-// between runs the syncer on two directories.
+// between makes the directory to equal to the directory from.
 func (s *syncer) between(ctx context.Context, from, to string) error {
 	var err error
 	if s.src, err = vfs.OpenDir(unix.AT_FDCWD, from); err != nil {

@@ -73,7 +73,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// block encodes the entries of one directory for a manifest file.
+// block returns the block of a manifest file for the directory path with these entries.
 func block(path string, entries []named) []byte {
 	b := appendString(make([]byte, 4, 64+len(entries)*(inodeSize+24)), path)
 	for _, e := range entries {
@@ -147,7 +147,7 @@ func (m manifest) dir(path string) ([]named, bool) {
 	return list, known
 }
 
-// find finds a name in a sorted list.
+// find returns the inode of name in a list sorted by name, and false if it has none.
 func find(list []named, name string) (inode, bool) {
 	i := sort.Search(len(list), func(i int) bool { return list[i].name >= name })
 	if i < len(list) && list[i].name == name {

@@ -113,7 +113,7 @@ func Create(ctx context.Context, dir, name string, size snapshot.Bytes) (p *Pool
 	return Open(ctx, dir, name)
 }
 
-// build makes a complete pool in the directory half, before it gets its name.
+// build makes all files of a pool in the directory half, which Create then renames.
 func build(ctx context.Context, half string, size snapshot.Bytes) error {
 	if err := fault.Point(ctx, "make the image"); err != nil {
 		return err
@@ -178,7 +178,8 @@ func (p *Pool) format(ctx context.Context) error {
 	}
 }
 
-// prepare makes the directories of a pool, and turns on simple quotas if the kernel has them.
+// prepare makes the directories on a pool's new filesystem, turns on simple quotas if the kernel has them, and
+// returns the filesystem's UUID.
 func (p *Pool) prepare() (string, error) {
 	if err := os.MkdirAll(filepath.Join(p.mnt(), "trees"), 0o700); err != nil {
 		return "", err

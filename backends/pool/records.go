@@ -46,8 +46,7 @@ func (p *Pool) recordFile(path string) string {
 	return filepath.Join(p.Dir, "trees", key(path)+".json")
 }
 
-// home returns the directory of a workspace on the pool. The method tree returns the subvolume
-// in it with the content.
+// home returns the directory, on the pool, of the workspace at path.
 func (p *Pool) home(path string) string { return filepath.Join(p.mnt(), "trees", key(path)) }
 func (p *Pool) tree(path string) string { return filepath.Join(p.home(path), "tree") }
 
@@ -152,7 +151,7 @@ func (p *Pool) Status() (Status, error) {
 	return s, failed("reading the status of the pool", p.Name, "", err)
 }
 
-// escape writes a path in the form of fstab(5).
+// escape returns path with the characters that separate fields of fstab(5) escaped.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(path)
 }

@@ -142,7 +142,7 @@ func (s *syncer) markChanged(path string) {
 	s.dirs = append(s.dirs, path)
 }
 
-// A level is a directory that is being compared. Its copy is opened on demand.
+// A level is a directory of the source that a syncer compares. Its copy is opened on demand.
 type level struct {
 	s    *syncer
 	path string
@@ -194,8 +194,8 @@ func (s *syncer) dir(ctx context.Context, l *level, trusted bool) error {
 	return nil
 }
 
-// entries updates the copies of a directory's entries, and returns the entries for the manifest.
-// old are the entries of the old manifest, or nil if they cannot be trusted.
+// entries updates the copies of the given entries of a directory, and returns what the manifest records for it
+// now. old is what it recorded before, or nil if that cannot be trusted.
 func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old []named) (now []named, err error) {
 	var beneath crew
 	for _, e := range entries {
@@ -213,8 +213,8 @@ func (s *syncer) entries(ctx context.Context, l *level, entries []vfs.Entry, old
 	return now, errors.Join(err, beneath.wait())
 }
 
-// entry updates the copy of one entry and returns its entry for the manifest, or nil if it was
-// deleted or is left out.
+// entry updates the copy of one entry, and returns what the manifest records for it, or nil if it was deleted or
+// is left out. Goroutines for subdirectories join the crew.
 func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, beneath *crew) (*named, error) {
 	st, err := vfs.Lstat(int(l.src.Fd()), name)
 	if errors.Is(err, os.ErrNotExist) || err == nil && s.skip != nil && s.skip(&st) {
@@ -234,7 +234,7 @@ func (s *syncer) entry(ctx context.Context, l *level, name string, old []named, 
 	return n, s.enter(ctx, l, name, &st, known, known && same, beneath)
 }
 
-// A crew is a set of goroutines that work inside one directory, with their errors.
+// A crew collects the goroutines that copy the subdirectories of one directory, and their errors.
 type crew struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex

@@ -57,8 +57,8 @@ func (p *Pool) bringBack(ctx context.Context, r record, progress func(Progress))
 	return report, p.clearPending(key(r.Path))
 }
 
-// copyBack copies the workspace to the directory incoming: most of it while it is in use, and
-// the rest after the unmount.
+// copyBack copies the workspace from the pool to the directory incoming: most of it while it is in use, and the
+// rest after it has unmounted the workspace.
 func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress func(Progress)) (Report, error) {
 	if err := os.RemoveAll(incoming); err != nil {
 		return Report{}, err
@@ -94,7 +94,7 @@ func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress
 	return s.report, vfs.SyncFSOf(incoming)
 }
 
-// undoUnadopt undoes an incomplete Unadopt.
+// undoUnadopt deletes the copy of an incomplete Unadopt, records the workspace as adopted, and mounts it again.
 func (p *Pool) undoUnadopt(r record) error {
 	if err := os.RemoveAll(r.Path + incomingSuffix); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (p *Pool) undoUnadopt(r record) error {
 	return errors.Join(p.saveRecord(r), p.bind(r.Path))
 }
 
-// finishUnadopt renames the complete copy to the path of the workspace.
+// finishUnadopt renames the complete copy to the path of the workspace, and records the workspace as imported.
 func (p *Pool) finishUnadopt(ctx context.Context, r record) error {
 	incoming := r.Path + incomingSuffix
 	if _, err := os.Lstat(incoming); err == nil {

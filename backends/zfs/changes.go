@@ -90,7 +90,7 @@ func (b *Backend) compare(id string, with func(dataDir, func(snapshot.Candidate)
 	}
 }
 
-// A side is one of the two compared trees, mounted.
+// A side is one of the two trees that diff compares: the mark of its entry, and the path where it is mounted.
 type side struct {
 	mark mark
 	tree string // the path of the tree

@@ -46,14 +46,14 @@ func (b *Backend) CloneAtomically(ctx context.Context, trees []snapshot.Cloning)
 	return bases, fail("cloning", "", err)
 }
 
-// unseen returns the snapshot for a mark, without mounting it.
+// unseen returns the snapshot for a mark, without its view, because it mounts nothing.
 func (b *Backend) unseen(m mark) snapshot.Snapshot {
 	s := b.snapshotOf(m)
 	s.View = snapshot.View{}
 	return s
 }
 
-// A cloned holds the marks of a snapshot and of its fork.
+// A cloned is a snapshot and a fork to make of one tree: the tree's path and both marks.
 type cloned struct {
 	tree       string
 	base, fork mark

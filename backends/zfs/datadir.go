@@ -39,7 +39,8 @@ const (
 // and are opened without following symbolic links.
 type dataDir struct{ *os.File }
 
-// enter opens the directory. It returns fs.ErrNotExist before the first write.
+// enter opens the backend's directory; the caller closes it. Before the first write there is none:
+// fs.ErrNotExist.
 func (b *Backend) enter() (dataDir, error) {
 	f, err := os.OpenFile(b.dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	return dataDir{f}, err
@@ -143,7 +144,7 @@ func (r dataDir) find(kind, id string) (mark, error) {
 	return m, err
 }
 
-// discard moves an entry to the trash. An entry that does not exist is no error.
+// discard moves the entry at path to the trash. An entry that does not exist is no error.
 func (r dataDir) discard(path string) error { return r.discardAs(path, "") }
 
 func (r dataDir) discardAs(path, prefix string) error {

@@ -19,7 +19,8 @@ import (
 //go:embed destroy.lua
 var destroyProgram string
 
-// destroyed is the result of the channel program for each dataset, by name.
+// destroyed is the reply of the channel program: which datasets it could not destroy, by name. One that it
+// destroyed is in no map.
 type destroyed struct {
 	Failed  map[string]int  // the errno of a failure
 	Missing map[string]bool // the dataset does not exist

@@ -27,7 +27,7 @@ type finder struct {
 	left     []found // directories still to read
 }
 
-// A found is a directory that both states have.
+// A found is a directory that both states have and that the finder has still to compare.
 type found struct {
 	path string
 	ino  uint64
@@ -68,8 +68,8 @@ func findNames(ctx context.Context, older, younger string, changed zfs.Objects, 
 	return nil
 }
 
-// openTree opens a directory and reads its inode number from its entry "."; stat(2) returns another
-// number for the root of a snapshot (zfs_getattr_fast of OpenZFS 2.1).
+// openTree opens the directory path, which the caller closes, and reads its inode number from its entry ".":
+// stat(2) returns another number for the root of a snapshot (zfs_getattr_fast of OpenZFS 2.1).
 func openTree(path string) (dir *os.File, ino uint64, err error) {
 	dir, err = os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -97,7 +97,8 @@ func (f *finder) emitPath(path string) error {
 	return nil
 }
 
-// dir compares a directory. A filesystem mounted on it is no part of the tree.
+// dir yields the names in which a directory differs between the two states, and queues the subdirectories that
+// both have. A filesystem mounted on it is no part of the tree.
 func (f *finder) dir(dir found) error {
 	var old map[string]vfs.Entry
 	differs := f.changed.Has(dir.ino)
@@ -165,7 +166,7 @@ func (f *finder) unread(path string, err error) error {
 // include/sys/zfs_ctldir.h).
 const control = 0x0000FFFFFFFFFFFF
 
-// entries lists a directory inside a root, without .zfs.
+// entries lists the directory path inside the open directory root, without .zfs.
 func entries(root int, path string) (list []vfs.Entry, err error) {
 	fd, err := vfs.OpenDirOnMount(root, path)
 	if err != nil {

@@ -112,8 +112,8 @@ func (b *Backend) Pending() bool {
 type trashEntry struct {
 	entry string
 	mark  mark
-	// young is set if a call of a killed process may still make the dataset. undone is set if
-	// the maker itself gave up, so that no such call is running.
+	// young is set if a call of a killed process may still make the dataset. undone is set if the maker itself
+	// gave up the entry, so that no such call is running.
 	young, undone bool
 }
 
@@ -200,7 +200,7 @@ func (r dataDir) sweepPart(ctx context.Context, pool string, list []trashEntry) 
 	return trouble
 }
 
-// postpone leaves an entry to a later sweep.
+// postpone renames an entry of the trash with the prefix later, so that [Backend.Pending] does not count it.
 func (r dataDir) postpone(entry string) error {
 	name := strings.TrimPrefix(entry, trash+"/")
 	if strings.HasPrefix(name, later) {

@@ -21,7 +21,8 @@ type source struct {
 	within string
 }
 
-// findSource finds the dataset that is mounted at the tree or above it.
+// findSource returns the dataset that is mounted at the tree or above it, and the tree's path in it.
+// ErrNotSupported: the tree is no directory on ZFS.
 func findSource(tree string) (source, error) {
 	if !filepath.IsAbs(tree) || filepath.Clean(tree) != tree {
 		return source{}, &errs.Error{Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("not an absolute, clean path")}

@@ -81,7 +81,8 @@ func (States) Thaw(ctx context.Context, states []string) (busy []string, err err
 	return busy, nil
 }
 
-// A state is the name of a state, split into dataset, snapshot and path.
+// A state is the name of a frozen state, split into the dataset, the snapshot's unique part and the path of the
+// tree in the dataset.
 type state struct{ dataset, unique, within string }
 
 func (s state) name() string { return snapshotName(s.dataset, s.unique) }
@@ -96,7 +97,7 @@ func parseState(text string) (state, error) {
 	return state{dataset, u, within}, nil
 }
 
-// rootOf returns the mount point of a dataset.
+// rootOf returns the path at which the root of a dataset is mounted. ErrNotSupported: it is not.
 func rootOf(dataset string) (string, error) {
 	mounts, err := mount.List()
 	if err != nil {

@@ -39,7 +39,8 @@ func (b *Backend) capture(ctx context.Context, tree snapshot.Tree, id string) (s
 	return b.snapshotOf(m), r.takeOne(ctx, m, tree.Path)
 }
 
-// captureOf returns the mark of a new capture of the tree.
+// captureOf returns the mark for a new snapshot id of the real tree's dataset, after checking that its pool
+// works. It makes nothing.
 func captureOf(tree snapshot.Tree, id string) (mark, error) {
 	src, err := findSource(tree.Path)
 	if err == nil {
@@ -63,8 +64,8 @@ func (r dataDir) takeOne(ctx context.Context, m mark, from string) error {
 	})
 }
 
-// snap makes the snapshots names, with a mark, at one instant. from has a directory in each of
-// their datasets.
+// snap makes the snapshots called names, with the mark unique, at one instant. from lists a directory in each of
+// their datasets, whose mapped pages it first writes back.
 func snap(ctx context.Context, from, names []string, unique string) error {
 	for _, path := range from {
 		if err := flush(path); err != nil {
@@ -145,7 +146,8 @@ func forkOfMark(base mark, id string) mark {
 	return m
 }
 
-// makeFork makes the entry of a fork and the fork itself.
+// makeFork makes the entry of the fork m and a clone of the snapshot base, and mounts it. After an error there is
+// no entry.
 func (r dataDir) makeFork(ctx context.Context, base, m mark) error {
 	return r.make(ctx, m, func() error {
 		err := r.clone(ctx, base.dataset, m)
@@ -174,7 +176,8 @@ func (r dataDir) clone(ctx context.Context, base string, m mark) error {
 	return err
 }
 
-// make makes an entry, calls do, and mounts the dataset. After an error there is no entry.
+// make makes the entry for the mark m, calls do, which makes the dataset, and mounts it. After an error there is
+// no entry.
 func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 	return r.entry(ctx, m, func() error {
 		err := do()
@@ -188,7 +191,7 @@ func (r dataDir) make(ctx context.Context, m mark, do func() error) error {
 	})
 }
 
-// entry makes an entry and calls do. After an error there is no entry.
+// entry makes the entry for the mark m, and calls do, which makes the dataset. After an error there is no entry.
 func (r dataDir) entry(ctx context.Context, m mark, do func() error) error {
 	if err := r.begin(ctx, m); err != nil {
 		return err

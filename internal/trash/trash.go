@@ -77,7 +77,7 @@ func Delete(ctx context.Context, path, name string) error {
 	return err
 }
 
-// remove deletes entries of the directory path and counts what it deleted.
+// remove deletes the entries names of the directory path, and returns how many files and directories it deleted.
 func remove(ctx context.Context, path string, names []string, o Options) (done int, err error) {
 	top, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -155,7 +155,7 @@ func (d *deleter) gone(op, name string, err error) error {
 	return &os.PathError{Op: op, Path: name, Err: err}
 }
 
-// clear deletes the content of a directory.
+// clear deletes the content of the open directory dir. A mount point is EBUSY.
 func (d *deleter) clear(dir *os.File, depth int) error {
 	if st, err := vfs.Lstat(int(dir.Fd()), ""); err != nil || st.MountRoot {
 		return errors.Join(err, &os.PathError{Op: "rmdir", Path: dir.Name(), Err: unix.EBUSY})
@@ -172,8 +172,8 @@ func (d *deleter) clear(dir *os.File, depth int) error {
 	return err
 }
 
-// openOwn opens a directory to delete its content, after it has given the owner all permissions:
-// overlayfs itself makes a directory of mode 000.
+// openOwn opens the directory name in parent to delete its content, and gives the owner all permissions before:
+// overlayfs itself makes a directory of mode 000. The caller closes it.
 func openOwn(parent int, name string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

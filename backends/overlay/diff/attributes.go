@@ -108,8 +108,7 @@ func (m *merger) finishOwner(fd int, name string, want vfs.Stat) error {
 	return store.PathError("chown", name, unix.Fchownat(fd, "", int(want.UID), int(want.GID), unix.AT_EMPTY_PATH))
 }
 
-// same reports whether the attribute already has this value, because a security module has set
-// it.
+// same reports whether attr of the open file fd already has this value, as when a security module has set it.
 func (m *merger) same(fd int, attr, value string) bool {
 	has, err := vfs.GetXattr(fd, "", attr)
 	return err == nil && string(has) == value

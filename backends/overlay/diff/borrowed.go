@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FindRedirects returns the entries that an overlay with these layer trees reads from another
-// path of its lower tree.
+// FindRedirects returns the entries with a redirect in the layers trees, topmost first: those that an overlay of
+// them reads from another path of its lower tree.
 func FindRedirects(ctx context.Context, how Mode, trees []string) ([]snapshot.Borrowed, error) {
 	l := redirectFinder{Layers: Layers{Mode: how}, ctx: ctx}
 	defer l.Close()
@@ -32,7 +32,8 @@ type redirectFinder struct {
 	list []snapshot.Borrowed
 }
 
-// dir examines the entries that the layers have in a directory.
+// dir adds the entries with a redirect in the directory name, and in those inside it, to the list. s is the
+// directory's lookup.
 func (l *redirectFinder) dir(s *Stack, name string) error {
 	if err := l.ctx.Err(); err != nil {
 		return err
@@ -58,7 +59,7 @@ func (l *redirectFinder) dir(s *Stack, name string) error {
 	return nil
 }
 
-// names adds the names that a layer has in a directory.
+// names adds to the set names the entries that the layer of this index has in its directory dir.
 func (l *redirectFinder) names(layer int, dir string, names map[string]bool) error {
 	f, err := store.OpenIn(l.roots[layer], dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {

@@ -49,8 +49,7 @@ func topmost(trees []string, tree string) string {
 	return tree
 }
 
-// changesIn yields the entries of the layers some, which are part of the layers chain above
-// tree.
+// changesIn yields the entries of the layers some. These are part of chain, all layers above the lower tree.
 func (m Mode) changesIn(some, chain []string, tree string, yield func(snapshot.Candidate, error) bool) error {
 	t := changeLister{Mode: m, yield: yield, redirects: redirectChecker{chain: chain, tree: tree, layers: Layers{Mode: m}}}
 	defer t.redirects.close()
@@ -91,7 +90,7 @@ func (m Mode) sameRoot(x, y string) bool {
 	return err == nil && maps.Equal(attrs, others)
 }
 
-// xattrs returns the attributes of a directory, without overlayfs's own.
+// xattrs returns the extended attributes of the directory dir, without overlayfs's own.
 func (m Mode) xattrs(dir string) (map[string]string, error) {
 	all, err := vfs.Xattrs(unix.AT_FDCWD, dir)
 	maps.DeleteFunc(all, func(attr, _ string) bool { return strings.HasPrefix(attr, m.Prefix) })
@@ -147,7 +146,8 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 	return dirs, err
 }
 
-// directory yields a directory other than the root.
+// directory yields a directory other than the root, with Tree set if it replaces what the layers below have
+// there.
 func (t *changeLister) directory(name string, dir *os.File) error {
 	whole, redirectChecker, err := t.isWhole(dir)
 	if err == nil && redirectChecker {

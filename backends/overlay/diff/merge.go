@@ -51,7 +51,8 @@ func Merge(ctx context.Context, how Mode, trees []string, dst string) error {
 	return m.dir("", &root)
 }
 
-// dir fills the existing directory name of the new layer, and then gives it its attributes.
+// dir merges the layers' entries of the directory name into the new layer, where it exists, and then sets its
+// attributes. s is its lookup.
 func (m *merger) dir(name string, s *Stack) error {
 	if err := m.ctx.Err(); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (m *merger) dir(name string, s *Stack) error {
 	return m.finish(name, s)
 }
 
-// names lists the names that the layers have in a directory.
+// names returns the names that any of the merged layers has in the directory whose lookup is s.
 func (m *merger) names(s *Stack) ([]string, error) {
 	seen := map[string]bool{}
 	var names []string
@@ -99,7 +100,8 @@ func (m *merger) names(s *Stack) ([]string, error) {
 	return names, nil
 }
 
-// put makes the entry name in the new layer.
+// put writes the entry name, whose lookup is s, into the new layer: a directory with its content, a file, a hard
+// link or a whiteout. It writes nothing if no layer provides the entry.
 func (m *merger) put(name string, parent, s *Stack) error {
 	dir, err := store.OpenIn(m.out, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -144,7 +146,7 @@ func (m *merger) put(name string, parent, s *Stack) error {
 	return m.finish(name, s)
 }
 
-// hardLink makes another hard link to the file that the new layer has as first.
+// hardLink makes base in the open directory dir another hard link to the file at the path first of the new layer.
 func (m *merger) hardLink(first string, dir int, base string) error {
 	node, err := store.OpenIn(m.out, first, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {

@@ -50,7 +50,8 @@ type Layers struct {
 	roots []*os.File
 }
 
-// Open opens the layers. The caller must call Close, also after an error.
+// Open opens the root directories of the layers trees, topmost first. The caller must call Close, also after an
+// error.
 func (l *Layers) Open(trees []string) error {
 	for _, tree := range trees {
 		f, err := vfs.OpenDir(unix.AT_FDCWD, tree)
@@ -71,7 +72,7 @@ func (l *Layers) Close() {
 	}
 }
 
-// root returns the stack of the root directory.
+// root returns the lookup of the root directory, which all layers and the lower tree have.
 func (l *Layers) root() Stack {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: n + 1, Has: make([]bool, n), data: -1}
@@ -81,7 +82,7 @@ func (l *Layers) root() Stack {
 	return s
 }
 
-// child looks up name in the directory parent, in the layers from the index from upwards.
+// child looks up name in the directory parent as overlayfs does, but only in the layers with index from or more.
 func (l *Layers) child(parent *Stack, name string, from int) (Stack, error) {
 	n := len(l.roots)
 	s := Stack{at: make([]string, n+1), end: parent.end, Has: make([]bool, n), Top: -1, data: -1}
@@ -168,7 +169,8 @@ func (l *Layers) redirect(s *Stack, j int, node *os.File) error {
 	return nil
 }
 
-// Locate looks up a path from the root, in the layers from the index from upwards.
+// Locate looks up the path name, from the root, as overlayfs does, but only in the layers with index from or
+// more.
 func (l *Layers) Locate(name string, from int) (Stack, error) {
 	s := l.root()
 	for part := range strings.SplitSeq(name, "/") {
@@ -211,7 +213,8 @@ func (l *Layers) get(node *os.File, short string) (string, error) {
 	return string(value), err
 }
 
-// stat returns the inode at a path of layer j. It follows no symbolic link.
+// stat returns the attributes of the path name in layer j, and the file opened with O_PATH, which the caller
+// closes. It follows no symbolic link.
 func (l *Layers) stat(j int, name string) (vfs.Stat, *os.File, error) {
 	node, err := store.OpenIn(l.roots[j], name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {

@@ -87,7 +87,7 @@ func (p Projects) CanLimit(l snapshot.DiskLimit) error {
 	return no(why, pool, "umount DEVICE && mount -o prjquota DEVICE")
 }
 
-// openNearest opens the state directory, or its nearest existing parent.
+// openNearest opens the state directory, or its nearest existing parent. The caller closes it.
 func (p Projects) openNearest() (*os.File, error) {
 	for at := p.Store.Dir; ; at = filepath.Dir(at) {
 		f, err := os.Open(at)

@@ -141,8 +141,8 @@ func SetTimes(fd int, path string, st vfs.Stat) error {
 	return nil
 }
 
-// Shorten returns the chain of layers with those replaced that a merged layer stands for, if
-// the chain is long.
+// Shorten returns the chain layers, topmost first. If the chain is long, a merged layer replaces its lowest
+// layers where there is one that stands for them.
 func (s *Store) Shorten(layers []string) []string {
 	if len(layers) <= s.MergeAt {
 		return layers
@@ -164,8 +164,8 @@ func (s *Store) TopDir(layers []string, tree string) string {
 	return tree
 }
 
-// MakeLocked makes the layer directory home with a tree in it, and locks it until release is
-// called.
+// MakeLocked creates home, the directory of a new layer, with an empty tree in it. It locks the layer against
+// sweeps until release is called.
 func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), err error) {
 	unlock, err := s.Lock(ctx, unix.LOCK_SH)
 	if err != nil {

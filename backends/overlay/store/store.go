@@ -85,7 +85,7 @@ func CheckID(ctx context.Context, id string) error {
 	return ctx.Err()
 }
 
-// Find reads the record of a complete snapshot or fork.
+// Find reads the record of a snapshot or fork at path. ErrNotFound: id is malformed, or the record incomplete.
 func Find(id, path string) (Record, error) {
 	if !snapshot.ValidID(id) {
 		return Record{}, Refuse(errs.ErrNotFound, "", "not a valid id")
@@ -124,7 +124,7 @@ func (s *Store) Drop(ctx context.Context, path string) error {
 	return PathError("remove", path, s.Retire(path))
 }
 
-// IDs lists the records in a directory, complete or not, sorted.
+// IDs returns the sorted ids of the records in the subdirectory dir of the store, complete or not.
 func IDs[T ~string](s *Store, dir string) ([]T, error) {
 	entries, err := readDir(filepath.Join(s.Dir, dir)) // sorted
 	var found []T

@@ -59,7 +59,8 @@ func Join(dir string, entry []byte) string {
 	return b.String()
 }
 
-// OpenIn opens a path inside a layer, "" for its root.
+// OpenIn opens the path name inside a layer, "" for its root directory root, without following symbolic links.
+// The caller closes the file.
 func OpenIn(root *os.File, name string, flags int) (*os.File, error) {
 	if name == "" {
 		name = "."

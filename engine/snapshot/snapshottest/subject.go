@@ -54,7 +54,7 @@ func Within(t testing.TB, dir string) snapshot.Place {
 	return snapshot.Place{Tree: snapshot.Tree{Path: tree}, Dir: filepath.Join(dir, "state")}
 }
 
-// A promise is one rule that every backend must follow, with its test.
+// A promise is one rule that backends must follow, all of them or those that claim it, with its test.
 type promise struct {
 	name string
 	test func(*workbench)
