@@ -121,7 +121,8 @@ func (g *stage) processCases() ([]timing.Subject, func(), error) {
 
 const firstState = "first"
 
-// prepare makes the two sandboxes of a stage.
+// prepare makes the stage's sandboxes idleName and runningName, takes the first snapshot of the idle one, and
+// starts a command in the running one.
 func (g *stage) prepare(ctx context.Context) error {
 	for _, name := range []string{idleName, runningName} {
 		if _, err := g.e.New(ctx, g.request(name)); err != nil {

@@ -88,7 +88,8 @@ func mountOf(path string) string {
 	return fmt.Sprintf("%s (%s)", best.Type, best.Options+","+best.SuperOptions)
 }
 
-// commit returns the commit that the program was built from.
+// commit returns the first twelve digits of the commit that the program was built from, with a note about
+// uncommitted changes, or "unknown".
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

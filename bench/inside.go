@@ -44,8 +44,8 @@ func (w *worker) do(name string) (time.Duration, error) {
 	return time.Duration(ns), nil
 }
 
-// streams returns a worker without its process, and the other ends of its pipes, theirs, for
-// that process.
+// streams returns a worker without a process, and in theirs the ends of its pipes for that process, which the
+// caller closes.
 func streams() (w *worker, theirs [2]*os.File, err error) {
 	in, ask, err := os.Pipe()
 	if err != nil {
@@ -68,7 +68,7 @@ func (l *lab) roleArgs(role string) []string {
 	return args
 }
 
-// outside starts a worker outside any sandbox.
+// outside starts a worker in the directory dir, outside any sandbox. Its close ends the process.
 func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker, error) {
 	w, theirs, err := streams()
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *lab) outside(ctx context.Context, dir string, more ...string) (*worker,
 	return w, nil
 }
 
-// within starts a worker inside a sandbox.
+// within starts a worker in the directory dir of the sandbox name. Its close ends the process.
 func (l *lab) within(ctx context.Context, e *engine.Engine, name, dir string) (*worker, error) {
 	w, theirs, err := streams()
 	if err != nil {

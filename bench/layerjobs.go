@@ -225,7 +225,7 @@ func freshEight(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// eight is a job that runs eight processes at once.
+// eight is a job that unpacks an archive eight times at once, each into a directory of its own.
 func eight(ctx context.Context, dir string) error {
 	var all sync.WaitGroup
 	errs := make([]error, atOnce)

@@ -73,7 +73,8 @@ func (l *lab) layers(ctx context.Context) (results []Result, err error) {
 	return results, nil
 }
 
-// subject returns a timing subject: the contender's worker runs the job.
+// subject returns the timing subject that runs the job j in the contender's worker, in a fresh layer if the job
+// needs one.
 func (c *contest) subject(s *contender, j job) timing.Subject {
 	ready := func(ctx context.Context) error {
 		if s.err == nil && j.first {

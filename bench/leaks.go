@@ -24,7 +24,7 @@ const patience = 15 * time.Second
 // spares is the number of files that a backend may store for reuse without counting as a leak.
 const spares = 500
 
-// A census counts the kernel objects and files that sandboxes are made of.
+// A census counts the mounts, loop devices, subvolumes and files that sandboxes are made of.
 type census struct{ mounts, loops, subvolumes, files int }
 
 // more returns by how many objects c exceeds d, each count for itself; the first 500 files do

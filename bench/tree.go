@@ -43,7 +43,7 @@ func fileOf(i int) string { return fmt.Sprintf("%04d/%02d", i/perDir, i%perDir) 
 // changedFiles is the number of files that are changed to make a tree dirty.
 const changedFiles = 100
 
-// soil changes a hundred files of a tree, spread over its directories.
+// soil rewrites a hundred files of the tree dir, spread over its directories, with a text that names the round.
 func soil(dir string, files, round int) error {
 	for i := range changedFiles {
 		path := filepath.Join(dir, fileOf(spread(i, files)))

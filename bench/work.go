@@ -221,7 +221,8 @@ func (j job) answer(ctx context.Context, dir string) string {
 	return fmt.Sprint(took.Nanoseconds())
 }
 
-// settle syncs dir, and the lower filesystem of a layer mounted at dir.
+// settle syncs dir, and the filesystem of the directory two levels above it: for a mounted layer, the lower
+// filesystem.
 func settle(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -149,7 +149,8 @@ func (b *benchmarker) measure(ctx context.Context) (*bench.Report, error) {
 	return bench.Run(ctx, b.o)
 }
 
-// private runs this program again in a private mount namespace.
+// private runs this program again in a private mount namespace. It returns errBroken if that exits with another
+// status than 0.
 func private(ctx context.Context, self string) error {
 	status, err := bench.Private(ctx, self, os.Args[1:])
 	if err == nil && status != 0 {

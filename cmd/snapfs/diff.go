@@ -120,8 +120,8 @@ func (d *differ) unknown(paths []string) {
 	}
 }
 
-// find compares the states that the arguments name, and returns the changes and the paths that
-// limit them.
+// find compares the states that args name, or a sandbox with its base, and returns the changes and the absolute
+// paths among args, to which the caller limits them.
 func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*compare.Changes, []string, error) {
 	ctx := cmd.Context()
 	left, right, two, err := d.refs(args)
@@ -159,8 +159,8 @@ const (
 	surelyNamed = "sandbox:"
 )
 
-// refs parses two arguments as states to compare; two is false if the second argument is not a
-// state.
+// refs parses the first two arguments as states to compare. two is false if there is no second argument, or it is
+// a path.
 func (d *differ) refs(args []string) (left, right compare.Ref, two bool, err error) {
 	if len(args) < 2 {
 		return left, right, false, d.lonely(args[0])
@@ -291,7 +291,7 @@ func within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// limit removes the changes that are not at or inside paths; no paths means no limit.
+// limit removes from changes all that are not at or inside one of the absolute paths; no paths removes nothing.
 func limit(changes *compare.Changes, paths []string) {
 	if len(paths) == 0 {
 		return

@@ -147,7 +147,7 @@ func (a *app) examine(ctx context.Context, req hostfs.Request, dir string) (*exa
 	return d, ctx.Err()
 }
 
-// try starts a sandbox of dir, removes it, and records the result.
+// try runs /bin/true in a new sandbox of dir, removes the sandbox, and sets Works, Level and Took.
 func (d *examination) try(ctx context.Context, e *engine.Engine, req hostfs.Request, dir string) error {
 	start := time.Now()
 	s, err := e.Run(ctx, req, engine.Command{Args: []string{"/bin/true"}, Dir: dir})

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHeld returns the help topic held.
+// newHeld returns the help topic held, the list of changes that need approval before they are promoted.
 func newHeld(*app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(heldIntro() + "\n")

@@ -6,8 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newHelp replaces cobra's help command, which prints help and succeeds for an unknown
-// command.
+// newHelp returns a help command to replace cobra's, which prints help and succeeds for an unknown command.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",

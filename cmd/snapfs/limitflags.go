@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
-// addLimits adds a flag for each limit.
+// addLimits adds to f a flag for each limit, which sets its field of l.
 func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 	for _, one := range l.Fields() {
 		flag := f.VarPF(one.Value, one.Name, "", one.Usage)
@@ -21,7 +21,7 @@ func addLimits(f *pflag.FlagSet, l *catalog.Limits) {
 	}
 }
 
-// setLimits parses texts of the form NAME=VALUE into l.
+// setLimits sets in l the limits that texts of the form NAME=VALUE name. Errors are usage errors.
 func setLimits(l *catalog.Limits, texts []string) error {
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")

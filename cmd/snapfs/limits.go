@@ -141,7 +141,8 @@ func (a *app) stats(ctx context.Context, e *engine.Engine, only []string, follow
 	}
 }
 
-// statsOf returns the resource usage of the sandboxes in only, or of all running ones.
+// statsOf returns the resource usage of each sandbox in only, or of all if only is empty. It leaves out sandboxes
+// in which nothing runs, and joins the errors of those that it could not read.
 func statsOf(ctx context.Context, e *engine.Engine, only []string) ([]statsRow, error) {
 	names := only
 	if len(names) == 0 {
@@ -197,8 +198,8 @@ func printStats(w io.Writer, rows []statsRow) error {
 	return t.Flush()
 }
 
-// printLimitHitIn does the same as tellHit for a command in an existing sandbox, whose limits are
-// not flags of this command line.
+// printLimitHitIn does the same as printLimitHit for a command in an existing sandbox, whose limits are not flags
+// of this command line. It prints nothing if hit is nil.
 func (a *app) printLimitHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return

@@ -146,8 +146,8 @@ isolated, shows exactly what changed, and promotes or discards the result.`,
 	return root
 }
 
-// needed returns the constructor of the command that args name, or all constructors for help
-// and completion.
+// needed returns the constructor of the command that args[0] names, or all constructors if it names none, as for
+// help and completion.
 func needed(args []string) []command {
 	all := commands()
 	if len(args) > 0 {

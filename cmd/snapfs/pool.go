@@ -19,7 +19,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A pools constructs the commands for one pool.
+// A pools constructs the commands for the pool called name.
 type pools struct {
 	a    *app
 	name string
@@ -52,7 +52,7 @@ that it needs no import. Creating and using a pool requires root.`,
 	return cmd
 }
 
-// dir returns the directory that holds the pools.
+// dir returns the path of the directory that holds all pools of the state directory.
 func (p *pools) dir(ctx context.Context) (string, error) {
 	e, err := p.a.engine(ctx)
 	if err != nil {
@@ -70,7 +70,8 @@ func (p *pools) open(ctx context.Context) (*pool.Pool, error) {
 	return opened, because(err, errs.ErrNotFound, "no pool of this name", "snapfs pool create --pool "+p.name)
 }
 
-// because gives an error of this kind a text and hints, if it has only the system's text.
+// because returns err. If err wraps an *errs.Error of this kind without hints, because first sets its cause to
+// the text why and its hints.
 func because(err, kind error, why string, hints ...string) error {
 	var e *errs.Error
 	if errors.As(err, &e) && errors.Is(e.Kind, kind) && len(e.Hints) == 0 {

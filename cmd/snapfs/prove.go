@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// prove runs the self-tests of a sandbox and prints each result as soon as it is known.
+// prove runs the self-tests named in only, or all, in new sandboxes as req describes, and prints each result as
+// soon as it is known.
 func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) error {
 	e, err := a.engine(ctx)
 	if err != nil {

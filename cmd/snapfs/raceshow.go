@@ -200,7 +200,8 @@ func numbers(list []int) string {
 	return b.String()
 }
 
-// tails prints for each failed attempt the reason and the last lines of its output.
+// tails prints, for each attempt that failed or passed with a remark, the reason, and for a failed one the last
+// lines of its output.
 func (r *racer) tails(contest *race.Race) {
 	for _, a := range contest.Attempts {
 		if a.State == race.Stopped || a.State == race.Passed && a.Why == "" {
@@ -224,7 +225,8 @@ func (r *racer) tails(contest *race.Race) {
 	}
 }
 
-// whyNot returns the reason why an attempt did not pass, as text.
+// whyNot returns the text of why an attempt failed or was stopped: its recorded reason, else the status of its
+// check or command.
 func whyNot(a race.Attempt) string {
 	switch {
 	case a.Why != "":

@@ -163,7 +163,8 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 	return r.discard(ctx, s, doc)
 }
 
-// print prints the changes of the command and adds them to doc.
+// print prints the workspace's changes on standard error, unless --json or --quiet is given. doc has the
+// command's status.
 func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocument) error {
 	u := r.a.ui
 	if u.json || r.quiet {
@@ -207,8 +208,8 @@ func (r *runner) discard(ctx context.Context, s *engine.Session, doc *runDocumen
 	return s.Discard(ctx)
 }
 
-// keepIt makes the sandbox permanent. If another sandbox has taken the requested name
-// meanwhile, it uses a generated name.
+// keepIt makes the sandbox permanent under its present name, and prints that name and the commands that may
+// follow.
 func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	if err := s.Keep(ctx, ""); err != nil {
 		return err

@@ -186,7 +186,7 @@ func input(ctx context.Context, from io.Reader) io.Reader {
 	return r
 }
 
-// enough returns the error for a ctx that has ended.
+// enough returns the ErrInterrupted of ctx, which has ended.
 func enough(ctx context.Context) error {
 	return &errs.Error{Kind: errs.ErrInterrupted, Err: ctx.Err()}
 }

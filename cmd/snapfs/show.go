@@ -97,7 +97,8 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	return nil
 }
 
-// wallsOf returns the results of a sandbox's last self-test as text.
+// wallsOf returns a text about a sandbox's last self-test: when it ran and what held; "" if none ran and none is
+// set to run.
 func wallsOf(i engine.Info) string {
 	p := i.Proof
 	switch {

@@ -205,7 +205,7 @@ func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, e
 	return pipeline.New(e).ProfileOf(name, path)
 }
 
-// approves prints the plan of a stage and asks a person whether to approve it.
+// approves prints a stage's plan, or the deployment it would run, and reports whether a person approves it.
 func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool {
 	if plan != nil {
 		if err := printPlan(a.ui.err, plan); err != nil {

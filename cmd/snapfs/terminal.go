@@ -52,7 +52,8 @@ func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return later, func() { stop(); cancel() }
 }
 
-// command returns c with its streams set.
+// command returns c with its streams set to the person's, to a pseudoterminal, or to a feed of a regular file as
+// input.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 	if !t.ownPTY {
 		c.Stdin, c.Stdout, c.Stderr = t.ui.in, t.ui.out, t.ui.err
@@ -105,7 +106,7 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	return t.copyInRawMode(ctx, p, wait)
 }
 
-// pass forwards a signal. SIGWINCH becomes the new size of the pseudoterminal.
+// pass sends a signal on to the command. SIGWINCH instead sets the size of its pseudoterminal, if it has one.
 func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
 	if s == syscall.SIGWINCH {
 		p.Resize(t.size()) //nolint:errcheck // the command may have ended

@@ -88,7 +88,8 @@ func (u *ui) say(v any, text string) error {
 	})
 }
 
-// An answer is one answer to a question; a person types its first letters.
+// An answer is a possible answer to a question: its word, of which a person types the first letters, and its
+// meaning.
 type answer struct{ word, means string }
 
 // ask asks a question until the input is the beginning of an answer's word, and returns that
@@ -137,7 +138,8 @@ func (u *ui) listen() {
 	}
 }
 
-// line reads one line of input, and no byte beyond it.
+// line reads one line of input, and no byte beyond it. It returns the line trimmed and in lower case, or false at
+// the end of input.
 func (u *ui) line() (string, bool) {
 	var line []byte
 	for b := make([]byte, 1); ; {

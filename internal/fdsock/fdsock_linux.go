@@ -65,8 +65,8 @@ func socket(path string, do func(fd int, sa unix.Sockaddr) error) (*Conn, error)
 	return &Conn{fd}, nil
 }
 
-// Pair returns two connected ends; the second is for a child process, which opens it with
-// [FromFD].
+// Pair returns two connected ends, both for the caller to close; the second is for a child process, which opens
+// it with [FromFD].
 func Pair() (*Conn, *os.File, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -75,10 +75,11 @@ func Pair() (*Conn, *os.File, error) {
 	return FromFD(ends[0]), os.NewFile(uintptr(ends[1]), "socket"), nil
 }
 
-// FromFD returns the connection for a descriptor that this process inherited.
+// FromFD returns the connection for a descriptor that this process inherited. Close closes the descriptor.
 func FromFD(fd int) *Conn { return &Conn{fd: fd} }
 
-// Accept waits for the next connection to a listening socket. EINVAL: Shutdown was called.
+// Accept waits for the next connection to a listening socket, which the caller closes. EINVAL: Shutdown was
+// called.
 func (p *Conn) Accept() (*Conn, error) {
 	for {
 		fd, _, err := unix.Accept4(p.fd, unix.SOCK_CLOEXEC)

@@ -52,7 +52,7 @@ func (p *Program) Call(name string, nr uintptr, args ...any) Slot {
 	return Slot(len(p.ops) - 1)
 }
 
-// Write adds the calls that write text to a file.
+// Write adds the calls that open the existing file path, write text to it and close it.
 func (p *Program) Write(path, text string) {
 	fd := p.Call("open "+path, unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	p.Call("write "+path, unix.SYS_WRITE, fd, text, len(text))

@@ -20,10 +20,10 @@ type Dir struct {
 	Path string
 }
 
-// In returns a directory inside d.
+// In returns the directory name inside d, without opening it.
 func (d Dir) In(name string) Dir { return Dir{d.Root, path.Join(d.Path, name)} }
 
-// Open opens a regular file for reading. Errors: fs.ErrNotExist also for a file of
+// Open opens a regular file of d for reading; the caller closes it. Errors: fs.ErrNotExist also for a file of
 // another type, or behind a symbolic link.
 func (d Dir) Open(name string) (*os.File, error) {
 	f, err := d.open(name, os.O_RDONLY|syscall.O_NONBLOCK)
@@ -61,7 +61,7 @@ func (d Dir) Read(name string, limit int64) ([]byte, error) {
 
 var errTooLong = errors.New("longer than the limit")
 
-// Stat describes a node itself, also a symbolic link.
+// Stat returns the attributes of name in d. It does not follow a symbolic link.
 func (d Dir) Stat(name string) (vfs.Stat, error) {
 	p := path.Join(d.Path, name)
 	in, err := Dir{d.Root, path.Dir(p)}.open("", os.O_RDONLY|syscall.O_DIRECTORY)
@@ -72,7 +72,7 @@ func (d Dir) Stat(name string) (vfs.Stat, error) {
 	return vfs.Lstat(int(in.Fd()), path.Base(p))
 }
 
-// IsDir reports whether a name is a directory, and no symbolic link to one.
+// IsDir reports whether name is a directory, and no symbolic link to one.
 func (d Dir) IsDir(name string) bool {
 	st, err := d.Stat(name)
 	return err == nil && st.IsDir()

@@ -34,7 +34,7 @@ const (
 	IntentToAdd = 0x2000
 )
 
-// Stage returns 0, or the side of an unresolved merge.
+// Stage returns 0, or during an unresolved merge 1 for the base, 2 for ours or 3 for theirs.
 func (e *IndexEntry) Stage() int { return int(e.Flags & stageMask >> 12) }
 
 // ParseIndex parses an index of version 2, 3 or 4. It drops the optional extensions, which
@@ -112,7 +112,8 @@ func parseIndexEntry(data []byte, version uint32, before string) (e IndexEntry, 
 	return e, n, n <= len(data) && e.Name != ""
 }
 
-// readStrip reads the number of bytes to remove from the name before.
+// readStrip decodes the number of bytes that an entry's name drops from the end of the name before, and returns
+// it with the length of its encoding.
 func readStrip(data []byte) (strip, used int, ok bool) {
 	n, err := readBack(&sliceReader{data: data, at: &used})
 	return int(n), used, err == nil && n >= 0 && n < 1<<20
@@ -138,7 +139,7 @@ func (x *Index) Sort() {
 	})
 }
 
-// Bytes returns the file of an index, in version 2, or 3 where an entry needs it.
+// Bytes returns the content of the index file, in version 2, or 3 where an entry needs it.
 func (x *Index) Bytes() []byte {
 	version := uint32(2)
 	for _, e := range x.Entries {
@@ -169,8 +170,7 @@ func (x *Index) Bytes() []byte {
 	return append(b, sum[:]...)
 }
 
-// Same reports whether two indexes hold the same files; what git knows of the worktree
-// does not count.
+// Same reports whether both indexes have equal entries; what git knows of the worktree (Stat) does not count.
 func (x *Index) Same(y *Index) bool {
 	return slices.EqualFunc(x.Entries, y.Entries, func(a, b IndexEntry) bool {
 		a.Stat, b.Stat = [40]byte{}, [40]byte{}

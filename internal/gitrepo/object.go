@@ -82,7 +82,7 @@ var ErrDamaged = errors.New("damaged")
 // ErrTooLarge means that an object is larger than the limit.
 var ErrTooLarge = errors.New("too large")
 
-// A store is a directory of objects.
+// A store is an object directory of a repository, with those that its alternates name.
 type store struct {
 	dir        Dir
 	limit      int64

@@ -35,7 +35,7 @@ const (
 	maxDeltas   = 4_096 // as git's own limit
 )
 
-// allPacks opens the packs of the store, at the first call.
+// allPacks returns the open packs of the store. The first call opens them; the store closes them.
 func (s *store) allPacks() ([]*pack, error) {
 	if s.listed {
 		return s.packs, nil
@@ -113,7 +113,7 @@ func (p *pack) check() error {
 	return nil
 }
 
-// find returns the offset of an object in the pack.
+// find returns the offset of the object id in the pack file, and whether the pack has the object.
 func (p *pack) find(id ID) (at int64, found bool, err error) {
 	low, high := uint32(0), p.fanout[id[0]]
 	if id[0] > 0 {

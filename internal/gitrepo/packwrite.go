@@ -60,7 +60,8 @@ func (p *PackWriter) Add(o Object) error {
 	return p.write(b.Bytes())
 }
 
-// Finish ends the pack. It returns the content of its index, and the name of both.
+// Finish ends the pack with its checksum. It returns the content of the pack's index file, and the name that both
+// files get, without extension.
 func (p *PackWriter) Finish() (index []byte, name string, err error) {
 	sum := p.sum.Sum(nil)
 	if err := p.write(sum); err != nil {

@@ -65,7 +65,8 @@ func (r *Repo) looseRefs(dir string, depth int, all map[string]ID) error {
 	return nil
 }
 
-// readRef reads the file of a ref: the name of an object, or of another ref.
+// readRef reads the file name in d as a ref. It returns the object that the ref names, or, for a symbolic ref,
+// the full name of another ref.
 func (r *Repo) readRef(d Dir, name string) (id ID, symbolic string, err error) {
 	data, err := d.Read(name, 4096)
 	if err != nil {
@@ -82,8 +83,8 @@ func (r *Repo) readRef(d Dir, name string) (id ID, symbolic string, err error) {
 	return id, "", fmt.Errorf("%s: %w", name, ErrDamaged)
 }
 
-// Head returns the branch of a HEAD, as a full name, or the commit of a detached one. d is
-// the directory that holds HEAD: that of the repository or of a linked worktree.
+// Head returns the full name of the branch that HEAD is on, or the commit if HEAD is detached. d is the directory
+// that holds HEAD: that of the repository or of a linked worktree.
 func (r *Repo) Head(d Dir) (branch string, id ID, err error) {
 	id, branch, err = r.readRef(d, "HEAD")
 	return branch, id, err

@@ -33,7 +33,7 @@ type Options struct {
 // ErrFormat means that the package does not read this format of repository.
 var ErrFormat = errors.New("not supported")
 
-// IsRepo reports whether a directory looks like a repository.
+// IsRepo reports whether d has a file HEAD and a directory objects, as a repository has.
 func IsRepo(d Dir) bool {
 	st, err := d.Stat("HEAD")
 	return err == nil && (st.IsRegular() || st.IsSymlink()) && d.IsDir("objects")
@@ -73,7 +73,7 @@ func Open(d Dir, o Options) (*Repo, error) {
 	return r, nil
 }
 
-// Close closes all files of the repository, but not Root.
+// Close closes all files of the repository, but not Dir.Root.
 func (r *Repo) Close() {
 	if r != nil && r.objects != nil {
 		r.objects.close()

@@ -21,14 +21,15 @@ func (r *Repo) Commit(id ID) (*CommitData, error) {
 	return c, err
 }
 
-// The sides of a Relation, as flags.
+// Flags of a commit in a walk: from which of the two compared commits it can be reached, and whether that matters
+// no more.
 const (
 	left uint8 = 1 << iota
 	right
 	stale // an ancestor of a common ancestor
 )
 
-// A Relation says how two commits lie to one another.
+// A Relation compares the histories of two commits, the left and the right one.
 type Relation struct {
 	// Bases are the best common ancestors, newest first.
 	Bases []ID
@@ -99,7 +100,7 @@ type walk struct {
 	queue   queue
 }
 
-// add queues a commit if flags says something new about it.
+// add sets flags of the commit id, and queues it if any of them is new.
 func (w *walk) add(id ID, flags uint8) error {
 	before := w.flags[id]
 	if before|flags == before {
@@ -140,18 +141,18 @@ func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].when > q[j].when }
 func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
-// Push appends to the heap.
+// Push appends a commit to the heap's slice, for package heap.
 func (q *queue) Push(x any) { *q = append(*q, x.(queued)) } //nolint:errcheck // as heap demands
 
-// Pop removes the last.
+// Pop removes and returns the last element of the heap's slice, for package heap.
 func (q *queue) Pop() any {
 	last := (*q)[len(*q)-1]
 	*q = (*q)[:len(*q)-1]
 	return last
 }
 
-// FromBoth returns a reader of commits that looks in the first repository, and then in
-// the second.
+// FromBoth returns a function for [Relate] that reads a commit from the first repository, or if that lacks it
+// from the second.
 func FromBoth(first, second *Repo) func(ID) (*CommitData, error) {
 	return func(id ID) (*CommitData, error) {
 		c, err := first.Commit(id)

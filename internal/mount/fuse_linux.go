@@ -130,9 +130,9 @@ func (f *FUSE) flags() []string {
 	return flags
 }
 
-// mountInNamespace mounts the filesystem in a new user namespace, by a child process that shares the
-// table of open files and then exits. The kernel requires that /dev/fuse is opened in the same
-// namespace.
+// mountInNamespace returns a detached mount of the filesystem, made in a user namespace by a child process that
+// shares the table of open files and then exits. The first call makes the namespace, and opens /dev/fuse there,
+// as the kernel requires.
 func (f *FUSE) mountInNamespace(attr uint64) (*os.File, error) {
 	p, namespaces := &forkcall.Program{}, uintptr(unix.CLONE_NEWUSER|unix.CLONE_NEWNS)
 	first := f.userns < 0

@@ -88,9 +88,8 @@ func Unmount(path string) error {
 // option and refused the whole.
 var errOption = errors.New("option")
 
-// refused returns the error of a mount: the filesystem type, the refused option
-// as "key=value" or "", and the messages of the kernel, which are often missing
-// before Linux 6.5.
+// refused wraps err, of a mount, with the filesystem type, the refused option as "key=value" or "", and the
+// kernel's messages, which are often missing before Linux 6.5.
 func refused(fs, option string, err error, log ...string) error {
 	if len(log) > 0 {
 		err = fmt.Errorf("%w (%s)", err, strings.Join(log, "; "))

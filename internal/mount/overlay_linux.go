@@ -206,8 +206,8 @@ type layerNames struct{ open []*os.File }
 
 const maxOption = 255 // fsconfig takes values of 255 bytes and a NUL
 
-// all returns the option values for paths; with joined set they must fit together in one
-// option.
+// all returns the option values for the layers paths; with joined they must fit together in one option. They are
+// valid while the opened layers stay open.
 func (l *layerNames) all(paths []string, joined bool) ([]string, error) {
 	names, total := slices.Clone(paths), len(paths)
 	for _, path := range paths {

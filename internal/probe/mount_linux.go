@@ -26,7 +26,8 @@ func probeMountAPI(context.Context) Result {
 	return yes("")
 }
 
-// layersIn makes in dir a lower layer with a file, an upper and a work directory.
+// layersIn makes in dir a lower layer with a file and a directory, an empty upper and a work directory, and
+// returns the options of their overlay.
 func layersIn(dir string) (mount.Overlay, error) {
 	o := mount.Overlay{
 		Lower: []string{filepath.Join(dir, "lower")},
@@ -46,7 +47,8 @@ func (p place) probeOverlayFeatures(ctx context.Context) Result {
 
 const needsRoot = "only root can"
 
-// overlay mounts an overlay with the options of want, and uses them.
+// overlay answers whether an overlay with the options of want can be mounted and used, by doing so. want gets
+// layers of its own. It needs root.
 func (p place) overlay(ctx context.Context, want mount.Overlay) Result {
 	if os.Geteuid() != 0 {
 		return no(needsRoot)
@@ -117,7 +119,8 @@ func userOverlay(o mount.Overlay) *forkcall.Program {
 	return p
 }
 
-// addOverlay adds to p the calls that mount an overlay and write to it.
+// addOverlay adds to p the calls that mount the overlay o, make a directory in it and delete a file of its lower
+// layer.
 func addOverlay(p *forkcall.Program, o mount.Overlay) {
 	const set = unix.FSCONFIG_SET_STRING
 	c := p.Call("fsopen", unix.SYS_FSOPEN, "overlay", unix.FSOPEN_CLOEXEC)

@@ -125,12 +125,12 @@ func Usage(fd int, id uint32) (Use, error) {
 	return q.use(), err
 }
 
-// NextProject returns the first project with an id of at least id that has usage or a limit.
+// NextProject returns the usage and limits of the first project with an id of at least id that has either.
 // ENOENT: there is none. Only root may.
 // # Limit
-// Limit sets the limits of a project in bytes, rounded to KiB, and inodes; 0 means none.
-// Writes beyond fail with EDQUOT (ext4) or ENOSPC (xfs). On ext4 a process with
-// CAP_SYS_RESOURCE is exempt, unless it writes through an overlay. Only root may.
+// Limit sets the limits of a project in bytes, rounded down to KiB, and inodes; 0 means none. Writes beyond fail
+// with EDQUOT (ext4) or ENOSPC (xfs). On ext4 a process with CAP_SYS_RESOURCE is exempt, unless it writes through
+// an overlay. Only root may.
 func NextProject(fd int, id uint32) (Use, error) {
 	var q dqblk
 	err := quotactl(fd, quotaGetNext, id, unsafe.Pointer(&q))

@@ -204,7 +204,7 @@ func each(ctx context.Context, root int, do func(id uint64) error) error {
 	return nil
 }
 
-// Of returns the limited groups that a subvolume is a member of.
+// Of returns the ids of the quota groups with limits (those of Level) that the subvolume id is a member of.
 func Of(fd int, id uint64) ([]uint64, error) {
 	all, err := btrfs.Members(fd, id) // btrfs stores a relation on both sides
 	if err != nil {

@@ -77,7 +77,7 @@ func EndMarked(marks ...string) error {
 	})
 }
 
-// end terminates the processes for which ours returns true, and kills them after polite.
+// end sends SIGTERM to the processes for which ours returns true, and SIGKILL after polite, until none is left.
 func end(ours func(member) bool) error {
 	for began, sig := time.Now(), syscall.SIGTERM; ; time.Sleep(5 * time.Millisecond) {
 		left := members(ours)

@@ -53,8 +53,8 @@ func missing(name string, fix ...string) error {
 	return &errs.Error{Path: name, Kind: errs.ErrNotFound, Err: ErrMissing, Hints: fix}
 }
 
-// Look finds a program, also in the administrator's directories that an
-// ordinary user's PATH leaves out. Errors: ErrMissing.
+// Look returns the path of the program name, also from the administrator's directories that an ordinary user's
+// PATH leaves out. Errors: ErrMissing.
 func Look(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -69,7 +69,7 @@ func Look(name string) (string, error) {
 	return "", missing(name, fix(name)...)
 }
 
-// Beside finds another program of this project: in this program's directory, or in PATH. Cost:
+// Beside returns the command line of another program of this project, found beside this program or in PATH. Cost:
 // two system calls. Errors: those of [Look].
 func Beside(name string) (args []string, err error) {
 	if self, err := os.Executable(); err == nil {
@@ -85,7 +85,8 @@ func Beside(name string) (args []string, err error) {
 	return []string{path}, nil
 }
 
-// fix returns the command that installs a program that snapfs may need, on Debian, or nothing.
+// fix returns the command that installs, on Debian, the package of the program name, or nothing for an unknown
+// program.
 func fix(name string) []string {
 	var pkg string
 	switch name {

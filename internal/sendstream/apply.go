@@ -167,7 +167,7 @@ func applying(c *command, err error) error {
 	return &errs.Error{Op: "applying " + c.op.String(), Path: string(c.parts[aPath]), Kind: kind, Err: err}
 }
 
-// handlers are the functions that execute the commands.
+// handlers holds, for each command of a stream, the method of applier that executes it.
 var handlers = map[Op]func(*applier, *command) error{
 	MkFile: (*applier).mkfile, MkDir: (*applier).mkdir, MkNod: (*applier).mknod, MkFifo: (*applier).mkfifo, MkSock: (*applier).mksock,
 	Symlink: (*applier).symlink, Rename: (*applier).rename, Link: (*applier).link, Unlink: (*applier).unlink, RmDir: (*applier).rmdir,
@@ -208,7 +208,7 @@ func (a *applier) apply(c *command) error {
 	return err
 }
 
-// A spot is a file name in an open directory.
+// A spot is a file name and the open directory that holds it, of the tree to which a stream is applied.
 type spot struct {
 	dir  int
 	name string
@@ -235,7 +235,7 @@ func checked(path string) (string, error) {
 	return path, nil
 }
 
-// spot opens the parent directory of the path in the attribute at of a command.
+// spot opens the parent directory of the path in the attribute at of a command. The caller closes the spot.
 func (a *applier) spot(c *command, at attr) (spot, error) {
 	path, err := c.text(at)
 	if err == nil {
@@ -252,7 +252,8 @@ func (a *applier) spot(c *command, at attr) (spot, error) {
 	return spot{dir: fd, name: path[i+1:], own: err == nil}, err
 }
 
-// openInode opens an inode as O_PATH, without following a symbolic link; the empty path is the root.
+// openInode returns an O_PATH descriptor of the inode at a command's path, which the caller closes; the empty
+// path is the root. It follows no symbolic link.
 func (a *applier) openInode(c *command) (int, error) {
 	path, err := c.text(aPath)
 	if err != nil {

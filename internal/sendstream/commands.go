@@ -84,7 +84,7 @@ func (a *applier) symlink(c *command) error {
 	return unix.Symlinkat(target, s.dir, s.name)
 }
 
-// two opens the parent directories of the two paths of a command and calls do with them.
+// two calls do with the names of the two paths of a command, in their open parent directories.
 func (a *applier) two(c *command, from, to attr, do func(from, to spot) error) error {
 	f, err := a.spot(c, from)
 	if err != nil {
@@ -147,7 +147,7 @@ func (a *applier) remove(c *command, flags int) error {
 	return unix.Unlinkat(s.dir, s.name, flags)
 }
 
-// on opens the inode at the command's path and calls do with it.
+// on calls do with an O_PATH descriptor of the inode at the command's path.
 func (a *applier) on(c *command, do func(fd int) error) error {
 	fd, err := a.openInode(c)
 	if err != nil {
@@ -274,7 +274,8 @@ func (a *applier) truncate(c *command) error {
 	return f.Truncate(n)
 }
 
-// clone shares or copies a part of one file of the tree with another file.
+// clone executes the command that copies a range of one file of the tree into another, sharing blocks if
+// possible.
 func (a *applier) clone(c *command) error {
 	n, err := c.numbers(aOffset, aCloneFrom, aCloneLen)
 	if err != nil {

@@ -59,8 +59,8 @@ func needsInode(c *command, at attr) bool {
 	return false
 }
 
-// grant adds permissions on the directories of a path, and with it on the inode itself. It
-// appends a grant for each change.
+// grant gives the owner permissions on each directory above path, and with it set also on the inode at path. It
+// appends to grants each change that it made, also after an error.
 func (a *applier) grant(grants []grant, path string, it bool) ([]grant, error) {
 	ends := []int{0}
 	for i := range path {

@@ -121,7 +121,7 @@ func (c *command) number(a attr) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// numbers reads several attributes.
+// numbers returns the values of several numeric attributes of a command, in the order of as.
 func (c *command) numbers(as ...attr) (all []uint64, err error) {
 	for _, a := range as {
 		n, err := c.number(a)

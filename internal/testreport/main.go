@@ -159,8 +159,7 @@ func (r *report) ended(key string, e event) {
 	}
 }
 
-// show prints the output of the tests of a package that failed or never ended, a test
-// before its subtests.
+// show prints the stored output of a package's tests, those that failed or never ended, a test before its subtests.
 func (r *report) show(pkg string) {
 	for _, key := range r.order[pkg] {
 		for _, line := range r.output[key] {

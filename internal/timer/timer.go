@@ -33,7 +33,7 @@ type Manager struct {
 	Control []string
 }
 
-// For returns root's systemd, or the user's.
+// For returns the systemd of the machine for root, or else that of this user. It does not check that it runs.
 func For(root bool) (Manager, error) {
 	m := Manager{Dir: "/etc/systemd/system", Booted: "/run/systemd/system", Control: []string{"systemctl"}}
 	if root {

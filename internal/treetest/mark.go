@@ -30,7 +30,7 @@ func mark() string {
 	return prefix + strconv.FormatInt(int64(self.PID), 36) + "-" + strconv.FormatUint(self.Start, 36) + "-"
 }
 
-// owner returns the process whose mark begins name; false without a mark.
+// owner returns the process that the mark at the beginning of name identifies; false without a mark.
 func owner(name string) (proc.Process, bool) {
 	parts := strings.SplitN(strings.TrimPrefix(name, prefix), "-", 3)
 	if !strings.HasPrefix(name, prefix) || len(parts) < 3 {

@@ -24,7 +24,8 @@ type at struct {
 
 func (a at) fd() int { return int(a.dir.Fd()) }
 
-// locate opens the directory that holds path and returns it with the last element.
+// locate opens the directory inside root that holds path, and returns it with the last element of path. The
+// caller closes the directory.
 func locate(root *os.File, path string) (at, error) {
 	parent, name := ".", path
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {

@@ -43,7 +43,7 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Open opens a directory, to be closed when the test ends.
+// Open opens the directory dir and closes it when the test ends.
 func Open(t testing.TB, dir string) *os.File {
 	t.Helper()
 	f, err := os.Open(filepath.Clean(dir))

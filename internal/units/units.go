@@ -192,7 +192,8 @@ func exponent(rest string) bool {
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// notNumber returns the reason why text does not begin with a digit, with right as an example.
+// notNumber returns the reason why text is no number, and right as an example of one. text does not begin with a
+// digit.
 func notNumber(text, right string) string {
 	switch {
 	case text == "":
@@ -205,7 +206,7 @@ func notNumber(text, right string) string {
 	return "not a number: write " + right
 }
 
-// split cuts before the first character that is neither a digit nor a point.
+// split splits text into its leading digits and points, and the rest.
 func split(text string) (number, rest string) {
 	end := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	if end < 0 {
@@ -248,8 +249,8 @@ func decimal(number string, unit uint64) (uint64, error) {
 	return sum, nil
 }
 
-// exactPower returns the largest unit of which n is a whole number of eighths, which three decimals represent
-// exactly.
+// exactPower returns the power of 1024 of the largest unit of which n is a whole number of eighths, which three
+// decimals represent exactly.
 func exactPower(n int64) int {
 	power := 0
 	for p := 1; p < len(letters) && n >= 1<<(10*p); p++ {

@@ -18,7 +18,7 @@ type Entry struct {
 	Type uint8
 }
 
-// Entries lists the directory dirfd in the order of the filesystem.
+// Entries returns the entries of the directory dirfd but "." and "..", in the order of the filesystem.
 func Entries(dirfd int) ([]Entry, error) {
 	var list []Entry
 	err := EachEntry(dirfd, func(name []byte, ino uint64, typ uint8) error {
@@ -42,7 +42,7 @@ func OpenDir(dirfd int, name string) (*os.File, error) {
 	return OpenAt(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// OpenAt opens a file by openat(2) with close-on-exec, and repeats the call after a signal.
+// OpenAt opens name in dirfd by openat(2) with close-on-exec, and repeats the call after EINTR.
 func OpenAt(dirfd int, name string, flags int, mode uint32) (*os.File, error) {
 	for {
 		fd, err := unix.Openat(dirfd, name, flags|unix.O_CLOEXEC, mode)

@@ -104,7 +104,8 @@ func (w *Tree) Next() error {
 
 const fanEvents = unix.FAN_CREATE | unix.FAN_DELETE | unix.FAN_MOVED_FROM | unix.FAN_MOVED_TO | unix.FAN_MODIFY | unix.FAN_ATTRIB
 
-// mark puts a fanotify mark on the filesystem, and reports whether that is supported.
+// mark puts a fanotify mark on the whole filesystem of the tree, and reports whether that succeeded. Only root
+// may.
 func (w *Tree) mark() bool {
 	if os.Geteuid() != 0 {
 		return false

@@ -66,7 +66,8 @@ func (p Place) distribution() []string {
 	return []string{"-d", p.Distribution}
 }
 
-// argument translates one argument: a flag with its value, or a file name.
+// argument translates the file name that an argument is, or that is the value of its flag. Other arguments stay
+// as they are.
 func (p Place) argument(arg string) (string, error) {
 	if !strings.HasPrefix(arg, "-") {
 		return p.linux(arg)
