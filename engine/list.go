@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -204,12 +205,12 @@ func first(err, next error) error {
 	return next
 }
 
-// Names lists the names of all sandboxes, sorted.
-func (e *Engine) Names() ([]string, error) {
+// Names lists the names of all sandboxes, or of those that have one of the workspaces, sorted.
+func (e *Engine) Names(workspaces ...string) ([]string, error) {
 	records, failures := e.cat.List()
 	names := make([]string, 0, len(records))
 	for _, r := range records {
-		if !e.removing[r.ID] {
+		if !e.removing[r.ID] && (workspaces == nil || slices.Contains(workspaces, r.Workspace)) {
 			names = append(names, r.Name)
 		}
 	}

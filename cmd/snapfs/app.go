@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/workflow/selftest"
@@ -80,6 +81,16 @@ func workdir() (string, error) {
 		err = errors.New("it was deleted")
 	}
 	return "", &errs.Error{Op: "finding the current directory", Kind: kind, Err: err, Hints: []string{"cd"}}
+}
+
+// workspacesHere returns the directories that can be the workspace of a sandbox made in the current
+// directory.
+func workspacesHere() ([]string, error) {
+	dir, err := workdir()
+	if err != nil {
+		return nil, err
+	}
+	return hostfs.WorkspacesAt(dir)
 }
 
 // absolute resolves a path against the current directory.

@@ -152,7 +152,7 @@ func newDesk(t *testing.T) *desk {
 
 // clear removes every sandbox and waits until its space is given back.
 func (b *desk) clear() {
-	b.snapfs("rm", "--all").want(0)
+	b.snapfs("rm", "--all", "--any").want(0)
 	b.snapfs("gc").want(0)
 }
 

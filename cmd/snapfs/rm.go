@@ -4,45 +4,87 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/spf13/cobra"
 )
 
 func newRm(a *app) *cobra.Command {
-	var every bool
+	var every, anywhere, yes bool
 	cmd := &cobra.Command{
 		Use:   "rm sandbox...",
 		Short: "remove sandboxes and end their processes",
 		Long: `Ends a sandbox's processes and removes it. The name is free at once; snapfs frees the
-disk space in the background.`,
-		Example:           "  snapfs rm fix fix-2\n  snapfs rm --all",
+disk space in the background.
+
+--all removes the sandboxes of this workspace (the git work tree around the current
+directory, or the current directory), and with --any those of all workspaces. It prints
+the name of each sandbox that it removed, and asks first on a terminal.`,
+		Example:           "  snapfs rm fix fix-2\n  snapfs rm --all\n  snapfs rm --all --any --yes",
 		ValidArgsFunction: a.completeSandboxes,
 		Args: func(_ *cobra.Command, args []string) error {
-			if every == (len(args) > 0) {
+			switch {
+			case every == (len(args) > 0):
 				return usageError(errors.New("rm requires sandbox names or --all"))
+			case anywhere && !every:
+				return usageError(errors.New("--any requires --all"))
 			}
 			return nil
 		},
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
 			if every {
-				if args, err = e.Names(); err != nil {
-					return err
-				}
+				return a.removeAll(ctx, e, anywhere, yes)
 			}
-			return removeEach(ctx, e, args)
+			_, err = removeEach(ctx, e, args)
+			return err
 		}),
 	}
-	cmd.Flags().BoolVar(&every, "all", false, "remove every sandbox")
+	cmd.Flags().BoolVar(&every, "all", false, "remove every sandbox of this workspace")
+	cmd.Flags().BoolVar(&anywhere, "any", false, "with --all, remove the sandboxes of all workspaces")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "with --all, do not ask")
 	return cmd
 }
 
-func removeEach(ctx context.Context, e *engine.Engine, names []string) error {
-	var errs []error
-	for _, n := range names {
-		errs = append(errs, e.Remove(ctx, n))
+// removeAll removes the sandboxes of this workspace, or of all workspaces, and prints their names.
+func (a *app) removeAll(ctx context.Context, e *engine.Engine, anywhere, yes bool) error {
+	var workspaces []string
+	if !anywhere {
+		var err error
+		if workspaces, err = workspacesHere(); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	names, err := e.Names(workspaces...)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 && !yes && !a.ui.agrees("remove "+strings.Join(names, ", ")+"?", "end their processes and remove them", "remove nothing") {
+		a.ui.notice("removed nothing")
+		return nil
+	}
+	removed, err := removeEach(ctx, e, names)
+	return errors.Join(err, a.ui.result(removed, func(w io.Writer) error {
+		for _, name := range removed {
+			fmt.Fprintln(w, name)
+		}
+		return nil
+	}))
+}
+
+// removeEach removes sandboxes, and returns the names of those that it removed.
+func removeEach(ctx context.Context, e *engine.Engine, names []string) ([]string, error) {
+	removed := []string{}
+	var failures []error
+	for _, n := range names {
+		if err := e.Remove(ctx, n); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		removed = append(removed, n)
+	}
+	return removed, errors.Join(failures...)
 }
 
 func newStop(a *app) *cobra.Command {

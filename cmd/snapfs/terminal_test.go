@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -171,6 +173,42 @@ func TestThePersonDecides(t *testing.T) {
 			}
 			b.real()
 		})
+	}
+}
+
+// What takes something away shows what, and does it only for a person who agrees.
+func TestUndoAndRmAllAsk(t *testing.T) {
+	treetest.NeedRoot(t)
+	b := newDesk(t)
+	b.snapfs("new", "fix").want(0)
+	b.snapfs("exec", "fix", "--", "touch", "new").want(0)
+	b.snapfs("apply", "fix").want(0)
+	asks := func(answer string, args ...string) string {
+		p := sit(t, b, args...)
+		p.sees("[y/n]")
+		p.types(answer)
+		return p.screenAtEnd()
+	}
+	for _, no := range []string{"n\n", "\x04", "\x03"} {
+		if screen := asks(no, "undo"); !strings.Contains(screen, " of fix, ") || !strings.Contains(screen, "undid nothing") {
+			t.Errorf("%q to undo:\n%q", no, screen)
+		}
+		if screen := asks(no, "rm", "--all"); !strings.Contains(screen, "remove fix?") || !strings.Contains(screen, "removed nothing") {
+			t.Errorf("%q to rm --all:\n%q", no, screen)
+		}
+	}
+	if b.snapfs("ls", "-q").want(0).stdout != "fix\n" {
+		t.Error("rm --all removed the sandbox although the person declined")
+	}
+	if _, err := os.Stat(filepath.Join(b.workspace, "new")); err != nil {
+		t.Error(err)
+	}
+	if screen := asks("y\n", "undo"); !strings.Contains(screen, "undid 1 change of fix") {
+		t.Errorf("yes to undo:\n%q", screen)
+	}
+	p := sit(t, b, "rm", "--all", "--yes")
+	if screen := p.screenAtEnd(); screen != "fix\r\n" {
+		t.Errorf("rm --all --yes:\n%q", screen)
 	}
 }
 

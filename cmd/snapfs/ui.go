@@ -124,6 +124,12 @@ func (u *ui) ask(question string, answers ...answer) string {
 	}
 }
 
+// agrees asks a person whether to go on, and reports the answer; the end of input means no. Without
+// a terminal it asks nothing and returns true.
+func (u *ui) agrees(question, yes, no string) bool {
+	return !u.interactive() || u.ask(question+" [y/n]", answer{"yes", yes}, answer{"no", no}) == "yes"
+}
+
 func explain(w io.Writer, answers []answer) {
 	for _, a := range answers {
 		fmt.Fprintf(w, "  %-8s %s\n", a.word, a.means)

@@ -15,15 +15,19 @@ import (
 )
 
 func newUndo(a *app) *cobra.Command {
-	var list, forget bool
+	var list, forget, anywhere, yes bool
 	cmd := &cobra.Command{
 		Use:   "undo [promotion]",
 		Short: "undo an apply or a promotion",
-		Long: `Undoes the last apply or promotion, or the named one, as long as nobody has changed its
-result; otherwise it changes nothing and lists the changed paths. The sandbox, if it
-still exists, keeps its changes. The last ten can be undone; of those that changed the
-same place, the newest first. Their undo data takes disk space; --forget deletes it.`,
-		Example:           "  snapfs undo\n  snapfs undo --list\n  snapfs undo --forget apply-4x1k0z",
+		Long: `Undoes the last apply or promotion of this workspace (the git work tree around the
+current directory, or the current directory), or the named one, as long as nobody has
+changed its result; otherwise it changes nothing and lists the changed paths. It prints
+what it will undo, and asks on a terminal.
+
+The sandbox, if it still exists, keeps its changes. The last ten of all workspaces can be
+undone; of those that changed the same place, the newest first. Their undo data takes
+disk space; --forget deletes it.`,
+		Example:           "  snapfs undo\n  snapfs undo --any\n  snapfs undo --list\n  snapfs undo --forget apply-4x1k0z",
 		Args:              atMost("promotion"),
 		ValidArgsFunction: a.completePromotion,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,6 +48,10 @@ same place, the newest first. Their undo data takes disk space; --forget deletes
 				}
 				return e.Reconcile.ForgetUndo(cmd.Context(), id)
 			}
+			id, err = a.chooseUndo(e, id, anywhere, yes)
+			if err != nil || id == "" {
+				return err
+			}
 			u, err := e.Reconcile.Undo(cmd.Context(), id)
 			if err != nil {
 				return err
@@ -55,8 +63,34 @@ same place, the newest first. Their undo data takes disk space; --forget deletes
 		},
 	}
 	cmd.Flags().BoolVarP(&list, "list", "l", false, "list what can be undone")
+	cmd.Flags().BoolVar(&anywhere, "any", false, "undo the last apply or promotion of any workspace")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&forget, "forget", false, "delete this promotion's undo data; its result stays")
 	return cmd
+}
+
+// chooseUndo prints which apply or promotion is to be undone, and returns its identifier. It returns
+// "" if the person declined.
+func (a *app) chooseUndo(e *engine.Engine, id string, anywhere, yes bool) (string, error) {
+	var workspaces []string
+	if id == "" && !anywhere {
+		var err error
+		if workspaces, err = workspacesHere(); err != nil {
+			return "", err
+		}
+	}
+	group, err := e.Reconcile.ToUndo(id, workspaces)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range group {
+		a.ui.notice("to undo: " + p.Group + " of " + p.Sandbox + ", " + age(time.Since(p.When)) + " ago: " + count(p.Applied, "change") + " in " + report.Printable(p.Path))
+	}
+	if !yes && !a.ui.agrees("undo this?", "restore what was there before", "change nothing") {
+		a.ui.notice("undid nothing")
+		return "", nil
+	}
+	return group[0].Group, nil
 }
 
 // A promotionRow is the JSON form of a promotion that can be undone.

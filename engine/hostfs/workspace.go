@@ -69,3 +69,16 @@ func Workspace(dir string) (string, error) {
 	}
 	return dir, nil
 }
+
+// WorkspacesAt returns the directories that can be the workspace of a sandbox made in dir: what
+// [Workspace] returns, and dir itself if that differs.
+func WorkspacesAt(dir string) ([]string, error) {
+	workspace, err := Workspace(dir)
+	if err != nil {
+		return nil, err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil && real != workspace {
+		return []string{workspace, real}, nil
+	}
+	return []string{workspace}, nil
+}

@@ -172,7 +172,7 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 		group = applyGroup + group
 	}
 	var done []string
-	note := &promotedNote{Group: group, Sandbox: c.Rec.Name, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
+	note := &promotedNote{Group: group, Sandbox: c.Rec.Name, Workspace: c.Rec.Workspace, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
 	note.noteIndexes(c.Parts)
 	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
@@ -250,9 +250,6 @@ func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]pr
 // the previous entries for the undo.
 func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *promotedNote) error {
 	if c.Rec.Ephemeral {
-		if len(note.Indexes) == 0 {
-			return nil
-		}
 		return rc.savePromoted(note)
 	}
 	note.Before = map[string]*baseline.JSONEntry{}
@@ -261,9 +258,6 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 			if err := p.recordPromoted(k, note); err != nil {
 				return err
 			}
-		}
-		if len(note.Before) == 0 && len(note.Indexes) == 0 {
-			return nil
 		}
 		return rc.savePromoted(note)
 	})

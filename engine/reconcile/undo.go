@@ -93,6 +93,32 @@ func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, no
 	return nil
 }
 
+// ToUndo returns what [Reconciler.Undo] would undo, newest first: the promotions with
+// the identifier, or for "" the last ones whose sandbox has one of the workspaces, or
+// whose target is one of them. Without workspaces, it returns the last ones anywhere.
+//
+// Errors: ErrNotFound.
+func (rc *Reconciler) ToUndo(id string, workspaces []string) ([]promote.Promotion, error) {
+	if id != "" || len(workspaces) == 0 {
+		return rc.groupOf(id)
+	}
+	all, err := rc.Promotions()
+	for _, p := range all {
+		note := rc.readPromoted(p.Group)
+		if slices.Contains(workspaces, p.Path) || note != nil && slices.Contains(workspaces, note.Workspace) {
+			return rc.groupOf(p.Group)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	refused := &errs.Error{Op: "undoing", Path: workspaces[0], Kind: errs.ErrNotFound, Err: errors.New("no apply or promotion of this workspace can be undone")}
+	if len(all) > 0 {
+		refused.Hints = []string{"snapfs undo --any", "snapfs undo --list"}
+	}
+	return nil, refused
+}
+
 // ForgetUndo deletes the undo data of a promotion or apply and frees its space.
 // The result stays, and can no longer be undone. If snapfs is killed, the next
 // command completes the deletion.
@@ -145,6 +171,8 @@ func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 type promotedNote struct {
 	Group   string `json:"group"`
 	Sandbox string `json:"sandbox"`
+	// Workspace is the sandbox's workspace, "" in a note of an older version.
+	Workspace string `json:"workspace,omitempty"`
 	// ID and Refreshed are those of the sandbox's record at the time of the promotion.
 	ID        string `json:"sandbox_id"`
 	Refreshed int    `json:"refreshed"`
