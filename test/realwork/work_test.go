@@ -118,7 +118,7 @@ refused() { if "$@"; then echo "not refused: $*"; exit 98; fi; }
 `
 
 // inside runs a script in a sandbox of the workspace and answers with its
-// output and the paths that the report says it changed.
+// output and the paths and git refs that the report says it changed.
 func (b *bench) inside(script string, flags ...string) (output string, status int, changed []string) {
 	b.t.Helper()
 	report := filepath.Join(b.dir, "report.json")
@@ -134,6 +134,9 @@ func (b *bench) inside(script string, flags ...string) (output string, status in
 			Root    string
 			Changes []struct{ Path string }
 		}
+		Git []struct {
+			Refs []struct{ Ref string }
+		}
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		b.t.Fatalf("the report: %v\n%s", err, output)
@@ -141,6 +144,11 @@ func (b *bench) inside(script string, flags ...string) (output string, status in
 	for _, part := range r.Parts {
 		for _, c := range part.Changes {
 			changed = append(changed, filepath.Join(part.Root, c.Path))
+		}
+	}
+	for _, repository := range r.Git {
+		for _, moved := range repository.Refs {
+			changed = append(changed, moved.Ref)
 		}
 	}
 	return output, status, changed

@@ -74,9 +74,9 @@ var everybody = []work{
 		name: "go", needs: []string{"go"}, heavy: true, changes: []string{"/work/program"},
 		outside: `cp -r "$BUILT/program/." .; mkdir -p ../home/go/pkg; cp -r "$BUILT/mod" ../home/go/pkg/mod`,
 	},
-	{name: "git", needs: []string{"git"}, outside: git, changes: []string{"/work/.git/refs/heads/side", "/work/file"}},
+	{name: "git", needs: []string{"git"}, outside: git, changes: []string{"refs/heads/side", "/work/file"}},
 	{
-		name: "clone", needs: []string{"git"}, heavy: true, changes: []string{"/work/.git/packed-refs"},
+		name: "clone", needs: []string{"git"}, heavy: true, changes: []string{"/by-link/.git/packed-refs"},
 		outside: `cp -r "$BUILT/repo/." .`,
 	},
 	{name: "make", needs: []string{"make", "cc"}, outside: "mkdir src", changes: []string{"/work/src/greet"}},

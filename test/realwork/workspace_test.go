@@ -120,7 +120,7 @@ git worktree add -q -b linked ../work`)
 git -C ../parent merge -q --no-edit linked
 git worktree add -q -b third ../third
 git gc -q --prune=now
-echo works`, 1), "/parent/.git/packed-refs", b.space, parent)
+echo works`, 1), "refs/heads/linked", b.space, parent)
 	if got := b.outside("git -C ../parent log --oneline --all | wc -l"); strings.TrimSpace(got) != "1" {
 		t.Errorf("the real repository has %s commits, want 1", got)
 	}
