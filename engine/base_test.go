@@ -120,6 +120,71 @@ func TestWhatIsChangedWhileTheCommandRunsIsAnHonestConflict(t *testing.T) {
 	})
 }
 
+// What the workspace held is read in the background of a command, for what changes while
+// it runs.
+func TestWhatChangesWhileALongCommandRunsIsMerged(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.write("replaced", "one\n2\n3\n4\nfive\n")
+		b.write("written", "one\n2\n3\n4\nfive\n")
+		b.new("s")
+		in, tell, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tell.Close()
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		p, err := b.Supervise.Exec(t.Context(), "s", isolate.Command{
+			Args: []string{"/bin/sh", "-ec", "read x; sed -i s/one/mine/ replaced; t=$(sed s/one/mine/ written); echo \"$t\" > written; echo new > new; echo done; read x || true"},
+			Env:  []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace, Stdin: in, Stdout: w,
+		})
+		w.Close()
+		in.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		b.soon("the manifest is written", func() bool {
+			found, _ := filepath.Glob(filepath.Join(b.state, "manifests/*/manifest"))
+			return len(found) == 1
+		})
+		if _, err := tell.WriteString("\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(r, make([]byte, len("done"))); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"replaced", "written"} {
+			b.write(name, "one\n2\n3\n4\ntheirs\n")
+		}
+		b.write("beside", "theirs\n")
+		tell.Close()
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"replaced", "written"} {
+			if got := b.read(name); got != "mine\n2\n3\n4\ntheirs\n" {
+				t.Errorf("%s is %q", name, got)
+			}
+		}
+		if err := b.Remove(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if found, _ := filepath.Glob(filepath.Join(b.state, "manifests/*")); len(found) > 0 {
+			t.Errorf("it outlives the sandboxes: %v", found)
+		}
+	})
+}
+
 // BenchmarkPlan plans 100 changed files of 100,000, in ten directories and in a
 // hundred, beside reading and hashing those files thrice.
 func BenchmarkPlan(b *testing.B) {

@@ -46,6 +46,7 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 		failures = append(failures, e.Sandboxes.ReclaimOne(ctx, d))
 	}
 	e.Baseline.PruneDisplaced(0)
+	e.Baseline.PruneManifests()
 	backends, err := e.Host.EveryBackend(ctx)
 	failures = append(failures, err)
 	for _, b := range backends {

@@ -1,9 +1,7 @@
 package baseline
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -286,17 +284,10 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 	}
 }
 
-// errNoData means that the bytes of an original are not stored.
-var errNoData = errors.New("not stored")
-
-// text returns the stored bytes of an entry of d, or errNoData. d may be nil.
-func (d *Displaced) text(e *Entry) ([]byte, error) {
-	if d == nil || e.Data == "" {
-		return nil, errNoData
+// text returns the stored bytes of an entry, nil for none.
+func (d *Displaced) text(e *Entry) []byte {
+	if d == nil {
+		return nil
 	}
-	data, err := os.ReadFile(filepath.Join(d.baseline.Dir, e.Data))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoData
-	}
-	return data, err
+	return d.baseline.text(e)
 }

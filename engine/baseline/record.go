@@ -117,8 +117,10 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 		return err
 	}
 	recorder := pathRecorder{
-		baseline: k, tree: t.Path, originals: originals, history: sync.OnceValue(func() *history { return bl.historySince(bl.Since(rec, t)) }),
-		base: LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
+		baseline: k, tree: t.Path, originals: originals,
+		history:  sync.OnceValue(func() *history { return bl.historySince(bl.Since(rec, t)) }),
+		manifest: sync.OnceValue(func() *manifest { return bl.readManifest(rec.Workspace) }),
+		base:     LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
 	}
 	defer recorder.base.Real.Close()
 	for _, touch := range touches {
@@ -172,9 +174,9 @@ type pathRecorder struct {
 	base     LiveBase
 	// originals are the copies that the backend itself has made, by path.
 	originals map[string]snapshot.Original
-	// history returns what promotions have displaced since the base, and reads it from disk at
-	// the first call.
-	history func() *history
+	// history reads what promotions have displaced, manifest what the workspace held.
+	history  func() *history
+	manifest func() *manifest
 }
 
 // originalsOf lists the originals that the backend has stored, nil if it stores
@@ -215,11 +217,11 @@ func (k *pathRecorder) record(path string) error {
 		return k.recordOriginal(abs, &o)
 	}
 	if why != "" {
-		switch e, from, known := k.history().original(k.tree, path, n, &k.base.Real); {
-		case known && from == nil && n != nil:
-			why = "" // only its directory has been changed
+		switch e, data, known := k.lookBack(path, n); {
+		case known && n != nil && e.Node == n:
+			why = ""
 		case known:
-			return k.recordDisplaced(abs, e, from)
+			return k.recordKnown(abs, e, data)
 		}
 	}
 	node := Entry{Node: n, Unknown: why} // an unknown original stays unknown
@@ -235,16 +237,39 @@ func (k *pathRecorder) record(path string) error {
 	return nil
 }
 
-// recordDisplaced records an original that is known from what promotions have
-// displaced; from has its bytes, and may be nil.
-func (k *pathRecorder) recordDisplaced(abs string, e Entry, from *Displaced) error {
-	data, err := from.text(&e)
-	e.Data = ""
-	if err == nil && k.baseline.bytes+int64(len(data)) <= maxBytes {
-		e.Data, err = k.baseline.Store(data, nil)
+// lookBack returns the original at a path that the real tree, where n is now, does
+// not tell, and the bytes of a small text; false if nobody knows it.
+func (k *pathRecorder) lookBack(path string, n *diff.Node) (Entry, []byte, bool) {
+	e, from, known := k.history().original(k.tree, path, n, &k.base.Real)
+	switch {
+	case known && from == nil && n != nil, !known && n != nil && k.copiedUp(path, n):
+		return Entry{Node: n}, nil, true // only its directory has changed, or it changed before the sandbox did
+	case known:
+		return e, from.text(&e), true
 	}
-	if err != nil && !errors.Is(err, errNoData) {
-		return err
+	return k.manifest().original(filepath.Join(k.tree, path), k.base.Since)
+}
+
+// copiedUp reports whether the sandbox has copied up this very file and after its
+// last change: then the copy began with that.
+func (k *pathRecorder) copiedUp(path string, n *diff.Node) bool {
+	tree, err := k.base.OpenFork()
+	if err != nil || !n.Mode.IsRegular() {
+		return false
+	}
+	l := RootedReader{Root: tree}
+	defer l.Close()
+	st, err := l.stat(path)
+	return err == nil && st.IsRegular() && st.Ino == n.Ino && st.BTime.Time().After(n.CTime)
+}
+
+// recordKnown records an original with the bytes of a small text, nil for none.
+func (k *pathRecorder) recordKnown(abs string, e Entry, data []byte) (err error) {
+	e.Data = ""
+	if data != nil && k.baseline.bytes+int64(len(data)) <= maxBytes {
+		if e.Data, err = k.baseline.Store(data, nil); err != nil {
+			return err
+		}
 	}
 	k.baseline.Set(abs, e)
 	return nil

@@ -3,7 +3,9 @@ package baseline
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -233,6 +235,20 @@ func (k *Baseline) open(path string, n Entry) (*os.File, error) {
 		return nil, errs.With("opening the original of", path, err)
 	}
 	return f, nil
+}
+
+// text returns the stored bytes of an entry if they are what their name says, nil
+// otherwise: a list without a lock may name a file that has been removed.
+func (k *Baseline) text(e *Entry) []byte {
+	if e.Data == "" {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.Join(k.Dir, e.Data))
+	sum := sha256.Sum256(data)
+	if err != nil || hex.EncodeToString(sum[:]) != e.Data {
+		return nil
+	}
+	return data
 }
 
 // full reports whether the baseline has its maximum number of entries.

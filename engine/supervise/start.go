@@ -214,6 +214,7 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	}
 	h.Resources.disk = sv.sandboxes.GaugeOf(rec)
 	h.timers = append(h.timers, sv.sandboxes.StartMaintenance(rec))
+	h.timers = append(h.timers, sv.startManifest(rec))
 	h.deadlines = sv.startDeadlines(h, rec)
 	h.Monitor = sv.serverMonitorOf(rec)
 	h.timers = append(h.timers, h.Monitor.watch(func() { _ = h.Container.Close(context.Background()) })) // the goroutine that waits for its end does the rest

@@ -202,6 +202,26 @@ func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []s
 	h.drift = b
 }
 
+// startManifest reads what the workspace of a sandbox holds, once its container has run for
+// watchDelay, until the caller calls stop.
+func (sv *Manager) startManifest(rec *catalog.Record) (stop func()) {
+	own := *rec
+	ctx, cancel := context.WithCancel(context.Background())
+	var runs sync.WaitGroup
+	runs.Add(1)
+	timer := time.AfterFunc(watchDelay, func() {
+		defer runs.Done()
+		sv.baseline.UpdateManifest(ctx, &own)
+	})
+	return func() {
+		cancel()
+		if timer.Stop() {
+			runs.Done()
+		}
+		runs.Wait()
+	}
+}
+
 // begin starts the watch, unless it runs already or has ended.
 func (b *driftFeed) begin() {
 	b.mu.Lock()
