@@ -114,8 +114,15 @@ func TestWhatIsChangedWhileTheCommandRunsIsAnHonestConflict(t *testing.T) {
 			t.Fatal(err)
 		}
 		plan, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{})
-		if err != nil || len(plan.Steps) > 0 || len(plan.Conflicts) != 1 || plan.Conflicts[0].Kind != "no-base" {
-			t.Errorf("%+v, %v", plan, err)
+		const why = "changed on both sides, and the original is no longer available"
+		if err != nil || len(plan.Steps) > 0 || len(plan.Conflicts) != 1 || plan.Conflicts[0].Kind != "no-base" || plan.Conflicts[0].Why != why {
+			t.Fatalf("%+v, %v", plan, err)
+		}
+		if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{Tool: "cat $BASE $MINE $REAL > $OUT"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.read("text"); got != "mine\nreal\n" {
+			t.Errorf("answered by a tool: %q", got)
 		}
 	})
 }

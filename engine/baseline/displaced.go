@@ -261,25 +261,31 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 			return Entry{}, d, true
 		}
 	}
-	if now != nil && !now.CTime.Before(h.since) {
-		return Entry{}, nil, false
-	}
+	unchanged := (now == nil || now.CTime.Before(h.since)) && h.sameNames(root, path, now == nil, real)
+	return Entry{Node: now}, nil, unchanged
+}
+
+// sameNames reports whether the directories above a path are those of the instant
+// of the history and, with absent, no name in its own directory has changed but
+// by promotions.
+func (h *history) sameNames(root, path string, absent bool, real *RootedReader) bool {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		st, err := statIn(real, dir)
 		if err != nil {
-			return Entry{}, nil, false
+			return false
 		}
 		s := h.dirBefore(filepath.Join(root, dir), len(h.all), dirState{st.Ino, st.MTime.Time()})
-		if !s.mtime.Before(h.since) && (now == nil && dir == filepath.Dir(path)) {
-			return Entry{}, nil, false
+		if absent && !s.mtime.Before(h.since) {
+			return false
 		}
 		if dir == "." {
-			return Entry{Node: now}, nil, true
+			return true
 		}
+		absent = false // for the directories above
 		replaced := !st.BTime.Time().Before(h.since) && st.BTime != (vfs.Timestamp{})
 		moved := !st.CTime.Time().Before(h.since) && st.MTime.Time().Before(h.since) && s.mtime.Equal(st.MTime.Time())
 		if replaced || moved {
-			return Entry{}, nil, false
+			return false
 		}
 	}
 }

@@ -2,7 +2,6 @@ package compare
 
 import (
 	"context"
-
 	"os"
 	"path/filepath"
 
@@ -28,21 +27,7 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 	if err != nil {
 		return nil, err
 	}
-	listed := map[string]bool{}
-	for _, p := range changes.Parts {
-		for _, c := range p.Changes {
-			listed[filepath.Join(p.Root, c.Path)] = true
-		}
-	}
-	gone := map[uint64]string{} // by inode
-	for abs, n := range k.Nodes {
-		if listed[abs] || n.Promoted || n.Unknown != "" || n.Node == nil || !n.Node.Mode.IsRegular() || !hostfs.Within(abs, rec.Workspace) {
-			continue
-		}
-		if _, err := os.Lstat(abs); baseline.Absence(err) == nil && err != nil {
-			gone[n.Node.Ino] = abs
-		}
-	}
+	gone := goneOf(rec, changes, k)
 	if len(gone) == 0 {
 		return nil, nil
 	}
@@ -58,6 +43,27 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 		}
 	}
 	return to, cm.addDeleted(ctx, rec, changes, k, to)
+}
+
+// goneOf returns the paths of recorded files of the workspace that the real tree
+// does not have, by inode, without the listed changes.
+func goneOf(rec *catalog.Record, changes *Changes, k *baseline.Baseline) map[uint64]string {
+	listed := map[string]bool{}
+	for _, p := range changes.Parts {
+		for _, c := range p.Changes {
+			listed[filepath.Join(p.Root, c.Path)] = true
+		}
+	}
+	gone := map[uint64]string{}
+	for abs, n := range k.Nodes {
+		if listed[abs] || n.Promoted || n.Unknown != "" || n.Node == nil || !n.Node.Mode.IsRegular() || !hostfs.Within(abs, rec.Workspace) {
+			continue
+		}
+		if _, err := os.Lstat(abs); baseline.Absence(err) == nil && err != nil {
+			gone[n.Node.Ino] = abs
+		}
+	}
+	return gone
 }
 
 // addDeleted adds to changes the deletion of each old path in to that the sandbox's tree does

@@ -43,8 +43,8 @@ type Supervisor struct {
 	timers     []func()          // called by Close
 	Hit        *catalog.LimitHit // the limit that was hit; set by Close
 
-	// calls counts the requested commands.
-	calls atomic.Int64
+	// calls counts the requested commands, and running those that have not ended.
+	calls, running atomic.Int64
 
 	mu      sync.Mutex
 	listen  *fdsock.Conn
@@ -137,11 +137,20 @@ func (h *Supervisor) idle() bool {
 
 // idleSoon does the same as idle, but waits up to 50 ms for pid 1 to reap the last process.
 func (h *Supervisor) idleSoon() bool {
+	return h.idleWithin(50*time.Millisecond) || h.calls.Load() == 0
+}
+
+// lastReap is how long the status of the last command waits for pid 1 to report that no process
+// is left, so that the next command finds the container idle. Only a daemon costs all of it.
+const lastReap = 20 * time.Millisecond
+
+// idleWithin waits for at most d until no process is left, and reports whether none is.
+func (h *Supervisor) idleWithin(d time.Duration) bool {
 	select {
 	case <-h.Container.Idle():
 		return true
-	case <-time.After(50 * time.Millisecond):
-		return h.calls.Load() == 0
+	case <-time.After(d):
+		return false
 	}
 }
 
@@ -243,6 +252,8 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		return
 	}
 	h.calls.Add(1)
+	h.running.Add(1)
+	defer h.running.Add(-1)
 	c := isolate.Command{Args: w.Args, Env: w.Env, Dir: w.Dir, TTY: w.TTY}
 	streams := []**os.File{&c.Stdin, &c.Stdout, &c.Stderr}
 	for i, s := range w.Streams {
@@ -303,6 +314,9 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		send(client, Reply{Note: h.Monitor.Note})
 	} else {
 		h.record() // before anybody believes that the command has ended, and edits the real files
+		if h.running.Load() == 1 {
+			h.idleWithin(lastReap)
+		}
 	}
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals

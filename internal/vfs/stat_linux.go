@@ -30,8 +30,8 @@ func fineNow() (time.Time, bool) {
 	if err != nil {
 		return time.Time{}, false
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing is written
-	for range 3 {        // a tick of the clock between the first two calls defeats them
+	defer unix.Close(fd)
+	for range 3 { // a tick of the clock between the first two calls defeats them
 		if _, err := Lstat(fd, ""); err != nil {
 			return time.Time{}, false
 		}
