@@ -77,6 +77,7 @@ func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	path := filepath.Join(dir, windowFile)
 	err := os.WriteFile(path+".new", data, 0o600)
 	if err == nil {
+		_ = os.Remove(path) // ext4 writes a file to disk that replaces another one; none is a window that is not known
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {

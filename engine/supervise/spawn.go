@@ -176,13 +176,17 @@ func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot 
 // sandbox changed. What is not recorded by then is recorded when the container ends.
 const recordTimeout = 2 * time.Second
 
-// recordOriginals records the originals of what a running sandbox has changed so far.
+// recordOriginals records the originals of what a running sandbox has changed so far. It returns
+// after recordTimeout at the latest, also if another process holds the lock of the baseline.
 func (sv *Manager) recordOriginals(ctx context.Context, name, id string) {
 	soon, cancel := context.WithTimeout(ctx, recordTimeout)
-	defer cancel()
-	if rec, err := sv.cat.Get(name); err == nil && rec.ID == id {
-		sv.baseline.Record(soon, rec)
-	}
+	go func() {
+		defer cancel()
+		if rec, err := sv.cat.Get(name); err == nil && rec.ID == id {
+			sv.baseline.Record(soon, rec)
+		}
+	}()
+	<-soon.Done()
 }
 
 // serveUntilIdle waits until no process runs in the container, then ends it under the
