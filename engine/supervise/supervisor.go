@@ -237,6 +237,15 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 	return h.Container.Exec(ctx, c)
 }
 
+// recordEnd records originals before a client learns that its command has ended and someone
+// edits the real files. After the last command it also waits for pid 1 to reap, up to lastReap.
+func (h *Supervisor) recordEnd() {
+	h.record()
+	if h.running.Load() == 1 {
+		h.idleWithin(lastReap)
+	}
+}
+
 // exec runs a command for a client and replies with its status. If the client closes the
 // connection first, the command gets SIGHUP, as from a closed terminal.
 func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) {
