@@ -322,10 +322,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		_ = h.Container.Close(context.Background()) // as the monitor does
 		send(client, Reply{Note: h.Monitor.Note})
 	} else {
-		h.record() // before anybody believes that the command has ended, and edits the real files
-		if h.running.Load() == 1 {
-			h.idleWithin(lastReap)
-		}
+		h.recordEnd()
 	}
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
