@@ -24,7 +24,7 @@ type operation struct {
 	args [6]uintptr
 }
 
-// A Slot, used as an argument, stands for the result of an earlier operation of the program.
+// A Slot that is an argument stands for the result of an earlier operation of the program.
 type Slot int
 
 const slotMark = uintptr(0x80) << 56 // no pointer, flag or descriptor begins so

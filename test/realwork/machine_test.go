@@ -127,7 +127,9 @@ func listing(t *testing.T, dir string) string {
 	}
 	var b strings.Builder
 	for _, e := range entries {
-		fmt.Fprintf(&b, "%q ", e.Name())
+		if !strings.HasPrefix(e.Name(), "snapfs-engine-") { // an ordinary user's tests of engine work in their home
+			fmt.Fprintf(&b, "%q ", e.Name())
+		}
 	}
 	return b.String()
 }
