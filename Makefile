@@ -114,7 +114,7 @@ test-long: programs ## run the tests that the last make test cut short: every st
 	@[[ -e $(LATER) ]] || { echo 'test-long: no list of tests'; echo 'hint: make test'; exit 1; } >&2
 	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_LONG=1 SNAPFS_CONFORMANCE_OUT=$(RESULTS) SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 30m -vet=off -run "^($$(cut -d' ' -f2 $(LATER) | sort -u | paste -sd'|'))$$" \
-		$$(cut -d' ' -f1 $(LATER) | sort -u)
+		$(if $(filter ./...,$(PKGS)),$$(cut -d' ' -f1 $(LATER) | sort -u),$(PKGS))
 
 .PHONY: race
 race: ## test concurrent packages with the race detector and -short (needs a C compiler)
