@@ -9,7 +9,8 @@ import (
 
 // Compare calls report with each path at which two stacks of layers over one lower may differ; tree means that
 // everything below the path may differ. It misses no difference. Of the layers that both stacks share it reads
-// only the logs. Cost: in proportion to the changes in all layers. Errors are those of [Open], and of report.
+// only the logs. Cost: in proportion to the changes in all layers; if they changed a file with several hard
+// links, also the names in the lower from there to its other links. Errors are those of [Open], and of report.
 func Compare(a, b Options, report func(path string, tree bool) error) error {
 	shared := 0
 	for shared < min(len(a.Layers), len(b.Layers)) && a.Layers[shared] == b.Layers[shared] {
@@ -66,6 +67,16 @@ func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 			}
 		}
 	}
+	links := newLinkSearch(stacks[0].f.lower, func(name *lower.Ref) error {
+		for _, view := range stacks {
+			if at, ok := view.lowerPath(name); ok {
+				if err := t.report(at, false); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 	for id := range t.Inodes {
 		for _, view := range stacks {
 			n := view.f.inodes[id]
@@ -73,17 +84,21 @@ func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 				continue
 			}
 			paths := view.paths(n)
-			if !n.isDir() && n.lower != nil && int(n.nlink) > len(paths) {
-				paths = append(paths, "") // it has further names in the lower, which are unknown
-			}
 			for _, p := range paths {
-				if err := t.report(path.Join(".", p), p == ""); err != nil {
+				if err := t.report(p, false); err != nil {
 					return err
+				}
+			}
+			if missing := int(n.nlink) - len(paths); missing > 0 && !n.isDir() && n.lower != nil {
+				if ok, err := links.want(n, missing); err != nil {
+					return err
+				} else if !ok {
+					return t.report(".", true)
 				}
 			}
 		}
 	}
-	return nil
+	return links.run()
 }
 
 // sameEntry reports whether name leads to the same inode in two states of a directory, so that at most that

@@ -4,6 +4,7 @@ package layer_test
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer"
@@ -30,6 +31,45 @@ func TestCompareReportsADeepChangeAlone(t *testing.T) {
 	for _, path := range []string{"dir/sub/file", "dir/sub"} {
 		if !reported[path] {
 			t.Errorf("%s is not told", path)
+		}
+	}
+}
+
+// TestCompareFindsTheHardLinksOfAChangedFile: all names of a file with several links are
+// reported, wherever they are in the lower, and nothing else beside them. Links that the
+// layers hide, or that are gone from the lower, do not make it report the whole tree.
+func TestCompareFindsTheHardLinksOfAChangedFile(t *testing.T) {
+	b := newBench(t)
+	for _, dir := range []string{"/a/deep/er", "/b/beside", "/c"} {
+		b.must(os.MkdirAll(b.lower+dir, 0o755))
+		b.write(b.lower+dir+"/other", "untouched")
+	}
+	names := []string{"a/deep/er/file", "a/near", "b/beside/far", "c/hidden", "c/gone"}
+	b.write(b.lower+"/"+names[0], "base")
+	for _, name := range names[1:] {
+		b.must(os.Link(b.lower+"/"+names[0], b.lower+"/"+name))
+	}
+	b.up()
+	b.write(b.mount+"/"+names[0], "mine")
+	b.must(os.Remove(b.mount + "/c/hidden"))
+	b.down()
+	b.must(os.Remove(b.lower + "/c/gone"))
+	reported := map[string]bool{}
+	b.must(layer.Compare(layer.Options{Lower: b.lower}, layer.Options{Lower: b.lower, Layers: b.layers}, func(path string, tree bool) error {
+		reported[path] = true
+		if tree && path == "." {
+			t.Error("the whole tree is said to differ")
+		}
+		return nil
+	}))
+	for _, name := range names[:4] {
+		if !reported[name] {
+			t.Errorf("%s is not reported", name)
+		}
+	}
+	for name := range reported {
+		if filepath.Base(name) == "other" {
+			t.Errorf("%s is reported, and did not change", name)
 		}
 	}
 }

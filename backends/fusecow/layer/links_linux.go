@@ -1,0 +1,207 @@
+package layer
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
+	"golang.org/x/sys/unix"
+)
+
+// A linkSearch finds the hard links, in the lower, of inodes of which one name is known. It
+// lists the directories nearest to the known names first, and ends when all links are found.
+// It stats only the entries whose inode number is wanted.
+type linkSearch struct {
+	tree *lower.Tree
+	// wanted holds the inodes by their number in directory entries.
+	wanted map[uint64]*wantedLinks
+	// open counts the wanted inodes that may have further names.
+	open    int
+	devices map[uint32]bool // of the wanted inodes
+	// done holds the directories whose whole subtree is searched, without those below them.
+	done map[string]bool
+	// found is called with each name.
+	found func(name *lower.Ref) error
+}
+
+// wantedLinks is an inode of which names are missing.
+type wantedLinks struct {
+	known   *lower.Ref
+	missing int // names in the lower, among which may be some that layers hide
+}
+
+// errAllFound ends a search.
+var errAllFound = errors.New("all links are found")
+
+func newLinkSearch(tree *lower.Tree, found func(name *lower.Ref) error) *linkSearch {
+	return &linkSearch{
+		tree: tree, wanted: map[uint64]*wantedLinks{}, devices: map[uint32]bool{}, done: map[string]bool{}, found: found,
+	}
+}
+
+// want adds the inode n, of which a stack of layers has further names than the known ones.
+// missing is how many, and counts if the known name is gone from the lower. want returns false
+// if the inode cannot be searched for: its number in the directory differs from the one that
+// stat(2) returns, as on some stacked filesystems.
+func (s *linkSearch) want(n *inode, missing int) (bool, error) {
+	if w := s.wanted[n.lower.Ino]; w != nil {
+		return w.known.Identity == n.lower.Identity, nil
+	}
+	w := &wantedLinks{known: n.lower, missing: missing}
+	st, err := s.tree.Stat(n.lower.Dir, n.lower.Name)
+	switch {
+	case err == nil && s.tree.IdentityOf(&st) == n.lower.Identity:
+		w.missing = int(st.Nlink) - 1
+		same, err := s.listedAs(n.lower)
+		if !same || err != nil {
+			return false, err
+		}
+	case err != nil && !unreachable(err):
+		return false, err
+	}
+	s.wanted[n.lower.Ino] = w
+	s.devices[n.lower.Dev] = true
+	if w.missing > 0 {
+		s.open++
+	}
+	return true, nil
+}
+
+// listedAs reports whether the directory lists a name with the inode number of its identity.
+func (s *linkSearch) listedAs(name *lower.Ref) (bool, error) {
+	list, err := s.tree.List(name.Dir)
+	if err != nil {
+		return false, ignoreUnreachable(err)
+	}
+	for _, e := range list {
+		if e.Name == name.Name {
+			return e.Ino == name.Ino, nil
+		}
+	}
+	return false, nil
+}
+
+// run searches below the directories of the known names, then below their parents, and so on
+// to the root. It lists each directory once. Cost: in proportion to the entries near the names
+// if all links are there, else to those of the whole lower. Directories that were removed
+// meanwhile or that this process may not list are left out.
+func (s *linkSearch) run() error {
+	tops := map[string]bool{}
+	for _, w := range s.wanted {
+		tops[w.known.Dir.Path()] = true
+	}
+	for s.open > 0 && len(tops) > 0 {
+		above := map[string]bool{}
+		for top := range tops {
+			if err := s.searchBelow(top); errors.Is(err, errAllFound) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if top != "." {
+				above[path.Dir(top)] = true
+			}
+		}
+		tops = above
+	}
+	return nil
+}
+
+// searchBelow searches the subtree of a directory, without those that are done.
+func (s *linkSearch) searchBelow(top string) error {
+	for at := top; ; at = path.Dir(at) {
+		if s.done[at] {
+			return nil
+		}
+		if at == "." {
+			break
+		}
+	}
+	todo := []*lower.Ref{lower.RefAt(map[string]*lower.Ref{".": {Name: "."}}, top)}
+	for len(todo) > 0 {
+		dir := todo[len(todo)-1]
+		below, err := s.searchDir(dir)
+		if err != nil {
+			return err
+		}
+		todo = append(todo[:len(todo)-1], below...)
+	}
+	for at := range s.done {
+		if top == "." || strings.HasPrefix(at, top+"/") {
+			delete(s.done, at)
+		}
+	}
+	s.done[top] = true
+	return nil
+}
+
+// searchDir searches the entries of one directory, and returns the directories in it that are
+// not done. It does nothing for a directory on a filesystem without wanted inodes.
+func (s *linkSearch) searchDir(dir *lower.Ref) (below []*lower.Ref, err error) {
+	if dir.Dir != nil {
+		st, err := s.tree.Stat(dir.Dir, dir.Name)
+		if err != nil || !s.devices[s.tree.IdentityOf(&st).Dev] {
+			return nil, ignoreUnreachable(err)
+		}
+	}
+	list, err := s.tree.List(dir)
+	if err != nil {
+		return nil, ignoreUnreachable(err)
+	}
+	at := dir.Path()
+	for _, e := range list {
+		switch {
+		case e.Type == unix.DT_DIR && !s.done[path.Join(at, e.Name)]:
+			below = append(below, &lower.Ref{Dir: dir, Name: e.Name})
+		case e.Type != unix.DT_DIR && s.wanted[e.Ino] != nil:
+			if err := s.check(s.wanted[e.Ino], dir, e.Name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return below, nil
+}
+
+// check reports the entry called name in dir, if it is a further name of the wanted inode.
+func (s *linkSearch) check(w *wantedLinks, dir *lower.Ref, name string) error {
+	if w.known.IsEntry(dir, name) {
+		return nil
+	}
+	st, err := s.tree.Stat(dir, name)
+	if err != nil {
+		return ignoreUnreachable(err)
+	}
+	if s.tree.IdentityOf(&st) != w.known.Identity {
+		return nil
+	}
+	if err := s.found(&lower.Ref{Dir: dir, Name: name, Identity: w.known.Identity}); err != nil {
+		return err
+	}
+	if w.missing--; w.missing == 0 {
+		s.open--
+	}
+	if s.open > 0 {
+		return nil
+	}
+	return errAllFound
+}
+
+// unreachable reports whether err means that there is nothing to find at a path: it is gone, or
+// this process may not look.
+func unreachable(err error) bool {
+	for _, kind := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ESTALE, unix.ENOTDIR, unix.ELOOP} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func ignoreUnreachable(err error) error {
+	if unreachable(err) {
+		return nil
+	}
+	return err
+}
