@@ -186,6 +186,30 @@ benchmarks: build ## measure everything and write BENCHMARKS.md (as root, on a q
 	./snapfs-bench --markdown -o BENCHMARKS.md
 	./snapfs-bench --gate --markdown >> BENCHMARKS.md
 
+# Where make install puts snapfs, and below which directory, as for a package.
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# The directory of the built programs.
+BUILT   ?= .
+TO      = $(DESTDIR)$(PREFIX)
+INSTALLED = bin/snapfs libexec/snapfs share/man/man1/snapfs.1 share/man/man1/snapfs-*.1 \
+	share/bash-completion/completions/snapfs share/zsh/site-functions/_snapfs share/fish/vendor_completions.d/snapfs.fish
+
+.PHONY: install
+install: ## install snapfs, its manual and completions below PREFIX (/usr/local)
+	@[[ $(BUILT) != . || -x snapfs && -z $$(find . -name '*.go' -newer snapfs -print -quit) ]] || $(MAKE) build
+	install -d $(TO)/bin $(TO)/libexec/snapfs $(addprefix $(TO)/share/,man/man1 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	install -m 755 $(BUILT)/snapfs $(TO)/bin/
+	install -m 755 $(BUILT)/snapfs-edge $(BUILT)/snapfs-fuse $(TO)/libexec/snapfs/
+	install -m 644 docs/man/man1/*.1 $(TO)/share/man/man1/
+	$(BUILT)/snapfs completion bash > $(TO)/share/bash-completion/completions/snapfs
+	$(BUILT)/snapfs completion zsh > $(TO)/share/zsh/site-functions/_snapfs
+	$(BUILT)/snapfs completion fish > $(TO)/share/fish/vendor_completions.d/snapfs.fish
+
+.PHONY: uninstall
+uninstall: ## remove what make install has installed below PREFIX; sandboxes stay
+	rm -rf $(addprefix $(TO)/,$(INSTALLED))
+
 .PHONY: clean
 clean: ## remove the output of build
 	rm -rf snapfs snapfs-bench snapfs-edge snapfs-fuse out

@@ -186,7 +186,7 @@ func attach(top string, m *os.File) error {
 // ours returns a put function that mounts a fork of the named backend, as in a sandbox.
 func (c *contest) ours(backend string) func(ctx context.Context, lower, top string) error {
 	return func(ctx context.Context, lower, top string) error {
-		drivers := all.Drivers()
+		drivers := all.Drivers(nil)
 		at := slices.IndexFunc(drivers, func(d snapshot.Driver) bool { return d.Name == backend })
 		if at < 0 {
 			return errors.New("there is no such backend")

@@ -96,7 +96,7 @@ func ownerOf(st os.FileInfo) int {
 // open opens an engine on a state directory with the same options as the program snapfs.
 func (l *lab) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
-		State: state, Drivers: all.Drivers(),
+		State: state, Drivers: all.Drivers(nil),
 		Supervisor: []string{l.Program, "keeper"}, Sweeper: []string{l.Program, "sweeper"},
 	})
 }
@@ -133,7 +133,7 @@ func Clear(ctx context.Context, state string) error {
 	if _, absent := os.Stat(filepath.Join(state, "format")); absent != nil {
 		return nil //nolint:nilerr // none was ever made
 	}
-	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers()})
+	e, err := engine.Open(ctx, engine.Config{State: state, Drivers: all.Drivers(nil)})
 	if err != nil {
 		return err
 	}

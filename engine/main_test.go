@@ -20,7 +20,7 @@ import (
 // drivers are those of the program, with this one as the server of what is served.
 func drivers() []snapshot.Driver {
 	self := servetest.Program
-	list := all.Drivers()
+	list := all.Drivers(nil)
 	for _, mine := range []snapshot.Driver{zfsuser.Driver(self), overlayfuse.Driver(self), fusecow.Driver(self)} {
 		list[slices.IndexFunc(list, func(d snapshot.Driver) bool { return d.Name == mine.Name })] = mine
 	}

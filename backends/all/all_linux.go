@@ -15,13 +15,11 @@ import (
 )
 
 // Drivers lists all backends, best first. The first that accepts a tree is chosen, except for
-// plain, which copies every file and must be named.
-func Drivers() []snapshot.Driver {
+// plain, which copies every file and must be named. notice is as in [run.Beside], for snapfs-fuse.
+func Drivers(notice func(text string)) []snapshot.Driver {
+	server := func() ([]string, error) { return run.Beside("snapfs-fuse", notice) }
 	return []snapshot.Driver{
 		pool.Driver(), btrfs.Driver(), zfs.Driver(), zfsuser.Driver(server), overlay.Driver(), overlayquota.Driver(),
 		overlayfuse.Driver(server), fusecow.Driver(server), plain.Driver(),
 	}
 }
-
-// server returns the command line of the program that serves fusecow trees.
-func server() ([]string, error) { return run.Beside("snapfs-fuse") }

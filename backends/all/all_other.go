@@ -9,4 +9,4 @@ import (
 
 // Drivers lists all backends of this system. Only plain, which copies every file, needs no feature
 // of Linux; it is never chosen automatically.
-func Drivers() []snapshot.Driver { return []snapshot.Driver{plain.Driver()} }
+func Drivers(func(text string)) []snapshot.Driver { return []snapshot.Driver{plain.Driver()} }

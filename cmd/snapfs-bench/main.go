@@ -131,7 +131,7 @@ func (b *benchmarker) run(ctx context.Context) error {
 func (b *benchmarker) findPrograms(self string) error {
 	b.o.Self = self
 	if b.o.Program == "" {
-		found, err := run.Beside("snapfs")
+		found, err := run.Beside("snapfs", nil)
 		if err != nil {
 			return err
 		}

@@ -74,7 +74,7 @@ func explain(place wsl.Place, program string, env []string, status int, stderr i
 		return status
 	case there("sh"):
 		return fail(stderr, exitMissing, "snapfs: it is not installed in "+name,
-			"in the distribution: sudo env GOBIN=/usr/local/bin go install github.com/snapfs/snapfs/cmd/...@latest")
+			"in the distribution, in a checkout of snapfs: make build && sudo make install")
 	}
 	return fail(stderr, exitMissing, "wsl.exe: "+name+" cannot be started", "wsl --list --verbose", "wsl --install")
 }

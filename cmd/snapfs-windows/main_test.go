@@ -112,7 +112,7 @@ func TestWhatIsMissingIsSaidWithItsMend(t *testing.T) {
 		says   []string
 	}{
 		"no WSL":          {false, "A=", []string{"ls"}, exitMissing, []string{"no Windows Subsystem for Linux", "hint: wsl --install"}},
-		"no snapfs":       {true, "STAND_IN_HAS=sh", []string{"ls"}, exitMissing, []string{"not installed in the default distribution", "hint: in the distribution: sudo"}},
+		"no snapfs":       {true, "STAND_IN_HAS=sh", []string{"ls"}, exitMissing, []string{"not installed in the default distribution", "hint: in the distribution, in a checkout of snapfs: make build && sudo make install"}},
 		"no distribution": {true, "STAND_IN_HAS=", []string{"ls"}, exitMissing, []string{"cannot be started", "hint: wsl --list --verbose"}},
 		"out of reach":    {true, "A=", []string{"run", "-C", `\\server\x`, "--", "true"}, exitFailed, []string{"another machine", "hint: wsl sudo mount -t drvfs"}},
 	} {

@@ -58,14 +58,14 @@ func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
 	return engine.Open(ctx, engine.Config{
 		Later:      a.onlyReads,
 		State:      state,
-		Drivers:    all.Drivers(),
+		Drivers:    all.Drivers(a.ui.notice),
 		Notice:     a.ui.notice,
 		Supervisor: []string{self(), "keeper"},
 		Sweeper:    []string{self(), "sweeper"},
 		Probe:      []string{self(), "probe"}, SelfTest: selftest.For,
 		Expire:   transfer.Expire,
-		Proxy:    proxyProgram,
-		IDMapper: idMapperProgram,
+		Proxy:    a.proxyProgram,
+		IDMapper: a.idMapperProgram,
 	})
 }
 
@@ -110,17 +110,17 @@ func (a *app) missing(l engine.Level) {
 }
 
 // proxyProgram returns the command line of snapfs-edge, the network proxy of a sandbox.
-func proxyProgram() ([]string, error) { return beside("opening the network", "snapfs-edge") }
+func (a *app) proxyProgram() ([]string, error) { return a.beside("opening the network", "snapfs-edge") }
 
 // idMapperProgram returns the command line of snapfs-fuse that serves a tree with mapped ids.
-func idMapperProgram() ([]string, error) {
-	program, err := beside("mapping the sandbox's users", "snapfs-fuse")
+func (a *app) idMapperProgram() ([]string, error) {
+	program, err := a.beside("mapping the sandbox's users", "snapfs-fuse")
 	return append(program, "shift"), err
 }
 
-// beside returns the command line of another program of snapfs in this program's directory.
+// beside returns the command line of another program of snapfs, see [run.Beside].
 // doing is the operation in its error.
-func beside(doing, name string) ([]string, error) {
-	program, err := run.Beside(name)
+func (a *app) beside(doing, name string) ([]string, error) {
+	program, err := run.Beside(name, a.ui.notice)
 	return program, errs.With(doing, "", err)
 }

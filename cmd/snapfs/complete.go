@@ -132,7 +132,7 @@ func (a *app) states(sandbox string) (names []string) {
 // completeBackend completes a backend's name.
 func completeBackend(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	for _, d := range all.Drivers() {
+	for _, d := range all.Drivers(nil) {
 		names = append(names, d.Name)
 	}
 	return names, noFiles

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -67,22 +66,6 @@ func Look(name string) (string, error) {
 		}
 	}
 	return "", missing(name, fix(name)...)
-}
-
-// Beside returns the command line of another program of this project, found beside this program or in PATH. Cost:
-// two system calls. Errors: those of [Look].
-func Beside(name string) (args []string, err error) {
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return []string{beside}, nil
-		}
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return nil, missing(name, "go install github.com/snapfs/snapfs/cmd/"+name+"@latest")
-	}
-	return []string{path}, nil
 }
 
 // fix returns the command that installs, on Debian, the package of the program name, or nothing for an unknown
