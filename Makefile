@@ -137,6 +137,16 @@ fsx: ## compare random operations on fusecow and a plain disk, OPS for each of S
 fsx-some: ## make fsx with one seed and fewer operations
 	@$(MAKE) fsx SEEDS=1 OPS=30000
 
+# For make fuzz-merge: the first seed, and how many merges of texts and of trees.
+SEED   ?= 0
+TEXTS  ?= 10000
+TREES  ?= 2000
+
+.PHONY: fuzz-merge
+fuzz-merge: ## compare TEXTS merges with git merge-file, and TREES with git merge-tree, from SEED on
+	@SNAPFS_FUZZ_TEXTS="$(SEED) $(TEXTS)" SNAPFS_FUZZ_TREES="$(SEED) $(TREES)" \
+		$(GO) test -count=1 -timeout 30m -run 'AgreesWithGitOnRandomEdits|TreesAgreeWithGit$$' -v ./engine/merge | grep -Ev '^ *(===|--- PASS: .*/)'
+
 .PHONY: posix
 posix: out/posix/bin/pjdfstest ## run all of pjdfstest on a mount of fusecow (as root; cargo builds the suite)
 	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_PJDFSTEST=$(CURDIR)/out/posix/bin/pjdfstest \

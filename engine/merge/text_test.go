@@ -122,13 +122,26 @@ func text(r *rand.Rand, lines []string) []byte {
 	return []byte(s)
 }
 
-// Seeds count from 0; a failure prints its seed.
+// fuzzRange returns the first seed and the number of cases of a comparison with git: from the
+// variable "FIRST COUNT" of make fuzz-merge, or else the test's budget from seed 0.
+func fuzzRange(t *testing.T, variable string, few, many int) (first uint64, count int) {
+	t.Helper()
+	if s := os.Getenv(variable); s != "" {
+		if _, err := fmt.Sscan(s, &first, &count); err != nil {
+			t.Fatalf("%s: %v", variable, err)
+		}
+		return first, count
+	}
+	return 0, treetest.Budget(t, few, many)
+}
+
+// A failure prints its seed.
 func TestTextAgreesWithGitOnRandomEdits(t *testing.T) {
 	g := needGit(t)
 	clean := 0
 	treetest.OncePerRun(t)
-	cases := treetest.Budget(t, 400, 2000)
-	for seed := range uint64(cases) {
+	first, cases := fuzzRange(t, "SNAPFS_FUZZ_TEXTS", 400, 2000)
+	for seed := first; seed < first+uint64(cases); seed++ {
 		r := rand.New(rand.NewPCG(seed, 3))
 		alphabet := []int{2, 3, 5, 10, 26, 60}[r.IntN(6)]
 		base := someLines(r, []int{3, 10, 40, 200}[r.IntN(4)], alphabet)
