@@ -51,11 +51,14 @@ type Drift struct {
 	Since time.Time `json:"since"`
 }
 
-// List describes all sandboxes, sorted by name. Sandboxes that cannot be described are
-// reported in the error, beside the list. Cost: detecting the drift of each, within
+// List describes all sandboxes, or those that have one of the workspaces, sorted by name.
+// Sandboxes that cannot be described are reported in the error, beside the list. Cost: detecting the drift of each, within
 // [DriftBudget]; sandboxes of one workspace with a live base share a walk.
-func (e *Engine) List(ctx context.Context) ([]Info, error) {
+func (e *Engine) List(ctx context.Context, workspaces ...string) ([]Info, error) {
 	records, failures := e.cat.List()
+	if workspaces != nil {
+		records = slices.DeleteFunc(records, func(r *catalog.Record) bool { return !slices.Contains(workspaces, r.Workspace) })
+	}
 	walks := walksOf(records)
 	infos := make([]Info, 0, len(records))
 	for _, r := range records {

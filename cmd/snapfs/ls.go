@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -21,7 +24,7 @@ func newLs(a *app) *cobra.Command {
 		Long: `Lists the sandboxes with their state, age, size beyond the base and named snapshots,
 whether the base is frozen or live (a live base shows later edits of files that the
 sandbox has not changed), and the number of files that have changed in the real
-workspace since.`,
+workspace since. Those of this workspace come first, and of each workspace the newest.`,
 		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,11 +36,11 @@ workspace since.`,
 			if names {
 				return printNames(a.ui, e)
 			}
+			here, _ := workspacesHere() // in a deleted directory none comes first
 			infos, err := e.List(cmd.Context())
-			if infos == nil {
-				infos = []engine.Info{}
-			}
-			return errors.Join(a.ui.result(infos, func(w io.Writer) error { return printSandboxes(w, infos) }), err)
+			infos = append([]engine.Info{}, arranged(infos, here)...)
+			text := func(w io.Writer) error { return printSandboxes(w, infos, true) }
+			return errors.Join(a.ui.result(infos, text), err)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -55,16 +58,32 @@ func printNames(u *ui, e *engine.Engine) error {
 	}), err)
 }
 
-func printSandboxes(w io.Writer, infos []engine.Info) error {
+// arranged sorts sandboxes by workspace, those of here first, and the newest of each workspace first.
+func arranged(infos []engine.Info, here []string) []engine.Info {
+	slices.SortStableFunc(infos, func(a, b engine.Info) int {
+		first := func(i engine.Info) int { return cmp.Or(slices.Index(here, i.Workspace)+1, len(here)+1) }
+		return cmp.Or(cmp.Compare(first(a), first(b)), strings.Compare(a.Workspace, b.Workspace), b.Created.Compare(a.Created))
+	})
+	return infos
+}
+
+// printSandboxes prints a row for each sandbox, with its workspace if there may be several.
+func printSandboxes(w io.Writer, infos []engine.Info, several bool) error {
 	if len(infos) == 0 {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tSTATE\tAGE\tSIZE\tBASE\tDRIFT\tWORKSPACE")
-	for _, i := range infos {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i), report.Printable(i.Workspace))
+	row := func(workspace string, cells ...string) {
+		if several {
+			cells = append(cells, workspace)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	if err := t.Flush(); err != nil {
+	row("WORKSPACE", "NAME", "STATE", "AGE", "SIZE", "BASE", "DRIFT")
+	for _, i := range infos {
+		row(report.Printable(i.Workspace), i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i))
+	}
+	if err := t.Flush(); err != nil || !several {
 		return err
 	}
 	for _, i := range infos {

@@ -71,6 +71,7 @@ func commands() []command {
 		{"undo", looking, newUndo},
 		{"stages", looking, newStages},
 		{"log", looking, newLog},
+		{"status", looking, newStatus},
 		{"ls", looking, newLs},
 		{"show", looking, newShow},
 		{"stats", looking, newStats},

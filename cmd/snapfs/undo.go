@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/report"
+	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
 )
@@ -102,6 +103,10 @@ type promotionRow struct {
 	Changes int       `json:"changes"`
 }
 
+func rowOf(p promote.Promotion) promotionRow {
+	return promotionRow{p.Group, p.Sandbox, p.Path, p.When, p.Applied}
+}
+
 func (a *app) listPromotions(e *engine.Engine) error {
 	all, err := e.Reconcile.Promotions()
 	if err != nil {
@@ -109,7 +114,7 @@ func (a *app) listPromotions(e *engine.Engine) error {
 	}
 	rows := []promotionRow{}
 	for _, p := range all {
-		rows = append(rows, promotionRow{p.Group, p.Sandbox, p.Path, p.When, p.Applied})
+		rows = append(rows, rowOf(p))
 	}
 	return a.ui.result(rows, func(w io.Writer) error {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+
+	"github.com/snapfs/snapfs/engine/stages"
+)
+
+// A Wait is something of a workspace that goes on only when a person acts.
+type Wait struct {
+	// Sandbox is the sandbox that it is about.
+	Sandbox string   `json:"sandbox"`
+	Kind    WaitKind `json:"kind"`
+	// Text says in words what waits, and Commands are commands that make it go on.
+	Text     string   `json:"text"`
+	Commands []string `json:"commands,omitempty"`
+}
+
+// WaitKind says what kind of action a Wait needs.
+type WaitKind string
+
+// The kinds of a Wait.
+const (
+	WaitApproval    WaitKind = "approval"    // a stage of a promotion needs approval
+	WaitInterrupted WaitKind = "interrupted" // a promotion through stages was interrupted
+	WaitUnfinished  WaitKind = "unfinished"  // a killed promotion needs its target mounted
+	WaitConflicts   WaitKind = "conflicts"   // a refresh left conflicts in the sandbox
+)
+
+// Waiting lists what waits for a person, of sandboxes from [Engine.List] that have one of the
+// workspaces. Errors are returned beside the list.
+func (e *Engine) Waiting(ctx context.Context, infos []Info, workspaces []string) ([]Wait, error) {
+	waits := []Wait{}
+	pipelines, err := e.Stages.Pipelines()
+	for _, p := range pipelines {
+		if p.State == stages.PipelineOpen && !p.Running && slices.Contains(workspaces, p.Workspace) {
+			waits = append(waits, waitOf(&p))
+		}
+	}
+	for _, i := range infos {
+		if u := i.Unfinished; u != nil {
+			waits = append(waits, Wait{Sandbox: i.Name, Kind: WaitUnfinished, Text: u.String(), Commands: []string{"snapfs doctor"}})
+		}
+		conflicts, cerr := e.Reconcile.Conflicts(ctx, i.Name)
+		err = errors.Join(err, cerr)
+		if n := len(conflicts); n > 0 {
+			waits = append(waits, Wait{
+				Sandbox: i.Name, Kind: WaitConflicts, Text: "unresolved conflicts of a refresh: " + strconv.Itoa(n),
+				Commands: []string{"snapfs show " + i.Name},
+			})
+		}
+	}
+	return waits, err
+}
+
+// waitOf describes an open promotion through stages on which no process works.
+func waitOf(p *stages.Pipeline) Wait {
+	w := Wait{Sandbox: p.Sandbox, Kind: WaitInterrupted, Commands: []string{"snapfs promote --continue " + p.ID, "snapfs promote --cancel " + p.ID}}
+	i, more := p.Current()
+	switch {
+	case !more:
+		w.Text = "its promotion to " + p.To + " was interrupted"
+	case p.Stages[i].State == stages.StageWaiting:
+		w.Kind, w.Text = WaitApproval, "stage "+p.Stages[i].Name+" needs approval"
+		w.Commands[0] += " --approve"
+	default:
+		w.Text = "its promotion to " + p.To + " was interrupted in stage " + p.Stages[i].Name
+	}
+	return w
+}
