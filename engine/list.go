@@ -92,7 +92,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 
 // describe returns the Info of a record. Without walks it detects the drift more thoroughly.
 func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
-	info := Info{Record: r, Base: "frozen", Size: -1, Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
+	info := Info{Record: r, Base: "frozen", Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
 	conn, err := e.Supervise.Dial(ctx, r)
 	switch {
 	case errors.Is(err, supervise.ErrSilent):
@@ -111,6 +111,21 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 			info.RemovedAt = made.Add(l.RemovalAge())
 		}
 	}
+	size, serr := e.usage(ctx, r)
+	info.Size, err = size, first(err, serr)
+	if t, ok := compare.WorkspaceTree(r); ok {
+		if !t.Frozen {
+			info.Base = "live"
+		}
+		info.Drift = e.countDrift(ctx, r, t, walks)
+	}
+	return info, err
+}
+
+// usage returns the number of bytes that a sandbox stores beyond its base, -1 if no backend can
+// tell.
+func (e *Engine) usage(ctx context.Context, r *catalog.Record) (size snapshot.Bytes, err error) {
+	size = -1
 	for _, t := range r.Trees {
 		b, berr := e.Host.BackendOf(ctx, t)
 		if berr != nil {
@@ -120,19 +135,13 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 		if m, ok := b.(snapshot.ChangeLister); ok {
 			n, merr := m.Usage(ctx, t.Fork)
 			if merr == nil {
-				info.Size = max(info.Size, 0) + n
+				size = max(size, 0) + n
 			} else if !errors.Is(merr, errs.ErrNotSupported) {
 				err = first(err, merr)
 			}
 		}
 	}
-	if t, ok := compare.WorkspaceTree(r); ok {
-		if !t.Frozen {
-			info.Base = "live"
-		}
-		info.Drift = e.countDrift(ctx, r, t, walks)
-	}
-	return info, err
+	return size, err
 }
 
 // DriftBudget bounds the detection of drift for one sandbox, or for all of one workspace with

@@ -103,7 +103,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 //
 // The fork has the same base, so its changes are relative to the same state of the machine,
 // and the same limits, with a lifetime that starts anew. A fork of an expired sandbox has no
-// lifetime, so that saved work is not removed.
+// lifetime, nor has one of an unclaimed sandbox, so that saved work is not removed.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
 }
@@ -141,8 +141,8 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	if err != nil {
 		return nil, err
 	}
-	policy := h.Policy
-	if h.Ended != nil || sandbox.Expired(h.Record, catalog.Now()) {
+	policy, over := h.Policy, h.Ended != nil || sandbox.Expired(h.Record, catalog.Now())
+	if over || h.OwnRemoval() {
 		policy.Limits.RemoveAfter, policy.Limits.KeepEnd = 0, false
 	}
 	rec, intent, err := e.Sandboxes.Intend(hostfs.Request{Name: name, Workspace: h.Workspace, Policy: policy}, false)
@@ -178,7 +178,7 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	}, nil); err != nil {
 		return nil, err
 	}
-	if policy.Limits != h.Policy.Limits {
+	if over && policy.Limits != h.Policy.Limits {
 		e.notice(rec.Name + " stays until it is removed: remove-after " + units.FormatDuration(h.Policy.Limits.RemoveAfter) + " was over for " + from)
 	}
 	return rec, nil

@@ -92,7 +92,7 @@ func (b *desk) light() *bombs {
 		l.all.Go(func() {
 			var once sync.Once
 			for ctx.Err() == nil {
-				cmd := b.command(append([]string{"run", "-q", share}, args...)...)
+				cmd := b.command(append([]string{"run", "-q", "--discard", share}, args...)...)
 				out, err := cmd.StdoutPipe()
 				if err == nil {
 					err = cmd.Start()

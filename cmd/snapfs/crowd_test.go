@@ -26,7 +26,7 @@ func crowd(t *testing.T) {
 	for i := range n {
 		name := "f" + strconv.Itoa(i)
 		all.Go(func() { b.snapfs("exec", "box", "--", "sh", "-c", "echo x > "+name).want(0) })
-		all.Go(func() { b.snapfs("run", "-q", "--", "touch", "mine").want(0) })
+		all.Go(func() { b.snapfs("run", "-q", "--discard", "--", "touch", "mine").want(0) })
 		if i%4 == 0 {
 			all.Go(func() { b.snapfs("snapshot", "box", name).want(0) })
 		}

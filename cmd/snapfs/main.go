@@ -59,6 +59,8 @@ func commands() []command {
 		{"rollback", working, newRollback},
 		{"send", working, newSend},
 		{"receive", working, newReceive},
+		{"keep", working, newKeep},
+		{"last", looking, newLast},
 		{"stop", working, newStop},
 		{"rm", working, newRm},
 		{"diff", looking, newDiff},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/compare"
@@ -18,10 +19,10 @@ import (
 
 // A runner is one run of `snapfs run` with its flags.
 type runner struct {
-	a                  *app
-	flags              requestFlags
-	keep, apply, quiet bool
-	report             string
+	a                           *app
+	flags                       requestFlags
+	keep, apply, discard, quiet bool
+	report                      string
 }
 
 func newRun(a *app) *cobra.Command {
@@ -30,8 +31,12 @@ func newRun(a *app) *cobra.Command {
 		Use:   "run [flags] -- command [argument...]",
 		Short: "run a command in a fresh clone, show its changes, keep or discard them",
 		Long: `Clones this machine's environment, runs a command in the clone, and shows its changes.
-On a terminal it then asks what to do with them; otherwise it discards them, unless
---keep or --apply is given.
+On a terminal it then asks what to do with them. Where it cannot ask, as in a pipe, and
+neither --keep, --apply nor --discard is given, it keeps a sandbox with changes for a day,
+under a name that it prints and that snapfs last prints again. snapfs keep makes it stay.
+A sandbox whose changes --apply did not apply, as the command failed, is kept likewise.
+A sandbox without changes is removed. Of all that are kept so, it keeps the newest 20, and
+at most 4 GiB of changes together; --remove-after sets another time than a day.
 
 snapfs exits with the command's status, and standard output is the command's own, byte
 for byte. The list of changes goes to standard error when the command has ended, and
@@ -39,12 +44,13 @@ with --report to a file.`,
 		Example: `  snapfs run -- make test
   snapfs run --net host -- npm install
   snapfs run --keep --name fix -- sh -c 'sed -i s/8080/9090/ *.conf'
-  snapfs run --report changes.json -- ./configure > log`,
+  snapfs run --report changes.json -- ./configure > log; snapfs diff $(snapfs last)
+  snapfs run --discard -- make check | tail`,
 		Annotations: map[string]string{passesStatus: ""},
 		Args:        atLeast("the command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.keep && r.apply {
-				return usageError(errors.New("--keep and --apply exclude one another"))
+			if r.keep && (r.apply || r.discard) || r.apply && r.discard {
+				return usageError(errors.New("--keep, --apply and --discard exclude one another"))
 			}
 			return r.run(cmd.Context(), args)
 		},
@@ -54,9 +60,10 @@ with --report to a file.`,
 	}
 	r.flags.add(cmd)
 	r.flags.addProve(cmd)
-	cmd.Flags().StringVar(&r.flags.name, "name", "", "keep the sandbox under this `name`, if it is kept")
+	cmd.Flags().StringVar(&r.flags.name, "name", "", "keep the sandbox under this `name`, if --keep or a person keeps it")
 	cmd.Flags().BoolVar(&r.keep, "keep", false, "keep the sandbox")
 	cmd.Flags().BoolVar(&r.apply, "apply", false, "apply the workspace's changes to the real tree if the command succeeds")
+	cmd.Flags().BoolVar(&r.discard, "discard", false, "discard the changes without asking, for scripts")
 	cmd.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "print no changes")
 	cmd.Flags().StringVar(&r.report, "report", "", "write the --json document to this `file`")
 	cmd.Flags().SetInterspersed(false)
@@ -157,10 +164,12 @@ func (r *runner) settle(ctx context.Context, s *engine.Session, doc *runDocument
 		return r.keepIt(ctx, s, doc)
 	case r.apply && doc.Status == 0:
 		return r.applyIt(ctx, s, doc, false)
-	case r.a.ui.interactive() && changes.Len() > 0 && !r.apply:
+	case r.discard || changes.Len() == 0:
+		return r.remove(ctx, s, doc)
+	case r.a.ui.interactive() && !r.apply:
 		return r.ask(ctx, s, changes, doc)
 	}
-	return r.discard(ctx, s, doc)
+	return r.keepUnclaimed(ctx, s, doc)
 }
 
 // print prints the workspace's changes on standard error, unless --json or --quiet is given. doc has the
@@ -181,29 +190,33 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 }
 
 // ask asks the person whether to apply the changes or to keep or discard the sandbox. At the
-// end of input it keeps the sandbox, so that no work is lost.
+// end of input it keeps the sandbox for a day, so that no work is lost.
 func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Changes, doc *runDocument) error {
 	for {
 		switch r.a.ui.ask("apply, keep, discard, or look closer? [a/k/d/l]",
 			answer{"apply", "apply the workspace's changes to the real tree and remove the sandbox (snapfs undo restores it)"},
 			answer{"discard", "discard the changes and the sandbox"},
 			answer{"look", "show the changes line by line, then ask again"},
-			answer{"keep", "change nothing and keep the sandbox (also at the end of input)"}) {
+			answer{"keep", "change nothing and keep the sandbox"},
+			answer{"", "at the end of input, keep the sandbox for a day"}) {
 		case "apply":
 			return r.applyIt(ctx, s, doc, changes.Elsewhere() > 0)
 		case "discard":
-			return r.discard(ctx, s, doc)
+			return r.remove(ctx, s, doc)
+		case "keep":
+			return r.keepIt(ctx, s, doc)
 		case "look":
 			if err := printPatch(ctx, r.a.ui.err, changes, true); err != nil {
 				return r.keepAfter(ctx, s, doc, err)
 			}
 		default:
-			return r.keepIt(ctx, s, doc)
+			return r.keepUnclaimed(ctx, s, doc)
 		}
 	}
 }
 
-func (r *runner) discard(ctx context.Context, s *engine.Session, doc *runDocument) error {
+// remove discards the changes and the sandbox.
+func (r *runner) remove(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	doc.Fate = "discarded"
 	return s.Discard(ctx)
 }
@@ -211,7 +224,7 @@ func (r *runner) discard(ctx context.Context, s *engine.Session, doc *runDocumen
 // keepIt makes the sandbox permanent under its present name, and prints that name and the commands that may
 // follow.
 func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument) error {
-	if err := s.Keep(ctx, ""); err != nil {
+	if err := s.KeepRun(ctx); err != nil {
 		return err
 	}
 	doc.Fate = "kept"
@@ -221,10 +234,24 @@ func (r *runner) keepIt(ctx context.Context, s *engine.Session, doc *runDocument
 	return nil
 }
 
+// keepUnclaimed keeps the sandbox for a day because nobody has decided, and prints its name and
+// the commands that may follow.
+func (r *runner) keepUnclaimed(ctx context.Context, s *engine.Session, doc *runDocument) error {
+	end, err := s.KeepUnclaimed(ctx, r.a.ui.interactive())
+	if err != nil {
+		return err
+	}
+	doc.Fate, doc.RemovedAt = "kept", &end
+	name := s.Record.Name
+	r.a.ui.notice("kept as " + name + " until " + end.Format(time.DateTime) + ", for nobody has decided (--discard removes it at once)")
+	r.a.ui.hint("snapfs diff "+name, "snapfs promote "+name, "snapfs keep "+name, "snapfs rm "+name)
+	return nil
+}
+
 // keepAfter makes the sandbox permanent because of an error, and returns the error with the
 // sandbox's name.
 func (r *runner) keepAfter(ctx context.Context, s *engine.Session, doc *runDocument, err error) error {
-	if kerr := s.Keep(ctx, ""); kerr != nil {
+	if kerr := s.KeepRun(ctx); kerr != nil {
 		return errors.Join(err, kerr)
 	}
 	doc.Fate = "kept"
@@ -269,6 +296,9 @@ type runDocument struct {
 	Refused []egress.RefusedAccess `json:"refused,omitempty"`
 	// Fate is what became of the sandbox: "discarded", "kept" or "applied".
 	Fate string `json:"fate"`
+	// RemovedAt is the time at which a sandbox is removed that was kept because nobody had
+	// decided.
+	RemovedAt *time.Time `json:"removed_at,omitempty"`
 	// Level describes the isolation in force.
 	Level string `json:"level"`
 	// Profile is the sandbox's profile, with the settings taken from it and those ignored.

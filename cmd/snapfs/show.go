@@ -65,6 +65,9 @@ func printSandbox(w io.Writer, i engine.Info) error {
 		line("ended", i.Ended.Text+", "+age(time.Since(i.Ended.When))+" ago")
 	}
 	line("ends", endsOf(i))
+	if i.Run != nil && i.Run.Unclaimed {
+		line("unclaimed", "kept by run, because nobody had decided (snapfs keep "+i.Name+")")
+	}
 	if use := i.Policy.Profile; use != nil {
 		line("profile", pathlist.Printable(use.Path)+": "+usedOf(use))
 	}

@@ -43,6 +43,8 @@ type Record struct {
 	Workspace string `json:"workspace"`
 	// Ephemeral is set if the sandbox is removed when the command that created it ends.
 	Ephemeral bool `json:"ephemeral,omitempty"`
+	// Run describes the run that left the sandbox, nil for a sandbox of another command.
+	Run *KeptRun `json:"run,omitempty"`
 	// Origin is the name of the sandbox that this one was forked from, or "".
 	Origin string `json:"origin,omitempty"`
 	// Trees are the sandbox's views of the host's trees, "/" first.
@@ -78,6 +80,23 @@ type Record struct {
 	Lent bool `json:"lent,omitempty"`
 	// Next is the number for the sandbox's next snapshot or fork.
 	Next int `json:"next"`
+}
+
+// A KeptRun describes how `snapfs run` left the sandbox of its command.
+type KeptRun struct {
+	Ended time.Time `json:"ended"`
+	// Unclaimed is set if nobody asked to keep the sandbox. RemoveAfter is then the
+	// limit remove-after that run set, 0 if the user had set one. Size is the number of bytes
+	// that the sandbox stored beyond its base.
+	Unclaimed   bool          `json:"unclaimed,omitempty"`
+	RemoveAfter time.Duration `json:"remove_after_ns,omitempty"`
+	Size        int64         `json:"size,omitempty"`
+}
+
+// OwnRemoval reports whether the sandbox's limit remove-after is the one that run set by
+// itself.
+func (r *Record) OwnRemoval() bool {
+	return r.Run != nil && r.Run.RemoveAfter > 0 && r.Policy.Limits.RemoveAfter == r.Run.RemoveAfter
 }
 
 // A LiveRollback describes a live rollback to a named snapshot, or to the base for "". Before holds

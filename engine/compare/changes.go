@@ -47,11 +47,11 @@ type Part struct {
 	Opt    diff.Options // those of the comparison that found Changes
 }
 
-// Len returns the number of changes in all parts, and of moved refs.
+// Len returns the number of changes in all parts, counted as by [diff.Count], and of moved refs.
 func (c *Changes) Len() int {
 	n := 0
 	for _, p := range c.Parts {
-		n += len(p.Changes)
+		n += diff.Count(p.Changes)
 	}
 	for _, r := range c.Git {
 		n += len(r.Refs)

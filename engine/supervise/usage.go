@@ -112,6 +112,9 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	if h.Paused = nil; t != nil {
 		h.Paused = t.Paused
 	}
+	if h.Run != nil && now.RemoveAfter != was.RemoveAfter {
+		h.Run.Unclaimed = false // somebody has decided how long it stays
+	}
 	h.Life, h.Policy.Limits = noted.Life, now
 	if err := h.Save(); err != nil {
 		return was, err

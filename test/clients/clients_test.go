@@ -70,7 +70,7 @@ func told(t *testing.T, b *box) {
 		{"http_proxy=http://me:secret@other.test:3128", "curl -sS http://web.test/", "this is web.test", ""},
 	} {
 		again := &box{space: b.space, env: append(slices.Clone(b.env), c.env)}
-		out, status := again.snapfs(t, "run", "--net", "allow:"+rules, "--", "sh", "-euc", c.script)
+		out, status := again.snapfs(t, "run", "--discard", "--net", "allow:"+rules, "--", "sh", "-euc", c.script)
 		ok := strings.Contains(out, "snapfs: refused: "+c.refused+"\n")
 		if c.refused == "" {
 			ok = !strings.Contains(out, "refused")

@@ -52,7 +52,7 @@ func pipeline(t *testing.T) {
 	const size = 100 << 20
 	b := newBench(t)
 	in, out := sha256.New(), sha256.New()
-	cmd := b.command(program(), "run", "-q", "--", "sh", "-c", "gzip -1 | gzip -d | tee copy; cmp -n 1000 copy copy; wc -c <copy >&2")
+	cmd := b.command(program(), "run", "-q", "--discard", "--", "sh", "-c", "gzip -1 | gzip -d | tee copy; cmp -n 1000 copy copy; wc -c <copy >&2")
 	var count bytes.Buffer
 	cmd.Stdin = io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{7}), size), in)
 	cmd.Stdout, cmd.Stderr = out, &count
@@ -93,7 +93,7 @@ func statuses(t *testing.T) {
 		128 + int(syscall.SIGPIPE): {"bash", "-c", "kill -PIPE $$"},
 		255:                        {"python3", "-c", "import os; os._exit(255)"},
 	} {
-		if out, got := b.snapfs(append([]string{"run", "-q", "-C", b.space, "--"}, args...)...); got != want {
+		if out, got := b.snapfs(append([]string{"run", "-q", "--discard", "-C", b.space, "--"}, args...)...); got != want {
 			t.Errorf("%q: status %d, want %d\n%s", args, got, want, out)
 		}
 	}

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/units"
+)
+
+// Sandboxes that nobody claims are removed after UnclaimedFor, and earlier if there are more
+// than MaxUnclaimed, or if they store more than MaxUnclaimedSize together; the newest stays.
+const (
+	UnclaimedFor     = 24 * time.Hour
+	MaxUnclaimed     = 20
+	MaxUnclaimedSize = snapshot.Bytes(4 << 30)
+)
+
+// KeepRun makes the sandbox permanent at the request of a person. After an error it still
+// belongs to the session.
+func (s *Session) KeepRun(ctx context.Context) error {
+	s.Record.Run = &catalog.KeptRun{Ended: time.Now()}
+	return s.Keep(ctx, "")
+}
+
+// KeepUnclaimed makes the sandbox permanent although nobody asked for that, with remove-after
+// unless the user has set it, and under a generated name unless named is set. Then it removes
+// the oldest unclaimed sandboxes beyond the bounds. It returns the time of the removal. After
+// an error the sandbox still belongs to the session.
+func (s *Session) KeepUnclaimed(ctx context.Context, named bool) (time.Time, error) {
+	e, now := s.Engine, catalog.Now()
+	run, l, age := &catalog.KeptRun{Ended: now.Wall, Unclaimed: true}, &s.Record.Policy.Limits, s.Record.AgeAt(now)
+	if l.RemoveAfter == 0 {
+		l.RemoveAfter = max(UnclaimedFor, UnclaimedFor+(age-l.TTL).Truncate(time.Minute))
+		run.RemoveAfter = l.RemoveAfter
+	}
+	if size, err := e.usage(ctx, s.Record); err == nil && size > 0 {
+		run.Size = int64(size)
+	}
+	s.Record.Run = run
+	name := ""
+	if !named {
+		name = catalog.NameFor(s.Record.Workspace, s.Record.ID)
+	}
+	err := s.Keep(ctx, name)
+	if err == nil {
+		e.pruneUnclaimed(ctx)
+	}
+	return now.Wall.Add(l.RemovalAge() - age), err
+}
+
+// pruneUnclaimed removes the oldest unclaimed sandboxes beyond the bounds. It reports those that
+// it cannot remove.
+func (e *Engine) pruneUnclaimed(ctx context.Context) {
+	records, _ := e.cat.List() // one that cannot be read stays
+	records = slices.DeleteFunc(records, func(r *catalog.Record) bool { return r.Run == nil || !r.Run.Unclaimed })
+	slices.SortFunc(records, func(a, b *catalog.Record) int { return b.Run.Ended.Compare(a.Run.Ended) })
+	size := snapshot.Bytes(0)
+	for i, r := range records {
+		size += snapshot.Bytes(r.Run.Size)
+		if i == 0 || i < MaxUnclaimed && size <= MaxUnclaimedSize {
+			continue
+		}
+		if err := e.pruneOne(ctx, r); err != nil {
+			e.notice(r.Name + " is unclaimed, and not removed yet: " + err.Error())
+		}
+	}
+}
+
+// pruneOne removes an unclaimed sandbox, unless it is in use or has been claimed meanwhile.
+func (e *Engine) pruneOne(ctx context.Context, r *catalog.Record) error {
+	h, err := e.cat.TryLock(r.Name)
+	if errors.Is(err, errs.ErrBusy) || errors.Is(err, errs.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	if h.ID != r.ID || !h.Run.Unclaimed || h.Supervisor != nil && proc.Alive(*h.Supervisor) {
+		return nil
+	}
+	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
+		return err
+	}
+	if err := e.Supervise.Sync(ctx, h); err != nil {
+		return err
+	}
+	if err := e.Sandboxes.Remove(ctx, h, func() error { return nil }); err != nil {
+		return err
+	}
+	e.notice(r.Name + " is removed: it is not among the newest " + strconv.Itoa(MaxUnclaimed) + " unclaimed sandboxes of at most " + units.FormatSize(int64(MaxUnclaimedSize)) + " together")
+	return nil
+}
+
+// Claim makes the sandbox one that somebody has asked to keep, and takes back the remove-after
+// that run set. It returns the sandbox's limits. Safe to repeat. Errors: errs.ErrNotFound,
+// ErrBusy.
+func (e *Engine) Claim(ctx context.Context, name string) (Limits, error) {
+	h, err := e.Supervise.Hold(ctx, name, "keeping")
+	if err != nil {
+		return Limits{}, err
+	}
+	defer h.Release()
+	own := h.OwnRemoval()
+	if h.Run != nil && h.Run.Unclaimed {
+		h.Run.Unclaimed = false
+		if err := h.Save(); err != nil {
+			return Limits{}, err
+		}
+	}
+	if !own {
+		return h.Policy.Limits, nil
+	}
+	h.Release()
+	return e.Supervise.SetLimits(ctx, name, func(l *Limits) error {
+		l.RemoveAfter, l.KeepEnd = 0, false
+		return nil
+	})
+}
+
+// LastRun returns the name of the sandbox that the last run left in one of the workspaces.
+// Errors: errs.ErrNotFound.
+func (e *Engine) LastRun(workspaces ...string) (string, error) {
+	records, failures := e.cat.List()
+	var last *catalog.Record
+	for _, r := range records {
+		if r.Run != nil && !e.removing[r.ID] && slices.Contains(workspaces, r.Workspace) && (last == nil || r.Run.Ended.After(last.Run.Ended)) {
+			last = r
+		}
+	}
+	if last != nil {
+		return last.Name, nil
+	}
+	failures = append(failures, &errs.Error{
+		Op: "looking for the last run", Path: workspaces[0], Kind: errs.ErrNotFound,
+		Err: errors.New("no run of this workspace has left a sandbox"), Hints: []string{"snapfs ls"},
+	})
+	return "", errors.Join(failures...)
+}
