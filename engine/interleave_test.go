@@ -46,14 +46,14 @@ func TestDisjointWorkNeverConflicts(t *testing.T) {
 			if budget == 0 {
 				budget = time.Duration(treetest.Budget(t, 2, 60)) * time.Second
 			}
-			seed, rounds := *interleaveSeed, 0
+			seed, rounds, promotions, edits := *interleaveSeed, 0, 0, 0
 			for began := time.Now(); ; {
 				if *interleaveSeed == 0 {
 					seed = rand.Uint64()
 				}
 				w := &crossing{b: benchIn(t, filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))), place: place, r: rand.New(rand.NewPCG(seed, 0))}
 				w.play()
-				rounds++
+				rounds, promotions, edits = rounds+1, promotions+w.promotions, edits+w.edits
 				if t.Failed() {
 					t.Fatalf("-interleave.seed=%d after %d rounds:\n%s", seed, rounds, strings.Join(w.log, "\n"))
 				}
@@ -61,7 +61,7 @@ func TestDisjointWorkNeverConflicts(t *testing.T) {
 					break
 				}
 			}
-			t.Logf("%d interleavings", rounds)
+			t.Logf("%d interleavings with %d promotions and %d edits", rounds, promotions, edits)
 		})
 	}
 }
@@ -75,11 +75,12 @@ const (
 
 // A crossing is one interleaving.
 type crossing struct {
-	b     *bench
-	place modelPlace
-	r     *rand.Rand
-	log   []string
-	next  int // number of the next value
+	b                 *bench
+	place             modelPlace
+	r                 *rand.Rand
+	log               []string
+	next              int // number of the next value
+	promotions, edits int // played so far
 	// real is what the workspace must hold: by text and line, or by path.
 	real  map[string]string
 	boxes [actors]*crossingBox
@@ -196,6 +197,7 @@ func (c *crossing) step() {
 
 // edit changes one to three things, in the real workspace for the person.
 func (c *crossing) edit(a int) {
+	c.edits++
 	var script []string
 	for range 1 + c.r.IntN(3) {
 		script = append(script, c.oneEdit(a))
@@ -304,6 +306,7 @@ func (c *crossing) oneEdit(a int) string {
 
 // promote promotes a sandbox, and checks its conflicts.
 func (c *crossing) promote(a int) {
+	c.promotions++
 	box, name := c.boxes[a], fmt.Sprint("b", a)
 	var overlaps []string
 	for path, mine := range box.mine {
