@@ -195,11 +195,17 @@ func TestDriftThatTakesTooLongIsNotKnown(t *testing.T) {
 	b := newBench(t)
 	b.stand()
 	b.new("one")
-	r, err := b.Compare.DriftWithin(t.Context(), "one", time.Nanosecond)
+	r, err := b.Compare.DriftWithin(t.Context(), "one", time.Nanosecond, time.Hour)
 	if err != nil || r.Known {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := b.Compare.DriftWithin(t.Context(), "none", time.Hour); !errors.Is(err, errs.ErrNotFound) {
+	b.Baseline.NoteLarge(b.workspace)
+	r, err = b.Compare.DriftWithin(t.Context(), "one", time.Hour, time.Hour)
+	if err != nil || r.Known {
+		t.Errorf("of a workspace that was too large: %+v, %v", r, err)
+	}
+	b.drifts("one", nil, 0)
+	if _, err := b.Compare.DriftWithin(t.Context(), "none", time.Hour, time.Hour); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("of no sandbox: %v", err)
 	}
 }

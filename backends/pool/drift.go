@@ -60,7 +60,10 @@ func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, 
 	if err != nil {
 		return nil, err
 	}
-	old, err := readManifest(filepath.Join(p.home(tree), "manifest"))
+	old, err := readManifest(ctx, filepath.Join(p.home(tree), "manifest"))
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return nil, unsupported("the manifest of the last import is not readable", "snapfs pool import "+tree)
 	}
@@ -125,14 +128,20 @@ func (m *driftWalker) add(path string, tree bool) {
 // dir adds the entries in which a directory of the workspace differs from the manifest. It adds the directory as
 // a whole if the manifest lacks it.
 func (m *driftWalker) dir(dir *os.File, path string) {
+	if m.ctx.Err() != nil {
+		return // driftOf returns that error
+	}
 	old, known := m.old.dir(path)
 	entries, err := vfs.Entries(int(dir.Fd()))
-	if !known || err != nil || m.ctx.Err() != nil {
+	if !known || err != nil {
 		m.add(path, true)
 		return
 	}
 	vfs.SortEntries(entries)
 	for _, e := range entries {
+		if m.ctx.Err() != nil {
+			return
+		}
 		st, err := vfs.Lstat(int(dir.Fd()), e.Name)
 		if errors.Is(err, os.ErrNotExist) || err == nil && m.skip(&st) {
 			continue

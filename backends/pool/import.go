@@ -98,7 +98,7 @@ func (p *Pool) sync(ctx context.Context, tree, from string, progress func(Progre
 	_, err := os.Lstat(mark)
 	s := syncer{progress: progress, doubt: err == nil, hasRoom: p.hostHasRoom}
 	s.before = func() error { return os.WriteFile(mark, nil, 0o600) }
-	if s.old, err = readManifest(file); err != nil {
+	if s.old, err = readManifest(ctx, file); err != nil {
 		s.old, s.doubt = nil, true // a manifest only saves time
 	}
 	if s.skip, err = p.ownDirectory(); err != nil {

@@ -3,8 +3,11 @@
 package pool
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"sort"
 
@@ -96,24 +99,37 @@ func cutString(b []byte) (string, []byte, error) {
 	return string(b[4 : 4+n]), b[4+n:], nil
 }
 
-// readManifest reads a manifest; a missing one is empty.
-func readManifest(path string) (manifest, error) {
-	b, err := os.ReadFile(path)
+// readManifest reads a manifest; a missing one is empty. It ends with the context.
+func readManifest(ctx context.Context, path string) (manifest, error) {
+	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return manifest{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return parseManifest(b)
+	defer f.Close()
+	var b bytes.Buffer
+	for err == nil {
+		if err = ctx.Err(); err == nil {
+			_, err = io.CopyN(&b, f, 1<<20)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return parseManifest(ctx, b.Bytes())
 }
 
-func parseManifest(b []byte) (manifest, error) {
+func parseManifest(ctx context.Context, b []byte) (manifest, error) {
 	if len(b) < len(manifestMagic) || string(b[:len(manifestMagic)]) != manifestMagic {
 		return nil, errManifest
 	}
 	m := manifest{}
 	for b = b[len(manifestMagic):]; len(b) > 0; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if len(b) < 4 {
 			return nil, errManifest
 		}

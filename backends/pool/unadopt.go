@@ -83,7 +83,7 @@ func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress
 			return s.report, err
 		}
 	}
-	old, err := parseManifest(s.blocks)
+	old, err := parseManifest(ctx, s.blocks)
 	if err != nil {
 		return s.report, err
 	}

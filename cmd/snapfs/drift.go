@@ -155,26 +155,27 @@ func span(d time.Duration) string {
 	return count(int(d.Hours()/24), "day")
 }
 
-// How long a command may take after its work to detect drift for a notice: shorter without a
-// terminal, and never so long that a person notices.
+// How long a command may take after its work to detect drift for a notice: to search the real
+// tree, whatever its size, and then to compare what was found with the sandbox, which takes
+// longer where a process serves it.
 const (
-	aMoment   = 150 * time.Millisecond
-	anInstant = 50 * time.Millisecond
+	lookTime    = 5 * time.Millisecond
+	compareTime = 150 * time.Millisecond
 )
 
-// behind prints on standard error by how many files a sandbox is behind the real tree.
-// Commands call it last. It prints nothing with --json, without drift, or if detecting drift
-// takes too long.
+// behind prints on standard error by how many files a sandbox is behind the real tree, or that
+// the time did not suffice to find out. Commands call it last. It prints nothing with --json or
+// without drift.
 func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if a.ui.json {
 		return
 	}
-	most := anInstant
-	if isTerminal(a.ui.err) {
-		most = aMoment
-	}
-	r, err := e.Compare.DriftWithin(ctx, name, most)
-	if err == nil && r.Known && len(r.Paths) > 0 {
+	r, err := e.Compare.DriftWithin(ctx, name, lookTime, compareTime)
+	switch {
+	case err != nil: // the command itself has succeeded
+	case !r.Known:
+		a.ui.notice("drift of " + name + " not checked (snapfs drift " + name + ")")
+	case len(r.Paths) > 0:
 		a.ui.notice(name + " is " + driftSentence(r) + " (snapfs drift " + name + ")")
 	}
 }

@@ -36,6 +36,7 @@ type manifest struct {
 const (
 	manifestsDir = "manifests"
 	manifestFile = "manifest"
+	largeFile    = "large" // see NoteLarge
 	manifestHead = "snapfs manifest 1\n"
 	// Limits of a manifest: entries, bytes of one text, bytes of all.
 	maxManifest      = 100_000
@@ -218,7 +219,7 @@ func (m *manifest) save() {
 	if os.WriteFile(path+".new", append(data, m.list.encode()...), 0o600) != nil || os.Rename(path+".new", path) != nil {
 		return
 	}
-	used := map[string]bool{manifestFile: true}
+	used := map[string]bool{manifestFile: true, largeFile: true}
 	for _, e := range m.list.Nodes {
 		used[e.Data] = true
 	}
@@ -248,6 +249,21 @@ func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 		}
 	}
 	return Entry{}, nil, false
+}
+
+// NoteLarge records that a search of a workspace for drift took too long, so that for
+// manifestRetry no command tries. It reports no error: without the note, each tries.
+func (bl *Recorder) NoteLarge(workspace string) {
+	dir := bl.manifestDir(workspace)
+	if os.MkdirAll(dir, 0o700) == nil {
+		_ = os.WriteFile(filepath.Join(dir, largeFile), nil, 0o600)
+	}
+}
+
+// IsLarge reports whether a workspace has a note of NoteLarge that is still valid.
+func (bl *Recorder) IsLarge(workspace string) bool {
+	st, err := os.Stat(filepath.Join(bl.manifestDir(workspace), largeFile))
+	return err == nil && time.Since(st.ModTime()) < manifestRetry
 }
 
 // PruneManifests removes the manifests of workspaces that have no sandbox.

@@ -1,7 +1,9 @@
 package compare
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,11 +41,29 @@ type changedPath struct {
 	st   vfs.Stat
 }
 
+// errManyNames is the error of a walk that reached its deadline after manyNames names.
+var errManyNames = errors.New("the directory is too large for the time")
+
+const manyNames = 4096
+
+// namesBetween is the number of names between two looks at the clock.
+const namesBetween = 32
+
+// expired returns the error of a context whose deadline has passed, also if its timer is late,
+// as timers are while all threads are in system calls.
+func expired(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
 // changedSince walks a directory, within its mount, and lists all paths with a change time of
 // since or later, in the order of [diff.Less]. It skips paths that this user may not read, as
-// the user cannot have changed them. Cost: a statx of each name, in walkThreads threads.
+// the user cannot have changed them. Cost: a statx of each name, in walkThreads threads. It
+// ends with the context, within a few names.
 //
-// Errors: errs.ErrNotFound, ErrInterrupted.
+// Errors: errs.ErrNotFound, ErrInterrupted, errManyNames.
 func changedSince(ctx context.Context, dir string, since time.Time, skip func(string) bool) ([]changedPath, error) {
 	return walkSince(ctx, dir, since, skip, walkThreads)
 }
@@ -79,7 +99,14 @@ func walkSince(ctx context.Context, dir string, since time.Time, skip func(strin
 		wait.Go(workers[i].run)
 	}
 	wait.Wait()
-	if err := ctx.Err(); err != nil {
+	if err := w.ended(); err != nil {
+		names := 0
+		for i := range workers {
+			names += workers[i].names
+		}
+		if errors.Is(err, context.DeadlineExceeded) && names > manyNames {
+			err = errors.Join(err, errManyNames)
+		}
 		return fail(err)
 	}
 	var found []changedPath
@@ -116,12 +143,27 @@ type ctimeWalk struct {
 	// idle is the number of workers that wait for a directory. A worker queues
 	// directories only if one is idle.
 	idle atomic.Int32
+	// over is set once the context has ended.
+	over atomic.Bool
+}
+
+// ended returns the error of the walk's context, if it has ended.
+func (w *ctimeWalk) ended() error {
+	if w.over.Load() {
+		return cmp.Or(w.ctx.Err(), context.DeadlineExceeded)
+	}
+	err := expired(w.ctx)
+	if err != nil {
+		w.over.Store(true)
+	}
+	return err
 }
 
 // A ctimeWorker is one thread of a walk, with the paths that it found.
 type ctimeWorker struct {
 	*ctimeWalk
 	found []changedPath
+	names int // looked at
 }
 
 // run walks queued directories until none is left.
@@ -130,6 +172,9 @@ func (w *ctimeWorker) run() {
 		path, ok := w.next()
 		if !ok {
 			return
+		}
+		if w.ended() != nil {
+			continue
 		}
 		dir, err := vfs.OpenBeneath(w.root, path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 		if err != nil {
@@ -179,9 +224,12 @@ func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 	var sub []string
 	// A read error means that the directory is being deleted.
 	_ = vfs.EachEntry(int(dir.Fd()), func(name []byte, _ uint64, _ uint8) error {
+		if w.names++; w.names%namesBetween == 0 && w.ended() != nil {
+			return w.ended()
+		}
 		st, err := vfs.Lstat(int(dir.Fd()), string(name))
 		if err != nil {
-			return w.ctx.Err()
+			return nil //nolint:nilerr // deleted meanwhile
 		}
 		late := !w.since.After(st.CTime)
 		if !late && !st.IsDir() {
@@ -197,9 +245,12 @@ func (w *ctimeWorker) walk(dir *os.File, path string, depth int) {
 		if st.IsDir() {
 			sub = append(sub, at)
 		}
-		return w.ctx.Err()
+		return nil
 	})
 	for _, at := range sub {
+		if w.ended() != nil {
+			return
+		}
 		if depth == maxOpenDirs || w.idle.Load() > 0 {
 			w.share(at)
 			continue

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,24 +115,6 @@ func TestTheWalkFindsWhatFindFindsParentsFirst(t *testing.T) {
 	}
 }
 
-func TestTheWalkEndsWithItsContext(t *testing.T) {
-	tree, _ := forest(t, 3000)
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	found, err := walkSince(ctx, tree, time.Time{}, func(string) bool {
-		if n++; n == 100 {
-			cancel()
-		}
-		return false
-	}, 1)
-	if err == nil || len(found) > 0 || n > 300 {
-		t.Errorf("%d places looked at, %d found, %v", n, len(found), err)
-	}
-	if _, err := walkSince(t.Context(), tree+"/none", time.Time{}, nothing, 2); !errors.Is(err, errs.ErrNotFound) {
-		t.Errorf("a walk of nothing: %v", err)
-	}
-}
-
 func timeOf(do func()) time.Duration {
 	began := time.Now()
 	do()
@@ -162,4 +145,79 @@ func BenchmarkWalkBesideFind(b *testing.B) {
 			b.Errorf("the walk takes %.2f times what find takes", ratio)
 		}
 	}
+}
+
+// A walk whose context ends, as that of a command with little time for it, looks at nothing more:
+// neither at the directories that it knows of, nor at the rest of a large one.
+func TestTheWalkEndsWithItsContext(t *testing.T) {
+	tree, _ := forest(t, 10_000)
+	const most = 20
+	for _, threads := range []int{1, walkThreads} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var dirs atomic.Int32
+		_, err := walkSince(ctx, tree, time.Now(), func(string) bool {
+			if dirs.Add(1) == most {
+				cancel()
+			}
+			return false
+		}, threads)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("in %d threads: %v", threads, err)
+		}
+		// Until it looks at the clock, each thread sees a few names.
+		if n := dirs.Load(); n > most+int32(threads*namesBetween) {
+			t.Errorf("in %d threads: %d directories, %d of them after the end", threads, n, n-most)
+		}
+	}
+	if _, err := walkSince(t.Context(), tree+"/none", time.Time{}, nothing, 2); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("a walk of nothing: %v", err)
+	}
+}
+
+// A walk that ends at its deadline says whether that is due to the size of the tree.
+func TestAWalkThatSawManyNamesSaysSo(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		dir := treetest.Dir(t)
+		for at, files := dir, manyNames/4; files > 0; files-- {
+			if err := os.WriteFile(fmt.Sprintf("%s/%d", at, files), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for at, depth := dir, 0; large && depth < 5; depth++ {
+			at += "/next"
+			if err := os.Mkdir(at, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for f := range manyNames / 4 {
+				if err := os.Link(fmt.Sprintf("%s/%d", dir, f+1), fmt.Sprintf("%s/%d", at, f)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := os.MkdirAll(dir+strings.Repeat("/next", 6), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ctx := lateTimer{t.Context(), new(atomic.Bool)}
+		_, err := walkSince(ctx, dir, time.Now().Add(time.Hour), func(path string) bool {
+			ctx.over.Store(strings.Count(path, "next") == 6)
+			return false
+		}, 1)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errManyNames) != large {
+			t.Errorf("large %t: %v", large, err)
+		}
+	}
+}
+
+// A lateTimer is a context whose deadline has passed once over is set, but whose timer never fires:
+// a busy process runs timers late.
+type lateTimer struct {
+	context.Context
+	over *atomic.Bool
+}
+
+func (c lateTimer) Deadline() (time.Time, bool) {
+	if c.over.Load() {
+		return time.Now().Add(-time.Second), true
+	}
+	return time.Now().Add(time.Hour), true
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/hostinfo"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
@@ -92,39 +91,21 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 	return r, err
 }
 
-// maxUnwritten is the amount of unwritten data, in bytes, above which DriftWithin
-// does not start a sync: a process cannot end during one.
-const maxUnwritten = 8 << 20
-
-// DriftWithin does the same as [Comparer.DriftOf] with a time limit. The report has Known
-// false if the limit is reached, or if a sync of much unwritten data could exceed it.
-func (cm *Comparer) DriftWithin(ctx context.Context, name string, most time.Duration) (DriftReport, error) {
-	rec, err := cm.cat.Get(name)
-	if err != nil {
-		return DriftReport{}, err
-	}
-	if t, ok := WorkspaceTree(rec); ok && t.Frozen && hostinfo.Unwritten() > maxUnwritten {
-		return DriftReport{Sandbox: name, Since: t.Taken, Paths: []DriftPath{}}, nil
-	}
-	soon, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	r, err := cm.DriftOfRecord(soon, rec)
-	if err != nil && soon.Err() != nil && ctx.Err() == nil {
-		return DriftReport{Sandbox: name, Paths: []DriftPath{}}, nil
-	}
-	return r, err
-}
-
 // DriftOfRecord does the same as [Comparer.DriftOf] for a record, and does not check whether
 // the workspace still exists.
 func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (DriftReport, error) {
+	return cm.driftOf(ctx, ctx, rec)
+}
+
+// driftOf implements DriftOfRecord. The search of the real tree ends with the context search.
+func (cm *Comparer) driftOf(ctx, search context.Context, rec *catalog.Record) (DriftReport, error) {
 	r := DriftReport{Sandbox: rec.Name, Paths: []DriftPath{}}
 	t, ok := WorkspaceTree(rec)
 	if !ok {
 		return r, nil
 	}
 	r.Since = t.Taken
-	changes, exact, err := cm.RealChanges(ctx, rec, t)
+	changes, exact, err := cm.RealChanges(search, rec, t)
 	if err != nil {
 		return r, err
 	}
@@ -133,7 +114,11 @@ func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (Dri
 		return r, err
 	}
 	r.Paths = DriftPaths(t, changes, r.promoted)
-	mine, err := cm.Changes(ctx, rec)
+	listed, err := cm.candidatesNear(ctx, rec, r.Paths)
+	if err != nil {
+		return r, err
+	}
+	mine, err := cm.ChangesAt(ctx, rec, "", "", listed)
 	if err != nil {
 		return r, err
 	}

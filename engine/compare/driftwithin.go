@@ -1,0 +1,79 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+)
+
+// maxUnwritten is the amount of unwritten data, in bytes, above which DriftWithin
+// does not start a sync: a process cannot end during one.
+const maxUnwritten = 8 << 20
+
+// DriftWithin does the same as [Comparer.DriftOf] with two time limits: look for the search of
+// the real tree, whose cost grows with it, and most for everything. The report has Known false
+// if a limit is reached, if a sync of much unwritten data could exceed it, or if a search of
+// this workspace has lately shown that it is too large; see [baseline.Recorder.NoteLarge].
+func (cm *Comparer) DriftWithin(ctx context.Context, name string, look, most time.Duration) (DriftReport, error) {
+	rec, err := cm.cat.Get(name)
+	if err != nil {
+		return DriftReport{}, err
+	}
+	t, ok := WorkspaceTree(rec)
+	unknown := DriftReport{Sandbox: name, Since: t.Taken, Paths: []DriftPath{}}
+	if ok && t.Frozen && hostinfo.Unwritten() > maxUnwritten || !t.Frozen && cm.baseline.IsLarge(rec.Workspace) {
+		return unknown, nil
+	}
+	all, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	search, end := context.WithTimeout(all, look)
+	defer end()
+	r, err := cm.driftOf(all, search, rec)
+	if errors.Is(err, errManyNames) {
+		cm.baseline.NoteLarge(rec.Workspace)
+	}
+	if err != nil && ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || expired(all) != nil) {
+		return unknown, nil
+	}
+	return r, err
+}
+
+// candidatesNear lists the candidates of what a sandbox changed, by tree, without those in the
+// workspace that neither are nor contain one of the paths: no drift depends on them. A tree
+// whose backend cannot list candidates has no entry.
+func (cm *Comparer) candidatesNear(ctx context.Context, rec *catalog.Record, paths []DriftPath) (map[string][]snapshot.Candidate, error) {
+	near := map[string]bool{}
+	for _, p := range paths {
+		for at := p.Path; !near[at]; at = filepath.Dir(at) {
+			near[at] = true
+		}
+	}
+	listed := map[string][]snapshot.Candidate{}
+	for _, t := range rec.Trees {
+		if hostfs.Vanished(t, rec.Workspace) {
+			continue
+		}
+		b, err := cm.host.BackendOf(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		candidates, walk, err := ListChanges(ctx, b, Pair{Tree: t, Left: t.Base})
+		if err != nil {
+			return nil, err
+		}
+		if !walk {
+			listed[t.Path] = slices.DeleteFunc(candidates, func(c snapshot.Candidate) bool {
+				abs := filepath.Join(t.Path, c.Path)
+				return hostfs.Within(abs, rec.Workspace) && !near[abs]
+			})
+		}
+	}
+	return listed, nil
+}
