@@ -154,6 +154,40 @@ func newDesk(t *testing.T) *desk {
 func (b *desk) clear() {
 	b.snapfs("rm", "--all", "--any").want(0)
 	b.snapfs("gc").want(0)
+	b.forget()
+}
+
+// forget removes the old versions that promotions have kept for undo, which may be in directories
+// that are not the test's own: at the root of the filesystem, for a file outside the workspace.
+func (b *desk) forget() {
+	kept, err := filepath.Glob(b.state + "/promotions/*.undo")
+	if err != nil {
+		b.t.Error(err)
+	}
+	for _, file := range kept {
+		journal, err := os.ReadFile(file)
+		if err != nil {
+			b.t.Error(err)
+			continue
+		}
+		var target, kind, where, name string
+		for _, line := range strings.Split(string(journal), "\n") {
+			_, line, _ = strings.Cut(line, " ") // the checksum
+			if _, err := fmt.Sscanf(line, "target %q", &target); err == nil {
+				continue
+			}
+			if _, err := fmt.Sscanf(line, "stage %s %q %q", &kind, &where, &name); err != nil {
+				continue
+			}
+			dir := filepath.Join(target, where)
+			if kind == "beside" {
+				dir = filepath.Dir(target)
+			}
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				b.t.Error(err)
+			}
+		}
+	}
 }
 
 func (b *desk) env() []string { return append(os.Environ(), "SNAPFS_HOME="+b.state) }
