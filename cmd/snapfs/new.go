@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+
+	"github.com/snapfs/snapfs/engine"
 	"github.com/spf13/cobra"
 )
 
@@ -72,4 +75,24 @@ sandbox has none.`,
 	}
 	room.add(cmd.Flags())
 	return cmd
+}
+
+func newRename(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rename sandbox name",
+		Short: "give a sandbox another name",
+		Long: `Gives a sandbox another name. Its files, snapshots and limits stay, and so does the undo
+of its promotions. No process may run in it.`,
+		Example:           "  snapfs rename fix fix-port",
+		ValidArgsFunction: a.completeSandbox,
+		Args:              exactly("sandbox", "name"),
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			if err := e.Rename(ctx, args[0], args[1]); err != nil {
+				return err
+			}
+			return a.ui.say(struct {
+				Name string `json:"name"`
+			}{args[1]}, args[1])
+		}),
+	}
 }

@@ -156,7 +156,8 @@ func (c *Catalog) Drop(name string) error {
 func (h *Locked) Release() { h.dir.Close() }
 
 // Rename renames the sandbox and retains the lock. The caller then saves the record. ErrExists
-// leaves the name unchanged. The caller holds an [Intent] for the new name.
+// leaves the name unchanged. For a sandbox that is not ready, the caller holds an [Intent] for
+// the new name.
 func (h *Locked) Rename(name string) error {
 	if err := CheckName(name); err != nil {
 		return err

@@ -62,7 +62,10 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 	if err != nil {
 		return u, err
 	}
-	rec, _ := rc.cat.Get(u.Sandbox) // nil if the sandbox is gone
+	rec := rc.recordOf(note)
+	if rec == nil {
+		rec, _ = rc.cat.Get(u.Sandbox) // nil if the sandbox is gone
+	}
 	err = rc.baseline.WithLock(rec, func() error { return rc.undoAll(ctx, group, note, &u) })
 	switch {
 	case err != nil && len(u.Paths) == 0:
@@ -81,8 +84,8 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, u *Undone) error {
 	for _, p := range group { // newest first
 		r, err := rc.undoOne(ctx, p, note)
-		if rc.recordOf(note) != nil {
-			err = cmp.Or(err, rc.rememberRestored(p.Sandbox, r))
+		if rec := rc.recordOf(note); rec != nil {
+			err = cmp.Or(err, rc.rememberRestored(rec.Name, r))
 		}
 		if err != nil {
 			return err
@@ -288,17 +291,22 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (aga
 	}, err
 }
 
-// recordOf returns the record of the note's sandbox; nil if the sandbox is gone
-// or has another base by now.
+// recordOf returns the record of the note's sandbox, which may have been renamed; nil if the
+// sandbox is gone or has another base by now.
 func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	if note == nil {
 		return nil
 	}
 	rec, err := rc.cat.Get(note.Sandbox)
-	if err != nil || rec.ID != note.ID || rec.Refreshed != note.Refreshed {
+	all := []*catalog.Record{rec}
+	if err != nil || rec.ID != note.ID {
+		all, _ = rc.cat.List() // one that cannot be read is as good as gone
+	}
+	i := slices.IndexFunc(all, func(r *catalog.Record) bool { return r.ID == note.ID && r.Refreshed == note.Refreshed })
+	if i < 0 {
 		return nil
 	}
-	return rec
+	return all[i]
 }
 
 // undoParts undoes the parts of a promotion that were complete when another part
