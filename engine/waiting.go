@@ -28,6 +28,7 @@ const (
 	WaitInterrupted WaitKind = "interrupted" // a promotion through stages was interrupted
 	WaitUnfinished  WaitKind = "unfinished"  // a killed promotion needs its target mounted
 	WaitConflicts   WaitKind = "conflicts"   // a refresh left conflicts in the sandbox
+	WaitUnclaimed   WaitKind = "unclaimed"   // a run left it, and it will be removed
 )
 
 // Waiting lists what waits for a person, of sandboxes from [Engine.List] that have one of the
@@ -43,6 +44,12 @@ func (e *Engine) Waiting(ctx context.Context, infos []Info, workspaces []string)
 	for _, i := range infos {
 		if u := i.Unfinished; u != nil {
 			waits = append(waits, Wait{Sandbox: i.Name, Kind: WaitUnfinished, Text: u.String(), Commands: []string{"snapfs doctor"}})
+		}
+		if i.Run != nil && i.Run.Unclaimed {
+			waits = append(waits, Wait{
+				Sandbox: i.Name, Kind: WaitUnclaimed, Text: "kept by run for a day, for nobody has decided",
+				Commands: []string{"snapfs diff " + i.Name, "snapfs promote " + i.Name, "snapfs keep " + i.Name},
+			})
 		}
 		conflicts, cerr := e.Reconcile.Conflicts(ctx, i.Name)
 		err = errors.Join(err, cerr)

@@ -61,6 +61,7 @@ func commands() []command {
 		{"receive", working, newReceive},
 		{"keep", working, newKeep},
 		{"last", looking, newLast},
+		{"cp", working, newCp},
 		{"rename", working, newRename},
 		{"stop", working, newStop},
 		{"rm", working, newRm},

@@ -1,0 +1,120 @@
+package copier
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Copied counts what was copied.
+type Copied struct {
+	// To is the file or directory that was written.
+	To string `json:"to"`
+	// Files counts the files of any type but directories, and Bytes their bytes.
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"`
+	// Skipped lists devices, sockets and pipes, which are not copied.
+	Skipped []string `json:"skipped,omitempty"`
+}
+
+// Out copies the file or directory at path in a sandbox to the real path to: into it if it is a directory, else to
+// that name. It replaces files, follows no symbolic link, keeps modes and times, and drops set-user-id and
+// set-group-id bits; the files belong to this user. Paths are absolute. After an error, some files may be copied.
+func Out(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, error) {
+	c := Copied{To: to}
+	if info, err := os.Stat(to); err == nil && info.IsDir() {
+		c.To = filepath.Join(to, path.Base(from))
+	}
+	dir, err := os.OpenRoot(filepath.Dir(c.To))
+	if err != nil {
+		return c, failure("copying to", to, err)
+	}
+	defer dir.Close() //nolint:errcheck // a descriptor of a directory
+	r, w, err := os.Pipe()
+	if err != nil {
+		return c, err
+	}
+	defer r.Close()
+	unpacked := make(chan error, 1)
+	go func() {
+		err := unpack(r, dir, filepath.Base(c.To), &c)
+		_, rest := io.Copy(io.Discard, r) // so that tar can end
+		unpacked <- errors.Join(err, rest)
+	}()
+	err = runTar(ctx, e, name, engine.Command{Stdout: w, Args: []string{"tar", "-cf", "-", "-C", path.Dir(from), "--", path.Base(from)}}, w)
+	if failed := <-unpacked; err == nil {
+		err = failure("copying to", c.To, failed)
+	}
+	return c, err
+}
+
+// In copies the real file or directory at from to a path in a sandbox, as Out does in the other direction.
+func In(ctx context.Context, e *engine.Engine, name, from, to string) (Copied, error) {
+	c := Copied{To: to}
+	if _, err := os.Lstat(from); err != nil {
+		return c, failure("copying", from, err)
+	}
+	status, _, err := inside(ctx, e, name, engine.Command{Args: []string{"test", "-d", to}}, nil)
+	if err != nil {
+		return c, err
+	}
+	if status == 0 {
+		c.To = path.Join(to, filepath.Base(from))
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return c, err
+	}
+	packed := make(chan error, 1)
+	go func() { packed <- errors.Join(pack(w, from, path.Base(c.To), &c), w.Close()) }()
+	err = runTar(ctx, e, name, engine.Command{Stdin: r, Args: []string{"tar", "-xpf", "-", "--no-same-owner", "-C", path.Dir(c.To)}}, r)
+	if failed := <-packed; err == nil {
+		err = failure("copying", from, failed)
+	}
+	return c, err
+}
+
+// runTar runs tar in a sandbox as inside does. A status other than 0 is an error with the first line that it printed.
+func runTar(ctx context.Context, e *engine.Engine, name string, command engine.Command, ours *os.File) error {
+	status, said, err := inside(ctx, e, name, command, ours)
+	if err != nil || status == 0 {
+		return err
+	}
+	first, _, _ := strings.Cut(said, "\n")
+	refused := &errs.Error{Op: "copying", Path: name, Kind: errs.ErrNotSupported, Err: errors.New(cmp.Or(first, "tar ended with an error"))}
+	if strings.Contains(first, "No such file or directory") {
+		refused.Kind = errs.ErrNotFound
+	}
+	return refused
+}
+
+// inside runs a command in a sandbox to its end, and returns its status and what it printed as errors. It closes ours,
+// its end of a pipe, once the command has started.
+func inside(ctx context.Context, e *engine.Engine, name string, command engine.Command, ours *os.File) (status int, said string, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return 0, "", err
+	}
+	defer r.Close()
+	command.Env, command.Dir, command.Stderr = append(hostfs.Environ(os.Environ(), nil), "LC_ALL=C"), "/", w
+	p, err := e.Supervise.Exec(ctx, name, command)
+	w.Close()
+	if ours != nil {
+		ours.Close()
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	text, _ := io.ReadAll(r) // until the command has ended
+	st, err := p.Wait(ctx)
+	return st.ExitCode(), strings.TrimSpace(string(text)), errors.Join(err, p.Close())
+}
