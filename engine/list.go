@@ -59,6 +59,9 @@ func (e *Engine) List(ctx context.Context, workspaces ...string) ([]Info, error)
 	if workspaces != nil {
 		records = slices.DeleteFunc(records, func(r *catalog.Record) bool { return !slices.Contains(workspaces, r.Workspace) })
 	}
+	for _, r := range records {
+		_ = e.Compare.CompleteBases(ctx, r) // without a base the drift is unknown
+	}
 	walks := walksOf(records)
 	infos := make([]Info, 0, len(records))
 	for _, r := range records {
@@ -81,6 +84,9 @@ func (e *Engine) List(ctx context.Context, workspaces ...string) ([]Info, error)
 func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
+		return Info{}, err
+	}
+	if err := e.Compare.CompleteBases(ctx, rec); err != nil {
 		return Info{}, err
 	}
 	info, err := e.describe(ctx, rec, nil)
@@ -163,7 +169,7 @@ func walksOf(records []*catalog.Record) driftWalks {
 	walks := driftWalks{}
 	for _, r := range records {
 		t, ok := compare.WorkspaceTree(r)
-		if !ok || t.Frozen {
+		if !ok || t.Frozen || t.Taken.IsZero() {
 			continue
 		}
 		if w := walks[r.Workspace]; w == nil {
@@ -182,6 +188,9 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 	ctx, cancel := context.WithTimeout(ctx, DriftBudget)
 	defer cancel()
 	d := Drift{Since: t.Taken}
+	if t.Taken.IsZero() {
+		return d // the sandbox is being made
+	}
 	w := walks[r.Workspace]
 	if w == nil || t.Frozen {
 		report, err := e.Compare.DriftOfRecord(ctx, r)

@@ -129,6 +129,9 @@ func visible(path string) string {
 
 // driftSentence returns a drift report as one line of text.
 func driftSentence(r compare.DriftReport) string {
+	if r.Since.IsZero() {
+		return "the sandbox is being made: drift is not known yet"
+	}
 	if len(r.Paths) == 0 {
 		return "nothing has changed since " + r.Since.Format(time.RFC3339)
 	}

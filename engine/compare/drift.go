@@ -100,8 +100,11 @@ func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (Dri
 // driftOf implements DriftOfRecord. The search of the real tree ends with the context search.
 func (cm *Comparer) driftOf(ctx, search context.Context, rec *catalog.Record) (DriftReport, error) {
 	r := DriftReport{Sandbox: rec.Name, Paths: []DriftPath{}}
+	if err := cm.CompleteBases(ctx, rec); err != nil {
+		return r, err
+	}
 	t, ok := WorkspaceTree(rec)
-	if !ok {
+	if !ok || t.Taken.IsZero() {
 		return r, nil
 	}
 	r.Since = t.Taken
@@ -194,6 +197,32 @@ func WorkspaceTree(rec *catalog.Record) (t catalog.Tree, ok bool) {
 		}
 	}
 	return t, false
+}
+
+// CompleteBases sets the time and kind of each base that a record lacks: that of `snapfs run`
+// is written before its bases are captured. A base that does not exist yet stays without.
+func (cm *Comparer) CompleteBases(ctx context.Context, rec *catalog.Record) error {
+	if rec.State != catalog.Creating {
+		return nil
+	}
+	for i := range rec.Trees {
+		t := &rec.Trees[i]
+		if !t.Taken.IsZero() {
+			continue
+		}
+		b, err := cm.host.BackendOf(ctx, *t)
+		if err != nil {
+			return err
+		}
+		s, err := b.Lookup(ctx, t.Base)
+		if errors.Is(err, errs.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		t.Taken, t.Frozen = s.Taken, s.Frozen
+	}
+	return nil
 }
 
 // DriftPaths converts changes of a real tree to drift. It leaves out directories
