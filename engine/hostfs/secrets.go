@@ -2,6 +2,7 @@ package hostfs
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -35,6 +39,7 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	for _, h := range homes(home) {
 		s.people = append(s.people, present(h, secretsOfHome(), at)...)
 	}
+	s.people = slices.DeleteFunc(s.people, func(p string) bool { return filepath.Base(p) == ".npmrc" && plainNPMRC(at(p)) })
 	s.machine = present("/etc", secretsOfEtc(), at)
 	for _, p := range secretsOfSystem() {
 		if _, err := os.Lstat(at(p)); !absent(err) {
@@ -42,6 +47,31 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 		}
 	}
 	return s
+}
+
+// plainNPMRC reports whether a file is a configuration of npm without a credential, such as
+// one that names a registry. It returns false for what it cannot read or does not understand.
+func plainNPMRC(path string) bool {
+	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	data := make([]byte, 64<<10)
+	n, err := f.Read(data)
+	if info, serr := f.Stat(); serr != nil || !info.Mode().IsRegular() || n == len(data) || err != nil && err != io.EOF || !utf8.Valid(data[:n]) {
+		return false
+	}
+	for line := range strings.Lines(strings.ToLower(string(data[:n]))) {
+		setting := strings.TrimLeft(line, "#; \t") // a comment may hold what was once in force
+		marked := func(mark string) bool { return strings.Contains(setting, mark) }
+		_, rest, _ := strings.Cut(setting, "://")
+		if strings.HasPrefix(setting, "//") || strings.Contains(rest, "@") || marked("\x00") ||
+			slices.ContainsFunc([]string{"_auth", "_password", "password", "passwd", "token", "secret", "username", "key", "cert"}, marked) {
+			return false
+		}
+	}
+	return true
 }
 
 // userHome returns the caller's home directory, or "".

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/snapfs/snapfs/internal/mount"
@@ -63,6 +65,43 @@ func TestASecretIsHiddenWhereItsFilesystemIsMountedAgain(t *testing.T) {
 	want := []string{"/mnt/top/@home/me/.ssh", "/srv/me/.ssh", "/srv/keys", "/mnt/top/@/etc/wireguard"}
 	if !slices.Equal(got, want) {
 		t.Errorf("hidden besides: %q, want %q", got, want)
+	}
+}
+
+// npm's configuration is hidden unless all of it is understood and none of it is a credential.
+func TestAnNPMRCWithARegistryOnlyIsNoSecret(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"":                                    false,
+		"registry=https://npm.example.org/\n": false,
+		"# ours\n@corp:registry = https://npm.example.org:8443/a/\nsave-exact=true": false,
+		"//npm.example.org/:_authToken=x":                                           true,
+		"registry=https://npm.example.org/\n//npm.example.org/:always-auth=true":    true,
+		"_auth = eA==":                       true,
+		"registry=https://me:pw@example.org": true,
+		"registry=https://pw@example.org":    true,
+		"; //npm.example.org/:_password=x":   true,
+		"_PASSWORD=x":                        true,
+		"key=\"x\"":                          true,
+		"\xff\xfer\x00e\x00g":                true,
+		strings.Repeat("registry=https://npm.example.org/\n", 1<<11): true,
+	} {
+		home := realDir(t)
+		path := filepath.Join(home, ".npmrc")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.Contains(findSecrets(home, asItIs).people, path); got != want {
+			t.Errorf("%.60q is hidden: %v, want %v", text, got, want)
+		}
+	}
+	home := realDir(t)
+	fifo := filepath.Join(home, ".npmrc")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(findSecrets(home, asItIs).people, fifo) {
+		t.Error("a pipe is not hidden")
 	}
 }
 
