@@ -18,6 +18,9 @@ type Spec struct {
 	Mounts []Mount
 	// Tmp is the host directory to use as /tmp, so that it outlives the container. Empty: a fresh tmpfs.
 	Tmp string
+	// TmpLimits are options of tmpfs, such as "size=1048576", that bound each of /tmp (without Tmp), /dev and
+	// /run.
+	TmpLimits []string
 	// Hide are absolute paths inside the container to mask: a directory with an empty read-only directory, a
 	// file with an empty read-only file. Paths that do not exist are skipped. A symbolic link is resolved
 	// inside the container and its target is masked.
@@ -90,7 +93,7 @@ var Own = mounts.Own
 // trees returns the part of the policy that the file tree depends on.
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
-		Mounts: s.Mounts, Tmp: s.Tmp, Hide: s.Hide, ReadOnly: s.ReadOnly, Resolver: s.Resolver, IDs: s.IDs,
+		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.ReadOnly, Resolver: s.Resolver, IDs: s.IDs,
 		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs,
 	}
 }
@@ -103,6 +106,9 @@ func (s Spec) String() string {
 	}
 	if s.Tmp != "" {
 		fmt.Fprintln(&b, "tmp", s.Tmp)
+	}
+	for _, o := range s.TmpLimits {
+		fmt.Fprintln(&b, "tmp limit", o)
 	}
 	for _, p := range s.ReadOnly {
 		fmt.Fprintln(&b, "read-only", p)

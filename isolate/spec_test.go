@@ -17,10 +17,10 @@ func TestSpecString(t *testing.T) {
 			{Target: "/x", Source: "/y", ReadOnly: true},
 			{Target: "/z", Skeleton: "/z"},
 		},
-		Hide: []string{"/h"}, ReadOnly: []string{"/r"}, Tmp: "/t", Hostname: "name", Network: NetworkHost, IDs: Own(65536), BestEffort: true,
+		Hide: []string{"/h"}, ReadOnly: []string{"/r"}, Tmp: "/t", TmpLimits: []string{"size=1"}, Hostname: "name", Network: NetworkHost, IDs: Own(65536), BestEffort: true,
 		Rlimits: []Rlimit{{unix.RLIMIT_NOFILE, 10, 20}, {unix.RLIMIT_AS, 5, 5}},
 	}
-	const want = "mount / overlay /a:/b upper /u\nmount /x bind /y read-only\nmount /z skeleton /z\ntmp /t\n" +
+	const want = "mount / overlay /a:/b upper /u\nmount /x bind /y read-only\nmount /z skeleton /z\ntmp /t\ntmp limit size=1\n" +
 		"read-only /r\nhide /h\nhostname name\nnetwork host\nids 65536+65536\nlimit NOFILE 10 of 20\nlimit AS 5\nbest effort\n"
 	if got := s.String(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)

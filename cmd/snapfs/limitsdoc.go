@@ -21,7 +21,12 @@ NaN, digits other than 0 to 9, a number without its unit, and a value below the 
 or above the most. After an error nothing is made or changed. A limit between this
 host's size and the most is accepted, and limits nothing here; snapfs says so whenever
 something starts, where it knows the host's size. With --queue or --if-room, a sandbox
-that may use more memory or disk than this host has is refused (snapfs help room).`
+that may use more memory or disk than this host has is refused (snapfs help room).
+
+The disk limit counts what is written to a tree. /tmp, /dev/shm and /run are in memory
+then and hold at most as much again, each; with a pool, /tmp counts with the trees. A
+change of the limit reaches them with the next start. Without a pool, the /tmp of a
+named sandbox with a disk limit lasts as long as its processes.`
 
 // limitsTable returns a row for each limit with a value: its name, the kind of its value, its
 // bounds, and the effect of a value above the host's capacity.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -27,6 +28,18 @@ func DiskLimit(l catalog.Limits) snapshot.DiskLimit {
 
 // LimitsDisk reports whether limits have a disk part.
 func LimitsDisk(l catalog.Limits) bool { return DiskLimit(l) != (snapshot.DiskLimit{}) }
+
+// tmpLimits returns the options that bound each tmpfs of a sandbox by its disk limit. A tmpfs
+// always has room for what snapfs itself puts there.
+func tmpLimits(l catalog.Limits) (options []string) {
+	if l.Disk > 0 {
+		options = append(options, "size="+strconv.FormatInt(max(l.Disk, 1<<20), 10))
+	}
+	if l.Inodes > 0 {
+		options = append(options, "nr_inodes="+strconv.FormatInt(l.Inodes+256, 10))
+	}
+	return options
+}
 
 // LimitsIO reports whether limits restrict the rate of disk reads or writes.
 func LimitsIO(l catalog.Limits) bool {

@@ -11,6 +11,23 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
+// What a sandbox writes in memory is bounded by its disk limit, with room for what snapfs writes there.
+func TestTheDiskLimitBoundsMemoryFilesystems(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		limits catalog.Limits
+		want   []string
+	}{
+		{catalog.Limits{Memory: 1 << 30}, nil},
+		{catalog.Limits{Disk: 5 << 30}, []string{"size=5368709120"}},
+		{catalog.Limits{Disk: 1, Inodes: 10}, []string{"size=1048576", "nr_inodes=266"}},
+	} {
+		if got := Confinement(catalog.Policy{Limits: c.limits}).TmpLimits; !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.limits, got, c.want)
+		}
+	}
+}
+
 func TestHiddenMountsAreNotSeen(t *testing.T) {
 	mounts := []mount.Point{
 		{ID: 2, Parent: 1, Path: "/proc", Type: "proc"}, // made before the root it is on

@@ -135,7 +135,7 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 
 // Confinement returns the part of a sandbox's spec that does not depend on its trees.
 func Confinement(p catalog.Policy) isolate.Spec {
-	s := isolate.Spec{IDs: ids(), BestEffort: p.BestEffort}
+	s := isolate.Spec{IDs: ids(), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
 	return s
 }
@@ -177,7 +177,7 @@ func Vanished(t catalog.Tree, workspace string) bool {
 }
 
 // scratch returns the host's directory for a sandbox's /tmp. It is inside the disk limit if a
-// backend supports that. For an ephemeral sandbox that gets a tmpfs it returns "".
+// backend supports that. It returns "" for a tmpfs: that of an ephemeral sandbox, or one bounded by the limit.
 func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error) {
 	for _, t := range rec.Trees {
 		b, err := hf.BackendOf(ctx, t)
@@ -188,7 +188,7 @@ func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error
 			return s.Scratch(ctx, t.Fork)
 		}
 	}
-	if rec.Ephemeral {
+	if rec.Ephemeral || LimitsDisk(rec.Policy.Limits) {
 		return "", nil
 	}
 	return hf.Tmp(rec), nil

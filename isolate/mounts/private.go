@@ -46,7 +46,7 @@ func (pl *Planner) MakePrivate() {
 	}
 	pl.makeDev(p)
 	pl.Stage = "mounting /run"
-	p.run = pl.Filesystem("tmpfs", plainMount, "mode=755")
+	p.run = pl.tmpfs(plainMount, "mode=755")
 	pl.fill(p.run, pl.around.run)
 	if pl.around.resolv != "" {
 		p.resolv = pl.makeResolv(p.run)
@@ -75,13 +75,18 @@ func (pl *Planner) makeShared() {
 	case pl.Spec.Tmp != "":
 		p.tmp = pl.bind(pl.Spec.Tmp, plainMount)
 	default:
-		p.tmp = pl.Filesystem("tmpfs", plainMount, "mode=1777")
+		p.tmp = pl.tmpfs(plainMount, "mode=1777")
 	}
+}
+
+// tmpfs adds the steps that make a tmpfs that commands can write to, detached, within the spec's limits.
+func (pl *Planner) tmpfs(attr int, mode string) launch.Cell {
+	return pl.Filesystem("tmpfs", attr, append([]string{mode}, pl.Spec.TmpLimits...)...)
 }
 
 func (pl *Planner) makeDev(p *private) {
 	pl.Stage = "making /dev"
-	p.dev = pl.Filesystem("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode=755")
+	p.dev = pl.tmpfs(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode=755")
 	for _, d := range []struct {
 		name string
 		mode int

@@ -15,6 +15,7 @@ import (
 type Spec struct {
 	Mounts      []Mount
 	Tmp         string
+	TmpLimits   []string
 	Hide        []string
 	ReadOnly    []string
 	Resolver    netip.Addr
