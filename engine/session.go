@@ -26,6 +26,9 @@ type Session struct {
 	// the network accesses that were refused, each once: both after End.
 	Hit     *catalog.LimitHit
 	Refused []egress.RefusedAccess
+	// Unreached is set if a failed command, or a process beside it, tried to reach a network that
+	// the sandbox does not have: after Wait.
+	Unreached bool
 }
 
 // Run makes a sandbox and starts a command in it. If this process is killed, the kernel kills
@@ -40,6 +43,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	if err != nil {
 		return nil, errors.Join(err, place.Close())
 	}
+	command.Env = hostfs.NameSandbox(command.Env, rec.Name)
 	begun, allowed, err := e.Supervise.Prepare(ctx, req.Workspace, req.Policy, &command, place)
 	if err != nil {
 		e.Sandboxes.End(intent)
@@ -70,8 +74,11 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	if s.Supervisor != nil && s.Supervisor.Monitor.Killed() {
 		s.Engine.notice(s.Supervisor.Monitor.Note)
 	}
-	if st.ExitCode() != 0 && s.Supervisor != nil && s.Supervisor.Resources.Group != nil {
-		s.Supervisor.Resources.Group.ProcessFailed()
+	if st.ExitCode() != 0 && s.Supervisor != nil {
+		s.Unreached = s.Record.Policy.Network == string(isolate.NetworkNone) && s.Supervisor.Container.Unreached()
+		if s.Supervisor.Resources.Group != nil {
+			s.Supervisor.Resources.Group.ProcessFailed()
+		}
 	}
 	return st, s.End(ctx)
 }
@@ -173,6 +180,7 @@ func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolat
 	if err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record); err != nil {
 		return st, err
 	}
+	command.Env = hostfs.NameSandbox(command.Env, s.Record.Name)
 	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.SearchSecrets(), &command); err != nil {
 		return st, err
 	}

@@ -84,6 +84,9 @@ type Container struct {
 // PID returns 0: macOS containers have no common ancestor process.
 func (*Container) PID() int { return 0 }
 
+// Unreached returns false: macOS does not count what a sandbox refused.
+func (*Container) Unreached() bool { return false }
+
 // Level returns the protections that are in force.
 func (c *Container) Level() Level { return c.level }
 

@@ -157,6 +157,43 @@ func TestContainerHasItsOwnKernelFilesystems(t *testing.T) {
 	})
 }
 
+func TestMemoryBehindFilesIsBounded(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		spec.TmpLimits = []string{"size=1048576", "nr_inodes=300"}
+		container := open(t, spec)
+		for _, dir := range []string{"/tmp", "/dev/shm"} {
+			for _, script := range []string{"head -c 2M /dev/zero > big", "touch $(seq 400)"} {
+				if out, st := output(t, container, shell("cd "+dir+"; rm -f *; "+script)); st == (Status{}) || !strings.Contains(out, "No space left") {
+					t.Errorf("%s in %s: %+v, %q", script, dir, st, out)
+				}
+			}
+		}
+	})
+}
+
+// What a container without a network refused is known; a test server of its own is none of it.
+func TestUnreachedIsWhatHadNoRoute(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		for script, want := range map[string]bool{
+			"true": false,
+			"exec 3<>/dev/tcp/127.0.0.1/9 || exec 3<>/dev/tcp/::1/9": false,
+			"exec 3<>/dev/tcp/192.0.2.1/9":                           true,
+			"exec 3<>/dev/tcp/2001:db8::1/9":                         true,
+			"echo > /dev/udp/192.0.2.1/53":                           true,
+			"echo > /dev/udp/127.0.0.1/53":                           true,
+		} {
+			container := open(t, spec)
+			c := shell(script)
+			c.Args[0] = "bash"
+			output(t, container, c)
+			if got := container.Unreached(); got != want {
+				t.Errorf("%s: %v, want %v", script, got, want)
+			}
+			spec = renewed(t, spec)
+		}
+	})
+}
+
 func TestWritesStayInTheUpperLayer(t *testing.T) {
 	treetest.NeedRoot(t)
 	leakless(t)

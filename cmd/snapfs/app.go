@@ -33,6 +33,12 @@ type app struct {
 
 // engine opens the state directory, and prints a notice for each repair that opening made.
 func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
+	if name := os.Getenv(hostfs.SandboxVariable); name != "" && os.Getenv("SNAPFS_STAGE") == "" { // which commands of a stage have, too
+		return nil, &errs.Error{
+			Op: "opening", Kind: errs.ErrNotSupported, Err: errors.New("this is inside the sandbox " + tame(name) + ", where snapfs cannot run"),
+			Hints: []string{"exit", "unset " + hostfs.SandboxVariable + " (if this is inside no sandbox)"},
+		}
+	}
 	state := a.state
 	if state == "" {
 		var err error

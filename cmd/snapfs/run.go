@@ -179,8 +179,8 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 	if u.json || r.quiet {
 		return nil
 	}
-	if doc.Status != 0 && doc.Status < 128 && doc.Hit == nil && s.Record.Policy.Network == "none" { // a signal needs no network
-		u.notice(fmt.Sprintf("status %d, without a network (--net host uses this machine's)", doc.Status))
+	if s.Unreached && doc.Hit == nil {
+		u.notice(fmt.Sprintf("status %d after a refused connection: the sandbox has no network (--net host uses this machine's)", doc.Status))
 	}
 	most := 0
 	if isTerminal(u.err) {

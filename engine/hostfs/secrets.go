@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/mount"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -81,6 +83,35 @@ func userHome() string {
 		return ""
 	}
 	return home
+}
+
+// Masked returns the paths that the processes of a sandbox find empty, as they are now: secrets
+// that exist, and what the policy hides. snapfs's own directories are not in the list.
+func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) ([]string, error) {
+	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
+	if err != nil {
+		return nil, err
+	}
+	roots := map[string]string{}
+	for _, t := range rec.Trees {
+		if roots[t.Path] = ""; !t.Frozen || Vanished(t, rec.Workspace) {
+			continue // the real tree is below it
+		}
+		b, err := hf.BackendOf(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		f, err := b.LookupFork(ctx, t.Fork)
+		if err != nil {
+			return nil, err
+		}
+		roots[t.Path] = f.View.Path
+	}
+	paths := hidden(hiding{
+		real: SearchSecrets()(), also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
+	}, userHome(), rec.Workspace)
+	slices.Sort(paths)
+	return slices.Compact(paths), nil
 }
 
 // hiding holds the inputs of the function hidden.
@@ -293,6 +324,17 @@ func Environ(env, pass []string) []string {
 	})
 }
 
+// SandboxVariable is the environment variable with a sandbox's name, which its processes have.
+const SandboxVariable = "SNAPFS_SANDBOX"
+
+// NameSandbox returns env with SandboxVariable added, unless env has it.
+func NameSandbox(env []string, name string) []string {
+	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, SandboxVariable+"=") }) {
+		return env
+	}
+	return append(slices.Clip(env), SandboxVariable+"="+name)
+}
+
 // secretVariable reports whether a variable looks like a secret or leads to a daemon of the
 // host.
 func secretVariable(name, value string) bool {
@@ -305,7 +347,7 @@ func secretVariable(name, value string) bool {
 		"VSCODE_IPC_HOOK", "VSCODE_IPC_HOOK_CLI", "VSCODE_GIT_IPC_HANDLE", "VSCODE_GIT_IPC_AUTH_TOKEN",
 		"DOCKER_HOST", "CONTAINER_HOST", "CONTAINERD_ADDRESS", "BUILDKIT_HOST", "KUBECONFIG", "GOOGLE_APPLICATION_CREDENTIALS",
 		"KRB5CCNAME", "NETRC", "PGPASSFILE", "VAULT_ADDR", "BW_SESSION", "REDISCLI_AUTH", "SSHPASS", "JWT",
-		"SUDO_ASKPASS", "SSH_ASKPASS", "GIT_ASKPASS", "SNAPFS_HOME":
+		"SUDO_ASKPASS", "SSH_ASKPASS", "GIT_ASKPASS", "SNAPFS_HOME", SandboxVariable:
 		return true
 	}
 	for _, mark := range []string{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
@@ -234,6 +235,7 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 	if err := h.deadlines.refuseWhenPaused(); err != nil {
 		return nil, err
 	}
+	c.Env = hostfs.NameSandbox(c.Env, h.deadlines.rec.Name)
 	return h.Container.Exec(ctx, c)
 }
 
