@@ -34,6 +34,9 @@ type Info struct {
 	Drift Drift `json:"drift"`
 	// Conflicts are the unresolved conflicts of a refresh. Only [Engine.Show] fills them in.
 	Conflicts []reconcile.Conflict `json:"conflicts,omitempty"`
+	// Masked lists the paths that its processes find empty: secrets, and what the policy hides. Only
+	// [Engine.Show] fills it in, where the workspace exists.
+	Masked []string `json:"masked,omitempty"`
 	// Unfinished is a promotion of the sandbox that waits for its unmounted target, or nil.
 	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }
@@ -91,6 +94,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	}
 	info, err := e.describe(ctx, rec, nil)
 	if err == nil {
+		info.Masked, _ = e.Host.Masked(ctx, rec) // without its workspace nothing starts in it
 		info.Conflicts, err = e.Reconcile.Conflicts(ctx, name)
 	}
 	return info, err

@@ -17,6 +17,9 @@ func newShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "show sandbox",
 		Short:             "show a sandbox in detail",
+		Long: `Shows a sandbox in detail. A masked path is a secret or one of --hide: processes in the
+sandbox find an empty file or directory there. --expose shows it to them. An .npmrc
+without credentials is not masked; snapfs reads it when a sandbox's processes start.`,
 		Example:           "  snapfs show fix\n  snapfs show fix --json",
 		Args:              exactly("sandbox"),
 		ValidArgsFunction: a.completeSandbox,
@@ -76,7 +79,9 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	}
 	line("walls", wallsOf(i))
 	line("exposed", printable(i.Policy.Expose, " "))
-	line("also hidden", printable(i.Policy.Hide, " "))
+	for _, path := range i.Masked {
+		line("masked", pathlist.Printable(path))
+	}
 	line("variables", strings.Join(i.Policy.Env, " "))
 	for _, tree := range i.Trees {
 		line("tree", fmt.Sprintf("%s by %s, %s (%s)", tree.Path, tree.Driver, frozenOrLive(tree.Frozen), tree.Reason))
