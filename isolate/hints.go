@@ -4,6 +4,7 @@ package isolate
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -21,6 +22,11 @@ func cloneError(err error) error {
 	}
 	e := &errs.Error{Op: "making a user namespace", Kind: errs.ErrDenied, Err: errno, Hints: hintsFor(errno)}
 	switch errno {
+	case unix.EPERM, unix.EACCES:
+		if len(e.Hints) == 0 {
+			e.Err = fmt.Errorf("%w: a container, a chroot or a security module around this process forbids them", errno)
+			e.Hints = []string{"snapfs doctor"}
+		}
 	case unix.ENOSYS, unix.EINVAL:
 		e.Kind = errs.ErrNotSupported
 	case unix.EAGAIN, unix.ENOMEM, unix.EUSERS:

@@ -31,7 +31,7 @@ exit status is 0 if the sandbox started, else 7.
 --prove tests the isolation of such a sandbox from inside instead: each limit, at its
 value or a smaller one; the network, unless it is the host's; hidden paths; the host's
 processes and kernel. Each line shows the attempt, its outcome and whether the
-isolation held. --only selects self-tests by name. With a profile, as an argument or
+isolation held, or that it could not be tried. --only selects self-tests by name. With a profile, as an argument or
 by --profile, snapfs tests the network and the limits of that profile; a limit that
 would take too long to reach is tested at a smaller value, and the line says so. The
 exit status is 0 if all held, else 7.

@@ -23,12 +23,15 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	all, held := 0, 0
+	all, held, untried := 0, 0, 0
 	err = selftest.New(e).Prove(ctx, req, []string{self, "probe"}, only, func(r prove.Report) {
 		all++
 		word := "NOT HELD"
-		if r.Held {
+		switch {
+		case r.Held:
 			held, word = held+1, "held"
+		case !r.WasTried():
+			untried, word = untried+1, "untried"
 		}
 		if a.ui.json {
 			json.NewEncoder(a.ui.out).Encode(r) //nolint:errcheck // the next one fails too, and the last is looked at
@@ -45,7 +48,11 @@ func (a *app) prove(ctx context.Context, req hostfs.Request, only []string) erro
 	if a.ui.json {
 		return nil
 	}
-	return a.ui.say(nil, fmt.Sprintf("%d of %d self-tests held", held, all))
+	result := fmt.Sprintf("%d of %d self-tests held", held, all)
+	if untried > 0 {
+		result += fmt.Sprintf("; %d could not be tried", untried)
+	}
+	return a.ui.say(nil, result)
 }
 
 // newProbe returns the hidden command of a process that runs one self-test inside a sandbox.

@@ -15,8 +15,8 @@ import (
 
 func newShow(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "show sandbox",
-		Short:             "show a sandbox in detail",
+		Use:   "show sandbox",
+		Short: "show a sandbox in detail",
 		Long: `Shows a sandbox in detail. A masked path is a secret or one of --hide: processes in the
 sandbox find an empty file or directory there. --expose shows it to them. An .npmrc
 without credentials is not masked; snapfs reads it when a sandbox's processes start.`,

@@ -61,7 +61,7 @@ func plainNPMRC(path string) bool {
 	defer f.Close()
 	data := make([]byte, 64<<10)
 	n, err := f.Read(data)
-	if info, serr := f.Stat(); serr != nil || !info.Mode().IsRegular() || n == len(data) || err != nil && err != io.EOF || !utf8.Valid(data[:n]) {
+	if info, serr := f.Stat(); serr != nil || !info.Mode().IsRegular() || n == len(data) || err != nil && !errors.Is(err, io.EOF) || !utf8.Valid(data[:n]) {
 		return false
 	}
 	for line := range strings.Lines(strings.ToLower(string(data[:n]))) {

@@ -50,6 +50,16 @@ type Report struct {
 	Busy bool `json:"busy,omitempty"`
 }
 
+const couldNot = "could not be tried: "
+
+// Untried returns the report of a probe whose attempt was not made because of err.
+func Untried(probe string, args []string, err error) Report {
+	return Report{Probe: probe, Tried: strings.Join(append([]string{probe}, args...), " "), Happened: untried("%v", err).happened}
+}
+
+// WasTried reports whether the attempt was made.
+func (r Report) WasTried() bool { return !strings.HasPrefix(r.Happened, couldNot) }
+
 // Exit statuses of [Run].
 const (
 	ExitHeld    = 0
@@ -164,5 +174,5 @@ func crossed(format string, args ...any) outcome {
 }
 
 func untried(format string, args ...any) outcome {
-	return outcome{happened: "could not be tried: " + fmt.Sprintf(format, args...)}
+	return outcome{happened: couldNot + fmt.Sprintf(format, args...)}
 }

@@ -28,8 +28,8 @@ import (
 // A limit that the request lacks is tested at a small value, unless the request names a
 // profile. A request for the host's network has no network walls. Cost: about seven seconds,
 // nearly all for limits. Errors: ErrInterrupted, errors of listening on loopback, and
-// ErrNotFound for an unknown name in only. A sandbox that does not start is reported as a wall
-// that does not hold.
+// ErrNotFound for an unknown name in only. Where a sandbox does not start, the report says
+// that its wall could not be tried.
 func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only []string, each func(prove.Report)) (err error) {
 	host, err := listenForProbes()
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *prover) try(ctx context.Context, t trial) prove.Report {
 	}
 	report, err := try(ctx, t)
 	if err != nil {
-		report = prove.Report{Probe: t.probe, Tried: strings.Join(append([]string{t.probe}, t.args...), " "), Happened: err.Error()}
+		report = prove.Untried(t.probe, t.args, err)
 	}
 	if t.small != nil && err == nil && !report.Held && (report.Busy || strings.Contains(report.Happened, "the disk is slow")) {
 		return p.try(ctx, *t.small)
