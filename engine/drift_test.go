@@ -104,7 +104,7 @@ func TestDriftOnALiveBaseIsEveryPlaceWithALaterChangeTime(t *testing.T) {
 		tick()
 		b.new("two")
 		b.drifts("two", nil, 0)
-		infos, err := b.List(t.Context())
+		infos, err := b.List(t.Context(), true)
 		if err != nil || len(infos) != 2 || infos[0].Drift.Paths != 5 || infos[1].Drift.Paths != 0 {
 			t.Errorf("listed as %+v, %v", infos, err)
 		}

@@ -55,7 +55,7 @@ func whatIsWrongHidesNoOther(t *testing.T, b *bench) {
 		}
 		c.damage(c.name)
 		b.Engine, _ = b.reopen()
-		infos, err := b.List(t.Context())
+		infos, err := b.List(t.Context(), true)
 		found := func(name string) bool {
 			return slices.ContainsFunc(infos, func(i engine.Info) bool { return i.Name == name })
 		}

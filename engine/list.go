@@ -27,9 +27,10 @@ type Info struct {
 	// at which it will be removed. Both are wall clock times; zero means never.
 	PausedAt  time.Time `json:"paused_at,omitzero"`
 	RemovedAt time.Time `json:"removed_at,omitzero"`
-	// Size is the number of bytes that the sandbox stores beyond its base, or -1 if no backend
-	// can tell.
-	Size snapshot.Bytes `json:"size"`
+	// Size is the number of bytes that the sandbox stores beyond its base, or -1 if it was not
+	// measured or no backend can tell. Measured is set if it was measured.
+	Size     snapshot.Bytes `json:"size"`
+	Measured bool           `json:"measured"`
 	// Drift counts the changes of the real workspace since the base.
 	Drift Drift `json:"drift"`
 	// Conflicts are the unresolved conflicts of a refresh. Only [Engine.Show] fills them in.
@@ -55,32 +56,59 @@ type Drift struct {
 }
 
 // List describes all sandboxes, or those that have one of the workspaces, sorted by name.
-// Sandboxes that cannot be described are reported in the error, beside the list. Cost: detecting the drift of each, within
-// [DriftBudget]; sandboxes of one workspace with a live base share a walk.
-func (e *Engine) List(ctx context.Context, workspaces ...string) ([]Info, error) {
+// Sandboxes that cannot be described are reported in the error, beside the list. It measures
+// sizes for [SizeBudget] and drift for [DriftBudget] in all, or everything if all is set. Cost
+// besides: reading each record once; sandboxes of one workspace with a live base share a walk.
+func (e *Engine) List(ctx context.Context, all bool, workspaces ...string) ([]Info, error) {
+	began := time.Now()
 	records, failures := e.cat.List()
-	if workspaces != nil {
-		records = slices.DeleteFunc(records, func(r *catalog.Record) bool { return !slices.Contains(workspaces, r.Workspace) })
-	}
+	records = slices.DeleteFunc(records, func(r *catalog.Record) bool {
+		return e.removing[r.ID] || workspaces != nil && !slices.Contains(workspaces, r.Workspace)
+	})
 	for _, r := range records {
 		_ = e.Compare.CompleteBases(ctx, r) // without a base the drift is unknown
 	}
-	walks := walksOf(records)
+	l := listing{sizes: ctx, drift: ctx, walks: walksOf(records), now: catalog.Now()}
+	if !all {
+		var cancel context.CancelFunc
+		l.drift, cancel = context.WithTimeout(ctx, max(DriftBudget-time.Since(began), DriftBudget/4))
+		defer cancel()
+	}
+	drift := make([]Drift, len(records))
+	for i, r := range records {
+		drift[i] = e.countDrift(&l, r)
+	}
+	if !all {
+		var cancel context.CancelFunc
+		l.sizes, cancel = context.WithTimeout(ctx, SizeBudget)
+		defer cancel()
+	}
 	infos := make([]Info, 0, len(records))
-	for _, r := range records {
-		if e.removing[r.ID] {
-			continue
-		}
-		info, err := e.describe(ctx, r, walks)
+	for i, r := range records {
+		info, err := e.describe(&l, r)
 		if err != nil {
-			if _, gone := e.cat.Get(r.Name); errors.Is(gone, errs.ErrNotFound) {
+			now, gone := e.cat.Get(r.Name)
+			switch {
+			case errors.Is(gone, errs.ErrNotFound), gone == nil && now.ID != r.ID:
 				continue // removed meanwhile
+			case r.State != catalog.Ready || gone == nil && !slices.Equal(now.Trees, r.Trees):
+				// its trees are being made, or were replaced meanwhile
+			default:
+				failures = append(failures, fmt.Errorf("%s: %w", r.Name, err))
 			}
-			failures = append(failures, fmt.Errorf("%s: %w", r.Name, err))
 		}
+		info.Drift = drift[i]
 		infos = append(infos, info)
 	}
 	return infos, errors.Join(failures...)
+}
+
+// A listing is what the descriptions of sandboxes have in common. sizes and drift bound the
+// measuring of all sizes, and of all drift.
+type listing struct {
+	sizes, drift context.Context
+	walks        driftWalks
+	now          catalog.Instant
 }
 
 // Show describes one sandbox.
@@ -92,7 +120,11 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	if err := e.Compare.CompleteBases(ctx, rec); err != nil {
 		return Info{}, err
 	}
-	info, err := e.describe(ctx, rec, nil)
+	soon, cancel := context.WithTimeout(ctx, DriftBudget)
+	defer cancel()
+	l := listing{sizes: ctx, drift: soon, now: catalog.Now()}
+	info, err := e.describe(&l, rec)
+	info.Drift = e.countDrift(&l, rec)
 	if err == nil {
 		info.Masked, _ = e.Host.Masked(ctx, rec) // without its workspace nothing starts in it
 		info.Conflicts, err = e.Reconcile.Conflicts(ctx, name)
@@ -100,20 +132,17 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	return info, err
 }
 
-// describe returns the Info of a record. Without walks it detects the drift more thoroughly.
-func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWalks) (Info, error) {
-	info := Info{Record: r, Base: "frozen", Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
-	conn, err := e.Supervise.Dial(ctx, r)
-	switch {
-	case errors.Is(err, supervise.ErrSilent):
-		info.Running, err = true, nil
-	case err == nil && conn != nil:
-		info.Running = true
-		err = conn.Close()
+// describe returns the Info of a record, without its drift.
+func (e *Engine) describe(li *listing, r *catalog.Record) (Info, error) {
+	info := Info{Record: r, Base: "frozen", Size: -1, Running: r.Ephemeral, Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
+	var err error
+	if r.Supervisor != nil { // else nothing runs, and there is no socket
+		var running bool
+		running, err = e.isRunning(li.drift, r)
+		info.Running = info.Running || running
 	}
-	info.Running = info.Running || r.Ephemeral
-	if l, now := r.Policy.Limits, catalog.Now(); l.Timed() && r.Ended == nil {
-		made := now.Wall.Add(-r.AgeAt(now))
+	if l := r.Policy.Limits; l.Timed() && r.Ended == nil {
+		made := li.now.Wall.Add(-r.AgeAt(li.now))
 		if l.TTL > 0 {
 			info.PausedAt = made.Add(l.TTL)
 		}
@@ -121,15 +150,28 @@ func (e *Engine) describe(ctx context.Context, r *catalog.Record, walks driftWal
 			info.RemovedAt = made.Add(l.RemovalAge())
 		}
 	}
-	size, serr := e.usage(ctx, r)
-	info.Size, err = size, first(err, serr)
-	if t, ok := compare.WorkspaceTree(r); ok {
-		if !t.Frozen {
-			info.Base = "live"
+	if t, ok := compare.WorkspaceTree(r); ok && !t.Frozen {
+		info.Base = "live"
+	}
+	if li.sizes.Err() == nil {
+		size, serr := e.usage(li.sizes, r)
+		if !errors.Is(serr, context.DeadlineExceeded) {
+			info.Size, info.Measured, err = size, true, first(err, serr)
 		}
-		info.Drift = e.countDrift(ctx, r, t, walks)
 	}
 	return info, err
+}
+
+// isRunning reports whether a sandbox has a supervisor now.
+func (e *Engine) isRunning(ctx context.Context, r *catalog.Record) (bool, error) {
+	conn, err := e.Supervise.Dial(ctx, r)
+	switch {
+	case errors.Is(err, supervise.ErrSilent):
+		return true, nil
+	case err == nil && conn != nil:
+		return true, conn.Close()
+	}
+	return false, err
 }
 
 // usage returns the number of bytes that a sandbox stores beyond its base, -1 if no backend can
@@ -154,9 +196,12 @@ func (e *Engine) usage(ctx context.Context, r *catalog.Record) (size snapshot.By
 	return size, err
 }
 
-// DriftBudget bounds the detection of drift for one sandbox, or for all of one workspace with
-// a live base: about 200,000 warm files.
-const DriftBudget = 200 * time.Millisecond
+// DriftBudget bounds the detection of drift for one sandbox, or for all that [Engine.List]
+// lists: about 200,000 warm files. SizeBudget bounds the measuring of their sizes.
+const (
+	DriftBudget = 200 * time.Millisecond
+	SizeBudget  = 50 * time.Millisecond
+)
 
 // driftWalks holds one walk for each workspace, which finds changes since the oldest live base
 // of its sandboxes.
@@ -185,17 +230,15 @@ func walksOf(records []*catalog.Record) driftWalks {
 	return walks
 }
 
-// countDrift counts the drift of the real workspace from the base of tree t. It uses the walk
-// that walks shares for the workspace, if there is one and the base is live. Known stays false
-// where counting takes too long or is not possible.
-func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tree, walks driftWalks) Drift {
-	ctx, cancel := context.WithTimeout(ctx, DriftBudget)
-	defer cancel()
-	d := Drift{Since: t.Taken}
-	if t.Taken.IsZero() {
-		return d // the sandbox is being made
+// countDrift counts the drift of the real workspace from the sandbox's base. It uses the walk
+// that the listing shares for the workspace, if there is one and the base is live. Known stays
+// false where counting takes too long or is not possible.
+func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
+	t, ok := compare.WorkspaceTree(r)
+	ctx, d, w := l.drift, Drift{Since: t.Taken}, l.walks[r.Workspace]
+	if !ok || t.Taken.IsZero() || ctx.Err() != nil && (w == nil || !w.walked || t.Frozen) {
+		return d // the sandbox is being made, or the time is over
 	}
-	w := walks[r.Workspace]
 	if w == nil || t.Frozen {
 		report, err := e.Compare.DriftOfRecord(ctx, r)
 		if err == nil {
@@ -214,8 +257,12 @@ func (e *Engine) countDrift(ctx context.Context, r *catalog.Record, t catalog.Tr
 			changes = append(changes, c)
 		}
 	}
+	if len(changes) == 0 || w.err != nil || ctx.Err() != nil {
+		d.Known = len(changes) == 0 && w.err == nil
+		return d
+	}
 	promoted, err := e.Compare.Promoted(r.Name)
-	if w.err == nil && err == nil {
+	if err == nil {
 		d.Known, d.Paths = true, compare.CountFiles(compare.DriftPaths(t, changes, promoted))
 	}
 	return d

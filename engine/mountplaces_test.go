@@ -89,7 +89,7 @@ func TestWhatCameOfAnotherTypeAtAPlaceIsRefused(t *testing.T) {
 			p.near.new("fix")
 			p.near.in("fix", there)
 			p.refused(t, transfer.SendRequest{Sandbox: "fix"}, place)
-			if list, err := p.far.List(t.Context()); err != nil || len(list) > 0 {
+			if list, err := p.far.List(t.Context(), true); err != nil || len(list) > 0 {
 				t.Errorf("there are %+v, %v", list, err)
 			}
 		})

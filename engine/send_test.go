@@ -243,7 +243,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 func (p *pairing) broken(t *testing.T, req transfer.SendRequest, n int) {
 	t.Helper()
 	way, sent := p.send(t, req)
-	before, err := p.far.List(t.Context())
+	before, err := p.far.List(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func (p *pairing) broken(t *testing.T, req transfer.SendRequest, n int) {
 			t.Errorf("interrupted at %d of %d of %s, in way %d: %v", at, len(way), sent.State, i%3, err)
 		}
 	}
-	after, err := p.far.List(t.Context())
+	after, err := p.far.List(t.Context(), true)
 	if err != nil || len(after) != len(before) {
 		t.Errorf("there were %d sandboxes, and are %d: %v", len(before), len(after), err)
 	}

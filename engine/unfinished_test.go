@@ -153,7 +153,7 @@ func (b *bench) waits(when string, elsewhere *bench) {
 	if len(told[1]) > 0 {
 		b.t.Errorf("%s: told again: %q", when, told[1])
 	}
-	list, _ := b.List(ctx) // what is on the disk cannot be described
+	list, _ := b.List(ctx, true) // what is on the disk cannot be described
 	i := slices.IndexFunc(list, func(i engine.Info) bool { return i.Name == "c" })
 	if i < 0 || list[i].Unfinished == nil || !strings.Contains(list[i].Unfinished.String(), b.workspace) {
 		b.t.Errorf("%s: the list does not say so: %+v", when, list)

@@ -129,7 +129,7 @@ func TestADatasetDestroyedByHandUnderASandboxOnZFS(t *testing.T) {
 	if _, err := b.Fork(t.Context(), "s", "", "k"); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("forking it gives %v", err)
 	}
-	if infos, err := b.List(t.Context()); len(infos) != 2 || err != nil && !errors.Is(err, errs.ErrNotFound) {
+	if infos, err := b.List(t.Context(), true); len(infos) != 2 || err != nil && !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("listed are %v, %v", infos, err)
 	}
 	if got := b.in("other", "cat f"); got != "other" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -17,14 +18,16 @@ import (
 )
 
 func newLs(a *app) *cobra.Command {
-	var names bool
+	var names, measure bool
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "list sandboxes",
 		Long: `Lists the sandboxes with their state, age, size beyond the base and named snapshots,
 whether the base is frozen or live (a live base shows later edits of files that the
 sandbox has not changed), and the number of files that have changed in the real
-workspace since. Those of this workspace come first, and of each workspace the newest.`,
+workspace since. Those of this workspace come first, and of each workspace the newest.
+A size that would take too long to measure is "-", and such drift is "not checked";
+--measure takes the time.`,
 		Example: "  snapfs ls\n  snapfs ls -q | xargs snapfs rm",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +40,7 @@ workspace since. Those of this workspace come first, and of each workspace the n
 				return printNames(a.ui, e)
 			}
 			here, _ := workspacesHere() // in a deleted directory none comes first
-			infos, err := e.List(cmd.Context())
+			infos, err := e.List(cmd.Context(), measure)
 			infos = append([]engine.Info{}, arranged(infos, here)...)
 			text := func(w io.Writer) error { return printSandboxes(w, infos, true) }
 			return errors.Join(a.ui.result(infos, text), err)
@@ -45,6 +48,7 @@ workspace since. Those of this workspace come first, and of each workspace the n
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVarP(&names, "quiet", "q", false, "print names only")
+	cmd.Flags().BoolVar(&measure, "measure", false, "measure every size and all drift, however long that takes")
 	return cmd
 }
 
@@ -72,7 +76,8 @@ func printSandboxes(w io.Writer, infos []engine.Info, several bool) error {
 	if len(infos) == 0 {
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	buffered := bufio.NewWriter(w)
+	t := tabwriter.NewWriter(buffered, 0, 8, 2, ' ', 0)
 	row := func(workspace string, cells ...string) {
 		if several {
 			cells = append(cells, workspace)
@@ -83,15 +88,15 @@ func printSandboxes(w io.Writer, infos []engine.Info, several bool) error {
 	for _, i := range infos {
 		row(report.Printable(i.Workspace), i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i))
 	}
-	if err := t.Flush(); err != nil || !several {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, i := range infos {
-		if u := i.Unfinished; u != nil {
-			fmt.Fprintln(w, tame(u.String()))
+		if u := i.Unfinished; u != nil && several {
+			fmt.Fprintln(buffered, tame(u.String()))
 		}
 	}
-	return nil
+	return buffered.Flush()
 }
 
 func stateOf(i engine.Info) string {
@@ -111,7 +116,10 @@ func stateOf(i engine.Info) string {
 }
 
 func sizeOf(i engine.Info) string {
-	if i.Size < 0 {
+	switch {
+	case !i.Measured:
+		return "-"
+	case i.Size < 0:
 		return "?"
 	}
 	return i.Size.String()
@@ -120,7 +128,7 @@ func sizeOf(i engine.Info) string {
 func driftOf(i engine.Info) string {
 	switch {
 	case !i.Drift.Known:
-		return "?"
+		return "not checked"
 	case i.Drift.Paths == 0:
 		return "none"
 	}

@@ -57,7 +57,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 		}
 		line("drift", driftOf(i)+" of the workspace since "+i.Drift.Since.Format(time.RFC3339)+both)
 	} else {
-		line("drift", "unknown")
+		line("drift", driftOf(i)+" (snapfs drift "+i.Name+")")
 	}
 	line("network", i.Policy.Network)
 	line("limits", describeLimits(i.Policy.Limits))

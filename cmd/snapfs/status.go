@@ -54,7 +54,7 @@ func readStatus(ctx context.Context, e *engine.Engine) (d workspaceStatus, err e
 		return d, err
 	}
 	d = workspaceStatus{Workspace: here[0], Sandboxes: []engine.Info{}, Undo: []promotionRow{}}
-	infos, err := e.List(ctx, here...)
+	infos, err := e.List(ctx, false, here...)
 	d.Sandboxes = append(d.Sandboxes, arranged(infos, here)...)
 	waiting, werr := e.Waiting(ctx, d.Sandboxes, here)
 	d.Waiting = waiting

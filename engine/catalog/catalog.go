@@ -6,8 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/snapfs/snapfs/errs"
@@ -290,25 +293,34 @@ func (c *Catalog) read(path, name string) (*Record, error) {
 }
 
 // List reads all records, sorted by name. Errors with one record do not affect the others.
-// Cost: about 10 µs for each sandbox.
+// Cost: about 10 µs for each sandbox, on all processors.
 func (c *Catalog) List() ([]*Record, []error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, sandboxes))
 	if err != nil {
 		return nil, []error{fail("listing", c.dir, err)}
 	}
-	var records []*Record
-	var failures []error
-	for _, e := range entries {
-		r, err := c.Get(e.Name())
-		switch {
-		case err == nil:
-			records = append(records, r)
-		case !errors.Is(err, errs.ErrNotFound): // removed meanwhile
-			failures = append(failures, err)
+	records, failures := make([]*Record, len(entries)), make([]error, len(entries))
+	read := func(from, to int) {
+		for i := from; i < to; i++ {
+			records[i], failures[i] = c.Get(entries[i].Name())
+			if errors.Is(failures[i], errs.ErrNotFound) { // removed meanwhile
+				failures[i] = nil
+			}
 		}
 	}
-	return records, failures
+	var others sync.WaitGroup
+	share := max(minShare, len(entries)/runtime.GOMAXPROCS(0)+1)
+	for from := share; from < len(entries); from += share {
+		others.Go(func() { read(from, min(from+share, len(entries))) })
+	}
+	read(0, min(share, len(entries)))
+	others.Wait()
+	records = slices.DeleteFunc(records, func(r *Record) bool { return r == nil })
+	return records, slices.DeleteFunc(failures, func(err error) bool { return err == nil })
 }
+
+// minShare is the number of records that List reads before it uses another thread.
+const minShare = 64
 
 func fail(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}
