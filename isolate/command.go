@@ -64,7 +64,7 @@ func (c *Command) check(spec Spec) error {
 	if !path.IsAbs(c.Dir) {
 		return badCommand("the working directory is not absolute")
 	}
-	if spec.IDs != Same && (c.UID >= spec.IDs.Size || c.GID >= spec.IDs.Size) {
+	if spec.IDs != Same && (!spec.IDs.Has(c.UID) || !spec.IDs.Has(c.GID)) {
 		return badCommand("the user id is outside the sandbox's id range")
 	}
 	files, _ := c.files()

@@ -67,6 +67,19 @@ func (c *Command) duplicate() ([]int, error) {
 	return fds, nil
 }
 
+// letReopen allows everyone to open the anonymous pipes among the streams, as a command does
+// that writes to /dev/stderr. They belong to a user whom a container with ids of its own does
+// not have, and only who may inspect a process with the pipe can reach it.
+func (c *Command) letReopen(ids IDs) {
+	files, _ := c.files()
+	for _, f := range files {
+		var fs unix.Statfs_t
+		if fd := int(f.Fd()); ids != Same && unix.Fstatfs(fd, &fs) == nil && fs.Type == unix.PIPEFS_MAGIC {
+			_ = unix.Fchmod(fd, 0o666)
+		}
+	}
+}
+
 func closeAll(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
@@ -126,6 +139,7 @@ func (c *Container) submit(first launch.Step, command *Command) error {
 	if command != nil {
 		c.pending = newProcess()
 		files, _ = command.files()
+		command.letReopen(c.builder.spec.IDs)
 	}
 	fds := make([]int, len(files))
 	for i, f := range files {

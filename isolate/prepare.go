@@ -42,6 +42,7 @@ func Prepare(ctx context.Context, spec Spec, command *Command) (*Prepared, error
 	}
 	b := &Prepared{command: command}
 	if command != nil {
+		command.letReopen(spec.IDs)
 		b.streams, err = command.duplicate()
 	}
 	build := &builder{Planner: mounts.NewPlanner(im, spec.trees()), spec: spec, host: callerFacts(&spec)}

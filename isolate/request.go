@@ -17,6 +17,7 @@ type execResult struct {
 	name    string
 	reached launch.Cell   // 1 once only execve is left
 	tries   []launch.Cell // execve's error for each candidate, 0 if not tried or successful
+	closed  []launch.Cell // for each candidate, whether its directory can be searched; or 0
 }
 
 // command adds the steps by which pid 1 starts a command and reports that, and returns the
@@ -145,6 +146,12 @@ func (b *builder) execute(c Command) execResult {
 		try := b.NewCell(0)
 		b.Do(unix.SYS_EXECVE, b.Str(p), argv, envp).To(try).IgnoreErrors()
 		l.tries = append(l.tries, try)
+		closed := launch.Cell(0)
+		if b.spec.IDs == Same && p != c.Args[0] {
+			closed = b.NewCell(0)
+			b.Do(unix.SYS_FACCESSAT, launch.Num(unix.AT_FDCWD), b.Str(p), launch.Num(unix.F_OK)).To(closed).IgnoreErrors()
+		}
+		l.closed = append(l.closed, closed)
 	}
 	return l
 }
@@ -156,11 +163,13 @@ func (b *builder) outcome(l execResult) error {
 		return &errs.Error{Op: where.Stage, Path: where.Path, Kind: launch.KindOf(errno), Err: errno}
 	}
 	missing := &CommandError{Path: l.name, Errno: unix.ENOENT}
-	for _, c := range l.tries {
-		switch errno := syscall.Errno(-b.Get(c)); errno {
-		case 0:
+	for i, c := range l.tries {
+		errno := syscall.Errno(-b.Get(c))
+		switch {
+		case errno == 0:
 			return nil
-		case unix.ENOENT, unix.ENOTDIR:
+		case errno == unix.ENOENT || errno == unix.ENOTDIR:
+		case l.closed[i] != 0 && b.Get(l.closed[i]) == -int(unix.EACCES): // nothing to be found there
 		default:
 			if missing.Errno == unix.ENOENT {
 				missing.Errno = errno

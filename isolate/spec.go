@@ -90,6 +90,9 @@ var Same = IDs{}
 // Own maps the ids of a container to 65536 ids of the host from base on: see [mounts.Own].
 var Own = mounts.Own
 
+// MaxFurther is how many ids beyond those a container can have.
+const MaxFurther = mounts.MaxFurther
+
 // trees returns the part of the policy that the file tree depends on.
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{

@@ -22,7 +22,7 @@ func TestTheDiskLimitBoundsMemoryFilesystems(t *testing.T) {
 		{catalog.Limits{Disk: 5 << 30}, []string{"size=5368709120"}},
 		{catalog.Limits{Disk: 1, Inodes: 10}, []string{"size=1048576", "nr_inodes=266"}},
 	} {
-		if got := Confinement(catalog.Policy{Limits: c.limits}).TmpLimits; !slices.Equal(got, c.want) {
+		if got := Confinement(catalog.Policy{Limits: c.limits}, "/").TmpLimits; !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.limits, got, c.want)
 		}
 	}

@@ -6,7 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -58,7 +61,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 		}
 	}
 	for _, f := range frames(env, rec.Trees) {
-		if !covers(bare, f) {
+		if !covers(bare, f) && !slices.Contains(replaced, f) {
 			skeletons = append(skeletons, isolate.Mount{Target: f, Skeleton: f})
 		}
 	}
@@ -71,7 +74,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	if err != nil {
 		return isolate.Spec{}, nil, err
 	}
-	s := Confinement(rec.Policy)
+	s := Confinement(rec.Policy, rec.Workspace)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
 	s.Hide = hidden(hiding{
 		real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
@@ -134,8 +137,8 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 }
 
 // Confinement returns the part of a sandbox's spec that does not depend on its trees.
-func Confinement(p catalog.Policy) isolate.Spec {
-	s := isolate.Spec{IDs: ids(), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
+func Confinement(p catalog.Policy, workspace string) isolate.Spec {
+	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
 	return s
 }
@@ -221,8 +224,25 @@ func ids() isolate.IDs {
 	if !Privileged() {
 		return isolate.Same
 	}
-	const first, ranges = 1 << 28, (1<<32 - 1<<28) >> 16
-	return isolate.Own(first + uint32(os.Getpid()%ranges)<<16)
+	const first, size = 1 << 28, 1<<16 + isolate.MaxFurther
+	const ranges = (1<<32 - first) / size
+	return isolate.Own(first + uint32(os.Getpid()%ranges)*size)
+}
+
+// withOwners adds the owner and the group of the workspace, and those of the user who called
+// sudo, to the ids that a sandbox of root has. They matter where a directory service hands out
+// ids of 65536 and more.
+func withOwners(ids isolate.IDs, workspace string) isolate.IDs {
+	var st unix.Stat_t
+	if err := unix.Lstat(workspace, &st); err == nil {
+		ids = ids.With(st.Uid).With(st.Gid)
+	}
+	for _, name := range []string{"SUDO_UID", "SUDO_GID"} {
+		if id, err := strconv.ParseUint(os.Getenv(name), 10, 32); err == nil {
+			ids = ids.With(uint32(id))
+		}
+	}
+	return ids
 }
 
 // Hostname converts a sandbox's name to a host name: at most 63 letters, digits and hyphens

@@ -28,7 +28,7 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 	if p.Prove { // the self-test comes first
 		command = nil
 	}
-	spec := hostfs.Confinement(p)
+	spec := hostfs.Confinement(p, workspace)
 	allowed.bind(&spec)
 	prepared, err := isolate.Prepare(ctx, spec, command)
 	if err != nil {

@@ -24,9 +24,7 @@ func (pl *Planner) Assemble() {
 			pl.pin(pinned[i+1])
 		}
 	}
-	for _, f := range pl.files {
-		pl.attach(pl.Of(f.mount), f.to, false).Tolerate(unix.EBUSY, unix.EBADF)
-	}
+	pl.attachFiles(false)
 	pl.attachPrivate(&pl.private)
 	pl.Stage = "attaching the trees"
 	for i, m := range pl.Spec.Mounts[1:] {
@@ -36,9 +34,20 @@ func (pl *Planner) Assemble() {
 			pl.pin(pinned[i+1])
 		}
 	}
+	pl.attachFiles(true)
 	pl.attachServers()
 	pl.readOnly()
 	pl.hide()
+}
+
+// attachFiles adds the steps that attach the files of skeletons: those in a directory of which
+// every container has its own, or all others.
+func (pl *Planner) attachFiles(private bool) {
+	for _, f := range pl.files {
+		if underPrivate(f.to) == private {
+			pl.attach(pl.Of(f.mount), f.to, false).Tolerate(unix.EBUSY, unix.EBADF)
+		}
+	}
 }
 
 // underPrivate reports whether target is below a directory of which every container has its

@@ -68,7 +68,7 @@ func (pl *Planner) PlanPremounts() {
 // MapIDs maps the ids of process pid and opens its user namespace.
 func (pl *Planner) MapIDs(pid int) error {
 	proc := "/proc/" + strconv.Itoa(pid)
-	ids := "0 " + strconv.Itoa(int(pl.Spec.IDs.Base)) + " " + strconv.Itoa(int(pl.Spec.IDs.Size))
+	ids := pl.Spec.IDs.lines()
 	for _, file := range []string{proc + "/uid_map", proc + "/gid_map"} {
 		if err := vfs.WriteFile(file, ids); err != nil {
 			return launch.HostError("mapping the users", err)

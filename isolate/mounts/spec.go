@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/errs"
@@ -86,7 +87,14 @@ func (o *Overlay) Alone() string {
 }
 
 // IDs maps the ids 0 to Size-1 of a container to Size ids of the host from Base on. The zero value is [Same].
-type IDs struct{ Base, Size uint32 }
+type IDs struct {
+	Base, Size uint32
+	// Further are ids of Size or more that are mapped, too: number i to Base+Size+i. 0 means none.
+	Further [MaxFurther]uint32
+}
+
+// MaxFurther is how many ids beyond the range a container can have.
+const MaxFurther = 4
 
 // Same maps only the caller's own user and group, to themselves; all other ids appear as nobody. It needs no
 // privilege.
@@ -96,6 +104,35 @@ var Same = IDs{}
 // which no user should have. Files keep their real owners on disk, by id-mapped mounts or by
 // MapIDs. Own needs root, and Linux 5.19 for overlays.
 func Own(base uint32) IDs { return IDs{Base: base, Size: 1 << 16} }
+
+// With returns the mapping with one more id, if it is beyond the range and there is a place for
+// it. Trees that MapIDs maps show it as nobody.
+func (i IDs) With(id uint32) IDs {
+	if i == Same || i.Has(id) {
+		return i
+	}
+	for k := range i.Further {
+		if i.Further[k] == 0 {
+			i.Further[k] = id
+			break
+		}
+	}
+	return i
+}
+
+// Has reports whether an id of the container is mapped.
+func (i IDs) Has(id uint32) bool { return id < i.Size || slices.Contains(i.Further[:], id) }
+
+// lines returns the mapping in the form of /proc/PID/uid_map.
+func (i IDs) lines() string {
+	lines := fmt.Sprintf("0 %d %d\n", i.Base, i.Size)
+	for k, id := range i.Further {
+		if id != 0 {
+			lines += fmt.Sprintf("%d %d 1\n", id, int(i.Base+i.Size)+k)
+		}
+	}
+	return lines
+}
 
 func (i IDs) String() string {
 	if i == Same {

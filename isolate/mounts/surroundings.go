@@ -59,7 +59,8 @@ func anchor() (string, error) {
 }
 
 // firstLevel lists the directories, symbolic links and files in dir. It omits unreadable entries: the container
-// is then emptier, not more open.
+// is then emptier, not more open. An ordinary user owns the copies of directories, so their mode grants the owner
+// what the user may do with the originals.
 func firstLevel(dir string) []entry {
 	d, err := vfs.OpenAt(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -67,6 +68,7 @@ func firstLevel(dir string) []entry {
 	}
 	defer d.Close()
 	names, _ := d.Readdirnames(-1)
+	own := uint32(os.Geteuid())
 	var list []entry
 	for _, name := range names {
 		var st unix.Stat_t
@@ -76,6 +78,9 @@ func firstLevel(dir string) []entry {
 		e := entry{name: name, mode: st.Mode & 0o7777, uid: st.Uid, gid: st.Gid}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
+			if own != 0 && st.Uid != own {
+				e.mode = e.mode&^0o700 | allowed(int(d.Fd()), name)<<6
+			}
 			list = append(list, e)
 		case unix.S_IFREG:
 			e.file = true
@@ -87,6 +92,17 @@ func firstLevel(dir string) []entry {
 		}
 	}
 	return list
+}
+
+// allowed returns what this process may do with an entry of a directory: the bits of read,
+// write and search permission.
+func allowed(dir int, name string) (bits uint32) {
+	for _, bit := range []uint32{unix.R_OK, unix.W_OK, unix.X_OK} {
+		if unix.Faccessat(dir, name, bit, unix.AT_EACCESS) == nil {
+			bits |= bit
+		}
+	}
+	return bits
 }
 
 // listRun lists a directory of /run, with paths relative to /run.

@@ -57,7 +57,8 @@ func (s *Store) makeLayer(layer string) error {
 }
 
 // CopyAttrs copies owner, mode, extended attributes and times of the directory like to dir. An
-// ordinary user copies the owner and group only as far as permitted.
+// ordinary user copies the owner and group only as far as permitted. Where the user then owns
+// dir, and may not write to like, the mode forbids the owner to write.
 func (s *Store) CopyAttrs(dir, like string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -75,10 +76,19 @@ func (s *Store) CopyAttrs(dir, like string) error {
 	if err := s.copyOwner(fd, have, want); err != nil {
 		return &fs.PathError{Op: "chown", Path: dir, Err: err}
 	}
+	if have.Mode&0o200 == 0 { // from an earlier use; attributes need write permission
+		if err := unix.Fchmod(fd, 0o700); err != nil {
+			return &fs.PathError{Op: "chmod", Path: dir, Err: err}
+		}
+	}
 	if err := s.copyXattrs(fd, dir, like); err != nil {
 		return err
 	}
-	if err := unix.Fchmod(fd, want.Mode&0o7777); err != nil {
+	mode := want.Mode & 0o7777
+	if s.UserXattr && int(want.UID) != os.Geteuid() && unix.Faccessat(unix.AT_FDCWD, like, unix.W_OK, unix.AT_EACCESS) != nil {
+		mode &^= 0o200
+	}
+	if err := unix.Fchmod(fd, mode); err != nil {
 		return &fs.PathError{Op: "chmod", Path: dir, Err: err}
 	}
 	return SetTimes(fd, dir, want)
