@@ -157,35 +157,13 @@ func (b *desk) clear() {
 	b.forget()
 }
 
-// forget removes the old versions that promotions have kept for undo, which may be in directories
-// that are not the test's own: at the root of the filesystem, for a file outside the workspace.
+// forget deletes the undo data of all promotions, which may be in directories that are not the
+// test's own: at the root of the filesystem, for a file outside the workspace.
 func (b *desk) forget() {
-	kept, err := filepath.Glob(b.state + "/promotions/*.undo")
-	if err != nil {
-		b.t.Error(err)
-	}
-	for _, file := range kept {
-		journal, err := os.ReadFile(file)
-		if err != nil {
-			b.t.Error(err)
-			continue
-		}
-		var target, kind, where, name string
-		for _, line := range strings.Split(string(journal), "\n") {
-			_, line, _ = strings.Cut(line, " ") // the checksum
-			if _, err := fmt.Sscanf(line, "target %q", &target); err == nil {
-				continue
-			}
-			if _, err := fmt.Sscanf(line, "stage %s %q %q", &kind, &where, &name); err != nil {
-				continue
-			}
-			dir := filepath.Join(target, where)
-			if kind == "beside" {
-				dir = filepath.Dir(target)
-			}
-			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-				b.t.Error(err)
-			}
+	list := b.snapfs("undo", "--list", "--any").want(0)
+	for _, line := range strings.Split(strings.TrimSpace(list.stdout), "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			b.snapfs("undo", "--forget", fields[0]).want(0)
 		}
 	}
 }
@@ -204,6 +182,17 @@ func (o outcome) want(status int) outcome {
 	o.t.Helper()
 	if o.status != status {
 		o.t.Errorf("%q: status %d, want %d\n%s", o.args, o.status, status, o.all)
+	}
+	return o
+}
+
+// has fails the test for each text that the command did not write.
+func (o outcome) has(texts ...string) outcome {
+	o.t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(o.all, text) {
+			o.t.Errorf("%q did not write %q:\n%s", o.args, text, o.all)
+		}
 	}
 	return o
 }

@@ -129,7 +129,7 @@ func (s *surveyor) sort(m mount.Point) {
 // split makes dir a tree if nothing is mounted under it; otherwise it makes dir a frame and
 // splits the entries.
 func (s *surveyor) split(dir string) error {
-	if !s.hasMountsBelow(dir) {
+	if !s.hasMountsBelow(dir) || s.canServe(dir) {
 		if m := s.at(dir); m != nil {
 			s.sort(*m)
 		} else {
@@ -163,6 +163,12 @@ func (s *surveyor) split(dir string) error {
 	return nil
 }
 
+// canServe reports whether a directory of this user with mounts under it can be a tree all the
+// same: a FUSE server reads it by its paths, so the kernel makes no overlay of it.
+func (s *surveyor) canServe(dir string) bool {
+	return mine(dir) && syscall.Access("/dev/fuse", 2|4) == nil
+}
+
 // Writable reports whether this user may write in a directory.
 func Writable(dir string) bool { return syscall.Access(dir, 2) == nil }
 
@@ -174,7 +180,13 @@ func enterable(dir string) bool { return syscall.Access(dir, 1) == nil }
 // namespace cannot copy up a directory of another owner, so dir becomes a tree of its own if
 // it lies under one.
 func (s *surveyor) reach(dir string) {
-	if underReplaced(dir) || s.hasMountsBelow(dir) || isFile(dir) {
+	if underReplaced(dir) || isFile(dir) {
+		return
+	}
+	if s.hasMountsBelow(dir) && !s.canServe(dir) {
+		if mine(dir) && s.env.treeOf(dir) == "" && !slices.Contains(s.env.Frames, dir) {
+			_ = s.split(dir) // it can be read: it is this user's
+		}
 		return
 	}
 	top := dir // the topmost directory on the way whose children on it all belong to this user
@@ -183,7 +195,7 @@ func (s *surveyor) reach(dir string) {
 	}
 	// The kernel can copy up an entry of a tree's root if the entry belongs to this user: the root
 	// itself always can be.
-	if t := s.env.treeOf(top); t != top && (t != filepath.Dir(top) || !mine(top)) && !s.hasMountsBelow(top) {
+	if t := s.env.treeOf(top); t != top && (t != filepath.Dir(top) || !mine(top)) && (!s.hasMountsBelow(top) || s.canServe(top)) {
 		s.env.Trees = append(s.env.Trees, top)
 	}
 }

@@ -3,6 +3,7 @@ package hostfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,10 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
 		return isolate.Spec{}, nil, err
+	}
+	if home := userHome(); slices.Contains(env.Frames, home) {
+		notes = append(notes, fmt.Sprintf("%s: files directly in it are read-only in the sandbox, because of the mount %s in it, and /dev/fuse cannot be opened",
+			pathlist.Printable(home), Several(env.MountsBelow(home))))
 	}
 	hide := []string{hf.cat.Dir()}
 	mounts := make([]isolate.Mount, 0, len(rec.Trees)+len(env.Shown))
