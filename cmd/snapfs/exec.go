@@ -16,14 +16,17 @@ func newExec(a *app) *cobra.Command {
 	var dir string
 	var pass []string
 	var room admissionFlags
-	var prove bool
+	var prove, detach bool
 	cmd := &cobra.Command{
 		Use:   "exec [flags] sandbox -- command [argument...]",
 		Short: "run a command in an existing sandbox",
 		Long: `Runs a command in a sandbox. Commands in one sandbox see each other's processes and
 files. Its supervisor starts with the first command and ends with the last. snapfs
-exits with the command's status.`,
-		Example:           "  snapfs exec fix -- go test ./...",
+exits with the command's status.
+
+With --detach the command goes on without snapfs and a terminal: snapfs prints its number
+at once, and "snapfs logs" its output and status.`,
+		Example:           "  snapfs exec fix -- go test ./...\n  snapfs exec -d fix -- ./server",
 		Annotations:       map[string]string{passesStatus: ""},
 		ValidArgsFunction: a.completeThenFiles,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -36,9 +39,13 @@ exits with the command's status.`,
 			if args[1] == "--" {
 				args = append(args[:1], args[2:]...)
 			}
+			if detach {
+				return a.detach(cmd.Context(), args[0], dir, pass, args[1:], prove, room)
+			}
 			return a.exec(cmd.Context(), args[0], dir, pass, args[1:], prove, room)
 		},
 	}
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "start the command and return at once")
 	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default the current one if inside the workspace, else the workspace)")
 	cmd.Flags().StringArrayVar(&pass, "env", nil, "pass this `variable` even if it looks like a secret")
 	room.add(cmd.Flags())

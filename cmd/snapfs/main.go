@@ -54,6 +54,7 @@ func commands() []command {
 		{"new", working, newNew},
 		{"exec", working, newExec},
 		{"shell", working, newShell},
+		{"logs", working, newLogs},
 		{"fork", working, newFork},
 		{"snapshot", working, newSnapshot},
 		{"rollback", working, newRollback},

@@ -54,6 +54,8 @@ type ExecOptions struct {
 	Admission Admission
 	// Prove runs the self-test before the command, even in a running sandbox.
 	Prove bool
+	// detach is set by [Manager.Detach].
+	detach bool
 }
 
 // ExecWith does the same as [Manager.Exec], with options. Errors: also admission.ErrNoRoom and
@@ -136,7 +138,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	if err := fault.Point(ctx, "ask for the command"); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	p, proof, err := requestExec(ctx, conn, h.Name, command, execRequest{Prove: o.Prove, Stops: &before}, sv.notice)
+	p, proof, err := requestExec(ctx, conn, h.Name, command, execRequest{Prove: o.Prove, Detach: o.detach, Stops: &before}, sv.notice)
 	if proof != nil {
 		h.Proof = proof
 		if serr := h.Save(); err == nil && serr != nil {
@@ -164,6 +166,8 @@ type client struct {
 	st   isolate.Status
 	hit  *catalog.LimitHit
 	err  error
+	// detached is the ID of a detached command, or 0.
+	detached int
 }
 
 // requestExec sends the command of c with the options of w to a supervisor. note receives the
@@ -202,7 +206,7 @@ func requestExec(ctx context.Context, conn *fdsock.Conn, name string, c isolate.
 	case !t.Started:
 		return nil, t.Proof, t.refusal()
 	}
-	g := &client{conn: conn, done: make(chan struct{})}
+	g := &client{conn: conn, done: make(chan struct{}), detached: t.Detached}
 	if len(files) > 0 {
 		g.pty = files[0]
 	}

@@ -33,7 +33,9 @@ type Request struct {
 // A Reply is a supervisor's reply to a Request.
 type Reply struct {
 	Started bool `json:"started,omitempty"`
-	Frozen  bool `json:"frozen,omitempty"`
+	// Detached is the ID of a detached command.
+	Detached int  `json:"detached,omitempty"`
+	Frozen   bool `json:"frozen,omitempty"`
 	// Shifted lists the frozen trees that an id mapper serves, see [isolate.Level].
 	Shifted []string `json:"shifted,omitempty"`
 	Ended   bool     `json:"ended,omitempty"`
@@ -76,6 +78,8 @@ type execRequest struct {
 	Dir     string        `json:"dir"`
 	TTY     *isolate.Size `json:"tty,omitempty"`
 	Streams []int         `json:"streams"`
+	// Detach lets the command outlive the client, with its output in the logs.
+	Detach bool `json:"detach,omitempty"`
 	// Prove runs the self-test before the command.
 	Prove bool `json:"prove,omitempty"`
 	// Stops is the sandbox's stop count when the command was requested. The supervisor rejects the

@@ -203,6 +203,8 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 		return
 	}
 	switch {
+	case a.Exec != nil && a.Exec.Detach:
+		h.execDetached(client, *a.Exec)
 	case a.Exec != nil:
 		h.exec(client, *a.Exec, files)
 	case a.Freeze:
