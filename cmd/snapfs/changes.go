@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,36 +74,24 @@ func withAbsolutePaths(rows []report.Row, root string) []report.Row {
 
 func printList(w io.Writer, all []report.Row, most int, how string) error {
 	rows := all
+	if most > 0 {
+		rows = report.Fold(all, most)
+	}
+	folded := len(rows) < len(all)
+	left := 0
 	if most > 0 && len(rows) > most {
-		if rows = folded(rows); len(rows) > most {
-			rows = rows[:most]
-		}
+		left, rows = len(rows)-most, rows[:most]
 	}
 	if err := report.Table(w, rows); err != nil {
 		return err
 	}
-	if left := len(all) - len(rows); left > 0 {
-		fmt.Fprintf(w, "… and %s (%s)\n", count(left, "more path"), how)
+	switch {
+	case left > 0:
+		fmt.Fprintf(w, "… and %s (%s)\n", count(left, "more line"), how)
+	case folded:
+		fmt.Fprintf(w, "… %s, of which some share a line (%s)\n", count(len(all), "path"), how)
 	}
 	return nil
-}
-
-// folded returns the rows without those inside directories that were added or deleted as a
-// whole.
-func folded(all []report.Row) []report.Row {
-	var rows []report.Row
-	whole := ""
-	for _, r := range all {
-		if whole != "" && strings.HasPrefix(r.Path, whole) && r.From == "" {
-			continue
-		}
-		whole = ""
-		if r.Kind == diff.Added && r.New.Mode.IsDir() || r.Kind == diff.Deleted && r.Old.Mode.IsDir() {
-			whole = r.Path + "/"
-		}
-		rows = append(rows, r)
-	}
-	return rows
 }
 
 // summary describes the number of added, changed, deleted and renamed paths. s counts a rename
@@ -146,12 +133,12 @@ func printParts(w io.Writer, changes *compare.Changes, print func(p compare.Part
 }
 
 // printPatch prints the changes as patches, each relative to its part's root. A terminal gets
-// visible control characters and colours, unless the environment forbids them (no-color.org); a file or a
-// pipe gets every byte unchanged.
-func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, terminal bool) error {
+// visible control characters, and with colours those; a file or a pipe gets every byte
+// unchanged.
+func printPatch(ctx context.Context, w io.Writer, changes *compare.Changes, terminal, colours bool) error {
 	done := func() error { return nil }
 	switch {
-	case terminal && os.Getenv("NO_COLOR") == "": //nolint:misspell // the variable's name
+	case colours:
 		p := patch.NewPainter(w, tame)
 		w, done = p, p.Close
 	case terminal:

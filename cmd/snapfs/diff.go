@@ -46,6 +46,10 @@ Paths limit the result. Relative paths start at the workspace, or at the current
 directory if it lies in the workspace. Write a path that reads like a name with a
 slash: ./fix
 
+At a terminal it uses colours and a pager, as git does ($SNAPFS_PAGER, $PAGER or less,
+none for cat; NO_COLOR and TERM=dumb), and in a long list paths of one directory share a
+line. A pipe gets every path.
+
 --html writes one file that loads nothing and runs no code from the changes. Only its
 owner can read it. It replaces an earlier review page and no other file.`,
 		Example: `  snapfs diff fix
@@ -225,19 +229,25 @@ func isRange(s string) bool {
 func (d *differ) print(cmd *cobra.Command, changes *compare.Changes) error {
 	u := d.a.ui
 	ctx := cmd.Context()
-	switch {
-	case u.json && !d.patch:
+	if u.json && !d.patch {
 		return u.result(documentOf(changes), nil)
-	case d.patch:
-		return printPatch(ctx, u.out, changes, isTerminal(u.out))
-	case d.stat:
-		return printStat(ctx, u.out, changes, width(u.out))
 	}
-	most := 0
-	if isTerminal(u.out) {
-		most = 4 * screenful
-	}
-	return u.result(nil, func(w io.Writer) error { return printTable(w, changes, most, cmd.CommandPath()+" … | less") })
+	return u.paged(u.out, func(w io.Writer) error {
+		switch {
+		case d.patch:
+			return printPatch(ctx, w, changes, isTerminal(u.out), u.colours(u.out))
+		case d.stat:
+			return printStat(ctx, w, changes, width(u.out))
+		}
+		most := 0
+		if isTerminal(u.out) {
+			most = 4 * screenful
+		}
+		if u.colours(u.out) {
+			w = &letterPainter{w: w}
+		}
+		return printTable(w, changes, most, cmd.CommandPath()+" … | cat")
+	})
 }
 
 // inSandbox returns the paths made absolute: relative to the current directory if that lies in

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/workflow/pipeline"
 	"github.com/spf13/cobra"
 )
@@ -28,7 +29,7 @@ through stages, and all unfinished ones.`,
 			if len(entries) == 0 && err == nil {
 				a.ui.notice("no apply or promotion can be undone")
 			}
-			return errors.Join(a.ui.result(entries, func(w io.Writer) error { return printHistory(w, entries) }), err)
+			return errors.Join(a.ui.page(entries, func(w io.Writer) error { return printHistory(a.ui, w, entries) }), err)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -36,12 +37,24 @@ through stages, and all unfinished ones.`,
 	return cmd
 }
 
-func printHistory(w io.Writer, entries []pipeline.HistoryEntry) error {
+func resultColour(h pipeline.HistoryEntry) string {
+	switch {
+	case h.Interrupted || h.Undone || h.Result == stages.StageWaiting:
+		return yellow
+	case h.Result == stages.StageDone:
+		return green
+	case h.Result.Ended():
+		return red
+	}
+	return plain
+}
+
+func printHistory(u *ui, w io.Writer, entries []pipeline.HistoryEntry) error {
 	if len(entries) == 0 {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "WHEN\tSANDBOX\tSTAGE\tRESULT\tTOOK\tAPPROVED\tPROMOTION\tTARGET")
+	fmt.Fprintln(t, "WHEN\tSANDBOX\tSTAGE\t"+u.paint(plain, "RESULT")+"\tTOOK\tAPPROVED\tPROMOTION\tTARGET")
 	for _, h := range entries {
 		result, approved := string(h.Result), h.Approved
 		if h.Interrupted {
@@ -57,7 +70,7 @@ func printHistory(w io.Writer, entries []pipeline.HistoryEntry) error {
 		if h.Took > 0 {
 			took = h.Took.String()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.When.Local().Format("2006-01-02 15:04:05"), h.Sandbox, cmp.Or(h.Stage, "-"), result, took,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", h.When.Local().Format("2006-01-02 15:04:05"), h.Sandbox, cmp.Or(h.Stage, "-"), u.paint(resultColour(h), result), took,
 			tame(cmp.Or(approved, "-")), cmp.Or(h.Pipeline, h.Promotion), tame(cmp.Or(h.Target, "-")))
 	}
 	return t.Flush()

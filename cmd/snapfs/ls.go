@@ -42,8 +42,8 @@ A size that would take too long to measure is "-", and such drift is "not checke
 			here, _ := workspacesHere() // in a deleted directory none comes first
 			infos, err := e.List(cmd.Context(), measure)
 			infos = append([]engine.Info{}, arranged(infos, here)...)
-			text := func(w io.Writer) error { return printSandboxes(w, infos, true) }
-			return errors.Join(a.ui.result(infos, text), err)
+			text := func(w io.Writer) error { return printSandboxes(a.ui, w, infos, true) }
+			return errors.Join(a.ui.page(infos, text), err)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -72,7 +72,7 @@ func arranged(infos []engine.Info, here []string) []engine.Info {
 }
 
 // printSandboxes prints a row for each sandbox, with its workspace if there may be several.
-func printSandboxes(w io.Writer, infos []engine.Info, several bool) error {
+func printSandboxes(u *ui, w io.Writer, infos []engine.Info, several bool) error {
 	if len(infos) == 0 {
 		return nil
 	}
@@ -84,9 +84,9 @@ func printSandboxes(w io.Writer, infos []engine.Info, several bool) error {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	row("WORKSPACE", "NAME", "STATE", "AGE", "SIZE", "BASE", "DRIFT")
+	row("WORKSPACE", "NAME", u.paint(plain, "STATE"), "AGE", "SIZE", "BASE", "DRIFT")
 	for _, i := range infos {
-		row(report.Printable(i.Workspace), i.Name, stateOf(i), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i))
+		row(report.Printable(i.Workspace), i.Name, u.paint(stateColour(i), stateOf(i)), age(time.Since(i.Created)), sizeOf(i), i.Base, driftOf(i))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -113,6 +113,16 @@ func stateOf(i engine.Info) string {
 		return string(i.State)
 	}
 	return "idle"
+}
+
+func stateColour(i engine.Info) string {
+	switch stateOf(i) {
+	case "running":
+		return green
+	case "idle":
+		return plain
+	}
+	return yellow
 }
 
 func sizeOf(i engine.Info) string {

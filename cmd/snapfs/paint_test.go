@@ -12,6 +12,7 @@ import (
 )
 
 func TestAPatchAtATerminalIsForAPersonAndInAPipeForPrograms(t *testing.T) {
+	t.Setenv("PAGER", "cat")
 	b := newDesk(t)
 	b.snapfs("new", "fix").want(0)
 	b.snapfs("exec", "fix", "--", "sh", "-c", `printf 'really\n\033[2Jevil\n' > real; printf x > "$(printf 'bad\033]0;t\007')"`).want(0)

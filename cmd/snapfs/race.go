@@ -307,7 +307,7 @@ func (r *racer) showChanges(ctx context.Context, race *race.Race, number int) er
 		return err
 	}
 	defer changes.Close()
-	return printPatch(ctx, r.a.ui.err, changes, true)
+	return printPatch(ctx, r.a.ui.err, changes, true, r.a.ui.colours(r.a.ui.err))
 }
 
 func (r *racer) keepIt(ctx context.Context, race *race.Race, number int, doc *raceDocument) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -186,7 +187,11 @@ func (r *runner) print(changes *compare.Changes, s *engine.Session, doc *runDocu
 	if isTerminal(u.err) {
 		most = screenful
 	}
-	return printTable(u.err, changes, most, "keep it, then snapfs diff")
+	var w io.Writer = u.err
+	if u.colours(u.err) {
+		w = &letterPainter{w: w}
+	}
+	return printTable(w, changes, most, "keep it, then snapfs diff")
 }
 
 // ask asks the person whether to apply the changes or to keep or discard the sandbox. At the
@@ -206,7 +211,7 @@ func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Ch
 		case "keep":
 			return r.keepIt(ctx, s, doc)
 		case "look":
-			if err := printPatch(ctx, r.a.ui.err, changes, true); err != nil {
+			if err := printPatch(ctx, r.a.ui.err, changes, true, r.a.ui.colours(r.a.ui.err)); err != nil {
 				return r.keepAfter(ctx, s, doc, err)
 			}
 		default:

@@ -42,7 +42,7 @@ commands that make it go on, and what "snapfs undo" would undo.`,
 			if d.Workspace == "" {
 				return err
 			}
-			return errors.Join(a.ui.result(d, func(w io.Writer) error { return printStatus(w, d) }), err)
+			return errors.Join(a.ui.result(d, func(w io.Writer) error { return printStatus(a.ui, w, d) }), err)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -68,11 +68,11 @@ func readStatus(ctx context.Context, e *engine.Engine) (d workspaceStatus, err e
 	return d, errors.Join(err, werr, uerr)
 }
 
-func printStatus(w io.Writer, d workspaceStatus) error {
+func printStatus(u *ui, w io.Writer, d workspaceStatus) error {
 	fmt.Fprintln(w, "workspace "+report.Printable(d.Workspace))
 	if len(d.Sandboxes) == 0 {
 		fmt.Fprintln(w, "no sandboxes")
-	} else if err := printSandboxes(w, d.Sandboxes, false); err != nil {
+	} else if err := printSandboxes(u, w, d.Sandboxes, false); err != nil {
 		return err
 	}
 	for _, wait := range d.Waiting {

@@ -154,7 +154,7 @@ func TestThePersonDecides(t *testing.T) {
 		t.Run(strings.ReplaceAll(answer, "\n", " "), func(t *testing.T) {
 			b := newDesk(t)
 			p := sit(t, b, "run", "--name", "fix", "--", "sh", "-c", "printf 'sand\\033[2J\\n' > new")
-			p.sees("A  file")
+			p.sees("  file  ")
 			for line := range strings.SplitAfterSeq(answer, "\n") {
 				if line == "" {
 					break

@@ -16,7 +16,7 @@ func TestWhatIsUnfinishedIsShown(t *testing.T) {
 	info := engine.Info{Record: &catalog.Record{Name: "fix"}, Unfinished: &u}
 	var show, ls, doctor strings.Builder
 	for _, err := range []error{
-		printSandbox(&show, info), printSandboxes(&ls, []engine.Info{info}, true),
+		printSandbox(&show, info), printSandboxes(&ui{json: true}, &ls, []engine.Info{info}, true),
 		printExamination(&doctor, &examination{Unfinished: []reconcile.Unfinished{u}}),
 	} {
 		if err != nil {

@@ -21,6 +21,10 @@ type Row struct {
 	From string
 	what string
 	grew snapshot.Bytes
+	// paths is the number of rows that [Fold] has put into this one, and whole is set for an
+	// added or deleted directory with everything in it.
+	paths int
+	whole bool
 }
 
 // Rows returns a row for each change. The two changes of a rename share one at the new path,
@@ -97,7 +101,13 @@ func Table(w io.Writer, rows []Row) error {
 	out := bufio.NewWriter(w)
 	for _, r := range rows {
 		letter, path := r.Kind.Letter(), Printable(r.Path)+arrow(r.Change)
-		if r.From != "" {
+		switch {
+		case r.paths > 0:
+			path = Printable(r.Path)
+			if r.From != "" {
+				letter = "R"
+			}
+		case r.From != "":
 			letter, path = "R", Printable(r.From)+" -> "+Printable(r.Path)
 		}
 		fmt.Fprintf(out, "%s  %-*s  %10s  %s\n", letter, wide, r.said(), delta(r.grew), path)
