@@ -48,11 +48,9 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	e.Baseline.PruneDisplaced(0)
 	e.Baseline.PruneManifests()
 	backends, err := e.Host.EveryBackend(ctx)
-	failures = append(failures, err)
+	failures = append(failures, err, e.collectLost(ctx, backends, &c))
 	for _, b := range backends {
-		n, err := e.collectLost(ctx, b)
-		c.Snapshots += n
-		failures = append(failures, err, b.Sweep(ctx), stock(ctx, b))
+		failures = append(failures, b.Sweep(ctx), stock(ctx, b))
 	}
 	return c, errors.Join(failures...)
 }
@@ -71,19 +69,31 @@ func stock(ctx context.Context, b snapshot.Backend) error {
 	return err
 }
 
-// collectLost removes the snapshots and forks of a backend that no sandbox uses, and returns
-// the number of removed snapshots. Where captures flush to disk it leaves the newest base of
-// each tree, because the next command may use it.
-func (e *Engine) collectLost(ctx context.Context, b snapshot.Backend) (int, error) {
+// collectLost removes the snapshots and forks that no sandbox uses from all backends. It reads
+// each record once.
+func (e *Engine) collectLost(ctx context.Context, backends []snapshot.Backend, c *Collected) error {
 	release, err := e.cat.Exclude() // no fork begins meanwhile
 	defer release()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	owned, err := e.owned()
 	if err != nil {
-		return 0, err // an unreadable record may own anything
+		return err // an unreadable record may own anything
 	}
+	var failures []error
+	for _, b := range backends {
+		n, err := removeLost(ctx, b, owned)
+		c.Snapshots += n
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// removeLost removes the snapshots and forks of a backend that no sandbox uses, and returns the
+// number of removed snapshots. Where captures flush to disk it leaves the newest base of each
+// tree, because the next command may use it. The caller holds the catalogue's exclusive lock.
+func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership) (int, error) {
 	if b.Facts().Flushes {
 		newest, err := newestOfEachTree(ctx, b)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/quota"
 	"github.com/snapfs/snapfs/internal/fault"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,16 +53,19 @@ func (b *backend) records() (all []recordFile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range list {
-			path := filepath.Join(b.dir, dir, id)
-			r, err := read(path, dir == "forks")
-			if notExist(err) {
+		found, failures := make([]recordFile, len(list)), make([]error, len(list))
+		vfs.Each(len(list), func(i int) {
+			found[i].path = filepath.Join(b.dir, dir, list[i])
+			found[i].record, failures[i] = read(found[i].path, dir == "forks")
+		})
+		for i, r := range found {
+			if notExist(failures[i]) {
 				continue
 			}
-			if err != nil {
-				return nil, err
+			if failures[i] != nil {
+				return nil, failures[i]
 			}
-			all = append(all, recordFile{path, r})
+			all = append(all, r)
 		}
 	}
 	return all, nil

@@ -37,7 +37,7 @@ func (b *backend) syncFrozen(ctx context.Context, c *store.LiveLayers) error {
 		return err
 	}
 	var notes []string
-	for layer := range c.Used {
+	for _, layer := range c.Frozen() {
 		note := b.store.LayerPath(layer) + "/unsettled"
 		if since, err := os.Readlink(note); err == nil && since == boot {
 			notes = append(notes, note)

@@ -6,11 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/snapfs/snapfs/errs"
@@ -300,27 +298,15 @@ func (c *Catalog) List() ([]*Record, []error) {
 		return nil, []error{fail("listing", c.dir, err)}
 	}
 	records, failures := make([]*Record, len(entries)), make([]error, len(entries))
-	read := func(from, to int) {
-		for i := from; i < to; i++ {
-			records[i], failures[i] = c.Get(entries[i].Name())
-			if errors.Is(failures[i], errs.ErrNotFound) { // removed meanwhile
-				failures[i] = nil
-			}
+	vfs.Each(len(entries), func(i int) {
+		records[i], failures[i] = c.Get(entries[i].Name())
+		if errors.Is(failures[i], errs.ErrNotFound) { // removed meanwhile
+			failures[i] = nil
 		}
-	}
-	var others sync.WaitGroup
-	share := max(minShare, len(entries)/runtime.GOMAXPROCS(0)+1)
-	for from := share; from < len(entries); from += share {
-		others.Go(func() { read(from, min(from+share, len(entries))) })
-	}
-	read(0, min(share, len(entries)))
-	others.Wait()
+	})
 	records = slices.DeleteFunc(records, func(r *Record) bool { return r == nil })
 	return records, slices.DeleteFunc(failures, func(err error) bool { return err == nil })
 }
-
-// minShare is the number of records that List reads before it uses another thread.
-const minShare = 64
 
 func fail(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.KindOf(err), Err: cause(err)}

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +23,14 @@ type LiveLayers struct {
 	Chains [][]string      // the layers of each snapshot
 }
 
-// recordCache caches records by path.
+// recordCache caches records by directory and id.
 type recordCache map[string]cachedRecord
 
 type cachedRecord struct {
 	ino   uint64
 	ctime vfs.Timestamp
+	// settled is set if a change after the reading of the record has another ctime.
+	settled bool
 	Record
 }
 
@@ -51,7 +51,7 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 	if err != nil {
 		return nil, err
 	}
-	for _, layer := range slices.Collect(maps.Keys(c.Used)) { // a merged layer lives as long as the layers that it replaces
+	for _, layer := range c.Frozen() { // a merged layer lives as long as the layers that it replaces
 		for merged := s.mergedInto(layer); merged != "" && !c.Used[merged]; merged = s.mergedInto(merged) {
 			c.Used[merged] = true
 		}
@@ -66,22 +66,51 @@ func (s *Store) Collect(ctx context.Context, free func(c *LiveLayers, layer stri
 func (s *Store) count(k recordCache) (*LiveLayers, error) {
 	c := &LiveLayers{Used: map[string]bool{}, Upper: map[string]bool{}}
 	for _, dir := range []string{"snapshots", "forks"} {
-		ids, err := IDs[string](s, dir)
-		if err != nil {
+		if err := s.countIn(dir, k, c); err != nil {
 			return nil, err
-		}
-		for _, id := range ids {
-			r, err := k.read(filepath.Join(s.Dir, dir, id))
-			if errors.Is(err, errIncomplete) || errors.Is(err, fs.ErrNotExist) {
-				continue // a maker that has named layers holds the lock, so this one is dead
-			}
-			if err != nil {
-				return nil, err
-			}
-			c.add(&r)
 		}
 	}
 	return c, nil
+}
+
+// countIn adds the layers that the records in dir name to c.
+func (s *Store) countIn(dir string, k recordCache, c *LiveLayers) error {
+	ids, err := IDs[string](s, dir)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	open, err := vfs.OpenDir(unix.AT_FDCWD, filepath.Join(s.Dir, dir))
+	if err != nil {
+		return err
+	}
+	defer open.Close()
+	fd := int(open.Fd())
+	found, failures := make([]cachedRecord, len(ids)), make([]error, len(ids))
+	vfs.Each(len(ids), func(i int) { found[i], failures[i] = k.read(fd, dir, ids[i]) })
+	for i, id := range ids {
+		err := failures[i]
+		if errors.Is(err, errIncomplete) || errors.Is(err, fs.ErrNotExist) {
+			continue // a maker that has named layers holds the lock, so this one is dead
+		}
+		if err != nil {
+			return err
+		}
+		if found[i].settled {
+			k[dir+"/"+id] = found[i]
+		}
+		c.add(&found[i].Record)
+	}
+	return nil
+}
+
+// Frozen lists the layers in use that are no upper layers.
+func (c *LiveLayers) Frozen() (list []string) {
+	for layer := range c.Used {
+		if !c.Upper[layer] {
+			list = append(list, layer)
+		}
+	}
+	return list
 }
 
 func (c *LiveLayers) add(r *Record) {
@@ -100,20 +129,18 @@ func (c *LiveLayers) add(r *Record) {
 // second.
 const ctimeResolution = 50 * time.Millisecond
 
-// read returns the record at path from the cache, unless its ctime or inode has changed.
-func (k recordCache) read(path string) (Record, error) {
-	st, err := vfs.Lstat(unix.AT_FDCWD, path)
-	if err != nil {
-		return Record{}, err
+// read returns the record id in dir, which fd has open, from the cache, unless its ctime or inode
+// has changed. Any number of threads may call it at once.
+func (k recordCache) read(fd int, dir, id string) (cachedRecord, error) {
+	if old, ok := k[dir+"/"+id]; ok {
+		st, err := vfs.Lstat(fd, id)
+		if err != nil || old.ino == st.Ino && old.ctime == st.CTime {
+			return old, err
+		}
 	}
-	if r, ok := k[path]; ok && r.ino == st.Ino && r.ctime == st.CTime {
-		return r.Record, nil
-	}
-	r, err := readRecord(path)
-	if err == nil && time.Since(st.CTime.Time()) > ctimeResolution {
-		k[path] = cachedRecord{st.Ino, st.CTime, r}
-	}
-	return r, err
+	now := time.Now()
+	r, st, err := readRecord(fd, id)
+	return cachedRecord{st.Ino, st.CTime, now.Sub(st.CTime.Time()) > ctimeResolution, r}, err
 }
 
 // mergedInto returns the layer that replaces this one and all layers below it, or "".

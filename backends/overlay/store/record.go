@@ -133,37 +133,43 @@ func layerName(name string) error {
 	return nil
 }
 
-// readRecord reads the record at path. Errors: not exist, errIncomplete and *errs.Error, each in a *fs.PathError.
-func readRecord(path string) (Record, error) {
-	text, err := ReadFile(path)
+// readRecord reads the record at path, relative to the directory fd, and the inode of its file
+// before it was read. Errors: not exist, errIncomplete and *errs.Error, each in a *fs.PathError.
+func readRecord(fd int, path string) (Record, vfs.Stat, error) {
+	text, st, err := readFile(fd, path)
 	if err != nil {
-		return Record{}, err
+		return Record{}, st, err
 	}
 	r, err := parseRecord(text)
 	if err != nil {
-		return r, &fs.PathError{Op: "read", Path: path, Err: err}
+		return r, st, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
-	return r, nil
+	return r, st, nil
 }
 
 // ReadFile reads a small file with few system calls. It follows no symbolic link and does not
 // block on a pipe. It reads again if the file lost its name meanwhile, because the store may
 // have reused the file for another record (see reuse.go).
 func ReadFile(path string) (string, error) {
+	text, _, err := readFile(unix.AT_FDCWD, path)
+	return text, err
+}
+
+func readFile(dir int, path string) (string, vfs.Stat, error) {
 	for {
-		text, st, err := readOnce(path)
+		text, st, err := readOnce(dir, path)
 		if err != nil {
-			return "", err
+			return "", st, err
 		}
-		now, err := vfs.Lstat(unix.AT_FDCWD, path)
+		now, err := vfs.Lstat(dir, path)
 		if err != nil || now.Ino == st.Ino && now.Dev == st.Dev {
-			return text, err
+			return text, st, err
 		}
 	}
 }
 
-func readOnce(path string) (text string, st vfs.Stat, err error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+func readOnce(dir int, path string) (text string, st vfs.Stat, err error) {
+	fd, err := unix.Openat(dir, path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", st, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -90,7 +90,7 @@ func Find(id, path string) (Record, error) {
 	if !snapshot.ValidID(id) {
 		return Record{}, Refuse(errs.ErrNotFound, "", "not a valid id")
 	}
-	r, err := readRecord(path)
+	r, _, err := readRecord(unix.AT_FDCWD, path)
 	if errors.Is(err, errIncomplete) {
 		return r, Refuse(errs.ErrNotFound, path, errIncomplete.Error())
 	}
@@ -103,7 +103,7 @@ func (s *Store) Forget(ctx context.Context, id, path string) error {
 	if !snapshot.ValidID(id) {
 		return nil // no record of this backend has such a name
 	}
-	_, err := readRecord(path)
+	_, _, err := readRecord(unix.AT_FDCWD, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
