@@ -161,9 +161,11 @@ func (b *desk) clear() {
 // test's own: at the root of the filesystem, for a file outside the workspace.
 func (b *desk) forget() {
 	list := b.snapfs("undo", "--list", "--any").want(0)
+	forgotten := map[string]bool{}
 	for _, line := range strings.Split(strings.TrimSpace(list.stdout), "\n") {
-		if fields := strings.Fields(line); len(fields) > 1 {
+		if fields := strings.Fields(line); len(fields) > 1 && !forgotten[fields[0]] {
 			b.snapfs("undo", "--forget", fields[0]).want(0)
+			forgotten[fields[0]] = true
 		}
 	}
 }

@@ -52,7 +52,7 @@ func Survey(workspace, state string, privileged bool) (*Environment, error) {
 		return nil, fmt.Errorf("reading this machine's mounts: %w", err)
 	}
 	all := visible(mounts)
-	s := surveyor{mounts: slices.DeleteFunc(slices.Clone(all), automounted), state: state, work: workspace}
+	s := surveyor{mounts: slices.DeleteFunc(slices.Clone(all), automounted), state: state, work: workspace, fuse: syscall.Access("/dev/fuse", 2|4) == nil}
 	if m := s.holding(workspace); m != nil && remote(m.Type) {
 		return nil, &errs.Error{
 			Op: "copying", Path: workspace, Kind: errs.ErrNotSupported,
@@ -88,6 +88,7 @@ type surveyor struct {
 	mounts []mount.Point
 	state  string
 	work   string
+	fuse   bool // this user may start FUSE servers
 	env    Environment
 }
 
@@ -165,9 +166,7 @@ func (s *surveyor) split(dir string) error {
 
 // canServe reports whether a directory of this user with mounts under it can be a tree all the
 // same: a FUSE server reads it by its paths, so the kernel makes no overlay of it.
-func (s *surveyor) canServe(dir string) bool {
-	return mine(dir) && syscall.Access("/dev/fuse", 2|4) == nil
-}
+func (s *surveyor) canServe(dir string) bool { return s.fuse && mine(dir) }
 
 // Writable reports whether this user may write in a directory.
 func Writable(dir string) bool { return syscall.Access(dir, 2) == nil }

@@ -13,7 +13,9 @@ var places = []place{
 	{"limits/level.go", "case h.Part == PartCPUTime && h.Note != noteCounted:", `case h.Part == PartCPUTime && h.Note != noteCounted && !isOut("cpu-time"):`},
 	{"limits/hit.go", "if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime {", `if used, ok := g.cpuTime(); ok && used >= g.l.CPUTime && !isOut("cpu-time") {`},
 	{"engine/supervise/countdown.go", "\tlimit := a.limits.Time\n", "\tlimit := a.limits.Time * time.Duration(isIn(\"time\"))\n"},
-	{"engine/sandbox/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `d.Bytes *= snapshot.Bytes(isIn("disk"))
+	{"engine/sandbox/disklimit.go", "return limiter.LimitFork(ctx, fork, d)", `if isOut("disk") {
+		d.Bytes <<= 20
+	}
 	d.Inodes *= int64(isIn("inodes"))
 	return limiter.LimitFork(ctx, fork, d)`},
 	{"limits/settings.go", "\t\t\tfor _, r := range l.rates() {\n", "\t\t\tfor _, r := range l.rates() {\n\t\t\t\tr.value *= int64(isIn(string(r.part)))\n"},
@@ -56,7 +58,7 @@ func everyDisk() (disks []string) {
 	{"isolate/mounts/premount.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
 	{"isolate/mounts/mounts.go", "	if m.ReadOnly {\n", "	if m.ReadOnly && !isOut(\"read-only-trees\") {\n"},
 	{"isolate/mounts/private.go", "pl.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).Path(from)", `pl.restrict(m, uint64(plainMount|unix.MOUNT_ATTR_RDONLY*isIn("read-only")), 0).Path(from)`},
-	{"isolate/mounts/private.go", `p.tmp = pl.Filesystem("tmpfs", plainMount, "mode=1777")`, `p.tmp = pl.Filesystem("tmpfs", plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
+	{"isolate/mounts/private.go", `p.tmp = pl.tmpfs(plainMount, "mode=1777")`, `p.tmp = pl.tmpfs(plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
 
 	// Who it is, and what it may ask of the kernel.
 	{"isolate/build.go", "b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(0))", `b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(1-isIn("sealed")))`},
