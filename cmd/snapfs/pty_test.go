@@ -33,9 +33,14 @@ type person struct {
 // sit starts a program at a terminal of 80 by 24, in a fresh workspace.
 func sit(t *testing.T, b *desk, args ...string) *person {
 	t.Helper()
+	return sitAt(t, b, exec.Command(program(), args...))
+}
+
+// sitAt does the same with a command of any program.
+func sitAt(t *testing.T, b *desk, cmd *exec.Cmd) *person {
+	t.Helper()
 	outer, inner := terminals(t)
-	p := &person{t: t, keyboard: outer, closed: make(chan struct{})}
-	p.cmd = exec.Command(program(), args...)
+	p := &person{t: t, cmd: cmd, keyboard: outer, closed: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = b.workspace, append(b.env(), "TERM=xterm", "PS1=ready> ")
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = inner, inner, inner
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

@@ -25,6 +25,8 @@ type terminal struct {
 	// signals receives the signals sent to snapfs, from before the command starts, so that
 	// none is lost.
 	signals chan os.Signal
+	// foreground is set while ownPTY is and the command runs.
+	foreground *foreground
 	// feed copies a regular file to the command's standard input, or is nil.
 	feed *feed
 }
@@ -36,7 +38,7 @@ func newTerminal(u *ui) *terminal {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signal.Notify(t.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	if t.ownPTY {
-		signal.Notify(t.signals, syscall.SIGWINCH)
+		signal.Notify(t.signals, syscall.SIGWINCH, syscall.SIGCONT)
 	}
 	return t
 }
@@ -86,6 +88,13 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	if t.feed != nil {
 		defer t.feed.end()
 	}
+	if pty := p.PTY(); pty != nil {
+		var err error
+		if t.foreground, err = newForeground(t.ui, pty); err != nil {
+			return engine.Status{}, err
+		}
+		defer t.foreground.restore(true)
+	}
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -106,32 +115,29 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 	return t.copyInRawMode(ctx, p, wait)
 }
 
-// pass sends a signal on to the command. SIGWINCH instead sets the size of its pseudoterminal, if it has one.
+// pass sends a signal on to the command. SIGWINCH instead sets the size of its pseudoterminal, if it has one, and
+// SIGCONT takes back the person's terminal.
 func (t *terminal) pass(s syscall.Signal, p supervise.Process) {
-	if s == syscall.SIGWINCH {
+	switch s {
+	case syscall.SIGCONT:
+		t.foreground.continued()
 		p.Resize(t.size()) //nolint:errcheck // the command may have ended
-		return
+	case syscall.SIGWINCH:
+		p.Resize(t.size()) //nolint:errcheck // as above
+	default:
+		p.Signal(s) //nolint:errcheck // the command may have ended
 	}
-	p.Signal(s) //nolint:errcheck // the command may have ended
 }
 
-// copyInRawMode copies keys and output with the person's terminal in raw mode, and restores its
-// mode at the end.
+// copyInRawMode copies keys and output, with the person's terminal in raw mode.
 func (t *terminal) copyInRawMode(ctx context.Context, p supervise.Process, wait func(context.Context) (engine.Status, error)) (engine.Status, error) {
-	fd := int(t.ui.in.Fd())
-	old, err := term.MakeRaw(fd)
-	if err != nil {
-		return engine.Status{}, err
-	}
-	defer term.Restore(fd, old) //nolint:errcheck // a terminal that has gone needs no restoring
-	t.ui.raw.Store(true)
-	defer t.ui.raw.Store(false)
 	stop, stopped, err := os.Pipe()
 	if err != nil {
 		return engine.Status{}, err
 	}
 	defer stop.Close()
-	go copyKeys(p.PTY(), t.ui.in, stop)
+	t.foreground.enter()
+	go t.foreground.keys(stop)
 	drained := make(chan struct{})
 	go func() {
 		copyOutput(t.ui.out, p.PTY(), stop)
@@ -141,27 +147,6 @@ func (t *terminal) copyInRawMode(ctx context.Context, p supervise.Process, wait 
 	stopped.Close()
 	<-drained
 	return st, err
-}
-
-// copyKeys copies keys from in to pty until stop is closed. It reads none afterwards, because
-// they belong to the next reader.
-func copyKeys(pty, in, stop *os.File) {
-	buf := make([]byte, 4096)
-	for {
-		ready, err := stdio.WaitReadable(-1, stop, in)
-		if err != nil || ready == 0 {
-			return
-		}
-		n, err := syscall.Read(int(in.Fd()), buf)
-		if n > 0 {
-			if _, err := pty.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if n == 0 && err == nil || err != nil && !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.EAGAIN) {
-			return
-		}
-	}
 }
 
 // lastWords is how long the pseudoterminal must be silent after the command's end before its

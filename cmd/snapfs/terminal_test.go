@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,6 +49,50 @@ func atATerminal(t *testing.T) {
 			if st := p.leaves(); st != 3 {
 				t.Errorf("status %d", st)
 			}
+		},
+		"Ctrl-Z stops snapfs and its command, and fg resumes both": func(t *testing.T, b *desk) {
+			p := sitAtShell(t, b)
+			p.types("snapfs run -- sh -c 'echo go\"\"ing; while read x; do echo \"<$x>\"; done'\n")
+			p.sees("going")
+			p.types("one\n")
+			p.sees("<one>")
+			p.types("\x1a")
+			p.sees("Stopped")
+			p.types("pgrep -r T -P $$ >/dev/null && echo it is st\"\"ill\n")
+			p.sees("it is still")
+			p.types("fg\n")
+			p.sees("fg\r\n")
+			p.types("two\n")
+			p.sees("<two>")
+			p.types("\x1a")
+			p.sees("Stopped")
+			p.types("bg\n")
+			p.sees("snapfs run")
+			p.types("echo al\"\"ive; fg\n")
+			p.sees("alive")
+			p.types("three\n")
+			p.sees("<three>")
+			p.types("\x04")
+			p.sees("nothing changed")
+			p.types("echo st$?; exit\n")
+			p.sees("st0")
+			p.leaves()
+		},
+		"what was begun in the background takes the terminal when it comes to the front": func(t *testing.T, b *desk) {
+			p := sitAtShell(t, b)
+			p.types("snapfs run -- sh -c 'echo go\"\"ing; read x; echo \"<$x>\"' &\n")
+			p.sees("going")
+			p.types("echo pr\"\"ompt; jobs\n")
+			p.sees("prompt")
+			p.sees("Running")
+			p.types("fg\n")
+			p.sees("fg\r\n")
+			p.types("typed\n")
+			p.sees("<typed>")
+			p.sees("nothing changed")
+			p.types("echo al\"\"ive; exit\n")
+			p.sees("alive\r\n")
+			p.leaves()
 		},
 		"Ctrl-C ends the command, not snapfs": func(t *testing.T, b *desk) {
 			p := sit(t, b, "run", "--", "sh", "-c", "echo > new; echo up; exec sleep 100")
@@ -143,6 +188,15 @@ func atATerminal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newDesk(t)) })
 	}
+}
+
+// sitAtShell starts a shell with job control that finds snapfs.
+func sitAtShell(t *testing.T, b *desk) *person {
+	t.Helper()
+	t.Setenv("PATH", treetest.Built()+":"+os.Getenv("PATH"))
+	p := sitAt(t, b, exec.Command("bash", "--norc", "-i"))
+	p.sees("ready> ")
+	return p
 }
 
 func TestThePersonDecides(t *testing.T) {

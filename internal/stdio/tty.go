@@ -33,3 +33,20 @@ func WaitReadable(timeout time.Duration, files ...*os.File) (int, error) {
 		}
 	}
 }
+
+// InBackground reports whether a terminal is this process's own and has another process group in
+// the foreground.
+func InBackground(tty *os.File) bool {
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group != unix.Getpgrp()
+}
+
+// SignalForeground sends a signal to the process group in the foreground of a terminal, given
+// its outer end. Without one it does nothing.
+func SignalForeground(pty *os.File, sig unix.Signal) error {
+	group, err := unix.IoctlGetInt(int(pty.Fd()), unix.TIOCGPGRP)
+	if err != nil || group <= 1 {
+		return err
+	}
+	return unix.Kill(-group, sig)
+}

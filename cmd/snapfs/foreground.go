@@ -1,0 +1,157 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/snapfs/snapfs/internal/stdio"
+)
+
+// A foreground has the person's terminal in raw mode while snapfs is in the foreground of its
+// shell's job control, and takes part in that: Ctrl-Z, bg and fg.
+type foreground struct {
+	ui  *ui
+	fd  int      // of the person's terminal
+	pty *os.File // the outer end of the command's terminal
+	// resumed gets a byte when snapfs was continued. Reading it is up to keys.
+	resumed, wake *os.File
+
+	mu   sync.Mutex
+	old  *term.State // the mode that the shell gave the terminal, once known
+	raw  bool
+	over bool // the command has ended: the terminal is no more touched
+}
+
+// newForeground returns the foreground for a command with the terminal pty. The caller calls
+// restore when the command has ended.
+func newForeground(u *ui, pty *os.File) (*foreground, error) {
+	resumed, wake, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	return &foreground{ui: u, fd: int(u.in.Fd()), pty: pty, resumed: resumed, wake: wake}, nil
+}
+
+// enter sets raw mode if snapfs is in the foreground, and reports whether it is. A terminal that
+// is not the controlling one has no background.
+func (f *foreground) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	front := !f.over && !stdio.InBackground(f.ui.in)
+	if front && !f.raw {
+		old, err := term.MakeRaw(f.fd)
+		if front = err == nil; front && f.old == nil {
+			f.old = old
+		}
+	}
+	f.raw = front
+	f.ui.raw.Store(front)
+	return front
+}
+
+// restore gives the terminal its mode back if snapfs has changed it. over is set when the
+// command has ended.
+func (f *foreground) restore(over bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.raw {
+		term.Restore(f.fd, f.old) //nolint:errcheck // a terminal that has gone needs no restoring
+	}
+	f.raw, f.over = false, over
+	f.ui.raw.Store(false)
+}
+
+// continued sets raw mode again after SIGCONT, because the shell has set its own meanwhile.
+func (f *foreground) continued() {
+	f.mu.Lock()
+	f.raw = false
+	f.mu.Unlock()
+	f.enter()
+	f.wake.Write([]byte{0}) //nolint:errcheck // one that is full wakes the reader as well
+}
+
+// ended reports whether restore was called for the command's end.
+func (f *foreground) ended() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.over
+}
+
+// stopTime bounds the wait for the stop that SIGTSTP has requested. In a process group that no
+// shell controls, the kernel ignores the request.
+const stopTime = 100 * time.Millisecond
+
+// suspend stops the command and snapfs's own process group, as Ctrl-Z does, and returns when
+// snapfs is continued. It needs the default action of SIGTSTP, which Go does not restore after
+// signal.Notify.
+func (f *foreground) suspend() {
+	f.restore(false)
+	stdio.SignalForeground(f.pty, syscall.SIGSTOP)       //nolint:errcheck // it may have ended
+	defer stdio.SignalForeground(f.pty, syscall.SIGCONT) //nolint:errcheck // as above
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	syscall.Kill(0, syscall.SIGTSTP) //nolint:errcheck // always permitted
+	select {
+	case <-continued:
+	case <-time.After(stopTime):
+	}
+}
+
+// backgroundPoll is how often snapfs looks whether a shell has put it in the foreground: a
+// running job gets no signal then.
+const backgroundPoll = 100 * time.Millisecond
+
+// keys copies keys to the command's terminal until stop is closed. It reads none afterwards,
+// nor in the background, because they belong to another reader.
+func (f *foreground) keys(stop *os.File) {
+	buf := make([]byte, 4096)
+	for {
+		if !f.enter() {
+			if f.ended() {
+				return
+			}
+			if ready, err := stdio.WaitReadable(backgroundPoll, stop); err != nil || ready == 0 {
+				return
+			}
+			continue
+		}
+		ready, err := stdio.WaitReadable(-1, stop, f.resumed, f.ui.in)
+		switch {
+		case err != nil || ready == 0:
+			return
+		case ready == 1:
+			f.resumed.Read(buf) //nolint:errcheck // it only wakes
+			continue
+		case !f.enter():
+			continue
+		}
+		n, err := syscall.Read(f.fd, buf)
+		if n > 0 && f.write(buf[:n]) != nil || n == 0 && err == nil {
+			return
+		}
+		if err != nil && err != syscall.EINTR && err != syscall.EAGAIN {
+			return
+		}
+	}
+}
+
+// write passes keys on to the command, except a Ctrl-Z that would stop nothing there.
+func (f *foreground) write(keys []byte) error {
+	for i, key := range keys {
+		if stdio.Suspends(f.pty, key) {
+			if _, err := f.pty.Write(keys[:i]); err != nil {
+				return err
+			}
+			f.suspend()
+			return f.write(keys[i+1:])
+		}
+	}
+	_, err := f.pty.Write(keys)
+	return err
+}

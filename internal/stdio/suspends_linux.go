@@ -1,0 +1,43 @@
+package stdio
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// Suspends reports whether a key suspends, by the mode of the command's terminal pty, and would
+// stop nothing there: the command itself is in the foreground, and not a job of a shell inside, and
+// does not handle the signal.
+func Suspends(pty *os.File, key byte) bool {
+	if key >= ' ' {
+		return false
+	}
+	mode, err := unix.IoctlGetTermios(int(pty.Fd()), unix.TCGETS)
+	if err != nil || mode.Lflag&unix.ISIG == 0 || key == 0 || key != mode.Cc[unix.VSUSP] {
+		return false
+	}
+	group, err := unix.IoctlGetInt(int(pty.Fd()), unix.TIOCGPGRP)
+	if err != nil {
+		return false
+	}
+	session, err := unix.Getsid(group)
+	status, serr := vfs.ReadFile("/proc/" + strconv.Itoa(group) + "/status")
+	if err != nil || serr != nil || session != group {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+		if name != "SigIgn" && name != "SigCgt" {
+			continue
+		}
+		if mask, err := strconv.ParseUint(value, 16, 64); err != nil || mask&(1<<(unix.SIGTSTP-1)) != 0 {
+			return false
+		}
+	}
+	return true
+}
