@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate/launch"
 )
 
@@ -87,6 +90,30 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return &errs.Error{Op: "sending a signal", Kind: errs.ErrInvalid, Err: err}
 	}
 	return launch.HostError("sending a signal", err)
+}
+
+// SignalGroup sends sig to every process of the group that the process leads, or does nothing if
+// the process has ended. Errors: those of Signal.
+func (p *Process) SignalGroup(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pidfd < 0 {
+		return nil
+	}
+	info, err := vfs.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(p.pidfd))
+	if err != nil {
+		return launch.HostError("sending a signal", err)
+	}
+	_, rest, _ := strings.Cut(string(info), "\nPid:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	pid, err := strconv.Atoi(line)
+	if err != nil || pid <= 1 { // it has ended
+		return nil
+	}
+	if err := unix.Kill(-pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+		return launch.HostError("sending a signal", err)
+	}
+	return nil
 }
 
 // PTY returns the supervisor's end of the process's terminal, or nil. Reading it fails with

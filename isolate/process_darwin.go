@@ -152,6 +152,17 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
+// SignalGroup sends sig to every process of the group that the process leads.
+func (p *Process) SignalGroup(sig syscall.Signal) error {
+	if isClosed(p.done) {
+		return nil
+	}
+	if err := syscall.Kill(-p.pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return launch.HostError("sending a signal", err)
+	}
+	return nil
+}
+
 // PTY returns nil, because terminals need Linux.
 func (*Process) PTY() *os.File { return nil }
 

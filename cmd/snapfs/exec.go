@@ -22,7 +22,8 @@ func newExec(a *app) *cobra.Command {
 		Short: "run a command in an existing sandbox",
 		Long: `Runs a command in a sandbox. Commands in one sandbox see each other's processes and
 files. Its supervisor starts with the first command and ends with the last. snapfs
-exits with the command's status.
+exits with the command's status. At the sandbox's ttl the command ends, with status
+124, and what else runs in the sandbox is paused.
 
 With --detach the command goes on without snapfs and a terminal: snapfs prints its number
 at once, and "snapfs logs" its output and status.`,
@@ -104,7 +105,7 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	}
 	begin, done := starting(ctx)
 	defer done()
-	p, err := e.Supervise.ExecWith(begin, name, command, supervise.ExecOptions{Admission: when, Prove: prove})
+	p, err := e.Supervise.ExecWith(begin, name, command, supervise.ExecOptions{Admission: when, Prove: prove, EndAtTTL: true})
 	if err != nil {
 		return err
 	}

@@ -171,6 +171,15 @@ func atATerminal(t *testing.T) {
 				t.Errorf("status %d", st)
 			}
 		},
+		"the end of the sandbox's time": func(t *testing.T, b *desk) {
+			b.snapfs("new", "box", "--ttl", "1s").want(0)
+			p := sit(t, b, "exec", "box", "--", "sh", "-c", "echo up; exec sleep 100")
+			p.sees("up")
+			p.sees("snapfs: paused: ttl 1s; resume it: snapfs limits box --set ttl=")
+			if st := p.leaves(); st != 124 {
+				t.Errorf("status %d", st)
+			}
+		},
 		"exec, too": func(t *testing.T, b *desk) {
 			b.snapfs("new", "box").want(0)
 			p := sit(t, b, "exec", "box", "--", "sh", "-i")

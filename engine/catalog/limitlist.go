@@ -89,7 +89,7 @@ func (l *Limits) Fields() []Limit {
 		{"cpu-time", "kill all processes after this processor time of one start, such as 10m", duration(&l.CPUTime), timeBounds},
 		{"time", "end each command after this time, such as 10m", duration(&l.Time), timeBounds},
 		{"idle", "pause the sandbox, or end a command of run, after this time without activity, such as 15m", duration(&l.Idle), timeBounds},
-		{"ttl", "pause the sandbox, or end a command of run, at this age, such as 2h; it then starts no command", duration(&l.TTL), timeBounds},
+		{"ttl", "at this age, such as 2h, end the commands that wait and pause the rest; nothing starts then", duration(&l.TTL), timeBounds},
 		{"remove-after", "remove the sandbox this long after its ttl, or after its creation without one, such as 24h", &removal{*duration(&l.RemoveAfter)}, timeBounds},
 		{"keep-end", "instead of removing the sandbox, keep its last state; it then starts no command", &switchValue{&l.KeepEnd}, Bounds{}},
 	}

@@ -56,6 +56,9 @@ type ExecOptions struct {
 	Prove bool
 	// detach is set by [Manager.Detach].
 	detach bool
+	// EndAtTTL ends the command when the sandbox reaches its ttl. Otherwise the command is paused with the
+	// rest, and its Wait goes on when the ttl is increased.
+	EndAtTTL bool
 }
 
 // ExecWith does the same as [Manager.Exec], with options. Errors: also admission.ErrNoRoom and
@@ -138,7 +141,7 @@ func (sv *Manager) execInSupervisor(ctx context.Context, h *catalog.Locked, comm
 	if err := fault.Point(ctx, "ask for the command"); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	p, proof, err := requestExec(ctx, conn, h.Name, command, execRequest{Prove: o.Prove, Detach: o.detach, Stops: &before}, sv.notice)
+	p, proof, err := requestExec(ctx, conn, h.Name, command, execRequest{Prove: o.Prove, Detach: o.detach, EndAtTTL: o.EndAtTTL, Stops: &before}, sv.notice)
 	if proof != nil {
 		h.Proof = proof
 		if serr := h.Save(); err == nil && serr != nil {

@@ -7,12 +7,14 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // A deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. At
@@ -36,7 +38,15 @@ type deadlines struct {
 	rec       catalog.Record // Policy and Life are current only here
 	looping   bool           // the loop runs
 	activity  activity
-	listeners map[*fdsock.Conn]bool
+	listeners map[*fdsock.Conn]*listener
+}
+
+// A listener is a client that waits for its command.
+type listener struct {
+	command  *isolate.Process
+	endAtTTL bool
+	told     bool              // that its command has started, and may get notices
+	ended    *catalog.LimitHit // the ttl that ended the command
 }
 
 // maxCheckInterval is the longest time between two checks. Timers stop while a machine is
@@ -183,11 +193,64 @@ func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Durat
 	}
 	ctx, cancel := context.WithTimeout(w.quit, 10*time.Second)
 	defer cancel()
-	done, err := w.supervisor.Resources.pauseFor(ctx, why, unless)
-	if done {
-		w.notify(sandbox.PausedNote(w.rec.Name, why, l, age))
+	note, left := sandbox.PausedNote(w.rec.Name, why, l, age), false
+	if why.Limit == "ttl" {
+		w.endCommands(ctx, why, note)
 	}
-	return err == nil
+	done, err := w.supervisor.Resources.pauseFor(ctx, why, func() bool {
+		left = why.Limit == "ttl" && len(w.endAtTTL()) > 0
+		return left || unless()
+	})
+	if done {
+		w.notify(note)
+	}
+	return err == nil && !left
+}
+
+// endAtTTL returns the clients whose commands end at the sandbox's ttl.
+func (w *deadlines) endAtTTL() (clients []*fdsock.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for client, l := range w.listeners {
+		if l.endAtTTL {
+			clients = append(clients, client)
+		}
+	}
+	return clients
+}
+
+// endCommands ends the commands that end at the sandbox's ttl, as --time does, and sends note to
+// their clients first. It waits until they have ended, up to two grace periods.
+func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note string) {
+	clients := w.endAtTTL()
+	if len(clients) == 0 {
+		return
+	}
+	if w.pausedFor("idle") { // the signal would wait
+		w.supervisor.Resources.resumeFrom(ctx, "idle") //nolint:errcheck // SIGKILL follows
+	}
+	why.When = time.Now()
+	msg, _ := json.Marshal(Reply{Note: note}) // cannot fail
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		w.mu.Lock()
+		for _, client := range clients {
+			l := w.listeners[client]
+			if l == nil {
+				continue
+			}
+			if l.ended == nil && l.told {
+				_ = client.TrySend(msg) // never blocks
+			}
+			l.ended = &why
+			l.command.SignalGroup(sig) //nolint:errcheck // it may have ended
+		}
+		w.mu.Unlock()
+		for end := time.Now().Add(GracePeriod); time.Now().Before(end); pause(ctx, 5*time.Millisecond) {
+			if len(w.endAtTTL()) == 0 || ctx.Err() != nil {
+				return
+			}
+		}
+	}
 }
 
 // resume resumes the container if it is paused for the named limit.
@@ -266,18 +329,30 @@ func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func(
 	return w.activity.addStreams(&w.mu, pty, streams)
 }
 
-// addListener sends a client the notices about its sandbox, until the caller calls deaf.
-func (w *deadlines) addListener(client *fdsock.Conn) (deaf func()) {
+// addListener registers the client of a command, which gets notices after tell. The caller calls
+// deaf at the command's end, which returns the ttl that ended the command, or nil.
+func (w *deadlines) addListener(client *fdsock.Conn, command *isolate.Process, endAtTTL bool) (deaf func() *catalog.LimitHit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.listeners == nil {
-		w.listeners = map[*fdsock.Conn]bool{}
+		w.listeners = map[*fdsock.Conn]*listener{}
 	}
-	w.listeners[client] = true
-	return func() {
+	l := &listener{command: command, endAtTTL: endAtTTL}
+	w.listeners[client] = l
+	return func() *catalog.LimitHit {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.listeners, client)
+		return l.ended
+	}
+}
+
+// tell lets a client that knows of its command's start get notices.
+func (w *deadlines) tell(client *fdsock.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.listeners[client]; l != nil {
+		l.told = true
 	}
 }
 
@@ -289,7 +364,9 @@ func (w *deadlines) notify(note string) {
 	if err != nil {
 		return
 	}
-	for client := range w.listeners {
-		_ = client.TrySend(msg) // never blocks
+	for client, l := range w.listeners {
+		if l.told {
+			_ = client.TrySend(msg) // never blocks
+		}
 	}
 }

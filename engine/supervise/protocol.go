@@ -82,6 +82,8 @@ type execRequest struct {
 	Detach bool `json:"detach,omitempty"`
 	// Prove runs the self-test before the command.
 	Prove bool `json:"prove,omitempty"`
+	// EndAtTTL ends the command at the sandbox's ttl, where it would be paused.
+	EndAtTTL bool `json:"end_at_ttl,omitempty"`
 	// Stops is the sandbox's stop count when the command was requested. The supervisor rejects the
 	// command if the count has grown since.
 	Stops *int64 `json:"stops,omitempty"`

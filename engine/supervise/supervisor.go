@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -231,6 +232,11 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 // Start runs another command in the container. It waits while the container is frozen for a
 // moment. Errors: errs.ErrDenied if the container is paused.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
+	return h.start(ctx, c, func(*isolate.Process) {})
+}
+
+// start does the same as Start. It calls started with the process before the container can be paused.
+func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(*isolate.Process)) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()
 	h.Resources.startLock.RLock()
 	defer h.Resources.startLock.RUnlock()
@@ -238,7 +244,11 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 		return nil, err
 	}
 	c.Env = hostfs.NameSandbox(c.Env, h.deadlines.rec.Name)
-	return h.Container.Exec(ctx, c)
+	p, err := h.Container.Exec(ctx, c)
+	if err == nil {
+		started(p)
+	}
+	return p, err
 }
 
 // recordEnd records originals before a client learns that its command has ended and someone
@@ -280,8 +290,9 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	if w.Prove {
 		proof, err = h.prove(context.Background())
 	}
+	deaf := func() *catalog.LimitHit { return nil }
 	if err == nil {
-		p, err = h.Start(context.Background(), c)
+		p, err = h.start(context.Background(), c, func(p *isolate.Process) { deaf = h.deadlines.addListener(client, p, w.EndAtTTL) })
 	}
 	if err == nil {
 		defer h.deadlines.watchStreams(p.PTY(), files...)()
@@ -304,12 +315,12 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	if !send(client, Reply{Started: true, Proof: proof}, pty...) {
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
+	h.deadlines.tell(client)
 	ended := h.Resources.startCountdown(p)
-	deaf := h.deadlines.addListener(client)
 	go h.relaySignals(client, p)
 	st, err := p.Wait(context.Background())
 	ended()
-	deaf()
+	atTTL := deaf()
 	h.deadlines.countActivity()()
 	if err != nil {
 		send(client, Reply{Refused: refusalOf(err)})
@@ -318,7 +329,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	if st.ExitCode() != 0 && h.Resources.Group != nil {
 		h.Resources.Group.ProcessFailed()
 	}
-	hit := h.Resources.limitHit()
+	hit := cmp.Or(atTTL, h.Resources.limitHit())
 	if hit != nil {
 		h.onLimitHit(*hit)
 	}
