@@ -130,3 +130,23 @@ func realDirectory(dir string) (string, error) {
 	}
 	return real, nil
 }
+
+// realPath returns the absolute path of a file, which need not exist, without symbolic links
+// in its directories.
+func realPath(path string) (string, error) {
+	abs, err := absolute(path)
+	if err != nil {
+		return "", err
+	}
+	if dir, err := workdir(); err == nil && abs == filepath.Clean(dir) {
+		return realDirectory(abs)
+	}
+	dir, rest := filepath.Split(abs)
+	for {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		dir = filepath.Clean(dir)
+		rest, dir = filepath.Join(filepath.Base(dir), rest), filepath.Dir(dir)
+	}
+}

@@ -74,6 +74,7 @@ func commands() []command {
 		{"promote", looking, newPromote},
 		{"fetch", looking, newFetch},
 		{"undo", looking, newUndo},
+		{"redo", looking, newRedo},
 		{"stages", looking, newStages},
 		{"log", looking, newLog},
 		{"status", looking, newStatus},

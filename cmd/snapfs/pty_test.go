@@ -162,12 +162,12 @@ func (b *desk) clear() {
 	b.forget()
 }
 
-// forget deletes the undo data of all promotions, which may be in directories that are not the
+// forget deletes the data of all promotions for undo and redo, which may be in directories that are not the
 // test's own: at the root of the filesystem, for a file outside the workspace.
 func (b *desk) forget() {
-	list := b.snapfs("undo", "--list", "--any").want(0)
+	undo, redo := b.snapfs("undo", "--list", "--any").want(0), b.snapfs("redo", "--list", "--any").want(0)
 	forgotten := map[string]bool{}
-	for _, line := range strings.Split(strings.TrimSpace(list.stdout), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(undo.stdout+redo.stdout), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 && !forgotten[fields[0]] {
 			b.snapfs("undo", "--forget", fields[0]).want(0)
 			forgotten[fields[0]] = true

@@ -62,9 +62,7 @@ func readStatus(ctx context.Context, e *engine.Engine) (d workspaceStatus, err e
 	if errors.Is(uerr, errs.ErrNotFound) {
 		uerr = nil
 	}
-	for _, p := range group {
-		d.Undo = append(d.Undo, rowOf(p))
-	}
+	d.Undo = rows(group)
 	return d, errors.Join(err, werr, uerr)
 }
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,42 +20,46 @@ import (
 func newUndo(a *app) *cobra.Command {
 	var list, forget, anywhere, yes bool
 	cmd := &cobra.Command{
-		Use:   "undo [promotion]",
-		Short: "undo an apply or a promotion",
+		Use:   "undo [promotion] [path...]",
+		Short: "undo an apply or a promotion, or some of its paths",
 		Long: `Undoes the last apply or promotion of this workspace (the git work tree around the
 current directory, or the current directory), or the named one, as long as nobody has
 changed its result; otherwise it changes nothing and lists the changed paths. It prints
 what it will undo, and asks on a terminal.
 
+With paths it undoes only these files, and directories with all that is in them. The rest
+can be undone later. Commits are undone with the whole promotion only.
+
 The sandbox, if it still exists, keeps its changes. The last ten of all workspaces can be
-undone; of those that changed the same place, the newest first. Their undo data takes
-disk space; --forget deletes it.`,
-		Example:           "  snapfs undo\n  snapfs undo --any\n  snapfs undo --list\n  snapfs undo --forget apply-4x1k0z",
-		Args:              atMost("promotion"),
+undone; of those that changed the same place, the newest first. snapfs redo does again
+what was undone. The data for both takes disk space; --forget deletes it.`,
+		Example:           "  snapfs undo\n  snapfs undo src/main.c docs\n  snapfs undo --any\n  snapfs undo --list\n  snapfs undo --forget apply-4x1k0z",
 		ValidArgsFunction: a.completePromotion,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := optionalName(args, 0)
-			if err != nil {
-				return err
+			if slices.Contains(args, "") {
+				return usageError(errEmptyName)
 			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if list {
-				return a.listPromotions(e)
+			switch {
+			case list:
+				return a.listPromotions(e.Reconcile.Promotions())
+			case forget && len(args) != 1:
+				return usageError(errors.New("--forget requires a promotion's name; see snapfs undo --list"))
+			case forget:
+				return e.Reconcile.ForgetUndo(cmd.Context(), args[0])
 			}
-			if forget {
-				if id == "" {
-					return usageError(errors.New("--forget requires a promotion's name; see snapfs undo --list"))
-				}
-				return e.Reconcile.ForgetUndo(cmd.Context(), id)
-			}
-			id, err = a.chooseUndo(e, id, anywhere, yes)
-			if err != nil || id == "" {
+			id, paths, err := a.undoArguments(e, args)
+			if err != nil {
 				return err
 			}
-			u, err := e.Reconcile.Undo(cmd.Context(), id)
+			group, err := a.chooseUndo(e, id, anywhere)
+			if err != nil || !a.agreesTo("undo", "undid", "restore what was there before", group, len(paths) > 0, yes) {
+				return err
+			}
+			u, err := e.Reconcile.UndoPaths(cmd.Context(), group[0].Group, paths)
 			if err != nil {
 				return err
 			}
@@ -66,32 +72,102 @@ disk space; --forget deletes it.`,
 	cmd.Flags().BoolVarP(&list, "list", "l", false, "list what can be undone")
 	cmd.Flags().BoolVar(&anywhere, "any", false, "undo the last apply or promotion of any workspace")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&forget, "forget", false, "delete this promotion's undo data; its result stays")
+	cmd.Flags().BoolVar(&forget, "forget", false, "delete this promotion's data for undo and redo; its result stays")
 	return cmd
 }
 
-// chooseUndo prints which apply or promotion is to be undone, and returns its identifier. It returns
-// "" if the person declined.
-func (a *app) chooseUndo(e *engine.Engine, id string, anywhere, yes bool) (string, error) {
+func newRedo(a *app) *cobra.Command {
+	var list, anywhere, yes bool
+	cmd := &cobra.Command{
+		Use:   "redo",
+		Short: "do again what the last undo took back",
+		Long: `Does again what the last snapfs undo of this workspace (the git work tree around the
+current directory, or the current directory) took back, as long as nobody has changed the
+same files since; otherwise it changes nothing and lists the changed paths. It prints what
+it will do again, and asks on a terminal. The undo before that one is next. snapfs undo
+takes it back again, and undo --forget deletes the data for it.`,
+		Example: "  snapfs undo\n  snapfs redo\n  snapfs redo --list",
+		Args:    exactly(),
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, _ []string) error {
+			if list {
+				return a.listPromotions(e.Reconcile.Undones())
+			}
+			var workspaces []string
+			if !anywhere {
+				var err error
+				if workspaces, err = workspacesHere(); err != nil {
+					return err
+				}
+			}
+			group, err := e.Reconcile.ToRedo(workspaces)
+			if err != nil || !a.agreesTo("redo", "did", "put the promoted files back", group, false, yes) {
+				return err
+			}
+			u, err := e.Reconcile.Redo(ctx, group)
+			if err != nil {
+				return err
+			}
+			return a.ui.result(u, func(io.Writer) error {
+				a.ui.notice("did again " + count(u.Changes, "change") + " of " + u.Sandbox + " in " + strings.Join(u.Paths, ", "))
+				return nil
+			})
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVarP(&list, "list", "l", false, "list what can be done again, of all workspaces")
+	cmd.Flags().BoolVar(&anywhere, "any", false, "do the last undo of any workspace again")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// undoArguments separates the name of a promotion, if it is the first argument, from paths, which
+// it makes absolute.
+func (a *app) undoArguments(e *engine.Engine, args []string) (id string, paths []string, err error) {
+	all, err := e.Reconcile.Promotions()
+	if len(args) > 0 && slices.ContainsFunc(all, func(p promote.Promotion) bool { return p.Group == args[0] || p.ID == args[0] }) {
+		id, args = args[0], args[1:]
+	}
+	if len(args) == 0 || err != nil && len(all) == 0 {
+		return id, nil, err
+	}
+	for _, arg := range args {
+		path, err := realPath(arg)
+		if err != nil {
+			return "", nil, err
+		}
+		paths = append(paths, path)
+	}
+	return id, paths, nil
+}
+
+// chooseUndo returns the promotions to undo: those named id, or the last ones of this workspace,
+// or with anywhere of any.
+func (a *app) chooseUndo(e *engine.Engine, id string, anywhere bool) ([]promote.Promotion, error) {
 	var workspaces []string
 	if id == "" && !anywhere {
 		var err error
 		if workspaces, err = workspacesHere(); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
-	group, err := e.Reconcile.ToUndo(id, workspaces)
-	if err != nil {
-		return "", err
+	return e.Reconcile.ToUndo(id, workspaces)
+}
+
+// agreesTo prints which promotions a command will undo or do again, and reports whether the person
+// agrees. some: it undoes only some of their paths.
+func (a *app) agreesTo(do, did, yes string, group []promote.Promotion, some, agreed bool) bool {
+	for _, p := range rows(group) {
+		what := count(p.Changes, "change")
+		if some {
+			what = "some of " + what
+		}
+		a.ui.notice("to " + do + ": " + p.ID + " of " + p.Sandbox + ", " + age(time.Since(p.When)) + " ago: " + what + " in " + report.Printable(p.Path))
 	}
-	for _, p := range group {
-		a.ui.notice("to undo: " + p.Group + " of " + p.Sandbox + ", " + age(time.Since(p.When)) + " ago: " + count(p.Applied, "change") + " in " + report.Printable(p.Path))
+	if !agreed && len(group) > 0 && !a.ui.agrees(do+" this?", yes, "change nothing") {
+		a.ui.notice(did + " nothing")
+		return false
 	}
-	if !yes && !a.ui.agrees("undo this?", "restore what was there before", "change nothing") {
-		a.ui.notice("undid nothing")
-		return "", nil
-	}
-	return group[0].Group, nil
+	return len(group) > 0
 }
 
 // A promotionRow is the JSON form of a promotion that can be undone.
@@ -103,19 +179,25 @@ type promotionRow struct {
 	Changes int       `json:"changes"`
 }
 
-func rowOf(p promote.Promotion) promotionRow {
-	return promotionRow{p.Group, p.Sandbox, p.Path, p.When, p.Applied}
+// rows returns the rows of promotions. The parts of one that can be undone alone are one row.
+func rows(all []promote.Promotion) []promotionRow {
+	list := []promotionRow{}
+	for _, p := range all {
+		same := func(r promotionRow) bool { return r.ID == p.Group && r.Path == p.Path }
+		if i := slices.IndexFunc(list, same); i >= 0 {
+			list[i].Changes += p.Applied
+			continue
+		}
+		list = append(list, promotionRow{p.Group, p.Sandbox, p.Path, p.When, p.Applied})
+	}
+	return list
 }
 
-func (a *app) listPromotions(e *engine.Engine) error {
-	all, err := e.Reconcile.Promotions()
+func (a *app) listPromotions(all []promote.Promotion, err error) error {
 	if err != nil {
 		return err
 	}
-	rows := []promotionRow{}
-	for _, p := range all {
-		rows = append(rows, rowOf(p))
-	}
+	rows := rows(all)
 	return a.ui.result(rows, func(w io.Writer) error {
 		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 		for _, r := range rows {
@@ -128,7 +210,7 @@ func (a *app) listPromotions(e *engine.Engine) error {
 // completePromotion completes the names of promotions that can be undone.
 func (a *app) completePromotion(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
-		return nil, noFiles
+		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return reconcile.PromotionsIn(a.stateDir()), noFiles
+	return reconcile.PromotionsIn(a.stateDir()), cobra.ShellCompDirectiveDefault
 }

@@ -48,10 +48,16 @@ func (p *planner) changedAt(path string, st *vfs.Stat) *changedDir {
 	if p.changed[path] == nil {
 		p.changed[path] = &changedDir{
 			path: path, ino: st.Ino, mode: st.Mode & 0o7777, mtime: st.MTime,
-			widen: os.Geteuid() != 0 && int(st.UID) == os.Geteuid() && st.Mode&unix.S_IRWXU != unix.S_IRWXU,
+			widen: lacksRights(st),
 		}
 	}
 	return p.changed[path]
+}
+
+// lacksRights reports whether this user, who is not root, owns a directory without permissions
+// that its owner needs to change names in it.
+func lacksRights(st *vfs.Stat) bool {
+	return os.Geteuid() != 0 && int(st.UID) == os.Geteuid() && st.Mode&unix.S_IRWXU != unix.S_IRWXU
 }
 
 // mayChange adds to p.denied what the kernel would later deny in the real directory dir, as

@@ -130,7 +130,7 @@ func (c *crash) whole(what string, done bool) (isNew bool) {
 	if done && !isNew {
 		c.t.Fatalf("%s: said to be complete, and the old tree is there", what)
 	}
-	kept, err := filepath.Glob(c.w.state() + "/*.undo")
+	kept, err := filepath.Glob(c.w.state() + "/*.[ur]*do")
 	must(c.t, err)
 	if n := c.w.stages(c.t); n != len(kept) {
 		c.t.Fatalf("%s: %d stages beside the tree and %q", what, n, kept)
@@ -173,6 +173,8 @@ func atEveryCall(t *testing.T, top, command, but string, each func(c *crash, n i
 			"apply": {"renameat2", "mkdirat", "linkat", "symlinkat", "unlinkat", "utimensat", "fsync", "syncfs", "write"},
 			"keep":  {"renameat2", "mkdirat", "linkat", "symlinkat", "utimensat", "fsync", "syncfs", "write"},
 			"undo":  {"renameat2", "unlinkat", "utimensat", "syncfs"},
+			"again": {"renameat2", "write", "fsync", "unlinkat", "utimensat", "syncfs"},
+			"redo":  {"renameat2", "write", "fsync", "unlinkat", "utimensat", "syncfs"},
 		}[command] {
 			if all[call] == 0 {
 				t.Errorf("never killed at %s", call)

@@ -58,6 +58,13 @@
 // and after a power cut in it until Recover runs. And if another program renames a file to the
 // path in the microseconds between the last check and the move, that file is lost.
 //
+// # Undo and redo
+//
+// A promotion that is retained for an undo leaves the old versions in its stage, and its journal
+// as ID.undo. [UndoWith] moves the nodes back and may leave the new versions there, with the
+// inverse of the journal as ID.redo: [Redo] is the undo of that. An undo of some paths makes
+// them a promotion of their own in the same stage first.
+//
 // # Limits
 //
 // File attributes of chattr(1) are not promoted. If a hard link of a changed file is not among

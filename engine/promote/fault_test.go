@@ -112,6 +112,8 @@ func dieInTheMiddle(top string) int {
 	})
 	o := options(w.frozen())
 	list, err := promote.Promotions(w.state())
+	undone, err2 := promote.Undones(w.state())
+	err = errors.Join(err, err2)
 	if but := os.Getenv(killTraced); but != "" {
 		err = errors.Join(err, traceCalls(but))
 	}
@@ -124,6 +126,14 @@ func dieInTheMiddle(top string) int {
 		_, err = promote.Recover(ctx, w.state())
 	case "undo":
 		_, err = promote.Undo(ctx, w.state(), list[0].ID)
+	case "again", "part":
+		o := promote.UndoOptions{Again: time.Now()}
+		if os.Getenv(killCommand) == "part" {
+			o.Take = somePaths
+		}
+		_, err = promote.UndoWith(ctx, w.state(), list[0].ID, o)
+	case "redo":
+		_, err = promote.Redo(ctx, w.state(), undone[0].ID, nil)
 	case "keep":
 		o.KeepUndo = true
 		fallthrough

@@ -29,13 +29,25 @@ type Promotion struct {
 	When time.Time
 	// Applied is the number of changes.
 	Applied int
+	// Undone is the time of the undo, for a promotion of [Undones].
+	Undone time.Time
 }
 
 // Promotions lists the promotions that can be undone, newest first. Cost: reads the headers
 // of ten files; takes no lock. Errors: ErrCorrupt, ErrNotSupported (written by a newer
 // version), both together with the readable ones.
 func Promotions(stateDir string) ([]Promotion, error) {
-	names, err := journals(stateDir, suffixUndo)
+	return list(stateDir, suffixUndo, func(p Promotion) time.Time { return p.When })
+}
+
+// Undones lists the undone promotions that [Redo] can do again, the last undone first. Those of
+// one undo have the same group and time. Cost and errors: those of Promotions.
+func Undones(stateDir string) ([]Promotion, error) {
+	return list(stateDir, suffixRedo, func(p Promotion) time.Time { return p.Undone })
+}
+
+func list(stateDir, suffix string, when func(Promotion) time.Time) ([]Promotion, error) {
+	names, err := journals(stateDir, suffix)
 	if err != nil {
 		return nil, undoing("", err)
 	}
@@ -48,11 +60,11 @@ func Promotions(stateDir string) ([]Promotion, error) {
 		case err != nil:
 			failures = append(failures, err)
 		case r.retain != retainTemporary:
-			all = append(all, Promotion{r.id, r.group, r.sandbox, r.path, r.made, r.count})
+			all = append(all, Promotion{r.id, r.group, r.sandbox, r.path, r.made, r.count, r.undone})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Promotion) int {
-		if c := b.When.Compare(a.When); c != 0 {
+		if c := when(b).Compare(when(a)); c != 0 {
 			return c
 		}
 		return strings.Compare(a.ID, b.ID)
@@ -60,19 +72,21 @@ func Promotions(stateDir string) ([]Promotion, error) {
 	return all, errors.Join(failures...)
 }
 
-// Paths lists the paths that a promotion changed, relative to its target. Errors: those of
-// reading its journal.
-func Paths(stateDir, id string) ([]string, error) {
-	r, err := readJournal(filepath.Join(stateDir, id+suffixUndo))
+// Paths lists the paths that a promotion changed, relative to its target, and those of them that
+// can be undone alone: a new directory comes with all that is in it. Errors: those of reading its
+// journal.
+func Paths(stateDir, id string) (all, alone []string, err error) {
+	r, err := readJournal(filepath.Join(stateDir, id+retainedAs(stateDir, id)))
 	if err != nil {
-		return nil, undoing(id, err)
+		return nil, nil, undoing(id, err)
 	}
-	paths := slices.Collect(maps.Keys(r.leftStamps()))
+	all = slices.Collect(maps.Keys(r.leftStamps()))
 	for _, o := range r.ops {
-		paths = append(paths, o.path)
+		alone = append(alone, o.path)
 	}
-	slices.Sort(paths)
-	return slices.Compact(paths), nil
+	all = append(all, alone...)
+	slices.Sort(all)
+	return slices.Compact(all), alone, nil
 }
 
 // readHeader reads a journal up to its first op.
@@ -91,7 +105,7 @@ func readHeader(path string) (*record, error) {
 		}
 		text, ok := checked(line[:max(len(line)-1, 0)])
 		word, _, _ := strings.Cut(text, " ")
-		if !ok || !slices.Contains([]string{"snapfs-promotion", "made", "sandbox", "target"}, word) {
+		if !ok || !slices.Contains([]string{"snapfs-promotion", "made", "undone", "sandbox", "target", "stage"}, word) {
 			break
 		}
 		if err := r.parse(text); err != nil {
@@ -115,17 +129,19 @@ func corrupt(path string, err error) error {
 	return &errs.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
 }
 
-// trim forgets promotions older than History. Those that it cannot forget now (a disk is not
-// mounted) are left for the next promotion. The caller holds the lock.
+// trim forgets promotions and undos older than History. Those that it cannot forget now (a disk
+// is not mounted) are left for the next promotion. The caller holds the lock.
 func trim(ctx context.Context, stateDir string) {
-	all, _ := Promotions(stateDir) // damaged journals stay for inspection
-	var groups []string
-	for _, p := range all {
-		if !slices.Contains(groups, p.Group) {
-			groups = append(groups, p.Group)
-		}
-		if len(groups) > History {
-			_ = withRetainedLocked(stateDir, p.ID, forget(ctx))
+	for suffix, of := range map[string]func(string) ([]Promotion, error){suffixUndo: Promotions, suffixRedo: Undones} {
+		all, _ := of(stateDir) // damaged journals stay for inspection
+		var groups []string
+		for _, p := range all {
+			if group := p.Group + p.Undone.String(); !slices.Contains(groups, group) {
+				groups = append(groups, group)
+			}
+			if len(groups) > History {
+				_ = withRetainedLocked(stateDir, p.ID, suffix, forget(ctx))
+			}
 		}
 	}
 }
@@ -135,7 +151,7 @@ func (r *record) makeUndoable(journal string) error {
 	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)
 }
 
-// updateStamps writes new stamps into the journals of earlier promotions after a revert moved
+// updateStamps writes new stamps into the journals of other promotions after a revert moved
 // their results back: the moves gave these files new change times.
 func (r *record) updateStamps(real *dirs, stateDir string) error {
 	type moved struct {
@@ -148,10 +164,17 @@ func (r *record) updateStamps(real *dirs, stateDir string) error {
 			back[st.Ino] = moved{o.oldCTime, stampOf(&st)}
 		}
 	}
+	for _, pl := range r.dirs { // also of other parts of r
+		if s, noted := r.stamps[pl.path]; noted {
+			if st, err := real.stat(pl.path); err == nil {
+				back[s.Ino] = moved{timestamp(s.CTime), stampOf(&st)}
+			}
+		}
+	}
 	if len(back) == 0 {
 		return nil
 	}
-	names, err := journals(stateDir, suffixUndo)
+	names, err := journals(stateDir, suffixUndo, suffixRedo)
 	failures := []error{err}
 	for _, name := range names {
 		path := filepath.Join(stateDir, name)

@@ -20,6 +20,7 @@ import (
 //
 //	snapfs-promotion 2 ID
 //	made TIME CHANGES KEEP "GROUP"       KEEP is no, history or passing
+//	undone TIME                          the inverse of an undone promotion; its undo is a redo
 //	sandbox "NAME"
 //	target "/home/ann/project" INODE
 //	stage beside "" ".snapfs-apply-ID"
@@ -49,9 +50,10 @@ type record struct {
 	group   string // the promotion's group, by default its own id
 	retain  retention
 	made    time.Time
-	count   int    // of changes
-	path    string // of the target
-	ino     uint64 // of the target
+	undone  time.Time // in the inverse of an undone promotion, when that was undone
+	count   int       // of changes
+	path    string    // of the target
+	ino     uint64    // of the target
 	stages  []*stage
 	dirs    []*changedDir
 	ops     []*op
@@ -76,6 +78,9 @@ const (
 	suffixJournal  = ".journal"
 	suffixUndo     = ".undo"    // committed; old versions are retained
 	suffixUndoing  = ".undoing" // being reverted
+	suffixRedo     = ".redo"    // inverse of a reverted one; new versions are retained
+	suffixSplit    = ".split"   // part of a committed one, to be reverted
+	suffixNew      = ".new"     // incomplete
 	suffixDropping = ".drop"    // committed; old versions are being removed
 	suffixPartial  = ".left"    // reverted, except for paths that other programs changed
 )
@@ -146,6 +151,9 @@ func (r *record) header() lines {
 	var l lines
 	l.line("snapfs-promotion", journalVersion, r.id)
 	l.line("made", stamp(timestamp(r.made)), strconv.Itoa(r.count), string(r.retain), strconv.Quote(r.group))
+	if !r.undone.IsZero() {
+		l.line("undone", stamp(timestamp(r.undone)))
+	}
 	l.line("sandbox", strconv.Quote(r.sandbox))
 	l.line("target", strconv.Quote(r.path), number(r.ino))
 	for _, s := range r.stages {

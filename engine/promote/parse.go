@@ -63,6 +63,8 @@ func (r *record) parse(text string) error {
 		r.group, r.retain = r.id, retainNone
 	case "made":
 		r.made, r.count, r.retain, r.group = f.time(f.word()).Time(), int(f.number(10)), retention(f.word()), f.quoted()
+	case "undone":
+		r.undone = f.time(f.word()).Time()
 	case "sandbox":
 		r.sandbox = f.quoted()
 	case "target":

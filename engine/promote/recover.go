@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/errs"
@@ -23,6 +24,9 @@ type Recovery struct {
 	// Left has the stamps that a completed promotion had left before it was undone; nil
 	// for all others.
 	Left map[string]Stamp
+	// Redone is set if an undone promotion was done again: Stamps and Left are then those of
+	// its new and its old versions.
+	Redone bool
 	// Done is set if the promotion was committed, and only its leftovers were removed.
 	// Otherwise it was reverted.
 	Done bool
@@ -43,7 +47,7 @@ type Recovery struct {
 // promotion does not affect the others. Cost: one readdir of the state directory if there is
 // nothing to do. Errors: ErrCorrupt, ErrNotSupported (a newer journal).
 func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
-	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping)
+	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping, suffixSplit, suffixNew)
 	if err != nil || len(names) == 0 {
 		return nil, wrap("recovering", stateDir, err)
 	}
@@ -55,7 +59,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 		return nil, wrap("recovering", stateDir, err)
 	}
 	defer vfs.Unlock(lock)
-	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping); err != nil {
+	if names, err = journals(stateDir, suffixJournal, suffixUndoing, suffixDropping, suffixSplit); err != nil {
 		return nil, wrap("recovering", stateDir, err)
 	}
 	var all []Recovery
@@ -66,11 +70,23 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 			failures = append(failures, wrap("recovering", one.Path, err))
 			continue
 		}
-		if filepath.Ext(name) != suffixDropping { // a forgotten promotion is not reported
+		if ext := filepath.Ext(name); ext != suffixDropping && ext != suffixSplit { // one that was forgotten, or not undone yet, is not reported
 			all = append(all, one)
 		}
 	}
+	if len(failures) == 0 && !slices.ContainsFunc(all, func(r Recovery) bool { return r.Waits != nil }) {
+		failures = append(failures, removeUnfinished(stateDir))
+	}
 	return all, errors.Join(failures...)
+}
+
+// removeUnfinished removes journals that were killed while they were written.
+func removeUnfinished(stateDir string) error {
+	names, err := journals(stateDir, suffixNew)
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(filepath.Join(stateDir, name)))
+	}
+	return err
 }
 
 // recoverOne reads a journal and reverts its promotion, or completes it if it was committed.
@@ -80,6 +96,13 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 		return Recovery{Path: journal}, err
 	}
 	one := Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Done: r.commit && filepath.Ext(journal) != suffixUndoing}
+	if filepath.Ext(journal) == suffixSplit {
+		if !r.commit { // killed before it was whole: nothing was separated
+			return one, os.Remove(journal)
+		}
+		_, err := r.endSeparation(journal)
+		return one, err
+	}
 	if r.path == "" { // killed before its first lines were complete: nothing was made
 		one.ID = strings.TrimSuffix(filepath.Base(journal), suffixJournal)
 		return one, os.Remove(journal)
@@ -92,19 +115,17 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	defer real.root.Close()
 	defer real.close()
 	defer r.closeStages()
+	if filepath.Ext(journal) == suffixUndoing && exists(r.inverseFile(filepath.Dir(journal))) { // killed at the end
+		one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
+		return one, os.Remove(journal)
+	}
 	if one.Done && filepath.Ext(journal) == suffixJournal && r.retain != retainNone {
 		return one, r.makeUndoable(journal)
 	}
 	if one.Done {
 		return one, r.finishCommitted(ctx, real, journal)
 	}
-	one.Saved = r.stagePaths()
-	one.Changed, err = r.revert(ctx, real, journal)
-	if len(one.Changed) == 0 {
-		one.Saved = ""
-	}
-	one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
-	return one, err
+	return r.takeBack(ctx, real, journal)
 }
 
 // openTarget opens the target's root and the stages of a journal; the caller closes them.

@@ -66,8 +66,10 @@ func (r *record) revert(ctx context.Context, real *dirs, journal string) (foreig
 			return foreign, err
 		}
 	}
-	if len(foreign) == 0 {
-		err = r.removeStages(ctx, real)
+	inverse := r.inverseFile(filepath.Dir(journal))
+	again := exists(inverse + suffixNew)
+	if len(foreign) == 0 && !again {
+		err = r.removeStages(ctx, real, journal)
 	}
 	for _, pl := range r.dirs {
 		if err == nil {
@@ -80,6 +82,13 @@ func (r *record) revert(ctx context.Context, real *dirs, journal string) (foreig
 	}
 	if err == nil {
 		err = r.syncAll(ctx, real)
+	}
+	if err == nil && again && len(foreign) == 0 {
+		if err = fault.Point(ctx, "finish the inverse"); err == nil {
+			err = r.finishInverse(real, inverse)
+		}
+	} else if err == nil && again {
+		err = os.Remove(inverse + suffixNew)
 	}
 	if err != nil {
 		return foreign, err
@@ -147,7 +156,12 @@ func endJournal(ctx context.Context, path string, left bool) error {
 	return os.Remove(path)
 }
 
-func (r *record) removeStages(ctx context.Context, real *dirs) error {
+// removeStages removes the stages, or those nodes in them that belong to r if they have others.
+func (r *record) removeStages(ctx context.Context, real *dirs, journal string) error {
+	shared := r.commit && r.shared(filepath.Dir(journal))
+	if shared {
+		return r.removeOwn()
+	}
 	for _, s := range r.stages {
 		if err := fault.Point(ctx, "remove a stage"); err != nil {
 			return err
@@ -193,7 +207,7 @@ func (r *record) syncAll(ctx context.Context, real *dirs) error {
 
 // finishCommitted removes the old versions that a committed promotion displaced.
 func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string) error {
-	if err := r.removeStages(ctx, real); err != nil {
+	if err := r.removeStages(ctx, real, journal); err != nil {
 		return err
 	}
 	for _, pl := range r.dirs {

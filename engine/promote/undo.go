@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -21,36 +22,84 @@ import (
 // same paths counts as such until it is undone. If Undo is killed, Recover completes it.
 // Errors: ErrNotFound, ErrBusy, ErrCorrupt (the old versions are gone).
 func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
-	return UndoSame(ctx, stateDir, id, nil)
+	return UndoWith(ctx, stateDir, id, UndoOptions{})
 }
 
-// UndoSame is Undo, but accepts another file at a path for which same returns true. same
-// may be nil.
-func UndoSame(ctx context.Context, stateDir, id string, same func(path string) bool) (Recovery, error) {
-	one := Recovery{ID: id}
-	err := withRetained(stateDir, id, func(r *record, real *dirs, journal string) error {
-		if same != nil {
-			r.accept(real, same)
+// UndoOptions are the options of UndoWith.
+type UndoOptions struct {
+	// Same accepts another file at a path for which it returns true. It may be nil.
+	Same func(path string) bool
+	// Take selects the paths to undo, of those that Paths lists as alone; nil means all. The rest can be
+	// undone later.
+	Take func(path string) bool
+	// Again, if it is not zero, is the time of the undo, and lets Redo do the promotion
+	// again, unless that was Temporary.
+	Again time.Time
+}
+
+// UndoWith is Undo with options. Errors: also ErrConflict, for a part of a file's names.
+func UndoWith(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, error) {
+	return takeBack(ctx, stateDir, id, suffixUndo, o)
+}
+
+// takeBack reverts the promotion whose journal ends in suffix.
+func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (one Recovery, err error) {
+	lock, err := lockState(stateDir, false)
+	if err != nil {
+		return Recovery{ID: id}, undoing(id, err)
+	}
+	defer vfs.Unlock(lock)
+	one = Recovery{ID: id}
+	err = withRetainedLocked(stateDir, id, suffix, func(r *record, real *dirs, journal string) error {
+		if o.Same != nil {
+			r.accept(real, o.Same)
 		}
-		if err := r.checkUndo(real); err != nil {
+		undone := r
+		if o.Take != nil {
+			if undone, err = r.part(o.Take); err != nil {
+				return err
+			}
+		}
+		if err := undone.checkUndo(real); err != nil {
 			return err
 		}
-		undoing := strings.TrimSuffix(journal, suffixUndo) + suffixUndoing
+		if undone != r {
+			if journal, err = undone.separate(stateDir); err != nil {
+				return err
+			}
+		}
+		if err := undone.prepareInverse(real, stateDir, o.Again); err != nil {
+			return err
+		}
+		undoing := withSuffix(journal, suffixUndoing) // Recover completes it from here on
 		if err := errors.Join(os.Rename(journal, undoing), vfs.SyncDir(stateDir)); err != nil {
 			return err
 		}
-		one.Group, one.Sandbox, one.Path, one.Saved = r.group, r.sandbox, r.path, r.stagePaths()
-		var err error
-		one.Changed, err = r.revert(ctx, real, undoing)
+		one, err = undone.takeBack(ctx, real, undoing)
 		if err == nil && len(one.Changed) > 0 {
 			err = changedMeanwhile(one.Changed[0])
-		} else {
-			one.Saved = ""
 		}
-		one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
 		return err
 	})
+	if err == nil && !o.Again.IsZero() {
+		trim(ctx, stateDir)
+	}
 	return one, err
+}
+
+// takeBack reverts the promotion of a journal, and reports that.
+func (r *record) takeBack(ctx context.Context, real *dirs, journal string) (one Recovery, err error) {
+	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero()}
+	one.Changed, err = r.revert(ctx, real, journal)
+	if len(one.Changed) > 0 {
+		one.Saved = r.stagePaths()
+	}
+	one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
+	return one, err
+}
+
+func withSuffix(journal, suffix string) string {
+	return strings.TrimSuffix(journal, filepath.Ext(journal)) + suffix
 }
 
 // accept makes the real files that are there now the expected results of ops, at the paths for
@@ -84,15 +133,28 @@ func (r *record) leftStamps() map[string]Stamp {
 	return all
 }
 
-// Forget removes the old versions that [Undo] needs.
+// Forget removes the old versions that [Undo] needs, or the new ones that [Redo] needs.
 func Forget(ctx context.Context, stateDir, id string) error {
-	return withRetained(stateDir, id, forget(ctx))
+	lock, err := lockState(stateDir, false)
+	if err != nil {
+		return undoing(id, err)
+	}
+	defer vfs.Unlock(lock)
+	return withRetainedLocked(stateDir, id, retainedAs(stateDir, id), forget(ctx))
+}
+
+// retainedAs returns the suffix of the journal of a promotion that can be undone or done again.
+func retainedAs(stateDir, id string) string {
+	if exists(filepath.Join(stateDir, id+suffixRedo)) {
+		return suffixRedo
+	}
+	return suffixUndo
 }
 
 func forget(ctx context.Context) func(r *record, real *dirs, journal string) error {
 	return func(r *record, real *dirs, journal string) error {
 		// Recover completes it from here on.
-		dropping := strings.TrimSuffix(journal, suffixUndo) + suffixDropping
+		dropping := withSuffix(journal, suffixDropping)
 		if err := os.Rename(journal, dropping); err != nil {
 			return err
 		}
@@ -100,23 +162,13 @@ func forget(ctx context.Context) func(r *record, real *dirs, journal string) err
 	}
 }
 
-// withRetained locks the state directory and calls f with the journal and the open target of a
-// promotion that can still be undone.
-func withRetained(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
-	lock, err := lockState(stateDir, false)
-	if err != nil {
-		return undoing(id, err)
-	}
-	defer vfs.Unlock(lock)
-	return withRetainedLocked(stateDir, id, f)
-}
-
-// withRetainedLocked does the same as withRetained, for a caller that has the lock.
-func withRetainedLocked(stateDir, id string, f func(r *record, real *dirs, journal string) error) error {
+// withRetainedLocked calls f with the journal and the open target of a promotion that can still
+// be undone or done again. The caller holds the lock.
+func withRetainedLocked(stateDir, id, suffix string, f func(r *record, real *dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
 		return &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound}
 	}
-	journal := filepath.Join(stateDir, id+suffixUndo)
+	journal := filepath.Join(stateDir, id+suffix)
 	r, err := readJournal(journal)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &errs.Error{Op: "undoing", Subject: id, Kind: errs.ErrNotFound, Err: errors.New("no promotion with this ID can be undone")}

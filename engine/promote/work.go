@@ -305,8 +305,11 @@ func (r *record) oldStamps(real *dirs) map[string]Stamp {
 	}
 	for _, o := range r.ops {
 		st, err := real.stat(o.path)
-		if err == nil && o.old.is(&st) {
+		switch {
+		case err == nil && o.old.is(&st):
 			all[o.path] = stampOf(&st)
+		case o.verb == put && missing(err):
+			all[o.path] = Stamp{}
 		}
 		for rel := range o.oldTree { // another name of one of them may have moved
 			addStamp(all, real, join(o.path, rel))

@@ -33,12 +33,16 @@ func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from p
 	return r, err
 }
 
-// undoOne is promote.UndoSame of one promotion, and records what that displaces in the real
-// tree for older sandboxes.
-func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, note *promotedNote) (r promote.Recovery, err error) {
-	paths, _ := promote.Paths(rc.promotionsDir(), p.ID) // Undo reports the error
+// undoOne is promote.UndoWith of one promotion, or promote.Redo of an undone one, and records
+// what that displaces in the real tree for older sandboxes.
+func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, o promote.UndoOptions) (r promote.Recovery, err error) {
+	paths, _, _ := promote.Paths(rc.promotionsDir(), p.ID) // the undo reports the error
 	err = rc.displacing(p.Sandbox, p.Path, paths, func() error {
-		r, err = promote.UndoSame(ctx, rc.promotionsDir(), p.ID, note.sameIndex(p.Path))
+		if p.Undone.IsZero() {
+			r, err = promote.UndoWith(ctx, rc.promotionsDir(), p.ID, o)
+		} else {
+			r, err = promote.Redo(ctx, rc.promotionsDir(), p.ID, o.Same)
+		}
 		return err
 	})
 	return r, err

@@ -201,10 +201,16 @@ func (c *Promotion) checkGit(o gitresult.Options) error {
 	}
 }
 
-// noteIndexes notes the promoted index files for the undo.
-func (c *promotedNote) noteIndexes(all []*promotionPart) {
+// noteGit notes the promoted index files and refs for the undo and the redo.
+func (c *promotedNote) noteGit(all []*promotionPart) {
 	for _, p := range all {
 		for _, g := range p.git {
+			if tips := g.Tips(); len(tips) > 0 {
+				if c.Tips == nil {
+					c.Tips = map[string][]gitresult.Tip{}
+				}
+				c.Tips[g.Report.Repository] = tips
+			}
 			for name, data := range g.Files {
 				if filepath.Base(name) == "index" {
 					if c.Indexes == nil {

@@ -173,7 +173,7 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	}
 	var done []string
 	note := &promotedNote{Group: group, Sandbox: c.Rec.Name, Workspace: c.Rec.Workspace, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
-	note.noteIndexes(c.Parts)
+	note.noteGit(c.Parts)
 	err := rc.baseline.WithLock(c.Rec, func() error {
 		for _, p := range c.Parts {
 			id, stamps, err := rc.promotePart(ctx, c, p, o, group, r)

@@ -86,7 +86,7 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 		}
 		_ = os.Remove(rc.reportedFile(r.ID)) // usually absent
 		outcome := "reverted"
-		if r.Done {
+		if r.Done || r.Redone {
 			outcome = "completed"
 		}
 		rc.notice("an apply of " + r.Sandbox + " to " + pathlist.Printable(r.Path) + " was killed and is now " + outcome)
@@ -94,7 +94,10 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 			rc.notice("not restored, because it has changed since: " + pathlist.Printable(p) + "; the original is in " + pathlist.Printable(r.Saved))
 		}
 		err = errors.Join(err, rc.rememberRecovered(r))
-		if r.Left != nil && !r.Done {
+		switch {
+		case r.Redone:
+			err = errors.Join(err, rc.stages.NoteRedone(r.Group))
+		case r.Left != nil && !r.Done:
 			err = errors.Join(err, rc.stages.NoteUndone(r.Group))
 		}
 	}

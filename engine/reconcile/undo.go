@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -44,7 +45,17 @@ func (rc *Reconciler) Promotions() ([]promote.Promotion, error) {
 //
 // Errors: ErrNotFound, ErrBusy (another promotion is running).
 func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
+	return rc.undo(ctx, id, nil, time.Time{})
+}
+
+// undo reverts the promotion with the given identifier, or of its files those that paths
+// selects. If again is not zero, it is the time of the undo, and Redo does the promotion again.
+func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again time.Time) (Undone, error) {
 	group, err := rc.groupOf(id)
+	if err != nil {
+		return Undone{}, err
+	}
+	take, err := rc.selectPaths(group, paths)
 	if err != nil {
 		return Undone{}, err
 	}
@@ -58,41 +69,64 @@ func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 	// Restore the baseline before the files: a crash in between costs at most a
 	// conflict. In the other order, a change of the sandbox would look promoted
 	// although it is not.
-	again, err := rc.undoBaseline(ctx, note)
+	promoteAgain, err := rc.undoBaseline(ctx, note, take)
 	if err != nil {
 		return u, err
 	}
-	rec := rc.recordOf(note)
-	if rec == nil {
-		rec, _ = rc.cat.Get(u.Sandbox) // nil if the sandbox is gone
-	}
-	err = rc.baseline.WithLock(rec, func() error { return rc.undoAll(ctx, group, note, &u) })
+	err = rc.undoAll(ctx, group, note, take, again, &u)
 	switch {
 	case err != nil && len(u.Paths) == 0:
-		return u, errors.Join(err, again())
+		return u, errors.Join(err, promoteAgain())
 	case err != nil:
 		return u, fmt.Errorf("undone in %v, but not everywhere: %w", u.Paths, err)
 	}
-	rc.dropPromoted()
+	rc.noteTurn(note)
+	if len(paths) > 0 {
+		return u, nil
+	}
 	if err := rc.stages.NoteUndone(u.ID); err != nil {
 		rc.notice("undone, but the log of stages was not updated: " + err.Error())
 	}
 	return u, nil
 }
 
-// undoAll reverts the promotions of a group, newest first, until one is refused.
-func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, u *Undone) error {
-	for _, p := range group { // newest first
-		r, err := rc.undoOne(ctx, p, note)
-		if rec := rc.recordOf(note); rec != nil {
-			err = cmp.Or(err, rc.rememberRestored(rec.Name, r))
-		}
-		if err != nil {
-			return err
-		}
-		u.Paths = append(u.Paths, p.Path)
-		u.Changes += p.Applied
+// undoAll reverts the promotions of a group, newest first, until one is refused, or does undone
+// ones again. It holds the lock of the sandbox's baseline meanwhile.
+func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, take selection, again time.Time, u *Undone) error {
+	rec := rc.recordOf(note)
+	if rec == nil {
+		rec, _ = rc.cat.Get(u.Sandbox) // nil if the sandbox is gone
 	}
+	return rc.baseline.WithLock(rec, func() error {
+		for _, p := range group {
+			if err := rc.undoSelected(ctx, p, note, take, again, u); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// undoSelected undoes the selected paths of one promotion, or does it again, and adds that to u.
+func (rc *Reconciler) undoSelected(ctx context.Context, p promote.Promotion, note *promotedNote, take selection, again time.Time, u *Undone) error {
+	o, changes := promote.UndoOptions{Same: note.sameIndex(p.Path), Again: again}, p.Applied
+	if take != nil {
+		if changes = len(take[p.ID].ops); changes == 0 {
+			return nil
+		}
+		o.Take = take[p.ID].has
+	}
+	r, err := rc.undoOne(ctx, p, o)
+	if rec := rc.recordOf(note); rec != nil {
+		err = cmp.Or(err, rc.rememberRestored(rec.Name, r))
+	}
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(u.Paths, p.Path) {
+		u.Paths = append(u.Paths, p.Path)
+	}
+	u.Changes += changes
 	return nil
 }
 
@@ -107,8 +141,7 @@ func (rc *Reconciler) ToUndo(id string, workspaces []string) ([]promote.Promotio
 	}
 	all, err := rc.Promotions()
 	for _, p := range all {
-		note := rc.readPromoted(p.Group)
-		if slices.Contains(workspaces, p.Path) || note != nil && slices.Contains(workspaces, note.Workspace) {
+		if rc.isOf(p, workspaces) {
 			return rc.groupOf(p.Group)
 		}
 	}
@@ -122,17 +155,19 @@ func (rc *Reconciler) ToUndo(id string, workspaces []string) ([]promote.Promotio
 	return nil, refused
 }
 
-// ForgetUndo deletes the undo data of a promotion or apply and frees its space.
-// The result stays, and can no longer be undone. If snapfs is killed, the next
+// ForgetUndo deletes the data of a promotion or apply for undo and redo, and frees its space.
+// The result stays, and can no longer be undone or done again. If snapfs is killed, the next
 // command completes the deletion.
 //
 // Errors: ErrNotFound, ErrBusy (another promotion is running).
 func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 	group, err := rc.groupOf(id)
-	if err != nil {
-		return err
+	undone, uerr := rc.Undones()
+	undone = slices.DeleteFunc(undone, func(p promote.Promotion) bool { return p.Group != id && p.ID != id })
+	if err != nil && len(undone) == 0 {
+		return errors.Join(err, uerr)
 	}
-	for _, p := range group {
+	for _, p := range append(group, undone...) {
 		if err := promote.Forget(ctx, rc.promotionsDir(), p.ID); err != nil {
 			return err
 		}
@@ -179,11 +214,15 @@ type promotedNote struct {
 	// ID and Refreshed are those of the sandbox's record at the time of the promotion.
 	ID        string `json:"sandbox_id"`
 	Refreshed int    `json:"refreshed"`
-	// Before are the replaced baseline entries by absolute path; nil for none.
+	// Before are the replaced baseline entries by absolute path; nil for none. After are the
+	// promoted entries that an undo has taken back.
 	Before map[string]*baseline.JSONEntry `json:"before"`
-	// Indexes are the digests of the promoted index files of git by absolute path; see
-	// gitresult.IndexDigest.
+	After  map[string]*baseline.JSONEntry `json:"after,omitempty"`
+	// Indexes are the digests of the index files of git that the promotion, its undo or its
+	// redo has left, by absolute path; see gitresult.IndexDigest.
 	Indexes map[string]string `json:"indexes,omitempty"`
+	// Tips are the promoted values of refs by the absolute path of their repository.
+	Tips map[string][]gitresult.Tip `json:"tips,omitempty"`
 }
 
 // before stores in c.Before the baseline's entry at an absolute path, nil for none.
@@ -241,9 +280,11 @@ func (rc *Reconciler) dropPromoted() {
 		return
 	}
 	all, err := rc.Promotions()
-	if err != nil {
+	undone, uerr := rc.Undones()
+	if err != nil || uerr != nil {
 		return
 	}
+	all = append(all, undone...)
 	used := map[string]bool{}
 	for _, p := range all {
 		used[p.Group+".json"] = true
@@ -255,9 +296,9 @@ func (rc *Reconciler) dropPromoted() {
 	}
 }
 
-// undoBaseline restores the baseline entries from before a promotion, if the sandbox still has
-// the same base. Calling again sets the promoted entries again.
-func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (again func() error, err error) {
+// undoBaseline restores the baseline entries from before a promotion at the selected paths, if
+// the sandbox still has the same base. Calling again sets the promoted entries again.
+func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take selection) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {
 		return nothing, nil
@@ -270,8 +311,9 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote) (aga
 	err = rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
 		for path, entry := range note.Before {
 			path = baseline.UnescapePath(path)
-			if n, ok := k.Nodes[path]; ok && n.Promoted {
+			if n, ok := k.Nodes[path]; ok && n.Promoted && take.hasKey(path) {
 				was[path] = n
+				note.after(path, n)
 				k.Changed = true
 				delete(k.Nodes, path)
 				if entry != nil {

@@ -18,6 +18,19 @@ func (sg *Store) NoteUndone(promotion string) error {
 	return err
 }
 
+// NoteRedone removes the record of NoteUndone.
+func (sg *Store) NoteRedone(promotion string) error {
+	pipelines, err := sg.Pipelines()
+	for i := range pipelines {
+		if p := &pipelines[i]; p.Has(promotion) {
+			if rerr := os.Remove(sg.undoneFile(p, promotion)); !errors.Is(rerr, os.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+		}
+	}
+	return err
+}
+
 // WasUndone reports whether the promotion of a stage was undone after the
 // pipeline made it.
 func (sg *Store) WasUndone(p *Pipeline, s *StageRun) bool {

@@ -1,0 +1,113 @@
+package gitresult
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/snapfs/snapfs/internal/gitrepo"
+)
+
+// A Tip is a commit or tag that a promotion has given a ref. From is the value of the real ref
+// before, "" for none.
+type Tip struct {
+	From string `json:"from,omitempty"`
+	To   string `json:"to"`
+}
+
+// Tips lists the new values of the real repository's refs.
+func (p *Result) Tips() (all []Tip) {
+	for _, r := range p.Report.Refs {
+		all = append(all, Tip{r.From, r.Result})
+	}
+	return all
+}
+
+// Complete returns an error unless a real repository has all objects of the tips beyond those of
+// the values before. Git removes objects that no ref names, in time. Cost: reads the new commits
+// and their trees. Errors: ErrCorrupt.
+func Complete(repository string, tips []Tip) error {
+	root, err := os.Open(repository)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r := &Repository{trees: Trees{Path: repository}, dir: "."}
+	if r.real, err = gitrepo.Open(gitrepo.Dir{Root: root, Path: "."}, gitrepo.Options{Trusted: repository}); err != nil {
+		return r.fail(err)
+	}
+	defer r.real.Close()
+	seen := map[gitrepo.ID]bool{}
+	for _, tip := range tips {
+		if err := r.complete(tip, seen); err != nil {
+			return r.fail(fmt.Errorf("a promoted commit is no longer whole: %w", err))
+		}
+	}
+	return nil
+}
+
+// complete reads the objects of a tip. seen has those read before.
+func (r *Repository) complete(tip Tip, seen map[gitrepo.ID]bool) error {
+	to, ok := gitrepo.ParseID(tip.To)
+	if !ok {
+		return nil // the ref was deleted
+	}
+	o, err := r.real.Object(to, 0)
+	if err != nil {
+		return err
+	}
+	todo := []wanted{{id: to, kind: o.Kind}}
+	if o.Kind == gitrepo.Commit {
+		from, err := r.before(tip)
+		if err != nil {
+			return err
+		}
+		relation, err := gitrepo.Relate(r.real.Commit, from, to)
+		if err != nil {
+			return err
+		}
+		todo = nil
+		for _, c := range relation.New {
+			todo = append(todo, wanted{id: c.Tree, kind: gitrepo.Tree})
+		}
+	}
+	for len(todo) > 0 {
+		w := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if seen[w.id] {
+			continue
+		}
+		seen[w.id] = true
+		if w.kind == gitrepo.Blob {
+			if has, err := r.real.Has(w.id); err != nil || !has {
+				return fmt.Errorf("object %s: %w", w.id, cmp.Or(err, fs.ErrNotExist))
+			}
+			continue
+		}
+		o, err := r.real.Object(w.id, w.kind)
+		if err != nil {
+			return err
+		}
+		if todo, err = appendReferred(todo, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// before returns the real commit before a tip: of its ref, or for a new one that of the current
+// branch; zero for none.
+func (r *Repository) before(tip Tip) (gitrepo.ID, error) {
+	if from, ok := gitrepo.ParseID(tip.From); ok {
+		if o, err := r.real.Object(from, 0); err == nil && o.Kind == gitrepo.Commit {
+			return from, nil
+		}
+	}
+	branch, id, err := r.real.Head(r.real.Dir)
+	if err != nil || branch == "" {
+		return id, err
+	}
+	refs, err := r.real.Refs()
+	return refs[branch], err
+}

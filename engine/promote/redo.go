@@ -1,0 +1,319 @@
+package promote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// Redo does again what [UndoWith] reverted: an undo that can be done again leaves the new
+// versions in the stage, and the inverse of the journal, whose undo this is. Errors: those of
+// Undo.
+func Redo(ctx context.Context, stateDir, id string, same func(path string) bool) (Recovery, error) {
+	r, err := takeBack(ctx, stateDir, id, suffixRedo, UndoOptions{Same: same})
+	var refused *errs.Error
+	if errors.As(err, &refused) && refused.Op == "undoing" {
+		refused.Op = "doing again"
+	}
+	return r, err
+}
+
+// prepareInverse writes the journal of the inverse of r, before r is reverted. The revert of r
+// completes it; see finishInverse. It does nothing for an undo that cannot be done again: when
+// is zero, the promotion was temporary, or the disk is full.
+func (r *record) prepareInverse(real *dirs, stateDir string, when time.Time) error {
+	path := r.inverseFile(stateDir) + suffixNew
+	if when.IsZero() && r.undone.IsZero() || r.retain != retainHistory || r.version == firstVersion {
+		return removeIfThere(path)
+	}
+	inv := *r
+	inv.undone, inv.ops, inv.dirs = when, nil, nil
+	if !r.undone.IsZero() {
+		inv.undone = time.Time{}
+	}
+	for _, pl := range r.dirs {
+		now := *pl
+		if dir, err := pl.open(real); err != nil {
+			return at(pl.path, err)
+		} else if dir != nil && pl.names {
+			if err := now.look(dir); err != nil {
+				return at(pl.path, err)
+			}
+		}
+		inv.dirs = append(inv.dirs, &now)
+	}
+	for _, o := range slices.Backward(r.ops) { // the order matters for nested paths
+		i, err := r.inverseOp(o)
+		if err != nil {
+			return at(o.path, err)
+		}
+		inv.ops = append(inv.ops, i)
+	}
+	err := writeWhole(path, &inv)
+	if errors.Is(err, unix.ENOSPC) {
+		return removeIfThere(path)
+	}
+	return err
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !missing(err) {
+		return err
+	}
+	return nil
+}
+
+// look records the present state of the directory.
+func (pl *changedDir) look(dir *os.File) error {
+	st, err := vfs.Lstat(int(dir.Fd()), "")
+	pl.mode, pl.mtime, pl.widen = st.Mode&0o7777, st.MTime, lacksRights(&st)
+	return err
+}
+
+// inverseFile returns the path of the journal that r becomes when it is reverted.
+func (r *record) inverseFile(stateDir string) string {
+	if r.undone.IsZero() {
+		return filepath.Join(stateDir, r.id+suffixRedo)
+	}
+	return filepath.Join(stateDir, r.id+suffixUndo)
+}
+
+// inverseOp returns the op that does o again after it was reverted.
+func (r *record) inverseOp(o *op) (*op, error) {
+	i := &op{verb: o.verb, path: o.path, stage: o.stage, name: o.name, old: o.new, new: o.old, oldCTime: timestamp(r.stamps[o.path].CTime)}
+	switch o.verb {
+	case alter:
+		i.new, i.old, i.before, i.after = ident{}, o.old.with(o.after), o.after, o.before
+	case put:
+		i.verb = drop
+	case drop:
+		i.verb = put
+	}
+	if o.verb == put || o.verb == alter || o.old.mode&unix.S_IFMT != unix.S_IFDIR {
+		return i, nil
+	}
+	stage := r.stages[o.stage].dir // checkUndo has found the old version there
+	dir, err := openNode(stage, o.name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	i.newTree = map[string]ident{}
+	return i, walk(dir, "", func(rel string, in *os.File, name string) error {
+		st, err := vfs.Lstat(int(in.Fd()), name)
+		i.newTree[rel] = identOf(&st)
+		return err
+	})
+}
+
+// with returns the identity of the node after its metadata was set to m.
+func (i ident) with(m meta) ident {
+	if m.what&diff.Mode != 0 {
+		i.mode = i.mode&^0o7777 | m.mode
+	}
+	if m.what&diff.Owner != 0 {
+		i.uid, i.gid = m.uid, m.gid
+	}
+	if m.what&diff.Time != 0 {
+		i.mtime = m.mtime
+	}
+	return i
+}
+
+// finishInverse adds the stamps of the restored paths to the inverse of r, which prepareInverse
+// has written to path + ".new", and renames it to path.
+func (r *record) finishInverse(real *dirs, path string) error {
+	inv, err := readJournal(path + suffixNew)
+	if err != nil {
+		return err
+	}
+	stamps := r.oldStamps(real)
+	for _, o := range inv.ops {
+		for rel := range o.newTree {
+			addStamp(stamps, real, join(o.path, rel))
+		}
+	}
+	if err := appendTo(path+suffixNew, stampLines(stamps)); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(path+suffixNew, path), vfs.SyncDir(filepath.Dir(path)))
+}
+
+// exists reports whether a file of the state directory exists.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// writeWhole writes the journal of a committed promotion, and syncs it.
+func writeWhole(path string, r *record) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return appendJournal(f, slices.Concat(r.header(), r.body(), stampLines(r.stamps), commitLine()))
+}
+
+// part returns the ops that take selects as a promotion of their own with a new id, in the same
+// stages, or r if take selects all ops. It changes nothing. ErrConflict: not all names of a file
+// are selected.
+func (r *record) part(take func(path string) bool) (*record, error) {
+	part := *r
+	part.id, part.ops, part.count = newID(), nil, 0
+	rest := map[uint64]string{} // the names of files
+	dirs, own := map[string]bool{}, map[string]bool{}
+	for _, o := range r.ops {
+		dir, _ := split(o.path)
+		if !take(o.path) {
+			o.files(func(ino uint64) { rest[ino] = o.path })
+			continue
+		}
+		part.ops, own[o.path] = append(part.ops, o), true
+		dirs[dir] = dirs[dir] || o.verb != alter
+		if o.verb != alter || o.after.what != diff.Time || o.old.mode&unix.S_IFMT != unix.S_IFDIR {
+			part.count += 1 + len(o.newTree)
+		}
+	}
+	if len(part.ops) == len(r.ops) {
+		return r, nil
+	}
+	for _, o := range part.ops {
+		other := ""
+		o.files(func(ino uint64) { other = cmp.Or(other, rest[ino]) })
+		if other != "" {
+			return nil, &errs.Error{Op: "undoing", Path: pathlist.Printable(o.path), Kind: errs.ErrConflict, Err: errors.New("it is the same file as " + pathlist.Printable(other) + ", which is not to be undone")}
+		}
+	}
+	part.stamps = maps.Clone(r.stamps)
+	maps.DeleteFunc(part.stamps, func(path string, _ Stamp) bool {
+		if dirs[path] {
+			return false
+		}
+		for path != "." && !own[path] {
+			path, _ = split(path)
+		}
+		return !own[path]
+	})
+	part.dirs = slices.DeleteFunc(slices.Clone(r.dirs), func(pl *changedDir) bool { return !dirs[pl.path] })
+	return &part, nil
+}
+
+// separate makes the part r of a promotion one that can be undone alone, and returns its journal. If
+// it is killed, Recover completes it.
+func (r *record) separate(stateDir string) (string, error) {
+	journal := filepath.Join(stateDir, r.id+suffixSplit)
+	if err := writeWhole(journal, r); err != nil {
+		return "", errors.Join(err, os.Remove(journal))
+	}
+	if err := vfs.SyncDir(stateDir); err != nil {
+		return "", err
+	}
+	return r.endSeparation(journal)
+}
+
+// endSeparation completes separate, whose journal is written.
+func (r *record) endSeparation(journal string) (string, error) {
+	if err := r.takeOut(filepath.Dir(journal)); err != nil {
+		return "", err
+	}
+	undo := withSuffix(journal, suffixUndo)
+	return undo, os.Rename(journal, undo)
+}
+
+// files calls f with the inode of each file whose change time an undo of o sets.
+func (o *op) files(f func(ino uint64)) {
+	each := func(i ident) {
+		if i.mode&unix.S_IFMT != unix.S_IFDIR && i.ino != 0 {
+			f(i.ino)
+		}
+	}
+	each(o.new)
+	if o.verb == alter {
+		each(o.old)
+	}
+	for _, i := range o.newTree {
+		each(i)
+	}
+}
+
+// takeOut removes the ops of r from the promotion that they were separated from. It may be
+// repeated.
+func (r *record) takeOut(stateDir string) error {
+	names, err := journals(stateDir, suffixUndo)
+	if err != nil {
+		return err
+	}
+	mine := map[string]verb{}
+	for _, o := range r.ops {
+		mine[o.path] = o.verb
+	}
+	for _, name := range names {
+		path := filepath.Join(stateDir, name)
+		if head, err := readHeader(path); err != nil || head.group != r.group || head.path != r.path || !head.sharesStage(r) {
+			continue
+		}
+		from, err := readJournal(path)
+		if err != nil {
+			return err
+		}
+		ops := slices.DeleteFunc(slices.Clone(from.ops), func(o *op) bool { return mine[o.path] == o.verb })
+		if len(ops) == len(from.ops) {
+			continue
+		}
+		from.ops, from.count = ops, max(0, from.count-r.count)
+		if err := writeWhole(path+suffixNew, from); err != nil {
+			return err
+		}
+		return errors.Join(os.Rename(path+suffixNew, path), vfs.SyncDir(stateDir))
+	}
+	return nil
+}
+
+func (r *record) sharesStage(other *record) bool {
+	return slices.ContainsFunc(r.stages, func(s *stage) bool {
+		return slices.ContainsFunc(other.stages, func(x *stage) bool { return s.name == x.name })
+	})
+}
+
+// shared reports whether another journal has one of the stages. One that cannot be read counts.
+func (r *record) shared(stateDir string) bool {
+	names, err := journals(stateDir, suffixUndo, suffixRedo, suffixUndoing, suffixSplit, suffixDropping)
+	return err != nil || slices.ContainsFunc(names, func(name string) bool {
+		if strings.TrimSuffix(name, filepath.Ext(name)) == r.id {
+			return false
+		}
+		other, err := readHeader(filepath.Join(stateDir, name))
+		return err != nil && !errors.Is(err, os.ErrNotExist) || err == nil && other.sharesStage(r)
+	})
+}
+
+// removeOwn removes the nodes of r from its stages, which other promotions may share.
+func (r *record) removeOwn() error {
+	for _, o := range r.ops {
+		if o.verb == alter || r.stages[o.stage].dir == nil {
+			continue
+		}
+		dir := r.stages[o.stage].dir
+		st, err := statOrNil(dir, o.name)
+		if err == nil {
+			err = discard(dir, o.name, st)
+		}
+		if err != nil {
+			return at(o.path, err)
+		}
+	}
+	return nil
+}

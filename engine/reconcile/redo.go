@@ -1,0 +1,252 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/gitresult"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// UndoPaths does the same as [Reconciler.Undo] for the given absolute paths and all below them,
+// or for the whole promotion without paths. [Reconciler.Redo] can do it again. The rest of the
+// promotion can be undone later. Git's own files are undone with the whole promotion only.
+//
+// Errors: those of Undo; ErrNotFound for a path that the promotion did not change; ErrConflict
+// for a path in a directory that it made, and for one of several names of a file.
+func (rc *Reconciler) UndoPaths(ctx context.Context, id string, paths []string) (Undone, error) {
+	return rc.undo(ctx, id, paths, time.Now())
+}
+
+// Undones lists what can be done again, the last undone first.
+func (rc *Reconciler) Undones() ([]promote.Promotion, error) {
+	return promote.Undones(rc.promotionsDir())
+}
+
+// ToRedo returns what [Reconciler.Redo] would do again: the promotions of the last undo whose
+// sandbox has one of the workspaces, or whose target is one of them; without workspaces, of the
+// last undo anywhere.
+//
+// Errors: ErrNotFound.
+func (rc *Reconciler) ToRedo(workspaces []string) ([]promote.Promotion, error) {
+	all, err := rc.Undones()
+	for _, p := range all {
+		if len(workspaces) == 0 || rc.isOf(p, workspaces) {
+			return slices.DeleteFunc(all, func(x promote.Promotion) bool { return x.Group != p.Group || !x.Undone.Equal(p.Undone) }), nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	refused := &errs.Error{Op: "doing again", Kind: errs.ErrNotFound, Err: errors.New("no undo can be done again")}
+	if len(workspaces) > 0 {
+		refused.Path = workspaces[0]
+	}
+	if len(all) > 0 {
+		refused.Hints = []string{"snapfs redo --any"}
+	}
+	return nil, refused
+}
+
+// isOf reports whether a promotion's sandbox has one of the workspaces, or its target is one of
+// them.
+func (rc *Reconciler) isOf(p promote.Promotion, workspaces []string) bool {
+	note := rc.readPromoted(p.Group)
+	return slices.Contains(workspaces, p.Path) || note != nil && slices.Contains(workspaces, note.Workspace)
+}
+
+// Redo does the promotions of an undo again, as ToRedo lists them. If the real tree has changed
+// since, it returns ErrDrifted with the paths and changes nothing. If snapfs is killed, the next
+// command completes the redo.
+//
+// Errors: ErrCorrupt if git has removed objects of the promoted commits; ErrBusy.
+func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undone, error) {
+	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
+	for _, p := range group {
+		if err := rc.RefuseUnfinished("doing again", p.Sandbox, p.Path); err != nil {
+			return u, err
+		}
+	}
+	note := rc.readPromoted(u.ID)
+	if note != nil {
+		for repository, tips := range note.Tips {
+			if err := gitresult.Complete(repository, tips); err != nil {
+				return u, err
+			}
+		}
+	}
+	slices.Reverse(group)
+	err := rc.undoAll(ctx, group, note, nil, time.Time{}, &u)
+	switch {
+	case err != nil && len(u.Paths) == 0:
+		return u, err
+	case err != nil:
+		return u, fmt.Errorf("done again in %v, but not everywhere: %w", u.Paths, err)
+	}
+	// As after a promotion, the cost of a failure is at most a conflict later.
+	if err := rc.redoBaseline(context.WithoutCancel(ctx), group, note); err != nil {
+		rc.notice("done again, but the sandbox's baseline was not updated: " + err.Error())
+	}
+	rc.noteTurn(note)
+	if err := rc.stages.NoteRedone(u.ID); err != nil {
+		rc.notice("done again, but the log of stages was not updated: " + err.Error())
+	}
+	return u, nil
+}
+
+// redoBaseline sets the promoted entries again at the paths of the group, if the sandbox still
+// has the same base.
+func (rc *Reconciler) redoBaseline(ctx context.Context, group []promote.Promotion, note *promotedNote) error {
+	rec := rc.recordOf(note)
+	if rec == nil || len(note.After) == 0 {
+		return nil
+	}
+	done := selection{}
+	for _, p := range group {
+		_, ops, err := promote.Paths(rc.promotionsDir(), p.ID)
+		if err != nil {
+			return err
+		}
+		done.add(p, ops)
+	}
+	return rc.baseline.Update(ctx, rec, func(k *baseline.Baseline) error {
+		for path, entry := range note.After {
+			path = baseline.UnescapePath(path)
+			if n, had := k.Nodes[path]; done.hasKey(path) && !(had && n.Promoted) {
+				k.Set(path, entry.Entry())
+			}
+		}
+		return nil
+	})
+}
+
+// after stores in c.After the promoted entry at an absolute path.
+func (c *promotedNote) after(path string, n baseline.Entry) {
+	if c.After == nil {
+		c.After = map[string]*baseline.JSONEntry{}
+	}
+	entry := baseline.JSONEntryOf(n)
+	c.After[baseline.EscapePath(path)] = &entry
+}
+
+// noteTurn saves the note of a promotion that was undone or done again, and removes notes that
+// are no longer of use. Without the note, the next turn costs at most a conflict later.
+func (rc *Reconciler) noteTurn(c *promotedNote) {
+	if c == nil {
+		rc.dropPromoted()
+		return
+	}
+	for path := range c.Indexes {
+		if data, err := os.ReadFile(path); err == nil {
+			c.Indexes[path] = gitresult.IndexDigest(data)
+		}
+	}
+	if err := rc.savePromoted(c); err != nil {
+		rc.notice(err.Error())
+	}
+	rc.dropPromoted()
+}
+
+// A selection holds the selected paths of promotions by their id. nil selects everything.
+type selection map[string]selected
+
+// selected holds the selected ones of the paths of a promotion that can be undone alone, and
+// their keys in a baseline.
+type selected struct{ ops, keys map[string]bool }
+
+func (s selection) add(p promote.Promotion, ops []string) {
+	one := selected{map[string]bool{}, map[string]bool{}}
+	for _, op := range ops {
+		one.ops[op], one.keys[filepath.Join(p.Path, op)], one.keys[baseline.KeyIn(p.Path, op)] = true, true, true
+	}
+	s[p.ID] = one
+}
+
+func (s selected) has(path string) bool { return s.ops[path] }
+
+// hasKey reports whether the key of an entry of a baseline is that of a selected path, or below
+// one.
+func (s selection) hasKey(key string) bool {
+	if s == nil {
+		return true
+	}
+	for _, p := range s {
+		for at := key; at != ""; at = at[:max(0, strings.LastIndexByte(at, '/'))] {
+			if p.keys[at] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// selectPaths returns the selected paths of a group's promotions; nil without paths.
+func (rc *Reconciler) selectPaths(group []promote.Promotion, paths []string) (selection, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	all, found, above := selection{}, map[string]bool{}, map[string]string{}
+	files, git := 0, 0
+	for _, p := range group {
+		_, ops, err := promote.Paths(rc.promotionsDir(), p.ID)
+		if err != nil {
+			return nil, err
+		}
+		var taken []string
+		for _, op := range ops {
+			abs, take := filepath.Join(p.Path, op), false
+			for _, path := range paths {
+				if hostfs.Within(abs, path) {
+					take, found[path] = true, true
+				} else if hostfs.Within(path, abs) {
+					above[path] = abs
+				}
+			}
+			switch {
+			case !take:
+			case slices.Contains(strings.Split(op, "/"), ".git"):
+				git++
+			default:
+				taken = append(taken, op)
+			}
+		}
+		all.add(p, taken)
+		files += len(taken)
+	}
+	for _, path := range paths {
+		if !found[path] {
+			return nil, notUndone(group[0].Group, path, above[path])
+		}
+	}
+	switch {
+	case files == 0:
+		return nil, &errs.Error{
+			Op: "undoing", Path: pathlist.Printable(paths[0]), Kind: errs.ErrNotSupported,
+			Err: errors.New("commits and other files of git are undone with the whole promotion"), Hints: []string{"snapfs undo " + group[0].Group},
+		}
+	case git > 0:
+		rc.notice("commits and other files of git stay as they are: they are undone with the whole promotion")
+	}
+	return all, nil
+}
+
+// notUndone returns the error for a path that cannot be undone alone. above is the directory
+// that it came with, or "".
+func notUndone(id, path, above string) error {
+	e := &errs.Error{Op: "undoing", Path: pathlist.Printable(path), Kind: errs.ErrNotFound, Err: errors.New(id + " did not change it"), Hints: []string{"snapfs undo --list"}}
+	if above != "" {
+		above = pathlist.Printable(above)
+		e.Kind, e.Err, e.Hints = errs.ErrConflict, errors.New("it came with "+above+", and is undone with it"), []string{"snapfs undo " + above}
+	}
+	return e
+}
