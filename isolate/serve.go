@@ -30,7 +30,8 @@ func (c *Container) awaitReady() error {
 	}
 }
 
-// serve handles the reports of pid 1 until pid 1 has ended.
+// serve receives the reports of pid 1 (a command started, a process ended, all idle) and acts on
+// them, until pid 1 has ended.
 func (c *Container) serve() {
 	for {
 		r, err := receive(c.ctl)

@@ -98,7 +98,8 @@ func (g *Group) resume() {
 	}
 }
 
-// checkWatched checks the limits of memory and processes that no control group counts.
+// checkWatched counts the memory and the processes of a group that no control group counts, and
+// reports a limit that is exceeded or reached.
 func (g *Group) checkWatched() {
 	memory, pids := g.watched()
 	if !memory && !pids {

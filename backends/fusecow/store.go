@@ -56,8 +56,8 @@ func (b *backend) lockFork(ctx context.Context, id snapshot.ForkID) (unlock func
 	return func() { f.Close() }, err
 }
 
-// lockForkFile does the same as lockFork, and returns the open file, which holds the lock
-// until all its descriptors are closed.
+// lockForkFile takes the lock on the record of a fork. It returns the open file, which holds the
+// lock until all its descriptors are closed.
 func (b *backend) lockForkFile(ctx context.Context, id snapshot.ForkID) (*os.File, error) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never fails

@@ -17,7 +17,8 @@ import (
 // its change may then have happened or not. Errors: *errs.Error.
 func zfsCmd(ctx context.Context, args ...string) (string, error) { return zfsWith(ctx, "", args...) }
 
-// zfsWith does the same as zfsCmd, with input as the program's standard input.
+// zfsWith runs zfs(8), with input as its standard input, and returns its standard output. Cost
+// and errors are those of zfsCmd.
 func zfsWith(ctx context.Context, input string, args ...string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err

@@ -135,7 +135,7 @@ func (r dataDir) load(kind, id string) (mark, error) {
 	return m, err
 }
 
-// find does the same as load, and also checks that the pool is not suspended.
+// find reads the mark of an entry, and returns an error if the pool of the entry is suspended.
 func (r dataDir) find(kind, id string) (mark, error) {
 	m, err := r.load(kind, id)
 	if err == nil {

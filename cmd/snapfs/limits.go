@@ -198,8 +198,7 @@ func printStats(w io.Writer, rows []statsRow) error {
 	return t.Flush()
 }
 
-// printLimitHitIn does the same as printLimitHit for a command in an existing sandbox, whose limits are not flags
-// of this command line. It prints nothing if hit is nil.
+// printLimitHitIn prints which limit of an existing sandbox ended a command in it, and how to increase it. It prints nothing if hit is nil.
 func (a *app) printLimitHitIn(e *engine.Engine, name string, hit *engine.Hit, st engine.Status) {
 	if hit == nil {
 		return

@@ -127,7 +127,7 @@ func (a *app) completeStage(cmd *cobra.Command, args []string, _ string) ([]stri
 	return nil, noFiles
 }
 
-// args checks the arguments of promote.
+// args returns a usage error if the arguments and flags of promote contradict each other.
 func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 	ways := 0
 	for _, flag := range []string{"to", "continue", "cancel"} {

@@ -45,7 +45,8 @@ func (c *Catalog) Lock(ctx context.Context, name string) (*Locked, error) {
 	}
 }
 
-// TryLock does the same as [Catalog.Lock], without waiting.
+// TryLock locks a sandbox as [Catalog.Lock] does, but returns an error at once if another process
+// holds the lock.
 func (c *Catalog) TryLock(name string) (*Locked, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err

@@ -73,7 +73,8 @@ func changedSince(ctx context.Context, dir string, since time.Time, skip func(st
 // two took 0.75, and four 0.66 (BenchmarkWalkBesideFind).
 const walkThreads = 4
 
-// walkSince does the same as changedSince, with the given number of threads.
+// walkSince lists the paths in a directory that changed at since or later, as changedSince does,
+// with the given number of threads.
 func walkSince(ctx context.Context, dir string, since time.Time, skip func(string) bool, threads int) ([]changedPath, error) {
 	fail := func(err error) ([]changedPath, error) {
 		return nil, errs.With("walking", dir, err)

@@ -271,7 +271,8 @@ func pathError(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// pathErrorBut does the same as pathError, but returns nil for the error numbers in but.
+// pathErrorBut adds the operation and the path to err, but returns nil for the error numbers in
+// but.
 func pathErrorBut(op, path string, err error, but ...unix.Errno) error {
 	for _, b := range but {
 		if errors.Is(err, b) {

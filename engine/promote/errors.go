@@ -55,10 +55,12 @@ func wrap(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: kindOf(err), Err: plain(snapshot.ExplainStale(err))}
 }
 
-// fail wraps an error with path and kind, unless it has them already.
+// fail returns err as an error of a promotion, with an absolute path and a kind, unless it has
+// them already.
 func fail(path string, err error) error { return wrap(doing, path, err) }
 
-// at does the same as fail for a path relative to the target.
+// at returns err as an error of a promotion, with a path relative to the promotion's target,
+// which it makes printable, unless err has a path already.
 func at(path string, err error) error { return wrap(doing, pathlist.Printable(path), err) }
 
 // missing reports whether an error means that a path does not exist, or that one of its

@@ -207,7 +207,8 @@ func (p *planner) addToParent(c diff.Change) {
 	}
 }
 
-// checkDeleted checks everything below a directory that will be deleted.
+// checkDeleted compares everything below a directory that will be deleted with the changes. What
+// they do not delete, such as a new file or a mount, becomes drift; the rest becomes steps.
 func (p *planner) checkDeleted(o *op) error {
 	dir, err := p.real.dir(o.path)
 	if err != nil {

@@ -42,7 +42,8 @@ func (s Source) matches(f *os.File, c *diff.Change) bool {
 	return err == nil && s.matchesStat(&st, c)
 }
 
-// matchesStat does the same as matches, for a file whose attributes are st.
+// matchesStat reports whether a file of the source with the attributes st is still the one that
+// its change describes. A merged change may have another modification time than that file.
 func (s Source) matchesStat(st *vfs.Stat, c *diff.Change) bool {
 	switch n := c.New; {
 	case st.Size != n.Size:

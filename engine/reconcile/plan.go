@@ -251,7 +251,7 @@ func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a A
 	return c, done, nil
 }
 
-// begin does the same as Begin for a sandbox whose lock the caller holds and whose
+// begin merges the selected changes of a sandbox whose lock the caller holds and whose
 // processes are frozen. The caller calls done also after an error.
 func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	listed := rc.baseline.Record(ctx, rec)

@@ -381,8 +381,8 @@ func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	return rc.baseline.Remember(name, r.Path, own)
 }
 
-// rememberRecovered does the same as rememberRestored after the recovery of a killed
-// promotion. A killed apply had found no drift, so all restored files get stamps.
+// rememberRecovered saves the stamps of the files that the recovery of a killed promotion has
+// restored, so that a later apply does not take them for drift. A killed apply had found no drift, so all restored files get stamps.
 func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	switch {
 	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:

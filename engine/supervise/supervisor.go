@@ -137,7 +137,8 @@ func (h *Supervisor) idle() bool {
 	}
 }
 
-// idleSoon does the same as idle, but waits up to 50 ms for pid 1 to reap the last process.
+// idleSoon reports whether the last command in the container has ended. It waits up to 50 ms for
+// pid 1 to reap the last process.
 func (h *Supervisor) idleSoon() bool {
 	return h.idleWithin(50*time.Millisecond) || h.calls.Load() == 0
 }
@@ -191,7 +192,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
-// answer handles the one request of a client.
+// answer receives the one request of a client, does it and sends the reply.
 func (h *Supervisor) answer(client *fdsock.Conn) {
 	msg, files, err := client.Receive()
 	defer fdsock.CloseAll(files)
@@ -235,7 +236,8 @@ func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Pro
 	return h.start(ctx, c, func(*isolate.Process) {})
 }
 
-// start does the same as Start. It calls started with the process before the container can be paused.
+// start runs another command in the container, and calls started with its process before the
+// container can be paused.
 func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(*isolate.Process)) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()
 	h.Resources.startLock.RLock()

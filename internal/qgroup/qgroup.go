@@ -105,7 +105,8 @@ func Hold(ctx context.Context, fd, root int, group uint64, n int64) error {
 	return named("limit", btrfs.Limit(fd, group, n))
 }
 
-// Join does the same as [Hold], without setting a limit.
+// Join puts the subvolume with the open root, and those nested in it, into a group, as [Hold]
+// does, and sets no limit.
 func Join(ctx context.Context, fd, root int, group uint64) error {
 	for tries := 0; ; tries++ {
 		if err := fault.Point(ctx, "make a quota group"); err != nil {

@@ -46,7 +46,8 @@ type cost struct {
 	elapsed time.Duration
 }
 
-// A report collects events, and prints those that need not wait.
+// A report collects the events of go test. It prints results of packages at once, and the output
+// of a test when the test has failed.
 type report struct {
 	out     io.Writer
 	verbose bool

@@ -15,7 +15,8 @@ func Flock(f *os.File, how int) error {
 	return nil
 }
 
-// FlockFD does the same as [Flock] for a descriptor, and returns the bare error number.
+// FlockFD locks the open file of a descriptor by flock(2), as [Flock] does. It returns the bare
+// error number.
 func FlockFD(fd, how int) error {
 	for {
 		if err := unix.Flock(fd, how); err != unix.EINTR {

@@ -72,8 +72,8 @@ func (pl *Planner) serveMapped(ctx context.Context, target string, tree *os.File
 	return mount, nil
 }
 
-// layerByFUSE does the same as mapByFUSE for a layer. Later calls return the same mount, which
-// the planner closes.
+// layerByFUSE mounts the directory path, a layer of the overlay at target, with ids that a FUSE
+// process maps. Later calls return the same mount, which the planner closes.
 func (pl *Planner) layerByFUSE(ctx context.Context, target, path string, why error) (*os.File, error) {
 	key := layerKey{path: path}
 	if m := pl.fuseLayer(key); m != nil {

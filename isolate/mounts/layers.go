@@ -175,8 +175,8 @@ func (l *Layers) find(path string) (string, error) {
 	return l.add(Mapped(path, 0, l.Userns))
 }
 
-// findLower does the same as find for a read-only layer, whose ids FUSE can map if the kernel
-// cannot.
+// findLower mounts the directory path with mapped ids, as a read-only layer, and returns a path
+// to it. Where the kernel cannot map the ids, FUSE does.
 func (l *Layers) findLower(path string) (string, error) {
 	name, err := l.find(path)
 	if !errors.Is(err, errUnmappable) {
@@ -221,7 +221,8 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 	return place, mount.MoveMount(m, place)
 }
 
-// wrap does the same as [mount.WrapLower]; the Layers closes the mount later.
+// wrap mounts an overlay of the layer name alone, as [mount.WrapLower] does, and returns a path
+// to it. The Layers closes the mount later.
 func (l *Layers) wrap(name string, userXattr bool) (string, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {

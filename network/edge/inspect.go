@@ -246,7 +246,8 @@ func (j *inspector) answered(p []byte) {
 	}
 }
 
-// answerEnds handles the end of the server's data.
+// answerEnds is called when the server has sent all its data. A status that is still awaited
+// becomes 0: the server sent none.
 func (j *inspector) answerEnds() {
 	if j.listening.Load() {
 		j.setStatus(0)

@@ -48,8 +48,8 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	e.connect(r, f, t)
 }
 
-// enter does the same as spawn for the current goroutine, which must call work.Done at its
-// end. It returns false if the proxy is closed.
+// enter counts the current goroutine among those that Close waits for. The goroutine must call
+// work.Done at its end. It returns false if the proxy is closed.
 func (e *Edge) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

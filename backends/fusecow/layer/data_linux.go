@@ -101,7 +101,7 @@ func (f *FS) withUpper(n *inode, limit int64, do func(fd int) error) (err error)
 	return err
 }
 
-// withUpperOnce does the same as withUpper, without the second call of do.
+// withUpperOnce calls do with a descriptor of n's content in the top layer, after copying up the first limit bytes.
 func (f *FS) withUpperOnce(n *inode, limit int64, do func(fd int) error) error {
 	f.freezing.RLock()
 	defer f.freezing.RUnlock()

@@ -142,8 +142,8 @@ func (f *FS) makeDirty(n *inode) error {
 	return f.makeDirtyUnchecked(n)
 }
 
-// makeDirtyUnchecked does the same as makeDirty without the quota check, for operations that
-// free space.
+// makeDirtyUnchecked makes n dirty (see makeDirty) even if the quota allows no more log records,
+// for operations that free space.
 func (f *FS) makeDirtyUnchecked(n *inode) error {
 	if f.readOnly {
 		return unix.EROFS

@@ -78,7 +78,8 @@ func (f *FS) reserve(bytes int64) bool {
 	return false
 }
 
-// reserveWait does the same as reserve, and retries as [FS.retryAfterDelete] describes.
+// reserveWait charges bytes to the top layer if they fit, if need be after deleted content is
+// gone: see [FS.retryAfterDelete].
 func (f *FS) reserveWait(bytes int64) bool {
 	return f.retryAfterDelete(func() bool { return f.reserve(bytes) })
 }
