@@ -58,7 +58,7 @@ func atATerminal(t *testing.T) {
 			p.sees("<one>")
 			p.types("\x1a")
 			p.sees("Stopped")
-			p.types("pgrep -r T -P $$ >/dev/null && echo it is st\"\"ill\n")
+			p.types("jobs -s; echo it is st\"\"ill\n")
 			p.sees("it is still")
 			p.types("fg\n")
 			p.sees("fg\r\n")
