@@ -31,8 +31,9 @@ const (
 	WaitUnclaimed   WaitKind = "unclaimed"   // a run left it, and it will be removed
 )
 
-// Waiting lists what waits for a person, of sandboxes from [Engine.List] that have one of the
-// workspaces. Errors are returned beside the list.
+// Waiting lists what somebody must decide on or repair: approvals, conflicts, interrupted
+// promotions and unclaimed results. infos are from [Engine.List]; only sandboxes with one of the
+// workspaces count. Errors are returned beside the list.
 func (e *Engine) Waiting(ctx context.Context, infos []Info, workspaces []string) ([]Wait, error) {
 	waits := []Wait{}
 	pipelines, err := e.Stages.Pipelines()

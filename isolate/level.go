@@ -8,7 +8,7 @@ import (
 // A Level is the protection in force in a container. With [Spec.BestEffort] it may be less
 // than the Spec requires.
 type Level struct {
-	// IDs is the id mapping.
+	// IDs says which users of the host the users in the container are.
 	IDs IDs
 	// Network names the kind of network that the container has.
 	Network Network

@@ -47,7 +47,8 @@ type Spec struct {
 	// Rlimits are the limits of every command, the first and those of Exec, but not of pid 1. Other limits are
 	// inherited from the supervisor. A limit above the supervisor's own hard limit is an error.
 	Rlimits []Rlimit
-	// MapIDs mounts trees that cannot be id-mapped. Nil: such trees are errors.
+	// MapIDs mounts trees that the kernel cannot id-map, with ids mapped by FUSE. Nil: such trees
+	// are errors.
 	MapIDs IDMapper
 	// BestEffort continues without a protection that this host cannot give, and reports it in
 	// [Container.Level]. Otherwise a missing protection is an error.

@@ -85,8 +85,8 @@ type side struct {
 	right bool
 }
 
-// sides looks up left and right, without their order: sides[0] is always a sandbox. The field
-// right of a side is set if it is right.
+// sides looks up both operands of a comparison. It returns a sandbox first, whichever operand
+// that is; the field right of a side says whether it was the right operand.
 func (cm *Comparer) sides(left, right Ref) (sides [2]side, err error) {
 	if left.Sandbox == "" && right.Sandbox == "" {
 		return sides, &errs.Error{Op: "comparing", Kind: errs.ErrNotSupported, Err: errors.New("both sides are the real tree")}

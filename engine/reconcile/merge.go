@@ -33,7 +33,8 @@ type mergeRequest struct {
 	choose func(m *partMerge, c merge.Conflict) merge.Choice
 	// renamed is what the sandbox deleted and the real tree renamed, see compare's AddRenamed.
 	renamed map[string]string
-	// failed, if not nil, receives the error of choose.
+	// failed, if not nil, points to where choose stores the error of a merge tool that it ran.
+	// The merge then fails with it.
 	failed *error
 }
 

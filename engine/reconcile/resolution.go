@@ -78,7 +78,8 @@ func matchAny(workspace string, patterns []string, abs string) bool {
 	return false
 }
 
-// other returns path or, if that is empty, same.
+// other returns the path that a conflict gives for one side. The conflict leaves it empty where
+// it is the same as in the merged tree: then other returns same.
 func other(path, same string) string {
 	if path == "" {
 		return same
