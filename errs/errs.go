@@ -54,6 +54,9 @@ type Error struct {
 	Err error
 	// Hints are commands that help, best first.
 	Hints []string
+	// Details is what a program needs beyond the text, such as a list of conflicts, or nil. It
+	// can be marshalled as JSON.
+	Details any
 }
 
 func (e *Error) Error() string {

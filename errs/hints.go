@@ -46,6 +46,18 @@ func HasOp(err error) bool {
 	})
 }
 
+// DetailsOf returns the Details of the outermost [*Error] in err's tree that has some, or nil.
+func DetailsOf(err error) (details any) {
+	walk(err, func(err error) bool {
+		e, ok := err.(*Error) //nolint:errorlint // walk unwraps
+		if ok {
+			details = e.Details
+		}
+		return details != nil
+	})
+	return details
+}
+
 // walk calls found for the errors of err's tree, outermost first, until found
 // returns true, and reports whether it did.
 func walk(err error, found func(error) bool) bool {

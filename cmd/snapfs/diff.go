@@ -46,9 +46,9 @@ Paths limit the result. Relative paths start at the workspace, or at the current
 directory if it lies in the workspace. Write a path that reads like a name with a
 slash: ./fix
 
-At a terminal it uses colours and a pager, as git does ($SNAPFS_PAGER, $PAGER or less,
-none for cat; NO_COLOR and TERM=dumb), and in a long list paths of one directory share a
-line. A pipe gets every path.
+At a terminal it uses colours and a pager, as git does: $SNAPFS_PAGER, $PAGER or less, and
+none for cat. no-color.org and TERM=dumb are respected. In a long list, paths of one
+directory share a line; a pipe gets every path.
 
 --html writes one file that loads nothing and runs no code from the changes. Only its
 owner can read it. It replaces an earlier review page and no other file.`,
@@ -61,6 +61,9 @@ owner can read it. It replaces an earlier review page and no other file.`,
   snapfs diff real fix --stat       what fix has and the real tree has not`,
 		Args: atLeast("sandbox"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if d.patch && a.ui.json {
+				return usageError(errors.New("--patch excludes --json"))
+			}
 			if d.patch && d.stat {
 				return usageError(errors.New("--patch and --stat exclude one another"))
 			}
@@ -229,7 +232,7 @@ func isRange(s string) bool {
 func (d *differ) print(cmd *cobra.Command, changes *compare.Changes) error {
 	u := d.a.ui
 	ctx := cmd.Context()
-	if u.json && !d.patch {
+	if u.json {
 		return u.result(documentOf(changes), nil)
 	}
 	return u.paged(u.out, func(w io.Writer) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/internal/units"
@@ -25,10 +26,10 @@ limit remove-after that somebody has set remains; snapfs limits changes it.`,
 			if l.RemoveAfter > 0 {
 				a.ui.notice("kept " + args[0] + "; its limit remove-after " + units.FormatDuration(l.RemoveAfter) + " remains")
 				a.ui.hint("snapfs limits " + args[0] + " --set remove-after=none")
-				return nil
+			} else {
+				a.ui.notice("kept " + args[0])
 			}
-			a.ui.notice("kept " + args[0])
-			return nil
+			return a.ui.result(sandboxDocument{args[0]}, func(io.Writer) error { return nil })
 		}),
 	}
 }
@@ -56,7 +57,7 @@ kept with --keep, by a person, or for a day because nobody had decided.`,
 			if err != nil {
 				return err
 			}
-			return a.ui.say(map[string]string{"sandbox": name}, name)
+			return a.ui.say(sandboxDocument{name}, name)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

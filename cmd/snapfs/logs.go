@@ -25,6 +25,12 @@ type detachedDocument struct {
 	Output *string `json:"output,omitempty"`
 }
 
+// A startedDocument names a detached command as JSON.
+type startedDocument struct {
+	Sandbox string `json:"sandbox"`
+	ID      int    `json:"id"`
+}
+
 // detach starts a command for exec --detach and prints its number.
 func (a *app) detach(ctx context.Context, name, dir string, pass, args []string, prove bool, room admissionFlags) error {
 	when, err := room.admission(a.ui)
@@ -43,10 +49,7 @@ func (a *app) detach(ctx context.Context, name, dir string, pass, args []string,
 	if err != nil {
 		return err
 	}
-	return a.ui.say(struct {
-		Sandbox string `json:"sandbox"`
-		ID      int    `json:"id"`
-	}{name, id}, strconv.Itoa(id))
+	return a.ui.say(startedDocument{name, id}, strconv.Itoa(id))
 }
 
 func newLogs(a *app) *cobra.Command {

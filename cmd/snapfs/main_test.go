@@ -109,6 +109,6 @@ func scripts(t *testing.T, backend string, names ...string) {
 			}
 			return false, fmt.Errorf("no condition %q", c)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "untouched": untouched},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "untouched": untouched, "schema": schema},
 	})
 }

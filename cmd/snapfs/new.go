@@ -90,9 +90,7 @@ of its promotions. No process may run in it.`,
 			if err := e.Rename(ctx, args[0], args[1]); err != nil {
 				return err
 			}
-			return a.ui.say(struct {
-				Name string `json:"name"`
-			}{args[1]}, args[1])
+			return a.ui.say(nameDocument{args[1]}, args[1])
 		}),
 	}
 }

@@ -96,7 +96,7 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 			if err != nil {
 				return err
 			}
-			return a.ui.result(plan, func(w io.Writer) error {
+			return a.ui.result(planDocument{plan, plan.Count()}, func(w io.Writer) error {
 				if err := printPlan(w, plan); err != nil {
 					return err
 				}
@@ -107,6 +107,12 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 	}
 	flags.add(cmd)
 	return cmd
+}
+
+// A planDocument is a plan as JSON. Count is the number of steps that the text lists.
+type planDocument struct {
+	*reconcile.Plan
+	Count int `json:"count"`
 }
 
 // printPlan prints the steps of a plan, with paths relative to the target, and a summary line.

@@ -33,12 +33,12 @@ the name of each sandbox that it removed, and asks first on a terminal.`,
 			}
 			return nil
 		},
-		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
 			if every {
 				return a.removeAll(ctx, e, anywhere, yes)
 			}
-			_, err = removeEach(ctx, e, args)
-			return err
+			removed, err := removeEach(ctx, e, args)
+			return errors.Join(err, a.ui.result(removed, func(io.Writer) error { return nil }))
 		}),
 	}
 	cmd.Flags().BoolVar(&every, "all", false, "remove every sandbox of this workspace")
@@ -87,6 +87,16 @@ func removeEach(ctx context.Context, e *engine.Engine, names []string) ([]string
 	return removed, errors.Join(failures...)
 }
 
+// A nameDocument names the sandbox that a command has changed.
+type nameDocument struct {
+	Name string `json:"name"`
+}
+
+// A sandboxDocument names the sandbox that was found.
+type sandboxDocument struct {
+	Sandbox string `json:"sandbox"`
+}
+
 func newStop(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "stop sandbox",
@@ -95,7 +105,10 @@ func newStop(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeSandbox,
 		Args:              exactly("sandbox"),
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
-			return e.Supervise.Stop(ctx, args[0])
+			if err := e.Supervise.Stop(ctx, args[0]); err != nil {
+				return err
+			}
+			return a.ui.result(nameDocument{args[0]}, func(io.Writer) error { return nil })
 		}),
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -33,6 +34,12 @@ fork from. Running processes pause for that instant.`,
 			return err
 		},
 	}
+}
+
+// A rolledBack names a sandbox and the named snapshot that it was rolled back to, "" for its base.
+type rolledBack struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
 }
 
 func newRollback(a *app) *cobra.Command {
@@ -76,8 +83,9 @@ supports --live.`,
 			if err := back(cmd.Context(), args[0], state); err != nil {
 				return err
 			}
+			err = a.ui.result(rolledBack{args[0], state}, func(io.Writer) error { return nil })
 			a.behind(cmd.Context(), e, args[0])
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&stop, "stop", false, "end the sandbox's processes first")

@@ -167,6 +167,10 @@ type errorDocument struct {
 		Message string   `json:"message"`
 		Status  int      `json:"status"`
 		Hints   []string `json:"hints,omitempty"`
+		// Kind is a sentinel of package errs, such as "conflict", or "".
+		Kind string `json:"kind,omitempty"`
+		// Details are the conflicts and the changes that need approval, where these are the error.
+		Details any `json:"details,omitempty"`
 	} `json:"error"`
 }
 
@@ -175,6 +179,13 @@ func (u *ui) complain(err error, status int, hints []string) {
 	if u.json {
 		var d errorDocument
 		d.Error.Message, d.Error.Status, d.Error.Hints = err.Error(), status, hints
+		d.Error.Details = errs.DetailsOf(err)
+		switch kind := errs.KindOf(err); {
+		case errors.Is(err, errUsage):
+			d.Error.Kind = errs.ErrInvalid.Error()
+		case kind != nil:
+			d.Error.Kind = kind.Error()
+		}
 		enc := json.NewEncoder(u.err)
 		enc.SetEscapeHTML(false)
 		enc.Encode(d) //nolint:errcheck // the error output itself is gone

@@ -49,7 +49,10 @@ what was undone. The data for both takes disk space; --forget deletes it.`,
 			case forget && len(args) != 1:
 				return usageError(errors.New("--forget requires a promotion's name; see snapfs undo --list"))
 			case forget:
-				return e.Reconcile.ForgetUndo(cmd.Context(), args[0])
+				if err := e.Reconcile.ForgetUndo(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+				return a.ui.result(forgotten{args[0]}, func(io.Writer) error { return nil })
 			}
 			id, paths, err := a.undoArguments(e, args)
 			if err != nil {
@@ -168,6 +171,11 @@ func (a *app) agreesTo(do, did, yes string, group []promote.Promotion, some, agr
 		return false
 	}
 	return len(group) > 0
+}
+
+// A forgotten names a promotion of which the undo data was deleted.
+type forgotten struct {
+	ID string `json:"id"`
 }
 
 // A promotionRow is the JSON form of a promotion that can be undone.

@@ -30,6 +30,13 @@ func (p *Plan) Refused(o PlanOptions) error {
 	return e
 }
 
+// A Refusal is the Details of an error by which a plan was refused. Allow is as in [Plan].
+type Refusal struct {
+	Conflicts     []Conflict     `json:"conflicts,omitempty"`
+	NeedsApproval []ApprovalPath `json:"held,omitempty"`
+	Allow         []string       `json:"allow,omitempty"`
+}
+
 // ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints
 // at the commands that resolve them.
 func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
@@ -49,7 +56,7 @@ func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	if inside {
 		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH   # or edit it: snapfs shell " + name}
 	}
-	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints}
+	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints, Details: Refusal{Conflicts: conflicts}}
 }
 
 // needApproval adds changes of a part that need approval to the plan.
@@ -76,7 +83,10 @@ func (p *Plan) ApprovalError(o PlanOptions) error {
 		}
 		needed.Add(path, a.Why)
 	}
-	return errs.New(o.Drift.op()+" to", p.Target, errs.ErrDenied, needed.String(), p.Approving(o))
+	return &errs.Error{
+		Op: o.Drift.op() + " to", Path: p.Target, Kind: errs.ErrDenied, Err: errors.New(needed.String()), Hints: []string{p.Approving(o)},
+		Details: Refusal{NeedsApproval: p.NeedsApproval, Allow: p.Allow},
+	}
 }
 
 // Approving returns the command that carries out the plan and approves all changes

@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -64,7 +65,7 @@ type Node struct {
 }
 
 // A Summary is the JSON form of [diff.Summary]; sizes in bytes. A renamed path also counts as
-// added and as deleted.
+// added and as deleted; a directory of which only the time changed is not counted.
 type Summary struct {
 	Added    int   `json:"added"`
 	Modified int   `json:"modified"`
@@ -76,7 +77,7 @@ type Summary struct {
 
 // Of returns the JSON form, for a command that adds further fields.
 func Of(changes []diff.Change, renames ...diff.Rename) Document {
-	s := diff.Summarise(changes)
+	s := diff.Summarise(slices.DeleteFunc(slices.Clone(changes), diff.Change.TimeOnly))
 	d := Document{
 		Changes: make([]Change, 0, len(changes)),
 		Summary: Summary{s.Added, s.Modified, s.Deleted, len(renames), int64(s.Grown), int64(s.Shrunk)},

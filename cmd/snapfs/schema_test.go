@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/internal/timer"
+	"github.com/snapfs/snapfs/workflow/copier"
+	"github.com/snapfs/snapfs/workflow/pipeline"
+	"github.com/snapfs/snapfs/workflow/transfer"
+)
+
+//go:generate go test -count=1 -run TestSchemasMatchTheirTypes . -args -write-schemas
+
+var writeSchemas = flag.Bool("write-schemas", false, "write docs/schemas")
+
+// An errorSchema is an errorDocument with the one kind of details that there is.
+type errorSchema struct {
+	Error struct {
+		Message string             `json:"message"`
+		Status  int                `json:"status"`
+		Kind    string             `json:"kind,omitempty"`
+		Hints   []string           `json:"hints,omitempty"`
+		Details *reconcile.Refusal `json:"details,omitempty"`
+	} `json:"error"`
+}
+
+// documents are the results of the commands with --json, by the name of the schema: the command's, or
+// error for what is printed on standard error.
+func documents() map[string]reflect.Type {
+	return map[string]reflect.Type{
+		"apply":          reflect.TypeFor[reconcile.Promoted](),
+		"cp":             reflect.TypeFor[copier.Copied](),
+		"diff":           reflect.TypeFor[changesDocument](),
+		"diff-html":      reflect.TypeFor[pageDocument](),
+		"doctor":         reflect.TypeFor[examination](),
+		"doctor-sandbox": reflect.TypeFor[checkDocument](),
+		"drift":          reflect.TypeFor[compare.DriftReport](),
+		"error":          reflect.TypeFor[errorSchema](),
+		"exec-detach":    reflect.TypeFor[startedDocument](),
+		"fetch":          reflect.TypeFor[reconcile.Promoted](),
+		"fork":           reflect.TypeFor[catalog.Record](),
+		"gc":             reflect.TypeFor[engine.Collected](),
+		"keep":           reflect.TypeFor[sandboxDocument](),
+		"last":           reflect.TypeFor[sandboxDocument](),
+		"limits":         reflect.TypeFor[limitsDocument](),
+		"log":            reflect.TypeFor[[]pipeline.HistoryEntry](),
+		"logs":           reflect.TypeFor[detachedDocument](),
+		"logs-list":      reflect.TypeFor[[]supervise.Detached](),
+		"ls":             reflect.TypeFor[[]engine.Info](),
+		"ls-quiet":       reflect.TypeFor[[]string](),
+		"net":            reflect.TypeFor[netDocument](),
+		"new":            reflect.TypeFor[catalog.Record](),
+		"plan":           reflect.TypeFor[planDocument](),
+		"pool-status":    reflect.TypeFor[poolDocument](),
+		"port":           reflect.TypeFor[portsDocument](),
+		"promote":        reflect.TypeFor[reconcile.Promoted](),
+		"promote-stages": reflect.TypeFor[stages.Pipeline](),
+		"race":           reflect.TypeFor[raceDocument](),
+		"receive":        reflect.TypeFor[transfer.Received](),
+		"redo":           reflect.TypeFor[reconcile.Undone](),
+		"redo-list":      reflect.TypeFor[[]promotionRow](),
+		"refresh":        reflect.TypeFor[reconcile.Refreshed](),
+		"rename":         reflect.TypeFor[nameDocument](),
+		"rm":             reflect.TypeFor[[]string](),
+		"rollback":       reflect.TypeFor[rolledBack](),
+		"run":            reflect.TypeFor[runDocument](),
+		"send":           reflect.TypeFor[transfer.Sent](),
+		"show":           reflect.TypeFor[engine.Info](),
+		"snapshot":       reflect.TypeFor[catalog.NamedSnapshot](),
+		"stages":         reflect.TypeFor[policy.Profile](),
+		"stats":          reflect.TypeFor[[]statsRow](),
+		"status":         reflect.TypeFor[workspaceStatus](),
+		"stop":           reflect.TypeFor[nameDocument](),
+		"timer-status":   reflect.TypeFor[timer.Status](),
+		"undo":           reflect.TypeFor[reconcile.Undone](),
+		"undo-forget":    reflect.TypeFor[forgotten](),
+		"undo-list":      reflect.TypeFor[[]promotionRow](),
+		"version":        reflect.TypeFor[versionDocument](),
+	}
+}
+
+func schemaOf(name string) (*jsonschema.Schema, error) {
+	s, err := jsonschema.ForType(documents()[name], &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[policy.Duration](): {Type: "string"}, // by its MarshalText
+	}})
+	if err != nil {
+		return nil, err
+	}
+	s.Schema, s.Title = "https://json-schema.org/draft/2020-12/schema", "snapfs "+strings.ReplaceAll(name, "-", " ")+" --json"
+	return s, nil
+}
+
+// The schemas of docs/schemas are made of the types that are printed.
+func TestSchemasMatchTheirTypes(t *testing.T) {
+	const dir = "../../docs/schemas"
+	for name := range documents() {
+		s, err := schemaOf(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		text, err := published(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name+".json")
+		if *writeSchemas {
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(path, text, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, text) {
+			t.Errorf("%s does not fit what is printed (%v): go generate ./cmd/snapfs", path, err)
+		}
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != len(documents()) {
+		t.Errorf("%d schemas, want %d: %v", len(files), len(documents()), err)
+	}
+}
+
+// published returns a schema as text, open for the fields of a later version.
+func published(s *jsonschema.Schema) ([]byte, error) {
+	text, err := json.Marshal(s)
+	var tree any
+	if err == nil {
+		err = json.Unmarshal(text, &tree)
+	}
+	var open func(v any)
+	open = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if v["additionalProperties"] == false {
+				delete(v, "additionalProperties")
+			}
+			for _, inner := range v {
+				open(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				open(inner)
+			}
+		}
+	}
+	open(tree)
+	if err == nil {
+		text, err = json.MarshalIndent(tree, "", "  ")
+	}
+	return append(text, '\n'), err
+}
+
+// schema NAME [FILE] checks the JSON documents in FILE, or what the last exec printed, by the schema of that name.
+func schema(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: schema name [file]")
+	}
+	file := append(args, "stdout")[1]
+	s, err := schemaOf(args[0])
+	ts.Check(err)
+	resolved, err := s.Resolve(nil)
+	ts.Check(err)
+	n := 0
+	for in := json.NewDecoder(strings.NewReader(ts.ReadFile(file))); ; n++ {
+		var v any
+		err := in.Decode(&v)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		ts.Check(err)
+		if err := resolved.Validate(v); err != nil {
+			ts.Fatalf("%s does not fit the schema %s: %v", file, args[0], err)
+		}
+	}
+	if n == 0 {
+		ts.Fatalf("%s holds no JSON", file)
+	}
+}
