@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -35,7 +36,10 @@ marks these as read here, wherever they are.
 
 --follow prints a report at each change of the real tree until it is interrupted or the
 sandbox is removed; with --json, one line each. A process that runs in the sandbox for
-more than a second can read the same report in /run/snapfs/drift.`,
+more than a second can read the same report in /run/snapfs/drift.
+
+diff, exec, snapshot and rollback print a line about drift if they find some within
+5 ms ($SNAPFS_DRIFT_TIME, such as 1s), and else that they have not checked.`,
 		Example: `  snapfs drift fix
   snapfs drift fix --follow
   snapfs drift fix --exit-code || echo "the real tree has moved on"`,
@@ -173,7 +177,11 @@ func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if a.ui.json {
 		return
 	}
-	r, err := e.Compare.DriftWithin(ctx, name, lookTime, compareTime)
+	look := lookTime
+	if d, err := time.ParseDuration(os.Getenv("SNAPFS_DRIFT_TIME")); err == nil {
+		look = d
+	}
+	r, err := e.Compare.DriftWithin(ctx, name, look, look+compareTime)
 	switch {
 	case err != nil: // the command itself has succeeded
 	case !r.Known:

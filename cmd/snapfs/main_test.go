@@ -83,6 +83,7 @@ func scripts(t *testing.T, backend string, names ...string) {
 			e.Setenv("SNAPFS_HOME", e.WorkDir+"/.state")
 			e.Setenv("HOME", os.Getenv("HOME"))
 			e.Setenv("SNAPFS_BACKEND", backend)
+			e.Setenv("SNAPFS_DRIFT_TIME", "10s") // on a busy machine 5 ms may pass without a look
 			e.Defer(func() {
 				d := &desk{t, e.Cd, e.WorkDir + "/.state"}
 				d.clear()

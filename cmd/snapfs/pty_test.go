@@ -175,7 +175,10 @@ func (b *desk) forget() {
 	}
 }
 
-func (b *desk) env() []string { return append(os.Environ(), "SNAPFS_HOME="+b.state) }
+// env gives commands time to look for drift: on a busy machine 5 ms may pass without a look.
+func (b *desk) env() []string {
+	return append(os.Environ(), "SNAPFS_HOME="+b.state, "SNAPFS_DRIFT_TIME=10s")
+}
 
 // An outcome is how a command ended and what it wrote.
 type outcome struct {
