@@ -133,7 +133,7 @@ func dieInTheMiddle(top string) int {
 		}
 		_, err = promote.UndoWith(ctx, w.state(), list[0].ID, o)
 	case "redo":
-		_, err = promote.Redo(ctx, w.state(), undone[0].ID, nil)
+		_, err = promote.Redo(ctx, w.state(), undone[0].ID, promote.UndoOptions{})
 	case "keep":
 		o.KeepUndo = true
 		fallthrough

@@ -19,10 +19,10 @@ import (
 )
 
 // Redo does again what [UndoWith] reverted: an undo that can be done again leaves the new
-// versions in the stage, and the inverse of the journal, whose undo this is. Errors: those of
-// Undo.
-func Redo(ctx context.Context, stateDir, id string, same func(path string) bool) (Recovery, error) {
-	r, err := takeBack(ctx, stateDir, id, suffixRedo, UndoOptions{Same: same})
+// versions in the stage, and the inverse of the journal, whose undo this is. It uses Same and
+// DryRun of the options. Errors: those of Undo.
+func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, error) {
+	r, err := takeBack(ctx, stateDir, id, suffixRedo, UndoOptions{Same: o.Same, DryRun: o.DryRun})
 	var refused *errs.Error
 	if errors.As(err, &refused) && refused.Op == "undoing" {
 		refused.Op = "doing again"

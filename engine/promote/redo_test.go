@@ -32,7 +32,7 @@ func (w *world) redone(t testing.TB) {
 	t.Helper()
 	list, err := promote.Undones(w.state())
 	must(t, err)
-	_, err = promote.Redo(t.Context(), w.state(), list[0].ID, nil)
+	_, err = promote.Redo(t.Context(), w.state(), list[0].ID, promote.UndoOptions{})
 	must(t, err)
 }
 
@@ -84,7 +84,7 @@ func TestRedoRefusesPathsChangedSince(t *testing.T) {
 			u := w.undone(t)
 			must(t, change(filepath.Join(w.real.Name(), path)))
 			now := manifest(t, w)
-			if _, err := promote.Redo(t.Context(), w.state(), u.ID, nil); !errors.Is(err, errs.ErrDrifted) || !slices.Equal(w.listed(err), []string{path}) {
+			if _, err := promote.Redo(t.Context(), w.state(), u.ID, promote.UndoOptions{}); !errors.Is(err, errs.ErrDrifted) || !slices.Equal(w.listed(err), []string{path}) {
 				t.Errorf("got %v", err)
 			}
 			if l := treetest.Lines(now, manifest(t, w)); len(l) > 0 {

@@ -35,6 +35,8 @@ type UndoOptions struct {
 	// Again, if it is not zero, is the time of the undo, and lets Redo do the promotion
 	// again, unless that was Temporary.
 	Again time.Time
+	// DryRun checks everything and changes nothing.
+	DryRun bool
 }
 
 // UndoWith is Undo with options. Errors: also ErrConflict, for a part of a file's names.
@@ -60,7 +62,7 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 				return err
 			}
 		}
-		if err := undone.checkUndo(real); err != nil {
+		if err := undone.checkUndo(real); err != nil || o.DryRun {
 			return err
 		}
 		if undone != r {
@@ -81,7 +83,7 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 		}
 		return err
 	})
-	if err == nil && !o.Again.IsZero() {
+	if err == nil && !o.Again.IsZero() && !o.DryRun {
 		trim(ctx, stateDir)
 	}
 	return one, err

@@ -33,17 +33,20 @@ func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from p
 	return r, err
 }
 
-// undoOne is promote.UndoWith of one promotion, or promote.Redo of an undone one, and records
-// what that displaces in the real tree for older sandboxes.
+// undoOne is takeBack, and records what that displaces in the real tree for older sandboxes.
 func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, o promote.UndoOptions) (r promote.Recovery, err error) {
 	paths, _, _ := promote.Paths(rc.promotionsDir(), p.ID) // the undo reports the error
 	err = rc.displacing(p.Sandbox, p.Path, paths, func() error {
-		if p.Undone.IsZero() {
-			r, err = promote.UndoWith(ctx, rc.promotionsDir(), p.ID, o)
-		} else {
-			r, err = promote.Redo(ctx, rc.promotionsDir(), p.ID, o.Same)
-		}
+		r, err = rc.takeBack(ctx, p, o)
 		return err
 	})
 	return r, err
+}
+
+// takeBack is promote.UndoWith of one promotion, or promote.Redo of an undone one.
+func (rc *Reconciler) takeBack(ctx context.Context, p promote.Promotion, o promote.UndoOptions) (promote.Recovery, error) {
+	if p.Undone.IsZero() {
+		return promote.UndoWith(ctx, rc.promotionsDir(), p.ID, o)
+	}
+	return promote.Redo(ctx, rc.promotionsDir(), p.ID, o)
 }

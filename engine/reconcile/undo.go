@@ -97,9 +97,18 @@ func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, no
 	if rec == nil {
 		rec, _ = rc.cat.Get(u.Sandbox) // nil if the sandbox is gone
 	}
+	o := promote.UndoOptions{Again: again, DryRun: true}
 	return rc.baseline.WithLock(rec, func() error {
+		if len(group) > 1 { // nothing is undone if one is refused
+			for _, p := range group {
+				if err := rc.undoSelected(ctx, p, note, take, o, new(Undone)); err != nil {
+					return err
+				}
+			}
+		}
+		o.DryRun = false
 		for _, p := range group {
-			if err := rc.undoSelected(ctx, p, note, take, again, u); err != nil {
+			if err := rc.undoSelected(ctx, p, note, take, o, u); err != nil {
 				return err
 			}
 		}
@@ -108,13 +117,18 @@ func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, no
 }
 
 // undoSelected undoes the selected paths of one promotion, or does it again, and adds that to u.
-func (rc *Reconciler) undoSelected(ctx context.Context, p promote.Promotion, note *promotedNote, take selection, again time.Time, u *Undone) error {
-	o, changes := promote.UndoOptions{Same: note.sameIndex(p.Path), Again: again}, p.Applied
+func (rc *Reconciler) undoSelected(ctx context.Context, p promote.Promotion, note *promotedNote, take selection, o promote.UndoOptions, u *Undone) error {
+	changes := p.Applied
+	o.Same = note.sameIndex(p.Path)
 	if take != nil {
 		if changes = len(take[p.ID].ops); changes == 0 {
 			return nil
 		}
 		o.Take = take[p.ID].has
+	}
+	if o.DryRun {
+		_, err := rc.takeBack(ctx, p, o)
+		return err
 	}
 	r, err := rc.undoOne(ctx, p, o)
 	if rec := rc.recordOf(note); rec != nil {
