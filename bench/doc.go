@@ -20,6 +20,8 @@ import (
 	"context"
 	"errors"
 	"os"
+
+	"github.com/snapfs/snapfs/bench/machine"
 )
 
 // Options select the measurements of [Run] and [Gate].
@@ -48,8 +50,12 @@ type Options struct {
 
 const kindLayers = "layers"
 
+// kindGrowth selects the checks of [Gate] that commands take as long in a larger tree, and
+// among many sandboxes. Only Gate knows it.
+const kindGrowth = "growth"
+
 // Kinds returns the names of the kinds of measurement, the values of Options.Only.
-func Kinds() []string { return []string{"latency", "crowd", "inside", "peers", kindLayers} }
+func Kinds() []string { return []string{"latency", "crowd", "inside", "peers", kindLayers, kindGrowth} }
 
 func (o Options) wants(kind string) bool {
 	if len(o.Only) == 0 {
@@ -95,7 +101,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 		return nil, err
 	}
 	defer l.back.UndoInto(&err)
-	report = &Report{Environment: environment(l), Options: summaryOf(o), Meanings: meanings()}
+	report = &Report{Environment: machine.Describe(l.dir, l.btrfs, l.noBtrfs), Options: summaryOf(o), Meanings: meanings()}
 	for _, s := range l.settings() {
 		results, err := l.measureSetting(ctx, s)
 		report.Results = append(report.Results, results...)
@@ -132,7 +138,7 @@ func Gate(ctx context.Context, o Options) (report *Report, err error) {
 		return nil, err
 	}
 	defer l.back.UndoInto(&err)
-	report = &Report{Environment: environment(l), Options: summaryOf(o), Meanings: meanings()}
+	report = &Report{Environment: machine.Describe(l.dir, l.btrfs, l.noBtrfs), Options: summaryOf(o), Meanings: meanings()}
 	report.Promises, err = l.gate(ctx)
 	return report, err
 }

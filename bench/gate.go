@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/snapfs/snapfs/bench/timing"
@@ -116,7 +117,10 @@ func (l *lab) gate(ctx context.Context) (promises []Promise, err error) {
 	}
 	defer func() { err = errors.Join(err, r.closeBouts()) }()
 	topics := []func() []check{
-		r.startChecks, r.stateChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.boundChecks,
+		r.startChecks, r.stateChecks, r.growthChecks, r.crowdChecks, r.insideChecks, r.driftChecks, r.raceChecks, r.bombChecks, r.planChecks, r.promoteChecks, r.boundChecks,
+	}
+	if slices.Equal(l.Only, []string{kindGrowth}) {
+		topics = topics[2:3]
 	}
 	for _, topic := range topics {
 		for _, c := range topic() {

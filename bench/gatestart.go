@@ -29,8 +29,6 @@ func (r *referee) startChecks() []check {
 			name: "`snapfs run -- true` in an unchanged btrfs workspace with a ready-made clone, to the same on overlay", limit: 1.1, held: 2.5, unit: "×",
 			noise: "0.1 of it is for noise", measure: r.btrfsReady,
 		},
-		{name: "`snapfs run -- true` on overlay: largest tree to 1,000 files", limit: 1.2, held: 1.8, unit: "×", measure: r.sizes(&r.overlay)},
-		{name: "`snapfs run -- true` on btrfs: largest tree to 1,000 files", limit: 1.2, held: 2, unit: "×", measure: r.sizes(&r.btrfsRoot)},
 	}
 }
 
@@ -150,26 +148,4 @@ func (r *referee) bothTrees(ctx context.Context) (btrfs, overlay string, err err
 	}
 	overlay, err = r.tree(ctx, r.overlay, smallest)
 	return btrfs, overlay, err
-}
-
-// sizes returns a check of `snapfs run` in the largest tree relative to one in the smallest.
-func (r *referee) sizes(s *setting) measure {
-	return func(ctx context.Context) (float64, string, error) {
-		small, err := r.tree(ctx, *s, smallest)
-		if err != nil {
-			return 0, "", err
-		}
-		large, err := r.tree(ctx, *s, r.largest())
-		if err != nil {
-			return 0, "", err
-		}
-		few, many := r.at(*s, small), r.at(*s, large)
-		defer few.close()
-		defer many.close()
-		m, err := medians(ctx, r.many(), few.timed("small", "run", "--", "true"), many.timed("large", "run", "--", "true"))
-		if err = errors.Join(err, few.err, many.err); err != nil {
-			return 0, "", err
-		}
-		return ratio(m[1], m[0]), fmt.Sprintf("%d files %s, %d files %s", r.largest(), ms(m[1]), smallest, ms(m[0])), nil
-	}
 }

@@ -3,15 +3,17 @@
 package bench
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/snapfs/snapfs/bench/machine"
 	"github.com/snapfs/snapfs/bench/timing"
 )
 
 // A Report holds all results with a description of the machine and the options.
 type Report struct {
-	Environment Environment `json:"environment"`
-	Options     string      `json:"options"`
+	Environment machine.Environment `json:"environment"`
+	Options     string              `json:"options"`
 	// Meanings maps the name of each timed operation to a sentence that says exactly what was
 	// timed.
 	Meanings map[string]string `json:"meanings"`
@@ -83,4 +85,16 @@ func resultOf(r Result, s timing.Sample) Result {
 		r.Error = s.Err.Error()
 	}
 	return r
+}
+
+// summaryOf returns the options of a report as text.
+func summaryOf(o Options) string {
+	s := fmt.Sprintf("sizes %v, at most %d rounds", o.Sizes, o.Rounds)
+	if o.Quick {
+		s += ", quick: a test of the benchmark, not numbers to believe"
+	}
+	if o.InMemory {
+		s += ", on a filesystem in memory"
+	}
+	return s
 }

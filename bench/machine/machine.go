@@ -1,6 +1,7 @@
 //go:build linux
 
-package bench
+// Package machine describes the machine that a benchmark runs on.
+package machine
 
 import (
 	"fmt"
@@ -33,18 +34,20 @@ type Environment struct {
 	User   string `json:"user"`
 }
 
-func environment(l *lab) Environment {
+// Describe returns the environment of this process. dir is where it measures, and loop the mounted
+// image beside it, or empty with the reason why there is none.
+func Describe(dir, loop string, noLoop error) Environment {
 	e := Environment{
 		Kernel: word("/proc/sys/kernel/osrelease"), CPUs: runtime.NumCPU(), Go: runtime.Version(),
 		CPU: field("/proc/cpuinfo", "model name"), Memory: field("/proc/meminfo", "MemTotal"),
 		System: strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`), Load: word("/proc/loadavg"),
 		Date: time.Now().UTC().Format("2006-01-02 15:04 MST"),
-		Disk: mountOf(l.dir), Loop: "none", Commit: commit(), User: "root",
+		Disk: mountOf(dir), Loop: "none", Commit: commit(), User: "root",
 	}
-	if l.btrfs != "" {
-		e.Loop = mountOf(l.btrfs)
-	} else if l.noBtrfs != nil {
-		e.Loop = "none: " + l.noBtrfs.Error()
+	if loop != "" {
+		e.Loop = mountOf(loop)
+	} else if noLoop != nil {
+		e.Loop = "none: " + noLoop.Error()
 	}
 	if os.Geteuid() != 0 {
 		e.User = "ordinary"
@@ -105,16 +108,4 @@ func commit() string {
 		}
 	}
 	return rev + dirty
-}
-
-// summaryOf returns the options of a report as text.
-func summaryOf(o Options) string {
-	s := fmt.Sprintf("sizes %v, at most %d rounds", o.Sizes, o.Rounds)
-	if o.Quick {
-		s += ", quick: a test of the benchmark, not numbers to believe"
-	}
-	if o.InMemory {
-		s += ", on a filesystem in memory"
-	}
-	return s
 }

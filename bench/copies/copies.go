@@ -1,0 +1,79 @@
+// Package copies multiplies the records of a sandbox, to measure commands among thousands of
+// sandboxes without the hours that making them takes.
+package copies
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// Make copies a sandbox of a state directory n times, with the data that its backends store there
+// under its id. The copies have its name with a number. Without a sync, since nothing of them is
+// to last. An error leaves some of them.
+func Make(state, name string, n int) error {
+	c, err := catalog.Open(state)
+	if err != nil {
+		return err
+	}
+	rec, err := c.Get(name)
+	if err != nil {
+		return err
+	}
+	found, err := filepath.Glob(state + "/data/*/*/" + rec.ID + "*")
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		id := fmt.Sprintf("copy%06d", i)
+		own := *rec
+		own.ID, own.Name, own.Trees = id, fmt.Sprintf("%s-%d", name, i), slices.Clone(rec.Trees)
+		for k := range own.Trees {
+			t := &own.Trees[k]
+			t.Base, t.Fork = replaced(t.Base, rec.ID, id), replaced(t.Fork, rec.ID, id)
+		}
+		data, err := json.Marshal(own)
+		if err == nil {
+			err = os.Mkdir(c.Path(own.Name), 0o700)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(c.Path(own.Name), "record.json"), data, 0o600)
+		}
+		for _, path := range found {
+			err = errors.Join(err, copyTree(path, rec.ID, id))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func replaced[T ~string](id T, old, new string) T { return T(strings.Replace(string(id), old, new, 1)) }
+
+// copyTree copies a file or directory to the path with the id new in place of old, which it also
+// replaces in the text of files.
+func copyTree(path, old, new string) error {
+	return filepath.WalkDir(path, func(p string, e os.DirEntry, err error) error {
+		to := strings.ReplaceAll(p, old, new)
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir():
+			return os.Mkdir(to, 0o700)
+		case !e.Type().IsRegular():
+			return nil
+		}
+		data, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(to, []byte(strings.ReplaceAll(string(data), old, new)), 0o600)
+	})
+}

@@ -1,0 +1,104 @@
+//go:build linux
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/bench/copies"
+	"github.com/snapfs/snapfs/bench/timing"
+	"github.com/snapfs/snapfs/engine/hostfs"
+)
+
+// growthChecks returns the checks that commands take as long in a larger tree, and among many
+// sandboxes.
+func (r *referee) growthChecks() []check {
+	fusecow := r.overlay
+	fusecow.Driver = "fusecow"
+	list := []check{
+		{name: "`snapfs ls` and `snapfs gc` among 10,000 sandboxes, to 0.3 and 2 s, the slower of both", limit: 1, held: 3, unit: "×", exact: true, measure: r.among},
+	}
+	for _, s := range []setting{r.overlay, fusecow, r.btrfsRoot} {
+		list = append(list, check{name: "the command that grows most on " + s.Driver + ": largest tree to 1,000 files", limit: 1.2, held: 2, unit: "×", measure: r.growth(s)})
+	}
+	return list
+}
+
+// growth returns a check of every command in the largest tree relative to the smallest, in a
+// sandbox with 100 changed files.
+func (r *referee) growth(s setting) measure {
+	return func(ctx context.Context) (worst float64, detail string, err error) {
+		var subjects []timing.Subject
+		for _, files := range []int{smallest, r.largest()} {
+			dir, err := r.tree(ctx, s, files)
+			if err != nil {
+				return 0, "", err
+			}
+			g := &stage{lab: r.lab, s: s, files: files, dirty: true, workspace: dir}
+			g.s.State = fmt.Sprintf("%s-%d", s.State, files)
+			if g.e, err = r.open(ctx, g.s.State); err != nil {
+				return 0, "", err
+			}
+			defer Clear(context.WithoutCancel(ctx), g.s.State) //nolint:errcheck // the lab is removed with it
+			if err := g.prepare(ctx); err != nil {
+				return 0, "", err
+			}
+			g.dirty = false // the real tree stays as it is
+			list, stop, err := g.processCases()
+			defer stop()
+			if err != nil {
+				return 0, "", err
+			}
+			subjects = append(subjects, list[:len(list)-1]...) // without true
+		}
+		samples, err := timing.Interleave(ctx, r.many(), subjects...)
+		if err != nil {
+			return 0, "", err
+		}
+		half := len(samples) / 2
+		for i, few := range samples[:half] {
+			many := samples[half+i]
+			if err := errors.Join(few.Err, many.Err); err != nil {
+				return 0, "", fmt.Errorf("%s: %w", few.Name, err)
+			}
+			least, most := slices.Min(few.Took), slices.Min(many.Took) // as in judge
+			worst = max(worst, ratio(most, least))
+			detail += fmt.Sprintf("%s %s and %s, ", few.Name, ms(most), ms(least))
+		}
+		return worst, fmt.Sprintf("%s%d and %d files", detail, r.largest(), smallest), nil
+	}
+}
+
+// among measures ls and gc in a state directory with 10,000 copies of a sandbox.
+func (r *referee) among(ctx context.Context) (_ float64, _ string, err error) {
+	s, n := r.overlay, 10*r.thousands()
+	s.State += "-many"
+	defer func() { err = errors.Join(err, os.RemoveAll(s.State)) }() // copies have no processes or mounts
+	dir, err := r.tree(ctx, s, smallest)
+	if err != nil {
+		return 0, "", err
+	}
+	e, err := r.open(ctx, s.State)
+	if err == nil {
+		_, err = e.New(ctx, hostfs.Request{Name: "copied", Workspace: dir, Backend: s.Driver, Policy: policy()})
+	}
+	if err == nil {
+		err = copies.Make(s.State, "copied", n)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	p := r.at(s, dir)
+	defer p.close()
+	m, err := medians(ctx, timing.Plan{Rounds: 10, Warm: 2}, p.timed("ls", "ls"), p.timed("gc", "gc"))
+	if err = errors.Join(err, p.err); err != nil {
+		return 0, "", err
+	}
+	worst := max(ratio(m[0], 300*time.Millisecond), ratio(m[1], 2*time.Second))
+	return worst, fmt.Sprintf("ls %s, gc %s, %d sandboxes", ms(m[0]), ms(m[1]), n), nil
+}
