@@ -44,6 +44,8 @@ const (
 	maxManifestBytes = 32 << 20
 	// manifestRetry is how long a workspace that was too large is not read again.
 	manifestRetry = time.Hour
+	// largeRetry is how long no command looks for the drift of a workspace with a note.
+	largeRetry = 10 * time.Minute
 )
 
 // errTooLarge ends the reading of a large workspace.
@@ -252,7 +254,7 @@ func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 }
 
 // NoteLarge records that a search of a workspace for drift took too long, so that for
-// manifestRetry no command tries. It reports no error: without the note, each tries.
+// largeRetry no command tries. It reports no error: without the note, each tries.
 func (bl *Recorder) NoteLarge(workspace string) {
 	dir := bl.manifestDir(workspace)
 	if os.MkdirAll(dir, 0o700) == nil {
@@ -263,7 +265,7 @@ func (bl *Recorder) NoteLarge(workspace string) {
 // IsLarge reports whether a workspace has a note of NoteLarge that is still valid.
 func (bl *Recorder) IsLarge(workspace string) bool {
 	st, err := os.Stat(filepath.Join(bl.manifestDir(workspace), largeFile))
-	return err == nil && time.Since(st.ModTime()) < manifestRetry
+	return err == nil && time.Since(st.ModTime()) < largeRetry
 }
 
 // PruneManifests removes the manifests of workspaces that have no sandbox.

@@ -44,7 +44,7 @@ type changedPath struct {
 // errManyNames is the error of a walk that reached its deadline after manyNames names.
 var errManyNames = errors.New("the directory is too large for the time")
 
-const manyNames = 4096
+const manyNames = 2048
 
 // namesBetween is the number of names between two looks at the clock.
 const namesBetween = 32
