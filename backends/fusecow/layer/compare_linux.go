@@ -67,7 +67,7 @@ func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 			}
 		}
 	}
-	links := newLinkSearch(stacks[0].f.lower, func(name *lower.Ref) error {
+	links := lower.NewLinkSearch(stacks[0].f.lower, func(name *lower.Ref) error {
 		for _, view := range stacks {
 			if at, ok := view.lowerPath(name); ok {
 				if err := t.report(at, false); err != nil {
@@ -90,7 +90,7 @@ func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 				}
 			}
 			if missing := int(n.nlink) - len(paths); missing > 0 && !n.isDir() && n.lower != nil {
-				if ok, err := links.want(n, missing); err != nil {
+				if ok, err := links.Want(n.lower, missing); err != nil {
 					return err
 				} else if !ok {
 					return t.report(".", true)
@@ -98,7 +98,7 @@ func (t *comparison) reportPaths(stacks [2]*pathIndex) error {
 			}
 		}
 	}
-	return links.run()
+	return links.Run()
 }
 
 // sameEntry reports whether name leads to the same inode in two states of a directory, so that at most that

@@ -1,4 +1,4 @@
-package layer
+package lower
 
 import (
 	"errors"
@@ -6,15 +6,14 @@ import (
 	"path"
 	"strings"
 
-	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
 	"golang.org/x/sys/unix"
 )
 
-// A linkSearch finds the hard links, in the lower, of inodes of which one name is known. It
+// A LinkSearch finds the hard links, in the lower, of inodes of which one name is known. It
 // lists the directories nearest to the known names first, and ends when all links are found.
 // It stats only the entries whose inode number is wanted.
-type linkSearch struct {
-	tree *lower.Tree
+type LinkSearch struct {
+	tree *Tree
 	// wanted holds the inodes by their number in directory entries.
 	wanted map[uint64]*wantedLinks
 	// open counts the wanted inodes that may have further names.
@@ -23,46 +22,48 @@ type linkSearch struct {
 	// done holds the directories whose whole subtree is searched, without those below them.
 	done map[string]bool
 	// found is called with each name.
-	found func(name *lower.Ref) error
+	found func(name *Ref) error
 }
 
 // wantedLinks is an inode of which names are missing.
 type wantedLinks struct {
-	known   *lower.Ref
+	known   *Ref
 	missing int // names in the lower, among which may be some that layers hide
 }
 
 // errAllFound ends a search.
 var errAllFound = errors.New("all links are found")
 
-func newLinkSearch(tree *lower.Tree, found func(name *lower.Ref) error) *linkSearch {
-	return &linkSearch{
+// NewLinkSearch returns a search in tree that calls found with each name. An error of found ends
+// the search, and Run returns it.
+func NewLinkSearch(tree *Tree, found func(name *Ref) error) *LinkSearch {
+	return &LinkSearch{
 		tree: tree, wanted: map[uint64]*wantedLinks{}, devices: map[uint32]bool{}, done: map[string]bool{}, found: found,
 	}
 }
 
-// want adds the inode n, of which a stack of layers has further names than the known ones.
-// missing is how many, and counts if the known name is gone from the lower. want returns false
-// if the inode cannot be searched for: its number in the directory differs from the one that
-// stat(2) returns, as on some stacked filesystems.
-func (s *linkSearch) want(n *inode, missing int) (bool, error) {
-	if w := s.wanted[n.lower.Ino]; w != nil {
-		return w.known.Identity == n.lower.Identity, nil
+// Want adds the inode of a known name to those that Run searches for. missing is how many names
+// of it are unknown; it counts only if the known name is gone from the lower, which else tells.
+// Want returns false if the inode cannot be searched for: its number in the directory differs
+// from the one that stat(2) returns, as on some stacked filesystems.
+func (s *LinkSearch) Want(known *Ref, missing int) (bool, error) {
+	if w := s.wanted[known.Ino]; w != nil {
+		return w.known.Identity == known.Identity, nil
 	}
-	w := &wantedLinks{known: n.lower, missing: missing}
-	st, err := s.tree.Stat(n.lower.Dir, n.lower.Name)
+	w := &wantedLinks{known: known, missing: missing}
+	st, err := s.tree.Stat(known.Dir, known.Name)
 	switch {
-	case err == nil && s.tree.IdentityOf(&st) == n.lower.Identity:
+	case err == nil && s.tree.IdentityOf(&st) == known.Identity:
 		w.missing = int(st.Nlink) - 1
-		same, err := s.listedAs(n.lower)
+		same, err := s.listedAs(known)
 		if !same || err != nil {
 			return false, err
 		}
 	case err != nil && !unreachable(err):
 		return false, err
 	}
-	s.wanted[n.lower.Ino] = w
-	s.devices[n.lower.Dev] = true
+	s.wanted[known.Ino] = w
+	s.devices[known.Dev] = true
 	if w.missing > 0 {
 		s.open++
 	}
@@ -70,7 +71,7 @@ func (s *linkSearch) want(n *inode, missing int) (bool, error) {
 }
 
 // listedAs reports whether the directory lists a name with the inode number of its identity.
-func (s *linkSearch) listedAs(name *lower.Ref) (bool, error) {
+func (s *LinkSearch) listedAs(name *Ref) (bool, error) {
 	list, err := s.tree.List(name.Dir)
 	if err != nil {
 		return false, ignoreUnreachable(err)
@@ -83,11 +84,11 @@ func (s *linkSearch) listedAs(name *lower.Ref) (bool, error) {
 	return false, nil
 }
 
-// run searches below the directories of the known names, then below their parents, and so on
+// Run searches below the directories of the known names, then below their parents, and so on
 // to the root. It lists each directory once. Cost: in proportion to the entries near the names
 // if all links are there, else to those of the whole lower. Directories that were removed
 // meanwhile or that this process may not list are left out.
-func (s *linkSearch) run() error {
+func (s *LinkSearch) Run() error {
 	tops := map[string]bool{}
 	for _, w := range s.wanted {
 		tops[w.known.Dir.Path()] = true
@@ -110,7 +111,7 @@ func (s *linkSearch) run() error {
 }
 
 // searchBelow searches the subtree of a directory, without those that are done.
-func (s *linkSearch) searchBelow(top string) error {
+func (s *LinkSearch) searchBelow(top string) error {
 	for at := top; ; at = path.Dir(at) {
 		if s.done[at] {
 			return nil
@@ -119,7 +120,7 @@ func (s *linkSearch) searchBelow(top string) error {
 			break
 		}
 	}
-	todo := []*lower.Ref{lower.RefAt(map[string]*lower.Ref{".": {Name: "."}}, top)}
+	todo := []*Ref{RefAt(map[string]*Ref{".": {Name: "."}}, top)}
 	for len(todo) > 0 {
 		dir := todo[len(todo)-1]
 		below, err := s.searchDir(dir)
@@ -139,7 +140,7 @@ func (s *linkSearch) searchBelow(top string) error {
 
 // searchDir searches the entries of one directory, and returns the directories in it that are
 // not done. It does nothing for a directory on a filesystem without wanted inodes.
-func (s *linkSearch) searchDir(dir *lower.Ref) (below []*lower.Ref, err error) {
+func (s *LinkSearch) searchDir(dir *Ref) (below []*Ref, err error) {
 	if dir.Dir != nil {
 		st, err := s.tree.Stat(dir.Dir, dir.Name)
 		if err != nil || !s.devices[s.tree.IdentityOf(&st).Dev] {
@@ -154,7 +155,7 @@ func (s *linkSearch) searchDir(dir *lower.Ref) (below []*lower.Ref, err error) {
 	for _, e := range list {
 		switch {
 		case e.Type == unix.DT_DIR && !s.done[path.Join(at, e.Name)]:
-			below = append(below, &lower.Ref{Dir: dir, Name: e.Name})
+			below = append(below, &Ref{Dir: dir, Name: e.Name})
 		case e.Type != unix.DT_DIR && s.wanted[e.Ino] != nil:
 			if err := s.check(s.wanted[e.Ino], dir, e.Name); err != nil {
 				return nil, err
@@ -165,7 +166,7 @@ func (s *linkSearch) searchDir(dir *lower.Ref) (below []*lower.Ref, err error) {
 }
 
 // check reports the entry called name in dir, if it is a further name of the wanted inode.
-func (s *linkSearch) check(w *wantedLinks, dir *lower.Ref, name string) error {
+func (s *LinkSearch) check(w *wantedLinks, dir *Ref, name string) error {
 	if w.known.IsEntry(dir, name) {
 		return nil
 	}
@@ -176,7 +177,7 @@ func (s *linkSearch) check(w *wantedLinks, dir *lower.Ref, name string) error {
 	if s.tree.IdentityOf(&st) != w.known.Identity {
 		return nil
 	}
-	if err := s.found(&lower.Ref{Dir: dir, Name: name, Identity: w.known.Identity}); err != nil {
+	if err := s.found(&Ref{Dir: dir, Name: name, Identity: w.known.Identity}); err != nil {
 		return err
 	}
 	if w.missing--; w.missing == 0 {
