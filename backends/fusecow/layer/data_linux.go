@@ -252,7 +252,7 @@ func (f *FS) noteWrite(n *inode, fd int, end, reserved int64, lose Privileges) e
 	if err := f.makeDirty(n); err != nil {
 		return err
 	}
-	n.mtime = now()
+	n.mtime = logfile.Now()
 	n.ctime = n.mtime
 	n.strip(lose)
 	return nil

@@ -52,17 +52,11 @@ func (f *FS) sameTarget(x, y *inode, name string) bool {
 	if named && other {
 		return a == b || a != nil && b != nil && a.id == b.id
 	}
-	return x.nameUnchanged(y, name) && y.nameUnchanged(x, name) && f.isLower(x.lower, name, cmp.Or(a, b))
-}
-
-// isLower reports whether n shows the file that the lower directory dir has under name.
-func (f *FS) isLower(dir *lower.Ref, name string, n *inode) bool {
-	st, err := f.lower.Stat(dir, name)
-	if err != nil {
+	if !x.nameUnchanged(y, name) || !y.nameUnchanged(x, name) {
 		return false
 	}
-	id := f.lower.IdentityOf(&st)
-	return n.lower.Identity == id && n.id == f.lower.InoOf(&id)
+	n := cmp.Or(a, b)
+	return f.lower.Names(x.lower, name, &n.lower.Identity, n.id)
 }
 
 // ErrOtherFile means that one inode number, known to the kernel, stands for different files in
@@ -130,7 +124,7 @@ func (f *FS) InodeCount() int {
 }
 
 // sameFile reports whether two inodes with one number, in filesystems over the same lower, are the same file.
-// Numbers of new inodes are random, see [randomIno].
+// Numbers of new inodes are random, see [logfile.RandomIno].
 func sameFile(n, m *inode) bool {
 	if n.kind() != m.kind() || (n.lower == nil) != (m.lower == nil) {
 		return false

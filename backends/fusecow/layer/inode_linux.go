@@ -3,7 +3,6 @@ package layer
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
@@ -88,11 +87,6 @@ type attr struct {
 	atime, mtime, ctime logfile.Time
 	// blocks is the allocated size of content in the lower, in blocks of 512 bytes.
 	blocks int64
-}
-
-func now() logfile.Time {
-	t := time.Now()
-	return logfile.At(t.Unix(), uint32(t.Nanosecond()))
 }
 
 // record returns the log record for the present state of n.

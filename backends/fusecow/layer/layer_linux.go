@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -161,16 +160,11 @@ func Open(o Options) (_ *FS, err error) {
 		}
 	}
 	if !f.readOnly {
-		f.nextIno = randomIno()
+		f.nextIno = logfile.RandomIno()
 		f.stopped.Go(f.commitPeriodically)
 	}
 	return f, nil
 }
-
-// randomIno returns the number of the first inode that this Open creates. Drawing it at random from 2^60 keeps
-// two filesystems that start from the same layers from using the same numbers, so that a number means one inode
-// in both, as [FS.HandOver] requires.
-func randomIno() uint64 { return logfile.FirstOwnIno + rand.Uint64N(1<<60) }
 
 // Lower returns a path to the lower's root that works in this process while f is open, whatever is mounted at
 // the original path by then.

@@ -178,22 +178,17 @@ func (f *FS) encodeUnlogged() ([]byte, []loggedState) {
 	}
 	for k := range f.dirtyNames {
 		if k.dir.nlink > 0 && k.dir.changed {
-			encodeName(&w, k)
+			switch to, ok := k.dir.entries[k.name]; {
+			case !ok:
+				w.Unname(k.dir.id, k.name)
+			case to == nil:
+				w.Name(k.dir.id, k.name, 0) // a whiteout
+			default:
+				w.Name(k.dir.id, k.name, to.id)
+			}
 		}
 	}
 	return w, before
-}
-
-// encodeName appends to w the record of the present entry k: an inode, a whiteout, or the lower's entry.
-func encodeName(w *logfile.Writer, k nameKey) {
-	switch to, ok := k.dir.entries[k.name]; {
-	case !ok:
-		w.Unname(k.dir.id, k.name)
-	case to == nil:
-		w.Name(k.dir.id, k.name, 0)
-	default:
-		w.Name(k.dir.id, k.name, to.id)
-	}
 }
 
 // markDirty queues n for the next commit. The caller holds mu.

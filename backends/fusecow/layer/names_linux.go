@@ -11,13 +11,9 @@ import (
 // All methods in this file require mu, unless they say otherwise. They return bare errnos or errors that wrap
 // one.
 
-// maxName is the longest name in bytes, the limit of disk filesystems, because names are looked up in the
-// lower. The kernel does not enforce a limit on FUSE.
-const maxName = unix.NAME_MAX
-
 // lookup returns the inode called name in dir, or nil.
 func (f *FS) lookup(dir *inode, name string) (*inode, error) {
-	if len(name) > maxName {
+	if len(name) > unix.NAME_MAX { // the lower's limit; the kernel has none for FUSE
 		return nil, unix.ENAMETOOLONG
 	}
 	if n, ok := dir.entries[name]; ok {
@@ -145,7 +141,7 @@ func (f *FS) Make(id uint64, what New) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	t := now()
+	t := logfile.Now()
 	n := &inode{
 		id: f.nextIno, changed: true, layer: logfile.NoContent,
 		dirtyState: &dirtyState{recordedIn: logfile.NoContent, target: what.Target},
@@ -213,7 +209,7 @@ func (f *FS) Link(id, dirID uint64, name string) (Entry, error) {
 	f.addName(dir, name, n)
 	n.nlink++
 	delete(f.unlinked, n)
-	n.ctime = now()
+	n.ctime = logfile.Now()
 	dir.mtime, dir.ctime = n.ctime, n.ctime
 	return f.entry(n), nil
 }
@@ -252,7 +248,7 @@ func (f *FS) Remove(id uint64, name string, rmdir bool) error {
 	if rmdir {
 		addSubdirs(dir, -1)
 	}
-	dir.mtime = now()
+	dir.mtime = logfile.Now()
 	dir.ctime = dir.mtime
 	f.dropLink(n)
 	return nil
@@ -276,7 +272,7 @@ func (f *FS) checkRemove(n *inode) error {
 
 // dropLink removes one name from the link count of n.
 func (f *FS) dropLink(n *inode) {
-	n.ctime = now()
+	n.ctime = logfile.Now()
 	if n.isDir() || n.nlink <= 1 {
 		n.ownState().entries = nil
 		n.nlink = 0
@@ -331,13 +327,13 @@ func (f *FS) Rename(fromID uint64, name string, toID uint64, toName string, flag
 			return err
 		}
 		f.addName(from, name, old)
-		old.ctime = now()
+		old.ctime = logfile.Now()
 	} else {
 		f.removeName(from, name, whiteout)
 	}
 	f.addName(to, toName, n)
 	updateSubdirs(from, to, n, old, exchange)
-	n.ctime = now()
+	n.ctime = logfile.Now()
 	for _, dir := range []*inode{from, to} {
 		dir.mtime, dir.ctime = n.ctime, n.ctime
 	}

@@ -79,7 +79,7 @@ func (f *FS) entry(n *inode) Entry {
 
 // Lookup returns the inode called name in a directory, or an Entry with ID 0.
 func (f *FS) Lookup(id uint64, name string) (Entry, error) {
-	if len(name) > maxName {
+	if len(name) > unix.NAME_MAX {
 		return Entry{}, unix.ENAMETOOLONG
 	}
 	dir, err := f.inodeByID(id)
@@ -186,7 +186,7 @@ func (f *FS) SetAttr(id uint64, c *Change) (Attr, error) {
 	if err := f.makeDirty(n); err != nil {
 		return Attr{}, err
 	}
-	t := now()
+	t := logfile.Now()
 	n.ctime = t
 	if c.Set&SetSize != 0 {
 		n.mtime = t

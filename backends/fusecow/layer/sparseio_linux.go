@@ -34,15 +34,20 @@ func (f *FS) copyUpEdges(n *inode, p *sparse.Upper, fd int, off, end int64) erro
 		if !f.reserveWait(unit) {
 			return unix.EDQUOT
 		}
-		err := sparse.WriteAll(fd, buf, from)
-		f.mu.Lock()
-		f.recharge(n, fd, unit)
-		f.mu.Unlock()
-		if err != nil {
+		if err := f.writeReserved(n, fd, buf, from, unit); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeReserved writes data at an offset, and charges what it took of the reserved bytes.
+func (f *FS) writeReserved(n *inode, fd int, data []byte, at, reserved int64) error {
+	err := sparse.WriteAll(fd, data, at)
+	f.mu.Lock()
+	f.recharge(n, fd, reserved)
+	f.mu.Unlock()
+	return err
 }
 
 // skipShown returns the start of the part of [off, end) that lies beyond all sources. Only that part may be
@@ -80,11 +85,7 @@ func (f *FS) zeroShown(n *inode, p *sparse.Upper, fd int, off, end int64) (int64
 		if size == 0 {
 			return off, unix.EDQUOT
 		}
-		err = sparse.WriteAll(fd, zeros[:size], off)
-		f.mu.Lock()
-		f.recharge(n, fd, reserved)
-		f.mu.Unlock()
-		if err != nil {
+		if err := f.writeReserved(n, fd, zeros[:size], off, reserved); err != nil {
 			return off, err
 		}
 		off += size

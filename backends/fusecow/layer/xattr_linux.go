@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/acl"
+	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -82,7 +83,7 @@ func (f *FS) SetXattr(id uint64, name, value string, flags uint32, dropSetGID bo
 	if err := f.checkLogSpace(int64(nameRecordSize+len(name)+len(value)), 0); err != nil {
 		return err
 	}
-	n.ctime = now()
+	n.ctime = logfile.Now()
 	if name == acl.Access {
 		mode, whole, ok := acl.Mode(value)
 		if !ok {
@@ -119,7 +120,7 @@ func (f *FS) RemoveXattr(id uint64, name string) error {
 		return unix.ENODATA
 	}
 	delete(n.xattrs, name)
-	n.ctime = now()
+	n.ctime = logfile.Now()
 	return nil
 }
 

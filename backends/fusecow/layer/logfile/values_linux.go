@@ -1,6 +1,11 @@
 package logfile
 
-import "github.com/snapfs/snapfs/internal/vfs"
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+)
 
 // A Time is a time in seconds since 1970 and nanoseconds. The seconds are stored in two halves, so that a Time
 // takes 12 bytes.
@@ -12,6 +17,12 @@ type Time struct {
 
 // At returns the Time that is sec seconds and nsec nanoseconds after 1970 began.
 func At(sec int64, nsec uint32) Time { return Time{int32(sec >> 32), uint32(sec), nsec} }
+
+// Now returns the present time.
+func Now() Time {
+	t := time.Now()
+	return At(t.Unix(), uint32(t.Nanosecond()))
+}
 
 // Sec returns the whole seconds since 1970.
 func (t Time) Sec() int64 { return int64(t.high)<<32 | int64(t.low) }
@@ -29,6 +40,11 @@ const (
 // FirstOwnIno is the first number of inodes that were created in a layer. Smaller numbers belong to inodes of the
 // lower.
 const FirstOwnIno = 1 << 61
+
+// RandomIno returns a number for the first inode that a server creates. Drawing it at random from
+// 2^60 keeps two filesystems that start from the same layers from using the same numbers, so that
+// a number means one inode in both.
+func RandomIno() uint64 { return FirstOwnIno + rand.Uint64N(1<<60) }
 
 // An Identity distinguishes a lower inode from a later one with the same name or number.
 type Identity struct {

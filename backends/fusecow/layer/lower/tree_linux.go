@@ -133,6 +133,13 @@ func (t *Tree) Stat(dir *Ref, name string) (vfs.Stat, error) {
 	return vfs.Lstat(d.Num, name)
 }
 
+// Names reports whether name in a lower directory is the inode with this identity and number
+// here.
+func (t *Tree) Names(dir *Ref, name string, id *logfile.Identity, ino uint64) bool {
+	st, err := t.Stat(dir, name)
+	return err == nil && t.IdentityOf(&st) == *id && t.InoOf(id) == ino
+}
+
 // Has reports whether a lower directory has an entry called name.
 func (t *Tree) Has(dir *Ref, name string) (bool, error) {
 	_, err := t.Stat(dir, name)
