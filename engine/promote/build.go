@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -80,7 +81,7 @@ func (w *work) build(ctx context.Context) error {
 
 // standalone reports whether the op needs one new node with one name.
 func (o *op) standalone() bool {
-	return (o.verb == put || o.verb == swap) && !isDir(o.change.New) && !shared(o.change.New)
+	return (o.verb == put || o.verb == swap) && !nodes.IsDir(o.change.New) && !nodes.Shared(o.change.New)
 }
 
 func (w *work) buildOne(ctx context.Context, o *op) error {
@@ -102,8 +103,8 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 			return nil
 		}
 	}
-	in := dirs{root: w.stages[o.stage].dir}
-	defer in.close()
+	in := nodes.Dirs{Root: w.stages[o.stage].dir}
+	defer in.Close()
 	if err := w.buildNode(&in, o.stage, o.name, &o.change, o.source); err != nil {
 		return err
 	}
@@ -124,10 +125,10 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 		if err != nil {
 			return at(c.Path, err)
 		}
-		o.newTree[relative(c.Path, o.path)] = identOf(&st)
+		o.newTree[relative(c.Path, o.path)] = nodes.IdentOf(&st)
 	}
 	st, err := finish(&in, o.name, o.change.New)
-	o.new = identOf(&st)
+	o.new = nodes.IdentOf(&st)
 	return err
 }
 
@@ -135,29 +136,29 @@ func relative(path, dir string) string { return path[len(dir)+1:] }
 
 // finish sets the metadata of n on the node at path in a stage if it is a directory, and
 // returns the node's attributes.
-func finish(in *dirs, path string, n *diff.Node) (vfs.Stat, error) {
+func finish(in *nodes.Dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	if n.Mode.IsDir() {
-		dir, err := in.dir(path)
+		dir, err := in.Dir(path)
 		if err != nil {
 			return vfs.Stat{}, err
 		}
-		if err := metaOf(n, everything).set(dir); err != nil {
+		if err := nodes.MetaOf(n, nodes.Everything).Set(dir); err != nil {
 			return vfs.Stat{}, err
 		}
-		in.close() // its new mode may deny access to its owner
+		in.Close() // its new mode may deny access to its owner
 	}
-	return in.stat(path)
+	return in.Stat(path)
 }
 
 // buildNode builds the new node of a change at a path of a stage: a hard link if anchor or an
 // earlier node allows that. A directory gets its metadata later, once it is complete.
-func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, anchor string) error {
-	dir, name, err := in.at(path)
+func (w *work) buildNode(in *nodes.Dirs, stage int, path string, c *diff.Change, anchor string) error {
+	dir, name, err := in.At(path)
 	if err != nil {
 		return err
 	}
 	if c.New.Mode.IsDir() {
-		return pathError("mkdir", path, unix.Mkdirat(int(dir.Fd()), name, 0o700))
+		return nodes.PathError("mkdir", path, unix.Mkdirat(int(dir.Fd()), name, 0o700))
 	}
 	k := class(c)
 	if k != "" {
@@ -172,19 +173,19 @@ func (w *work) buildNode(in *dirs, stage int, path string, c *diff.Change, ancho
 	if err := create(dir, name, c); err != nil {
 		return err
 	}
-	node, err := openNode(dir, name)
+	node, err := nodes.Open(dir, name)
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	return metaOf(c.New, everything).set(node)
+	return nodes.MetaOf(c.New, nodes.Everything).Set(node)
 }
 
 // buildLink makes name a hard link of its anchor on the target, or of the first node built
 // for its class on the same filesystem. It returns false if there is neither.
 func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string) (bool, error) {
 	if anchor != "" {
-		from, base, err := w.real.at(anchor)
+		from, base, err := w.real.At(anchor)
 		if err != nil {
 			return false, err
 		}
@@ -195,9 +196,9 @@ func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string)
 	if !ok || first.stage != stage {
 		return false, nil
 	}
-	in := dirs{root: w.stages[stage].dir}
-	defer in.close()
-	from, base, err := in.at(first.path)
+	in := nodes.Dirs{Root: w.stages[stage].dir}
+	defer in.Close()
+	from, base, err := in.At(first.path)
 	if err != nil {
 		return false, err
 	}
@@ -211,13 +212,13 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	fd := int(dir.Fd())
 	switch n := c.New; n.Mode.Type() {
 	case fs.ModeSymlink:
-		return pathError("symlink", c.Path, unix.Symlinkat(n.Target, fd, name))
+		return nodes.PathError("symlink", c.Path, unix.Symlinkat(n.Target, fd, name))
 	case fs.ModeNamedPipe:
-		return pathError("mkfifo", c.Path, vfs.MakeNode(fd, name, unix.S_IFIFO|0o600, 0))
+		return nodes.PathError("mkfifo", c.Path, vfs.MakeNode(fd, name, unix.S_IFIFO|0o600, 0))
 	case fs.ModeDevice:
-		return pathError("mknod", c.Path, vfs.MakeNode(fd, name, unix.S_IFBLK|0o600, n.Rdev))
+		return nodes.PathError("mknod", c.Path, vfs.MakeNode(fd, name, unix.S_IFBLK|0o600, n.Rdev))
 	case fs.ModeDevice | fs.ModeCharDevice:
-		return pathError("mknod", c.Path, vfs.MakeNode(fd, name, unix.S_IFCHR|0o600, n.Rdev))
+		return nodes.PathError("mknod", c.Path, vfs.MakeNode(fd, name, unix.S_IFCHR|0o600, n.Rdev))
 	}
 	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
@@ -226,8 +227,8 @@ func create(dir *os.File, name string, c *diff.Change) error {
 // final metadata. ErrConflict: the source does not match its change, before or after the copy.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	from, path := w.from.at(c.Path)
-	src, err := openRegular(from, path)
-	if missing(err) || errors.Is(err, errNotRegular) {
+	src, err := nodes.OpenRegular(from, path)
+	if nodes.Missing(err) || errors.Is(err, nodes.ErrNotRegular) {
 		return sourceChanged(c.Path)
 	}
 	if err != nil {
@@ -237,7 +238,7 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC,
 		uint32(c.New.Mode.Perm())|0o600)
 	if err != nil {
-		return pathError("create", c.Path, err)
+		return nodes.PathError("create", c.Path, err)
 	}
 	dst := os.NewFile(uintptr(fd), c.Path)
 	defer dst.Close()
@@ -250,11 +251,11 @@ func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	if !w.from.matches(src, c) {
 		return sourceChanged(c.Path)
 	}
-	m := metaOf(c.New, everything)
-	if len(m.xattrs) == 0 {
-		m.what &^= diff.Xattrs // the copy has none either: the stage has no default ACL
+	m := nodes.MetaOf(c.New, nodes.Everything)
+	if len(m.Xattrs) == 0 {
+		m.What &^= diff.Xattrs // the copy has none either: the stage has no default ACL
 	}
-	return m.set(dst)
+	return m.Set(dst)
 }
 
 func sourceChanged(path string) error {
@@ -262,13 +263,6 @@ func sourceChanged(path string) error {
 		Op: doing, Path: pathlist.Printable(path), Kind: errs.ErrConflict,
 		Err: errors.New("changed in the sandbox since it was compared; apply again"),
 	}
-}
-
-func pathError(op, path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
 // pathErrorBut adds the operation and the path to err, but returns nil for the error numbers in
@@ -279,5 +273,5 @@ func pathErrorBut(op, path string, err error, but ...unix.Errno) error {
 			return nil
 		}
 	}
-	return pathError(op, path, err)
+	return nodes.PathError(op, path, err)
 }

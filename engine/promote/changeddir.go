@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -22,8 +23,8 @@ type changedDir struct {
 // prepareDir records the real directory in which an op moves a node as a changedDir, and sets
 // o.stage to a stage on its filesystem.
 func (p *planner) prepareDir(o *op) error {
-	path, _ := split(o.path)
-	dir, err := p.real.dir(path)
+	path, _ := nodes.Split(o.path)
+	dir, err := p.real.Dir(path)
 	if err != nil {
 		return err
 	}
@@ -91,71 +92,28 @@ func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, k
 
 // open returns the real directory, or nil if another directory, or none, has its path by now.
 // It belongs to real.
-func (pl *changedDir) open(real *dirs) (*os.File, error) {
-	dir, err := real.dir(pl.path)
-	if missing(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if dir == real.same {
-		return dir, nil // verified before and still open
-	}
-	st, err := vfs.Lstat(int(dir.Fd()), "")
-	if err != nil || st.Ino != pl.ino {
-		return nil, err
-	}
-	if dir == real.last {
-		real.same = dir
-	}
-	return dir, nil
+func (pl *changedDir) open(real *nodes.Dirs) (*os.File, error) {
+	return real.DirWith(pl.path, pl.ino)
 }
 
 // setMode sets the permissions of the directory, if it still exists.
-func (pl *changedDir) setMode(real *dirs, mode uint32) error {
+func (pl *changedDir) setMode(real *nodes.Dirs, mode uint32) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {
 		return err
 	}
-	return chmod(dir, mode)
-}
-
-func chmod(f *os.File, mode uint32) error {
-	if err := unix.Chmod(vfs.FDPath(f), mode); err != nil {
-		return &os.PathError{Op: "chmod", Path: f.Name(), Err: err}
-	}
-	return nil
+	return nodes.Chmod(dir, mode)
 }
 
 // restore restores the old state of the directory.
-func (pl *changedDir) restore(real *dirs) error {
+func (pl *changedDir) restore(real *nodes.Dirs) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {
 		return err
 	}
 	var errs []error
 	if pl.widen {
-		errs = append(errs, chmod(dir, pl.mode))
+		errs = append(errs, nodes.Chmod(dir, pl.mode))
 	}
-	return errors.Join(append(errs, setOldTime(dir, pl.mtime))...)
-}
-
-// setOldTime restores the old time of a directory. Only its owner and root may set it
-// (utimensat(2)): in another user's directory the time of the changes stays.
-func setOldTime(f *os.File, t vfs.Timestamp) error {
-	err := setTime(f, t)
-	if errors.Is(err, unix.EPERM) {
-		if st, serr := vfs.Lstat(int(f.Fd()), ""); serr == nil && int(st.UID) != os.Geteuid() {
-			return nil
-		}
-	}
-	return err
-}
-
-func setTime(f *os.File, t vfs.Timestamp) error {
-	if err := vfs.SetTimes(int(f.Fd()), nil, t); err != nil {
-		return &os.PathError{Op: "utimensat", Path: f.Name(), Err: err}
-	}
-	return nil
+	return errors.Join(append(errs, nodes.SetOldTime(dir, pl.mtime))...)
 }

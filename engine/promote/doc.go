@@ -52,7 +52,7 @@
 // # Filesystems without rename flags
 //
 // ZFS before 2.2 and others support neither RENAME_EXCHANGE nor RENAME_NOREPLACE. There,
-// link(2), rename(2) and unlink(2) replace each move, see renames.go: still all or nothing,
+// link(2), rename(2) and unlink(2) replace each move, see nodes/move.go: still all or nothing,
 // reverted and completed in the same way, with two weaker promises. If a directory replaces a
 // file, a file a directory, or one directory another, the path does not exist for an instant,
 // and after a power cut in it until Recover runs. And if another program renames a file to the
@@ -76,5 +76,5 @@
 // record is the journal: everything that [Recover] and [Undo] know.
 //
 // The package must not know sandboxes, backends or how the changes were found. It is the only
-// package that writes to the real tree.
+// package that writes to the real tree, partly through package nodes.
 package promote

@@ -1,15 +1,9 @@
 package promote
 
 import (
-	"bytes"
-	"errors"
-	"io"
-	"os"
-	"sync"
-
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/vfs"
-	"golang.org/x/sys/unix"
 )
 
 // needed reports whether a change must be made, where real is the target's node at its path,
@@ -58,13 +52,13 @@ func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) 
 // with times, also the modification time.
 func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error) {
 	switch {
-	case !sameMetadata(c.New, real, times):
+	case !nodes.SameMetadata(c.New, real, times):
 		return false, nil
-	case times && isDir(real) && c.What&diff.Time != 0:
+	case times && nodes.IsDir(real) && c.What&diff.Time != 0:
 		return c.New.MTime.Equal(real.MTime), nil
 	case real.Mode.IsRegular():
 		from, path := p.from.at(c.Path)
-		return sameContent(from, path, p.t.Root, c.Path)
+		return nodes.SameContent(from, path, p.t.Root, c.Path)
 	}
 	return true, nil
 }
@@ -85,12 +79,12 @@ func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	switch {
 	case c.Old.Mode.Type() != real.Mode.Type():
 		return "its type has changed since", nil
-	case !sameMetadata(c.Old, real, true):
+	case !nodes.SameMetadata(c.Old, real, true):
 		return "changed since", nil
 	case real.CTime.Before(p.base.Taken):
-		dir, _ := split(c.Path)
+		dir, _ := nodes.Split(c.Path)
 		return p.dirDrift(dir), nil
-	case isDir(real):
+	case nodes.IsDir(real):
 		// Adding or removing a name changes a directory's change time, too.
 		if !p.base.Frozen && c.What&(diff.Mode|diff.Owner|diff.Xattrs) != 0 {
 			return "changed since", nil
@@ -103,7 +97,7 @@ func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	case p.base.Root == nil:
 		return "changed since", nil
 	}
-	same, err := sameContent(p.base.Root, c.Path, p.t.Root, c.Path)
+	same, err := nodes.SameContent(p.base.Root, c.Path, p.t.Root, c.Path)
 	if err != nil || same {
 		return "", err
 	}
@@ -120,9 +114,9 @@ func (p *planner) dirDrift(dir string) string {
 	if why, ok := p.dirDrifts[dir]; ok {
 		return why
 	}
-	up, _ := split(dir)
+	up, _ := nodes.Split(dir)
 	why := p.dirDrift(up)
-	st, err := p.real.stat(dir)
+	st, err := p.real.Stat(dir)
 	switch late := func(t vfs.Timestamp) bool { return !t.Time().Before(p.base.Taken) }; {
 	case why != "" || err != nil:
 	case p.known(dir, &diff.Node{Ino: st.Ino, CTime: st.CTime.Time()}):
@@ -133,71 +127,4 @@ func (p *planner) dirDrift(dir string) string {
 	}
 	p.dirDrifts[dir] = why
 	return why
-}
-
-// sameContent compares one regular file in each of two trees. A file that is missing or has
-// another type by now is different.
-func sameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
-	f, err := openRegular(a, inA)
-	if err != nil {
-		return false, gone(err)
-	}
-	defer f.Close()
-	g, err := openRegular(b, inB)
-	if err != nil {
-		return false, gone(err)
-	}
-	defer g.Close()
-	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
-	defer buffers.Put(two)
-	x, y := two[0][:], two[1][:]
-	for {
-		n, err1 := io.ReadFull(f, x)
-		m, err2 := io.ReadFull(g, y)
-		if !bytes.Equal(x[:n], y[:m]) {
-			return false, nil
-		}
-		if ended(err1) && ended(err2) {
-			return true, nil
-		}
-		if err := errors.Join(err1, err2); err != nil {
-			return false, err
-		}
-	}
-}
-
-// buffers are shared by the comparisons of many small files.
-var buffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
-
-func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
-
-var errNotRegular = errors.New("not a regular file")
-
-func gone(err error) error {
-	if missing(err) || errors.Is(err, errNotRegular) {
-		return nil
-	}
-	return err
-}
-
-// openRegular opens a regular file below a root for reading; the caller closes it. Opening a
-// node of another type has no effect on it and returns errNotRegular.
-func openRegular(root *os.File, path string) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	f, err := openBeneath(root, path, flags|vfs.ONoatime)
-	if errors.Is(err, unix.EPERM) {
-		f, err = openBeneath(root, path, flags)
-	}
-	if err != nil {
-		return nil, err
-	}
-	st, err := vfs.Lstat(int(f.Fd()), "")
-	if err == nil && !st.IsRegular() {
-		err = errNotRegular
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -63,18 +64,12 @@ func fail(path string, err error) error { return wrap(doing, path, err) }
 // which it makes printable, unless err has a path already.
 func at(path string, err error) error { return wrap(doing, pathlist.Printable(path), err) }
 
-// missing reports whether an error means that a path does not exist, or that one of its
-// parents is not a directory.
-func missing(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
-}
-
 func kindOf(err error) error {
 	kind := errs.KindOf(err)
 	switch {
 	case kind != nil:
 		return kind
-	case missing(err):
+	case nodes.Missing(err):
 		return errs.ErrNotFound
 	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL):
 		return errs.ErrNotSupported

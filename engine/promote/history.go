@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -153,20 +154,20 @@ func (r *record) makeUndoable(journal string) error {
 
 // updateStamps writes new stamps into the journals of other promotions after a revert moved
 // their results back: the moves gave these files new change times.
-func (r *record) updateStamps(real *dirs, stateDir string) error {
+func (r *record) updateStamps(real *nodes.Dirs, stateDir string) error {
 	type moved struct {
 		was vfs.Timestamp
 		now Stamp
 	}
 	back := map[uint64]moved{}
 	for _, o := range r.ops {
-		if st, err := real.stat(o.path); err == nil && o.verb != put && !st.IsDir() && o.old.is(&st) {
+		if st, err := real.Stat(o.path); err == nil && o.verb != put && !st.IsDir() && o.old.Is(&st) {
 			back[st.Ino] = moved{o.oldCTime, stampOf(&st)}
 		}
 	}
 	for _, pl := range r.dirs { // also of other parts of r
 		if s, noted := r.stamps[pl.path]; noted {
-			if st, err := real.stat(pl.path); err == nil {
+			if st, err := real.Stat(pl.path); err == nil {
 				back[s.Ino] = moved{timestamp(s.CTime), stampOf(&st)}
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -175,20 +176,20 @@ func (r *record) body() lines {
 	for _, o := range r.ops {
 		if o.verb == alter {
 			m := o.before
-			l.line("alter", strconv.Quote(o.path), o.old.String(), number(uint64(m.what)), strconv.FormatUint(uint64(m.mode), 8),
-				number(uint64(m.uid)), number(uint64(m.gid)), stamp(m.mtime), number(uint64(o.after.what)), stamp(o.after.mtime),
-				strconv.FormatUint(uint64(o.after.mode), 8), number(uint64(o.after.uid)), number(uint64(o.after.gid)), stamp(o.oldCTime))
-			for name, value := range m.xattrs {
+			l.line("alter", strconv.Quote(o.path), identText(o.old), number(uint64(m.What)), strconv.FormatUint(uint64(m.Mode), 8),
+				number(uint64(m.UID)), number(uint64(m.GID)), stamp(m.MTime), number(uint64(o.after.What)), stamp(o.after.MTime),
+				strconv.FormatUint(uint64(o.after.Mode), 8), number(uint64(o.after.UID)), number(uint64(o.after.GID)), stamp(o.oldCTime))
+			for name, value := range m.Xattrs {
 				l.line("attr", strconv.Quote(name), strconv.Quote(value))
 			}
-			for name, value := range o.after.xattrs {
+			for name, value := range o.after.Xattrs {
 				l.line("to", strconv.Quote(name), strconv.Quote(value))
 			}
 			continue
 		}
-		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), o.old.String(), o.new.String(), stamp(o.oldCTime))
+		l.line(string(o.verb), strconv.Quote(o.path), strconv.Itoa(o.stage), strconv.Quote(o.name), identText(o.old), identText(o.new), stamp(o.oldCTime))
 		for rel, i := range o.newTree {
-			l.line("in", strconv.Quote(rel), i.String())
+			l.line("in", strconv.Quote(rel), identText(i))
 		}
 	}
 	l.line("ready")
@@ -223,12 +224,12 @@ func stamp(t vfs.Timestamp) string {
 	return strconv.FormatInt(t.Sec, 10) + "." + strconv.FormatUint(uint64(t.Nsec), 10)
 }
 
-func (i ident) String() string {
-	if i == (ident{}) {
+func identText(i nodes.Ident) string {
+	if i == (nodes.Ident{}) {
 		return "-"
 	}
-	return number(i.ino) + "/" + stamp(i.btime) + "/" + stamp(i.mtime) + "/" + strconv.FormatUint(uint64(i.mode), 8) + "/" +
-		number(uint64(i.uid)) + "/" + number(uint64(i.gid)) + "/" + strconv.FormatInt(i.size, 10)
+	return number(i.Ino) + "/" + stamp(i.BTime) + "/" + stamp(i.MTime) + "/" + strconv.FormatUint(uint64(i.Mode), 8) + "/" +
+		number(uint64(i.UID)) + "/" + number(uint64(i.GID)) + "/" + strconv.FormatInt(i.Size, 10)
 }
 
 // journals lists the journals in a state directory that end in one of the suffixes. Cost:

@@ -3,6 +3,7 @@ package promote
 import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -15,7 +16,7 @@ import (
 // "" for a node with one name.
 func class(c *diff.Change) string {
 	switch {
-	case !shared(c.New):
+	case !nodes.Shared(c.New):
 		return ""
 	case c.New.LinkOf != "":
 		return c.New.LinkOf
@@ -30,7 +31,7 @@ func (p *planner) planLinks() error {
 	anchor := map[string]uint64{} // inode of a class's anchor
 	owner := map[uint64]string{}  // class of an anchor's inode
 	for _, o := range p.ops {
-		if o.verb != alter || isDir(o.found) || o.found.NLink == 1 && !shared(o.change.New) {
+		if o.verb != alter || nodes.IsDir(o.found) || o.found.NLink == 1 && !nodes.Shared(o.change.New) {
 			continue
 		}
 		k := class(&o.change)
@@ -64,16 +65,16 @@ func (p *planner) planLinks() error {
 func (p *planner) refuseLinks() error {
 	names := map[uint64]uint32{}
 	for _, o := range p.ops {
-		if shared(o.found) {
+		if nodes.Shared(o.found) {
 			names[o.found.Ino]++
 		}
 		for _, i := range o.oldTree {
-			names[i.ino]++
+			names[i.Ino]++
 		}
 	}
 	var r pathlist.List
 	for _, o := range p.ops {
-		if !shared(o.found) || names[o.found.Ino] >= o.found.NLink {
+		if !nodes.Shared(o.found) || names[o.found.Ino] >= o.found.NLink {
 			continue
 		}
 		if o.verb == swap || o.verb == alter && o.change.What&^diff.Links != 0 {

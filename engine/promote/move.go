@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -44,27 +45,27 @@ func (w *work) moveOne(o *op) error {
 	}
 	switch o.verb {
 	case put:
-		err = moveIn(stage, o.name, dir, name)
+		err = nodes.MoveIn(stage, o.name, dir, name)
 	case swap:
-		err = exchange(stage, o.name, dir, name)
+		err = nodes.Exchange(stage, o.name, dir, name)
 	case drop:
-		err = moveOut(dir, name, stage, o.name)
+		err = nodes.MoveOut(dir, name, stage, o.name)
 	}
-	if missing(err) || errors.Is(err, unix.EEXIST) {
+	if nodes.Missing(err) || errors.Is(err, unix.EEXIST) {
 		return changedMeanwhile(o.path)
 	}
 	if err != nil {
 		return err
 	}
 	if o.verb != drop {
-		if err := restoreMode(dir, name, o.new); err != nil {
+		if err := nodes.RestoreMode(dir, name, o.new); err != nil {
 			return err
 		}
 	}
 	if o.verb == put {
 		return nil
 	}
-	if isDir(o.found) || shared(o.found) { // alter may change the attributes of its other names
+	if nodes.IsDir(o.found) || nodes.Shared(o.found) { // alter may change the attributes of its other names
 		return w.checkDisplaced(o, nil)
 	}
 	return w.checkDisplacedNode(o, stage)
@@ -74,7 +75,7 @@ func (w *work) moveOne(o *op) error {
 // the op's old node. It compares no content; recheck does.
 func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	st, err := vfs.Lstat(int(stage.Fd()), o.name)
-	if err == nil && !o.old.is(&st) {
+	if err == nil && !o.old.Is(&st) {
 		err = changedMeanwhile(o.path)
 	}
 	return err
@@ -83,7 +84,7 @@ func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 // parent returns the real parent directory of a path and the name in it. It returns an error
 // unless that is the directory that the plan saw.
 func (w *work) parent(path string) (*os.File, string, error) {
-	parent, name := split(path)
+	parent, name := nodes.Split(path)
 	dir, err := w.p.changed[parent].open(&w.real)
 	if err == nil && dir == nil {
 		err = changedMeanwhile(path)
@@ -96,7 +97,7 @@ func (w *work) parent(path string) (*os.File, string, error) {
 // itself sets.
 func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	st, err := vfs.Lstat(int(dir.Fd()), name)
-	if missing(err) || err == nil && !o.old.is(&st) {
+	if nodes.Missing(err) || err == nil && !o.old.Is(&st) {
 		return changedMeanwhile(o.path)
 	}
 	if err == nil && !st.IsDir() && o.found.NLink == 1 && !st.CTime.Time().Equal(o.found.CTime) {
@@ -110,14 +111,14 @@ func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 // new metadata through another name.
 func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	stage := w.stages[o.stage].dir
-	node, st, err := readNode(stage, o.name)
+	node, st, err := nodes.Read(stage, o.name)
 	if err != nil {
 		return at(o.path, err)
 	}
-	if altered[st.Ino] && o.old.sameNode(&st) {
+	if altered[st.Ino] && o.old.SameNode(&st) {
 		return nil
 	}
-	if !o.old.is(&st) || !maps.Equal(promotedXattrs(node.Xattrs), promotedXattrs(o.found.Xattrs)) {
+	if !o.old.Is(&st) || !maps.Equal(nodes.PromotedXattrs(node.Xattrs), nodes.PromotedXattrs(o.found.Xattrs)) {
 		return changedMeanwhile(o.path)
 	}
 	if !st.IsDir() {
@@ -129,8 +130,8 @@ func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 // unchanged returns an error unless everything below the directory name has the identities in
 // known, by relative path. path names the directory in errors. The inodes in altered may have
 // other metadata.
-func unchanged(in *os.File, name, path string, known map[string]ident, altered map[uint64]bool) error {
-	dir, err := openNode(in, name)
+func unchanged(in *os.File, name, path string, known map[string]nodes.Ident, altered map[uint64]bool) error {
+	dir, err := nodes.Open(in, name)
 	if err != nil {
 		return err
 	}
@@ -141,8 +142,8 @@ func unchanged(in *os.File, name, path string, known map[string]ident, altered m
 		if err != nil {
 			return err
 		}
-		if i, ok := known[rel]; !ok || !i.is(&st) && !(altered[st.Ino] && i.sameNode(&st)) {
-			return changedMeanwhile(join(path, rel))
+		if i, ok := known[rel]; !ok || !i.Is(&st) && !(altered[st.Ino] && i.SameNode(&st)) {
+			return changedMeanwhile(nodes.Join(path, rel))
 		}
 		found++
 		return nil
@@ -151,53 +152,4 @@ func unchanged(in *os.File, name, path string, known map[string]ident, altered m
 		err = changedMeanwhile(path)
 	}
 	return err
-}
-
-// rename moves a node between two open directories, with the flags of renameat2(2). Moving a
-// directory writes its ".." entry: an owner without write permission gets it here, and
-// restoreMode takes it away again.
-func rename(from *os.File, old string, to *os.File, new string, flags uint) error {
-	err := vfs.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
-	if err == unix.EACCES {
-		widened, other := widenDir(from, old), widenDir(to, new) // both: an exchange moves two
-		if widened || other {
-			err = vfs.RenameAt(int(from.Fd()), old, int(to.Fd()), new, flags)
-		}
-	}
-	if err != nil {
-		return &os.LinkError{Op: "rename", Old: old, New: new, Err: err}
-	}
-	return nil
-}
-
-// widenDir gives the owner of a directory write permission, and reports whether it was
-// missing and could be given.
-func widenDir(in *os.File, name string) bool {
-	st, err := vfs.Lstat(int(in.Fd()), name)
-	if err != nil || !st.IsDir() || st.Mode&unix.S_IWUSR != 0 || int(st.UID) != os.Geteuid() {
-		return false
-	}
-	node, err := openNode(in, name)
-	if err != nil {
-		return false
-	}
-	defer node.Close()
-	return chmod(node, st.Mode&0o7777|unix.S_IWUSR) == nil
-}
-
-// restoreMode restores the permissions of a moved directory.
-func restoreMode(in *os.File, name string, want ident) error {
-	if want.mode&unix.S_IFMT != unix.S_IFDIR || want.mode&unix.S_IWUSR != 0 {
-		return nil
-	}
-	node, err := openNode(in, name)
-	if err != nil {
-		return err
-	}
-	defer node.Close()
-	st, err := vfs.Lstat(int(node.Fd()), "")
-	if err != nil || !want.sameNode(&st) {
-		return err
-	}
-	return chmod(node, want.mode&0o7777)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -105,20 +106,20 @@ func (r *record) parseOp(word string, f *fields) bool {
 	}
 	switch word {
 	case string(put), string(swap), string(drop):
-		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), newTree: map[string]ident{}}
+		o := &op{verb: verb(word), path: f.quoted(), stage: int(f.number(10)), name: f.quoted(), old: f.ident(), new: f.ident(), newTree: map[string]nodes.Ident{}}
 		since(func() { o.oldCTime = f.time(f.word()) })
 		r.ops = append(r.ops, o)
 		return o.stage < len(r.stages)
 	case "alter":
 		o := &op{verb: alter, path: f.quoted(), old: f.ident()}
-		o.before = meta{
-			what: diff.Aspect(f.number(10)), mode: uint32(f.number(8)), uid: uint32(f.number(10)), gid: uint32(f.number(10)),
-			mtime: f.time(f.word()), xattrs: map[string]string{},
+		o.before = nodes.Meta{
+			What: diff.Aspect(f.number(10)), Mode: uint32(f.number(8)), UID: uint32(f.number(10)), GID: uint32(f.number(10)),
+			MTime: f.time(f.word()), Xattrs: map[string]string{},
 		}
-		o.after = meta{what: diff.Aspect(f.number(10)), mtime: f.time(f.word())}
+		o.after = nodes.Meta{What: diff.Aspect(f.number(10)), MTime: f.time(f.word())}
 		since(func() {
-			o.after.mode, o.after.uid, o.after.gid = uint32(f.number(8)), uint32(f.number(10)), uint32(f.number(10))
-			o.after.xattrs, o.oldCTime = map[string]string{}, f.time(f.word())
+			o.after.Mode, o.after.UID, o.after.GID = uint32(f.number(8)), uint32(f.number(10)), uint32(f.number(10))
+			o.after.Xattrs, o.oldCTime = map[string]string{}, f.time(f.word())
 		})
 		r.ops = append(r.ops, o)
 		return true
@@ -130,12 +131,12 @@ func (r *record) parseOp(word string, f *fields) bool {
 		switch {
 		case word == "in" && last.newTree != nil:
 			last.newTree[f.quoted()] = f.ident()
-		case word == "attr" && last.before.xattrs != nil:
+		case word == "attr" && last.before.Xattrs != nil:
 			name := f.quoted()
-			last.before.xattrs[name] = f.quoted()
-		case word == "to" && last.after.xattrs != nil:
+			last.before.Xattrs[name] = f.quoted()
+		case word == "to" && last.after.Xattrs != nil:
 			name := f.quoted()
-			last.after.xattrs[name] = f.quoted()
+			last.after.Xattrs[name] = f.quoted()
 		default:
 			return false
 		}
@@ -184,18 +185,18 @@ func (f *fields) time(s string) vfs.Timestamp {
 	return vfs.Timestamp{Sec: sec, Nsec: uint32(f.parse(b, 10))}
 }
 
-func (f *fields) ident() ident {
+func (f *fields) ident() nodes.Ident {
 	w := f.word()
 	if w == "-" {
-		return ident{}
+		return nodes.Ident{}
 	}
 	p := strings.Split(w, "/")
 	if len(p) != 7 {
 		f.bad = true
-		return ident{}
+		return nodes.Ident{}
 	}
-	return ident{
-		ino: f.parse(p[0], 10), btime: f.time(p[1]), mtime: f.time(p[2]), mode: uint32(f.parse(p[3], 8)),
-		uid: uint32(f.parse(p[4], 10)), gid: uint32(f.parse(p[5], 10)), size: int64(f.parse(p[6], 10)),
+	return nodes.Ident{
+		Ino: f.parse(p[0], 10), BTime: f.time(p[1]), MTime: f.time(p[2]), Mode: uint32(f.parse(p[3], 8)),
+		UID: uint32(f.parse(p[4], 10)), GID: uint32(f.parse(p[5], 10)), Size: int64(f.parse(p[6], 10)),
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -33,15 +34,15 @@ type op struct {
 	stage int
 	name  string
 	// old identifies the node at the path before the op, new the node afterwards.
-	old, new ident
+	old, new nodes.Ident
 	// oldCTime is the change time of the old node when the plan was made.
 	oldCTime vfs.Timestamp
 	fixed    bool // old is immutable or append-only
 	// oldTree and newTree identify the nodes below old and new, if these are directories, by
 	// path relative to the op's path.
-	oldTree, newTree map[string]ident
+	oldTree, newTree map[string]nodes.Ident
 	// before and after are the metadata of an alter.
-	before, after meta
+	before, after nodes.Meta
 
 	change    diff.Change
 	found     *diff.Node              // the node in the plan
@@ -55,7 +56,7 @@ type planner struct {
 	t         Target
 	from      Source
 	base      Base
-	real      dirs
+	real      nodes.Dirs
 	in        *os.File // the directory of the last op, and its stat
 	inStat    vfs.Stat
 	ops       []*op
@@ -72,10 +73,10 @@ type planner struct {
 	dirDrifts map[string]string // why files in a directory have drifted, or ""
 }
 
-func (p *planner) close() { p.real.close() }
+func (p *planner) close() { p.real.Close() }
 
 func plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) (*planner, error) {
-	p := &planner{t: t, from: from, base: base, real: dirs{root: t.Root}, changed: map[string]*changedDir{}, dirDrifts: map[string]string{}}
+	p := &planner{t: t, from: from, base: base, real: nodes.Dirs{Root: t.Root}, changed: map[string]*changedDir{}, dirDrifts: map[string]string{}}
 	for i := range changes {
 		if err := ctx.Err(); err != nil {
 			return p, at(t.Path, err)
@@ -122,21 +123,21 @@ func (p *planner) planChange(c diff.Change) error {
 		return nil
 	}
 	p.within = nil
-	dir, name, err := p.real.at(c.Path)
+	dir, name, err := p.real.At(c.Path)
 	var real *diff.Node
 	var st vfs.Stat
 	if err == nil {
-		real, st, err = readNode(dir, name)
+		real, st, err = nodes.Read(dir, name)
 	}
 	above := err != nil && dir == nil
 	switch {
-	case above && missing(err) && c.Kind == diff.Deleted:
+	case above && nodes.Missing(err) && c.Kind == diff.Deleted:
 		p.already = append(p.already, c.Path)
 		return nil
-	case above && missing(err):
+	case above && nodes.Missing(err):
 		p.drift(c.Path, "its directory no longer exists")
 		return nil
-	case err != nil && !missing(err):
+	case err != nil && !nodes.Missing(err):
 		return err
 	}
 	todo, err := p.needed(c, real)
@@ -155,14 +156,14 @@ func (p *planner) addOp(c diff.Change, real *diff.Node, st *vfs.Stat) error {
 	}
 	o.change = c
 	if real != nil {
-		o.old, o.oldCTime, o.fixed = identOf(st), st.CTime, st.Fixed
+		o.old, o.oldCTime, o.fixed = nodes.IdentOf(st), st.CTime, st.Fixed
 		p.relyOn(real)
 	}
-	if isDir(real) && o.verb != alter {
-		o.oldTree, o.deletions = map[string]ident{}, map[string]*diff.Change{}
+	if nodes.IsDir(real) && o.verb != alter {
+		o.oldTree, o.deletions = map[string]nodes.Ident{}, map[string]*diff.Change{}
 	}
-	if isDir(c.New) && o.verb != alter {
-		o.newTree = map[string]ident{}
+	if nodes.IsDir(c.New) && o.verb != alter {
+		o.newTree = map[string]nodes.Ident{}
 	}
 	p.ops = append(p.ops, o)
 	p.steps = append(p.steps, c)
@@ -170,8 +171,8 @@ func (p *planner) addOp(c diff.Change, real *diff.Node, st *vfs.Stat) error {
 		p.within = o
 	}
 	if o.verb == alter {
-		o.before = metaOf(real, c.What)
-		o.after = metaOf(c.New, c.What)
+		o.before = nodes.MetaOf(real, c.What)
+		o.after = nodes.MetaOf(c.New, c.What)
 		return nil
 	}
 	return p.prepareDir(o)
@@ -183,9 +184,9 @@ func verbOf(c diff.Change, real *diff.Node) verb {
 		return drop
 	case real == nil:
 		return put
-	case isDir(real) && isDir(c.New):
+	case nodes.IsDir(real) && nodes.IsDir(c.New):
 		return alter
-	case c.Old == nil || !sameMetadata(c.Old, real, true): // an earlier version that snapfs promoted
+	case c.Old == nil || !nodes.SameMetadata(c.Old, real, true): // an earlier version that snapfs promoted
 		return swap
 	case c.What&(diff.Type|diff.Content|diff.Target|diff.Device) != 0:
 		return swap
@@ -210,13 +211,13 @@ func (p *planner) addToParent(c diff.Change) {
 // checkDeleted compares everything below a directory that will be deleted with the changes. What
 // they do not delete, such as a new file or a mount, becomes drift; the rest becomes steps.
 func (p *planner) checkDeleted(o *op) error {
-	dir, err := p.real.dir(o.path)
+	dir, err := p.real.Dir(o.path)
 	if err != nil {
 		return err
 	}
 	return walk(dir, "", func(rel string, in *os.File, name string) error {
-		path := join(o.path, rel)
-		real, st, err := readNode(in, name)
+		path := nodes.Join(o.path, rel)
+		real, st, err := nodes.Read(in, name)
 		if err != nil {
 			return err
 		}
@@ -232,7 +233,7 @@ func (p *planner) checkDeleted(o *op) error {
 		if todo, err := p.needed(*c, real); err != nil || !todo {
 			return err
 		}
-		o.oldTree[rel] = identOf(&st)
+		o.oldTree[rel] = nodes.IdentOf(&st)
 		p.relyOn(real)
 		p.steps = append(p.steps, *c)
 		return nil
@@ -261,7 +262,7 @@ func walk(dir *os.File, rel string, f func(rel string, in *os.File, name string)
 	}
 	vfs.SortEntries(list)
 	for _, e := range list {
-		path := join(rel, e.Name)
+		path := nodes.Join(rel, e.Name)
 		if err := f(path, in, e.Name); err != nil {
 			return err
 		}
@@ -269,7 +270,7 @@ func walk(dir *os.File, rel string, f func(rel string, in *os.File, name string)
 			continue
 		}
 		sub, err := vfs.OpenBeneath(int(in.Fd()), e.Name, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if missing(err) {
+		if nodes.Missing(err) {
 			continue // no directory
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -112,8 +113,8 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 		one.Waits, one.Journal = wrap("recovering", r.path, err), journal
 		return one, nil
 	}
-	defer real.root.Close()
-	defer real.close()
+	defer real.Root.Close()
+	defer real.Close()
 	defer r.closeStages()
 	if filepath.Ext(journal) == suffixUndoing && exists(r.inverseFile(filepath.Dir(journal))) { // killed at the end
 		one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
@@ -130,12 +131,12 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 
 // openTarget opens the target's root and the stages of a journal; the caller closes them.
 // Error: ErrNotFound if another directory has the target's path.
-func (r *record) openTarget() (*dirs, error) {
+func (r *record) openTarget() (*nodes.Dirs, error) {
 	root, err := os.Open(r.path)
 	if err != nil {
 		return nil, err
 	}
-	real := &dirs{root: root}
+	real := &nodes.Dirs{Root: root}
 	st, err := vfs.Lstat(int(root.Fd()), "")
 	if err == nil && st.Ino != r.ino {
 		err = &errs.Error{
@@ -150,7 +151,7 @@ func (r *record) openTarget() (*dirs, error) {
 	}
 	if err != nil {
 		r.closeStages()
-		real.close()
+		real.Close()
 		root.Close()
 		return nil, err
 	}

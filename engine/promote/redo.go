@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, er
 // prepareInverse writes the journal of the inverse of r, before r is reverted. The revert of r
 // completes it; see finishInverse. It does nothing for an undo that cannot be done again: when
 // is zero, the promotion was temporary, or the disk is full.
-func (r *record) prepareInverse(real *dirs, stateDir string, when time.Time) error {
+func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Time) error {
 	path := r.inverseFile(stateDir) + suffixNew
 	if when.IsZero() && r.undone.IsZero() || r.retain != retainHistory || r.version == firstVersion {
 		return removeIfThere(path)
@@ -69,7 +70,7 @@ func (r *record) prepareInverse(real *dirs, stateDir string, when time.Time) err
 }
 
 func removeIfThere(path string) error {
-	if err := os.Remove(path); !missing(err) {
+	if err := os.Remove(path); !nodes.Missing(err) {
 		return err
 	}
 	return nil
@@ -95,46 +96,32 @@ func (r *record) inverseOp(o *op) (*op, error) {
 	i := &op{verb: o.verb, path: o.path, stage: o.stage, name: o.name, old: o.new, new: o.old, oldCTime: timestamp(r.stamps[o.path].CTime)}
 	switch o.verb {
 	case alter:
-		i.new, i.old, i.before, i.after = ident{}, o.old.with(o.after), o.after, o.before
+		i.new, i.old, i.before, i.after = nodes.Ident{}, o.old.With(o.after), o.after, o.before
 	case put:
 		i.verb = drop
 	case drop:
 		i.verb = put
 	}
-	if o.verb == put || o.verb == alter || o.old.mode&unix.S_IFMT != unix.S_IFDIR {
+	if o.verb == put || o.verb == alter || o.old.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return i, nil
 	}
 	stage := r.stages[o.stage].dir // checkUndo has found the old version there
-	dir, err := openNode(stage, o.name)
+	dir, err := nodes.Open(stage, o.name)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	i.newTree = map[string]ident{}
+	i.newTree = map[string]nodes.Ident{}
 	return i, walk(dir, "", func(rel string, in *os.File, name string) error {
 		st, err := vfs.Lstat(int(in.Fd()), name)
-		i.newTree[rel] = identOf(&st)
+		i.newTree[rel] = nodes.IdentOf(&st)
 		return err
 	})
 }
 
-// with returns the identity of the node after its metadata was set to m.
-func (i ident) with(m meta) ident {
-	if m.what&diff.Mode != 0 {
-		i.mode = i.mode&^0o7777 | m.mode
-	}
-	if m.what&diff.Owner != 0 {
-		i.uid, i.gid = m.uid, m.gid
-	}
-	if m.what&diff.Time != 0 {
-		i.mtime = m.mtime
-	}
-	return i
-}
-
 // finishInverse adds the stamps of the restored paths to the inverse of r, which prepareInverse
 // has written to path + ".new", and renames it to path.
-func (r *record) finishInverse(real *dirs, path string) error {
+func (r *record) finishInverse(real *nodes.Dirs, path string) error {
 	inv, err := readJournal(path + suffixNew)
 	if err != nil {
 		return err
@@ -142,7 +129,7 @@ func (r *record) finishInverse(real *dirs, path string) error {
 	stamps := r.oldStamps(real)
 	for _, o := range inv.ops {
 		for rel := range o.newTree {
-			addStamp(stamps, real, join(o.path, rel))
+			addStamp(stamps, real, nodes.Join(o.path, rel))
 		}
 	}
 	if err := appendTo(path+suffixNew, stampLines(stamps)); err != nil {
@@ -176,14 +163,14 @@ func (r *record) part(take func(path string) bool) (*record, error) {
 	rest := map[uint64]string{} // the names of files
 	dirs, own := map[string]bool{}, map[string]bool{}
 	for _, o := range r.ops {
-		dir, _ := split(o.path)
+		dir, _ := nodes.Split(o.path)
 		if !take(o.path) {
 			o.files(func(ino uint64) { rest[ino] = o.path })
 			continue
 		}
 		part.ops, own[o.path] = append(part.ops, o), true
 		dirs[dir] = dirs[dir] || o.verb != alter
-		if o.verb != alter || o.after.what != diff.Time || o.old.mode&unix.S_IFMT != unix.S_IFDIR {
+		if o.verb != alter || o.after.What != diff.Time || o.old.Mode&unix.S_IFMT != unix.S_IFDIR {
 			part.count += 1 + len(o.newTree)
 		}
 	}
@@ -203,7 +190,7 @@ func (r *record) part(take func(path string) bool) (*record, error) {
 			return false
 		}
 		for path != "." && !own[path] {
-			path, _ = split(path)
+			path, _ = nodes.Split(path)
 		}
 		return !own[path]
 	})
@@ -235,9 +222,9 @@ func (r *record) endSeparation(journal string) (string, error) {
 
 // files calls f with the inode of each file whose change time an undo of o sets.
 func (o *op) files(f func(ino uint64)) {
-	each := func(i ident) {
-		if i.mode&unix.S_IFMT != unix.S_IFDIR && i.ino != 0 {
-			f(i.ino)
+	each := func(i nodes.Ident) {
+		if i.Mode&unix.S_IFMT != unix.S_IFDIR && i.Ino != 0 {
+			f(i.Ino)
 		}
 	}
 	each(o.new)
@@ -307,9 +294,9 @@ func (r *record) removeOwn() error {
 			continue
 		}
 		dir := r.stages[o.stage].dir
-		st, err := statOrNil(dir, o.name)
+		st, err := nodes.StatOrNil(dir, o.name)
 		if err == nil {
-			err = discard(dir, o.name, st)
+			err = nodes.Remove(dir, o.name, st)
 		}
 		if err != nil {
 			return at(o.path, err)

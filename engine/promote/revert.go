@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -60,7 +61,7 @@ func (r *record) stagePaths() string {
 // journal. The locations of the inodes decide each step, so it may be killed and repeated.
 // foreign lists paths that other programs changed since: they stay as they are, and their old
 // versions stay in the stage.
-func (r *record) revert(ctx context.Context, real *dirs, journal string) (foreign []string, err error) {
+func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (foreign []string, err error) {
 	if r.ready {
 		if foreign, err = r.revertAll(ctx, real); err != nil {
 			return foreign, err
@@ -98,7 +99,7 @@ func (r *record) revert(ctx context.Context, real *dirs, journal string) (foreig
 }
 
 // revertAll reverts all ops in reverse: first the metadata, from the top down, then the moves.
-func (r *record) revertAll(ctx context.Context, real *dirs) (foreign []string, err error) {
+func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []string, err error) {
 	undo := func(o *op) error {
 		if err := fault.Point(ctx, "take back"); err != nil {
 			return at(o.path, err)
@@ -138,7 +139,7 @@ func (r *record) altered() map[uint64]bool {
 	inos := map[uint64]bool{}
 	for _, o := range r.ops {
 		if o.verb == alter {
-			inos[o.old.ino] = true
+			inos[o.old.Ino] = true
 		}
 	}
 	return inos
@@ -157,7 +158,7 @@ func endJournal(ctx context.Context, path string, left bool) error {
 }
 
 // removeStages removes the stages, or those nodes in them that belong to r if they have others.
-func (r *record) removeStages(ctx context.Context, real *dirs, journal string) error {
+func (r *record) removeStages(ctx context.Context, real *nodes.Dirs, journal string) error {
 	shared := r.commit && r.shared(filepath.Dir(journal))
 	if shared {
 		return r.removeOwn()
@@ -175,7 +176,7 @@ func (r *record) removeStages(ctx context.Context, real *dirs, journal string) e
 
 // syncAll syncs the filesystems of the target. Once the journal is gone, nothing records
 // incomplete work.
-func (r *record) syncAll(ctx context.Context, real *dirs) error {
+func (r *record) syncAll(ctx context.Context, real *nodes.Dirs) error {
 	if err := fault.Point(ctx, "sync before the journal goes"); err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (r *record) syncAll(ctx context.Context, real *dirs) error {
 		}
 		return nil
 	}
-	err := sync(real.root)
+	err := sync(real.Root)
 	for _, s := range r.stages {
 		if err == nil {
 			err = s.in(real, sync)
@@ -206,7 +207,7 @@ func (r *record) syncAll(ctx context.Context, real *dirs) error {
 }
 
 // finishCommitted removes the old versions that a committed promotion displaced.
-func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string) error {
+func (r *record) finishCommitted(ctx context.Context, real *nodes.Dirs, journal string) error {
 	if err := r.removeStages(ctx, real, journal); err != nil {
 		return err
 	}
@@ -223,11 +224,11 @@ func (r *record) finishCommitted(ctx context.Context, real *dirs, journal string
 
 // finalTime sets a directory's time after a stage in it was removed: to the promoted time, or
 // to the old time if no name in it changed.
-func (r *record) finalTime(real *dirs, pl *changedDir) error {
+func (r *record) finalTime(real *nodes.Dirs, pl *changedDir) error {
 	t, set := pl.mtime, !pl.names
 	for _, o := range r.ops {
-		if o.verb == alter && o.path == pl.path && o.after.what&diff.Time != 0 {
-			t, set = o.after.mtime, true
+		if o.verb == alter && o.path == pl.path && o.after.What&diff.Time != 0 {
+			t, set = o.after.MTime, true
 		}
 	}
 	if !set {
@@ -237,12 +238,12 @@ func (r *record) finalTime(real *dirs, pl *changedDir) error {
 	if err != nil || dir == nil {
 		return err
 	}
-	return setOldTime(dir, t)
+	return nodes.SetOldTime(dir, t)
 }
 
 // revertOp brings the real path of an op back to its old state. It returns false, and changes
 // nothing, if another program changed the op's result.
-func (r *record) revertOp(real *dirs, o *op) (bool, error) {
+func (r *record) revertOp(real *nodes.Dirs, o *op) (bool, error) {
 	if o.verb == alter {
 		return true, revertMetadata(real, o)
 	}
@@ -250,26 +251,26 @@ func (r *record) revertOp(real *dirs, o *op) (bool, error) {
 	if s.dir == nil {
 		return true, nil // the stage was never made or is removed: nothing was moved
 	}
-	dir, name, err := real.at(o.path)
-	if err != nil && !missing(err) {
+	dir, name, err := real.At(o.path)
+	if err != nil && !nodes.Missing(err) {
 		return false, err
 	}
-	if ok, err := repairMove(o, s.dir, dir, name); err != nil || !ok {
+	if ok, err := nodes.RepairMove(s.dir, o.name, dir, name, o.verb == put); err != nil || !ok {
 		return false, err
 	}
 	var here, there *vfs.Stat // at the path; in the stage
 	if dir != nil {
-		if here, err = statOrNil(dir, name); err != nil {
+		if here, err = nodes.StatOrNil(dir, name); err != nil {
 			return false, err
 		}
 	}
-	if there, err = statOrNil(s.dir, o.name); err != nil {
+	if there, err = nodes.StatOrNil(s.dir, o.name); err != nil {
 		return false, err
 	}
-	restored := here != nil && o.old.sameNode(here)
+	restored := here != nil && o.old.SameNode(here)
 	if o.verb == swap && there == nil && restored || o.notMoved(here, there) {
 		if restored {
-			return true, restoreMode(dir, name, o.old)
+			return true, nodes.RestoreMode(dir, name, o.old)
 		}
 		return true, nil
 	}
@@ -285,7 +286,7 @@ func (o *op) notMoved(here, there *vfs.Stat) bool {
 	if there == nil {
 		return o.verb == drop || here == nil && o.verb == put
 	}
-	return o.verb != drop && o.new.sameNode(there)
+	return o.verb != drop && o.new.SameNode(there)
 }
 
 // moveBack moves the op's old node from the stage into the real directory dir, and its new
@@ -297,64 +298,56 @@ func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Sta
 		if here != nil {
 			return false, nil
 		}
-		err = moveIn(stage, o.name, dir, name)
-	case here == nil || !o.new.is(here) || treeChanged(dir, name, o):
+		err = nodes.MoveIn(stage, o.name, dir, name)
+	case here == nil || !o.new.Is(here) || treeChanged(dir, name, o):
 		return false, nil
 	case o.verb == put:
-		err = moveOut(dir, name, stage, o.name)
+		err = nodes.MoveOut(dir, name, stage, o.name)
 	default:
-		err = exchange(stage, o.name, dir, name)
+		err = nodes.Exchange(stage, o.name, dir, name)
 	}
-	if missing(err) || errors.Is(err, unix.EEXIST) {
+	if nodes.Missing(err) || errors.Is(err, unix.EEXIST) {
 		return false, nil // another program was faster
 	}
 	if err != nil {
 		return false, err
 	}
 	if o.verb == drop {
-		return true, restoreMode(dir, name, o.old)
+		return true, nodes.RestoreMode(dir, name, o.old)
 	}
 	// The node that came back must be the op's result, or another program changed the path now.
-	st, err := statOrNil(stage, o.name)
+	st, err := nodes.StatOrNil(stage, o.name)
 	if err != nil {
 		return false, err
 	}
-	if st == nil || !o.new.is(st) || treeChanged(stage, o.name, o) {
+	if st == nil || !o.new.Is(st) || treeChanged(stage, o.name, o) {
 		if o.verb == put {
-			return false, moveIn(stage, o.name, dir, name)
+			return false, nodes.MoveIn(stage, o.name, dir, name)
 		}
-		return false, exchange(stage, o.name, dir, name)
+		return false, nodes.Exchange(stage, o.name, dir, name)
 	}
 	if o.verb == swap {
-		return true, restoreMode(dir, name, o.old)
+		return true, nodes.RestoreMode(dir, name, o.old)
 	}
 	return true, nil
 }
 
 func treeChanged(in *os.File, name string, o *op) bool {
-	return o.new.mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, nil) != nil
-}
-
-func statOrNil(dir *os.File, name string) (*vfs.Stat, error) {
-	st, err := vfs.Lstat(int(dir.Fd()), name)
-	if missing(err) {
-		return nil, nil
-	}
-	return &st, err
+	return o.new.Mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, nil) != nil
 }
 
 // revertMetadata restores the old metadata of a real node that is still the same inode, and
 // the time only if the size is the old one.
-func revertMetadata(real *dirs, o *op) error {
-	dir, name, err := real.at(o.path)
-	if missing(err) {
+func revertMetadata(real *nodes.Dirs, o *op) error {
+	dir, name, err := real.At(o.path)
+	if nodes.Missing(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	node, err := openNode(dir, name)
-	if missing(err) {
+	node, err := nodes.Open(dir, name)
+	if nodes.Missing(err) {
 		return nil
 	}
 	if err != nil {
@@ -362,12 +355,12 @@ func revertMetadata(real *dirs, o *op) error {
 	}
 	defer node.Close()
 	st, err := vfs.Lstat(int(node.Fd()), "")
-	if err != nil || !o.old.sameNode(&st) {
+	if err != nil || !o.old.SameNode(&st) {
 		return err
 	}
 	m := o.before
-	if st.IsRegular() && st.Size != o.old.size {
-		m.what &^= diff.Time
+	if st.IsRegular() && st.Size != o.old.Size {
+		m.What &^= diff.Time
 	}
-	return m.set(node)
+	return m.Set(node)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -31,7 +32,7 @@ func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 				wanted[p], take[i] = true, true
 			}
 		}
-		for dir, _ := split(c.Path); take[i] && c.New != nil && dir != "."; dir, _ = split(dir) {
+		for dir, _ := nodes.Split(c.Path); take[i] && c.New != nil && dir != "."; dir, _ = nodes.Split(dir) {
 			needed[dir] = true
 		}
 	}
@@ -42,7 +43,7 @@ func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 	}
 	var chosen []diff.Change
 	for i, c := range changes {
-		if take[i] || needed[c.Path] && isDir(c.New) && !isDir(c.Old) {
+		if take[i] || needed[c.Path] && nodes.IsDir(c.New) && !nodes.IsDir(c.Old) {
 			chosen = append(chosen, c)
 		}
 	}

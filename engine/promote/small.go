@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/btrfs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -46,14 +47,14 @@ func (w *work) settleSource(context.Context) error {
 		return err
 	}
 	defer f.Close()
-	return pathError("syncfs", w.from.Tree.Name(), vfs.SyncFS(int(f.Fd())))
+	return nodes.PathError("syncfs", w.from.Tree.Name(), vfs.SyncFS(int(f.Fd())))
 }
 
 // buildSmall builds a small file as name in an open stage. It returns false, with nothing
 // built, for other nodes and for any error: the general path then reports the cause.
-func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i ident) {
-	m := metaOf(c.New, everything)
-	if !c.New.Mode.IsRegular() || c.New.Size > small || len(m.xattrs) > 0 {
+func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i nodes.Ident) {
+	m := nodes.MetaOf(c.New, nodes.Everything)
+	if !c.New.Mode.IsRegular() || c.New.Size > small || len(m.Xattrs) > 0 {
 		return false, i
 	}
 	root, path := w.from.at(c.Path)
@@ -65,35 +66,20 @@ func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i
 	if st, err := vfs.Lstat(src, ""); err != nil || !st.IsRegular() {
 		return false, i
 	}
-	dst, err := unix.Openat(int(in.dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.mode&0o777|0o600)
+	dst, err := unix.Openat(int(in.dir.Fd()), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.Mode&0o777|0o600)
 	if err != nil {
 		return false, i
 	}
 	defer unix.Close(dst)
-	if in.shares && vfs.CloneFD(dst, src) == nil || copyWhole(dst, src, int(c.New.Size)) {
+	if in.shares && vfs.CloneFD(dst, src) == nil || nodes.CopyWhole(dst, src, int(c.New.Size)) {
 		now, err := vfs.Lstat(src, "")
-		if err == nil && w.from.matchesStat(&now, c) && vfs.SetTimes(dst, nil, m.mtime) == nil {
+		if err == nil && w.from.matchesStat(&now, c) && vfs.SetTimes(dst, nil, m.MTime) == nil {
 			st, err := vfs.Lstat(dst, "")
-			if err == nil && st.Size == c.New.Size && st.Mode&0o7777 == m.mode && st.UID == m.uid && st.GID == m.gid {
-				return true, identOf(&st)
+			if err == nil && st.Size == c.New.Size && st.Mode&0o7777 == m.Mode && st.UID == m.UID && st.GID == m.GID {
+				return true, nodes.IdentOf(&st)
 			}
 		}
 	}
 	_ = unix.Unlinkat(int(in.dir.Fd()), name, 0) // if this fails, the general path fails and reports it
 	return false, i
-}
-
-// copyWhole copies a file of exactly size bytes.
-func copyWhole(dst, src, size int) bool {
-	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
-	defer buffers.Put(two)
-	n, err := unix.Read(src, two[0][:size+1])
-	if err != nil || n != size {
-		return false
-	}
-	if size == 0 {
-		return true
-	}
-	n, err = unix.Write(dst, two[0][:size])
-	return err == nil && n == size
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -34,8 +35,8 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	}
 	s := &stage{where: path, mount: st.Mount, dev: st.Dev}
 	for s.where != "." {
-		up, _ := split(s.where)
-		dir, err := p.real.dir(up)
+		up, _ := nodes.Split(s.where)
+		dir, err := p.real.Dir(up)
 		if err != nil {
 			return 0, err
 		}
@@ -52,7 +53,7 @@ func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 		s.beside = besideRoot(p.t.Root, s)
 	}
 	if !s.beside {
-		dir, err := p.real.dir(s.where)
+		dir, err := p.real.Dir(s.where)
 		if err != nil {
 			return 0, err
 		}
@@ -91,15 +92,15 @@ func openAbove(root *os.File) (*os.File, error) {
 }
 
 // in calls f with the parent directory of the stage.
-func (s *stage) in(real *dirs, f func(dir *os.File) error) error {
+func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	if !s.beside {
-		dir, err := real.dir(s.where)
+		dir, err := real.Dir(s.where)
 		if err != nil {
 			return err
 		}
 		return f(dir)
 	}
-	up, err := openAbove(real.root)
+	up, err := openAbove(real.Root)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (s *stage) in(real *dirs, f func(dir *os.File) error) error {
 }
 
 // make creates the stage: empty, private, and without inherited attributes.
-func (s *stage) make(real *dirs) error {
+func (s *stage) make(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
 			return &os.PathError{Op: "mkdir", Path: s.name, Err: err}
@@ -118,16 +119,16 @@ func (s *stage) make(real *dirs) error {
 			return err
 		}
 		s.dir = f
-		return meta{what: diff.Mode | diff.Owner | diff.Xattrs, mode: 0o700, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}.set(f)
+		return nodes.Meta{What: diff.Mode | diff.Owner | diff.Xattrs, Mode: 0o700, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}.Set(f)
 	})
 }
 
 // open opens a stage that an earlier process created, as s.dir, which stays nil if the stage
 // does not exist.
-func (s *stage) open(real *dirs) error {
+func (s *stage) open(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		f, err := vfs.OpenDir(int(dir.Fd()), s.name)
-		if missing(err) {
+		if nodes.Missing(err) {
 			return nil
 		}
 		if err != nil {
@@ -147,11 +148,11 @@ func (s *stage) open(real *dirs) error {
 }
 
 // remove removes the stage and everything in it.
-func (s *stage) remove(real *dirs) error {
+func (s *stage) remove(real *nodes.Dirs) error {
 	if s.dir == nil {
 		return nil
 	}
-	if err := empty(s.dir); err != nil {
+	if err := nodes.Empty(s.dir); err != nil {
 		return err
 	}
 	s.close()
@@ -169,45 +170,4 @@ func (s *stage) close() {
 		s.dir.Close()
 		s.dir = nil
 	}
-}
-
-// empty removes everything in an open directory, on its own filesystem only: a mount point
-// is busy.
-func empty(dir *os.File) error {
-	list, err := vfs.Entries(int(dir.Fd()))
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		err := unix.Unlinkat(int(dir.Fd()), e.Name, 0)
-		if err == unix.EISDIR {
-			err = removeDir(dir, e.Name)
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return &os.PathError{Op: "remove", Path: e.Name, Err: err}
-		}
-	}
-	return nil
-}
-
-func removeDir(in *os.File, name string) error {
-	node, err := openNode(in, name)
-	if err != nil {
-		return err
-	}
-	err = chmod(node, 0o700) // its mode may deny access to its owner
-	node.Close()
-	if err != nil {
-		return err
-	}
-	dir, err := vfs.OpenDir(int(in.Fd()), name)
-	if err != nil {
-		return err
-	}
-	err = empty(dir)
-	dir.Close()
-	if err != nil {
-		return err
-	}
-	return unix.Unlinkat(int(in.Fd()), name, unix.AT_REMOVEDIR)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -52,7 +53,7 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 	}
 	defer vfs.Unlock(lock)
 	one = Recovery{ID: id}
-	err = withRetainedLocked(stateDir, id, suffix, func(r *record, real *dirs, journal string) error {
+	err = withRetainedLocked(stateDir, id, suffix, func(r *record, real *nodes.Dirs, journal string) error {
 		if o.Same != nil {
 			r.accept(real, o.Same)
 		}
@@ -90,7 +91,7 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 }
 
 // takeBack reverts the promotion of a journal, and reports that.
-func (r *record) takeBack(ctx context.Context, real *dirs, journal string) (one Recovery, err error) {
+func (r *record) takeBack(ctx context.Context, real *nodes.Dirs, journal string) (one Recovery, err error) {
 	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero()}
 	one.Changed, err = r.revert(ctx, real, journal)
 	if len(one.Changed) > 0 {
@@ -106,13 +107,13 @@ func withSuffix(journal, suffix string) string {
 
 // accept makes the real files that are there now the expected results of ops, at the paths for
 // which same returns true. It changes only r.
-func (r *record) accept(real *dirs, same func(path string) bool) {
+func (r *record) accept(real *nodes.Dirs, same func(path string) bool) {
 	for _, o := range r.ops {
 		if o.verb != put && o.verb != swap || !same(o.path) {
 			continue
 		}
-		if st, err := real.stat(o.path); err == nil && st.IsRegular() {
-			if o.new = identOf(&st); r.stamps != nil {
+		if st, err := real.Stat(o.path); err == nil && st.IsRegular() {
+			if o.new = nodes.IdentOf(&st); r.stamps != nil {
 				r.stamps[o.path] = stampOf(&st)
 			}
 		}
@@ -153,8 +154,8 @@ func retainedAs(stateDir, id string) string {
 	return suffixUndo
 }
 
-func forget(ctx context.Context) func(r *record, real *dirs, journal string) error {
-	return func(r *record, real *dirs, journal string) error {
+func forget(ctx context.Context) func(r *record, real *nodes.Dirs, journal string) error {
+	return func(r *record, real *nodes.Dirs, journal string) error {
 		// Recover completes it from here on.
 		dropping := withSuffix(journal, suffixDropping)
 		if err := os.Rename(journal, dropping); err != nil {
@@ -166,7 +167,7 @@ func forget(ctx context.Context) func(r *record, real *dirs, journal string) err
 
 // withRetainedLocked calls f with the journal and the open target of a promotion that can still
 // be undone or done again. The caller holds the lock.
-func withRetainedLocked(stateDir, id, suffix string, f func(r *record, real *dirs, journal string) error) error {
+func withRetainedLocked(stateDir, id, suffix string, f func(r *record, real *nodes.Dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
 		return &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound}
 	}
@@ -182,8 +183,8 @@ func withRetainedLocked(stateDir, id, suffix string, f func(r *record, real *dir
 	if err != nil {
 		return undoing(id, err)
 	}
-	defer real.root.Close()
-	defer real.close()
+	defer real.Root.Close()
+	defer real.Close()
 	defer r.closeStages()
 	return undoing(id, f(r, real, journal))
 }
@@ -204,7 +205,7 @@ func undoing(id string, err error) error {
 
 // checkUndo returns an error that names the results that other programs changed, or the old
 // versions that are gone. It changes nothing.
-func (r *record) checkUndo(real *dirs) error {
+func (r *record) checkUndo(real *nodes.Dirs) error {
 	var changed, lost pathlist.List
 	altered := r.altered() // promoted metadata is visible through other names, too
 	for _, o := range r.ops {
@@ -220,11 +221,11 @@ func (r *record) checkUndo(real *dirs) error {
 		}
 		var there *vfs.Stat
 		if s := r.stages[o.stage]; s.dir != nil {
-			if there, err = statOrNil(s.dir, o.name); err != nil {
+			if there, err = nodes.StatOrNil(s.dir, o.name); err != nil {
 				return at(o.path, err)
 			}
 		}
-		if there == nil || !o.old.sameNode(there) {
+		if there == nil || !o.old.SameNode(there) {
 			lost.Add(o.path, "the old version is missing from "+r.stagePaths())
 		}
 	}
@@ -235,15 +236,15 @@ func (r *record) checkUndo(real *dirs) error {
 }
 
 // unchangedResult reports whether a path still has the result of an op.
-func (r *record) unchangedResult(real *dirs, o *op, altered map[uint64]bool) (bool, error) {
-	dir, name, err := real.at(o.path)
-	if missing(err) {
+func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]bool) (bool, error) {
+	dir, name, err := real.At(o.path)
+	if nodes.Missing(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	here, err := statOrNil(dir, name)
+	here, err := nodes.StatOrNil(dir, name)
 	switch {
 	case err != nil:
 		return false, err
@@ -253,10 +254,10 @@ func (r *record) unchangedResult(real *dirs, o *op, altered map[uint64]bool) (bo
 		return false, nil
 	case o.verb == alter:
 		return o.unchangedMetadata(dir, name, here)
-	case altered[here.Ino] && o.new.sameNode(here):
+	case altered[here.Ino] && o.new.SameNode(here):
 		return true, nil
 	}
-	if !o.new.is(here) {
+	if !o.new.Is(here) {
 		return false, nil
 	}
 	if !here.IsDir() {
@@ -270,7 +271,7 @@ func (r *record) unchangedResult(real *dirs, o *op, altered map[uint64]bool) (bo
 var errChanged = errors.New("changed")
 
 func errUnlessChanged(err error) error {
-	if errors.Is(err, errChanged) || missing(err) {
+	if errors.Is(err, errChanged) || nodes.Missing(err) {
 		return nil
 	}
 	return err
@@ -278,8 +279,8 @@ func errUnlessChanged(err error) error {
 
 // unchangedTree checks everything below a directory that an op created, and removes unchanged
 // nodes from known. It returns errChanged for the first changed node.
-func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]ident, altered map[uint64]bool) error {
-	dir, err := openNode(in, name)
+func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered map[uint64]bool) error {
+	dir, err := nodes.Open(in, name)
 	if err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 			return err
 		}
 		i, ok := known[rel]
-		same := i.is(&st) && (st.IsDir() || r.stamped(join(o.path, rel), &st)) || altered[st.Ino] && i.sameNode(&st)
+		same := i.Is(&st) && (st.IsDir() || r.stamped(nodes.Join(o.path, rel), &st)) || altered[st.Ino] && i.SameNode(&st)
 		if !ok || !same {
 			return errChanged
 		}
@@ -310,22 +311,22 @@ func (r *record) stamped(path string, st *vfs.Stat) bool {
 func (o *op) unchangedMetadata(dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	want, now := o.after, here.Mode&0o7777
 	switch {
-	case !o.old.sameNode(here), !here.IsDir() && here.Size != o.old.size:
+	case !o.old.SameNode(here), !here.IsDir() && here.Size != o.old.Size:
 		return false, nil
-	case want.xattrs == nil: // journal of the first version: not recorded
+	case want.Xattrs == nil: // journal of the first version: not recorded
 		return true, nil
-	case want.what&diff.Mode != 0 && now != want.mode && !here.IsSymlink(), want.what&diff.Mode == 0 && !here.IsDir() && now != o.old.mode&0o7777:
+	case want.What&diff.Mode != 0 && now != want.Mode && !here.IsSymlink(), want.What&diff.Mode == 0 && !here.IsDir() && now != o.old.Mode&0o7777:
 		return false, nil
-	case want.what&diff.Owner != 0 && (here.UID != want.uid || here.GID != want.gid):
+	case want.What&diff.Owner != 0 && (here.UID != want.UID || here.GID != want.GID):
 		return false, nil
-	case want.what&diff.Time != 0 && !here.IsDir() && here.MTime != want.mtime, want.what&diff.Time == 0 && !here.IsDir() && here.MTime != o.old.mtime:
+	case want.What&diff.Time != 0 && !here.IsDir() && here.MTime != want.MTime, want.What&diff.Time == 0 && !here.IsDir() && here.MTime != o.old.MTime:
 		return false, nil
-	case want.what&diff.Xattrs == 0:
+	case want.What&diff.Xattrs == 0:
 		return true, nil
 	}
-	node, _, err := readNode(dir, name)
-	if missing(err) {
+	node, _, err := nodes.Read(dir, name)
+	if nodes.Missing(err) {
 		return false, nil
 	}
-	return err == nil && maps.Equal(promotedXattrs(node.Xattrs), want.xattrs), err
+	return err == nil && maps.Equal(nodes.PromotedXattrs(node.Xattrs), want.Xattrs), err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/promote/nodes"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/proc"
@@ -26,14 +27,14 @@ type work struct {
 	t       Target
 	from    Source
 	p       *planner
-	real    dirs
+	real    nodes.Dirs
 	journal *os.File
 	built   map[string]location
 	dev     uint64 // of the target
 }
 
 func newWork(t Target, from Source, p *planner) *work {
-	w := &work{t: t, from: from, p: p, real: dirs{root: t.Root}, built: map[string]location{}}
+	w := &work{t: t, from: from, p: p, real: nodes.Dirs{Root: t.Root}, built: map[string]location{}}
 	w.path, w.ops, w.stages, w.id = t.Path, p.ops, p.stages, newID()
 	for _, pl := range p.changed {
 		w.dirs = append(w.dirs, pl)
@@ -61,7 +62,7 @@ func newID() string {
 }
 
 func (w *work) close() {
-	w.real.close()
+	w.real.Close()
 	for _, s := range w.stages {
 		s.close()
 	}
@@ -194,7 +195,7 @@ func (w *work) widen(ctx context.Context) error {
 // restoreModes restores the permissions of directories whose mode does not change.
 func (w *work) restoreModes(ctx context.Context) error {
 	for _, pl := range w.dirs {
-		if !pl.widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.what&diff.Mode != 0 }) {
+		if !pl.widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.What&diff.Mode != 0 }) {
 			continue
 		}
 		if err := fault.Point(ctx, "close a directory"); err != nil {
@@ -211,7 +212,7 @@ func (w *work) restoreModes(ctx context.Context) error {
 // directory gets its time and permissions after all changes in it.
 func (w *work) alter(ctx context.Context) error {
 	for _, o := range slices.Backward(w.ops) {
-		if o.verb != alter || o.after.what == 0 {
+		if o.verb != alter || o.after.What == 0 {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -228,15 +229,15 @@ func (w *work) alter(ctx context.Context) error {
 }
 
 func (w *work) alterOne(o *op) error {
-	dir, name, err := w.real.at(o.path)
-	if missing(err) {
+	dir, name, err := w.real.At(o.path)
+	if nodes.Missing(err) {
 		return changedMeanwhile(o.path)
 	}
 	if err != nil {
 		return err
 	}
-	node, err := openNode(dir, name)
-	if missing(err) {
+	node, err := nodes.Open(dir, name)
+	if nodes.Missing(err) {
 		return changedMeanwhile(o.path)
 	}
 	if err != nil {
@@ -247,15 +248,15 @@ func (w *work) alterOne(o *op) error {
 	if err != nil {
 		return err
 	}
-	if !o.old.sameNode(&st) || !st.IsDir() && !o.old.is(&st) && !w.alteredBefore(o) {
+	if !o.old.SameNode(&st) || !st.IsDir() && !o.old.Is(&st) && !w.alteredBefore(o) {
 		return changedMeanwhile(o.path)
 	}
-	return o.after.set(node)
+	return o.after.Set(node)
 }
 
 // alteredBefore reports whether another op altered the same file through another name.
 func (w *work) alteredBefore(o *op) bool {
-	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.ino == o.old.ino })
+	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.Ino == o.old.Ino })
 }
 
 // recheck compares all old versions, now in stages, with the expected ones, because a program
@@ -298,28 +299,28 @@ func (w *work) stamps() map[string]Stamp {
 }
 
 // oldStamps returns the new stamps of the real paths that a revert restored.
-func (r *record) oldStamps(real *dirs) map[string]Stamp {
+func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range r.dirs {
 		addStamp(all, real, pl.path)
 	}
 	for _, o := range r.ops {
-		st, err := real.stat(o.path)
+		st, err := real.Stat(o.path)
 		switch {
-		case err == nil && o.old.is(&st):
+		case err == nil && o.old.Is(&st):
 			all[o.path] = stampOf(&st)
-		case o.verb == put && missing(err):
+		case o.verb == put && nodes.Missing(err):
 			all[o.path] = Stamp{}
 		}
 		for rel := range o.oldTree { // another name of one of them may have moved
-			addStamp(all, real, join(o.path, rel))
+			addStamp(all, real, nodes.Join(o.path, rel))
 		}
 	}
 	return all
 }
 
-func addStamp(all map[string]Stamp, real *dirs, path string) {
-	if st, err := real.stat(path); err == nil {
+func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
+	if st, err := real.Stat(path); err == nil {
 		all[path] = stampOf(&st)
 	}
 }

@@ -1,0 +1,96 @@
+package nodes
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// SameContent compares one regular file in each of two trees. A file that is missing or has
+// another type by now is different.
+func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
+	f, err := OpenRegular(a, inA)
+	if err != nil {
+		return false, gone(err)
+	}
+	defer f.Close()
+	g, err := OpenRegular(b, inB)
+	if err != nil {
+		return false, gone(err)
+	}
+	defer g.Close()
+	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
+	defer buffers.Put(two)
+	x, y := two[0][:], two[1][:]
+	for {
+		n, err1 := io.ReadFull(f, x)
+		m, err2 := io.ReadFull(g, y)
+		if !bytes.Equal(x[:n], y[:m]) {
+			return false, nil
+		}
+		if ended(err1) && ended(err2) {
+			return true, nil
+		}
+		if err := errors.Join(err1, err2); err != nil {
+			return false, err
+		}
+	}
+}
+
+// buffers are shared by the comparisons of many small files.
+var buffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
+
+func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// ErrNotRegular is the error of OpenRegular for a node that is not a regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+func gone(err error) error {
+	if Missing(err) || errors.Is(err, ErrNotRegular) {
+		return nil
+	}
+	return err
+}
+
+// OpenRegular opens a regular file below a root for reading; the caller closes it. Opening a
+// node of another type has no effect on it and returns ErrNotRegular.
+func OpenRegular(root *os.File, path string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := openBeneath(root, path, flags|vfs.ONoatime)
+	if errors.Is(err, unix.EPERM) {
+		f, err = openBeneath(root, path, flags)
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := vfs.Lstat(int(f.Fd()), "")
+	if err == nil && !st.IsRegular() {
+		err = ErrNotRegular
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// CopyWhole copies a file of exactly size bytes, less than 128 KiB, between open files. It returns
+// false, with the copy incomplete, for another size and for any error.
+func CopyWhole(dst, src, size int) bool {
+	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
+	defer buffers.Put(two)
+	n, err := unix.Read(src, two[0][:size+1])
+	if err != nil || n != size {
+		return false
+	}
+	if size == 0 {
+		return true
+	}
+	n, err = unix.Write(dst, two[0][:size])
+	return err == nil && n == size
+}

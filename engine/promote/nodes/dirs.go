@@ -1,0 +1,94 @@
+package nodes
+
+import (
+	"errors"
+	"os"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// A Dirs opens the directories of a tree and caches the last one: paths come in order, so the
+// next one is mostly in the same directory. Set Root before the first call.
+type Dirs struct {
+	Root *os.File
+	path string
+	last *os.File
+	same *os.File // last, once DirWith has verified its inode
+}
+
+// Dir opens a directory below the root with O_PATH, following no symbolic link. It stays
+// open until the next call.
+func (d *Dirs) Dir(path string) (*os.File, error) {
+	if path == "." {
+		return d.Root, nil
+	}
+	if d.last != nil && d.path == path {
+		return d.last, nil
+	}
+	d.Close()
+	f, err := openBeneath(d.Root, path, vfs.OPath|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	d.path, d.last = path, f
+	return f, nil
+}
+
+// DirWith returns the directory at a path as Dir does, but nil if another inode, or none, has
+// the path. All calls for a path name the same inode.
+func (d *Dirs) DirWith(path string, ino uint64) (*os.File, error) {
+	dir, err := d.Dir(path)
+	if Missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if dir == d.same {
+		return dir, nil // verified before and still open
+	}
+	st, err := vfs.Lstat(int(dir.Fd()), "")
+	if err != nil || st.Ino != ino {
+		return nil, err
+	}
+	if dir == d.last {
+		d.same = dir
+	}
+	return dir, nil
+}
+
+// openBeneath opens a path below a root; the caller closes it. A path that a link leads out of
+// the root (EXDEV, see openat2(2)) gives ELOOP.
+func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
+	f, err := vfs.OpenBeneath(int(root.Fd()), path, flags, 0)
+	if errors.Is(err, unix.EXDEV) {
+		err = &os.PathError{Op: "open", Path: path, Err: unix.ELOOP}
+	}
+	return f, err
+}
+
+// At returns the parent directory of path, open as Dir returns it, and the name in it. The
+// root itself has the name ".".
+func (d *Dirs) At(path string) (*os.File, string, error) {
+	dir, name := Split(path)
+	f, err := d.Dir(dir)
+	return f, name, err
+}
+
+// Stat returns the stat of a path. Missing(err) reports whether it does not exist.
+func (d *Dirs) Stat(path string) (vfs.Stat, error) {
+	dir, name, err := d.At(path)
+	if err != nil {
+		return vfs.Stat{}, err
+	}
+	return vfs.Lstat(int(dir.Fd()), name)
+}
+
+// Close closes the cached directory, not the root. The Dirs may be used further.
+func (d *Dirs) Close() {
+	if d.last != nil {
+		d.last.Close()
+		d.last, d.same = nil, nil
+	}
+}
