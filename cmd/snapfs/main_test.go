@@ -57,6 +57,7 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithTUN())
 		return
 	}
+	treetest.OncePerRun(t)
 	scripts(t, "")
 }
 
