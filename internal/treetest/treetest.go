@@ -10,6 +10,7 @@ package treetest
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -29,6 +30,15 @@ func Dir(t testing.TB) string {
 	}
 	t.Cleanup(func() {
 		err := os.RemoveAll(dir)
+		if errors.Is(err, fs.ErrPermission) { // an ordinary user's directory that the test has closed
+			_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, _ error) error {
+				if e != nil && e.IsDir() {
+					_ = os.Chmod(path, 0o700)
+				}
+				return nil
+			})
+			err = os.RemoveAll(dir)
+		}
 		for end := time.Now().Add(10 * time.Second); errors.Is(err, syscall.ENOTEMPTY) && time.Now().Before(end); {
 			time.Sleep(10 * time.Millisecond)
 			err = os.RemoveAll(dir)
