@@ -90,7 +90,9 @@ func openLab(ctx context.Context, o Options) (l *lab, err error) {
 		return nil, err
 	}
 	l.Program, l.Self = filepath.Join(l.dir, programName), filepath.Join(l.dir, selfName)
-	if err := errors.Join(copyProgram(l.Program, o.Program), copyProgram(l.Self, o.Self)); err != nil {
+	const server = "snapfs-fuse" // which snapfs looks for beside itself
+	if err := errors.Join(copyProgram(l.Program, o.Program), copyProgram(l.Self, o.Self),
+		copyProgram(filepath.Join(l.dir, server), filepath.Join(filepath.Dir(o.Program), server))); err != nil {
 		return nil, err
 	}
 	l.noBtrfs = l.mountBtrfs(ctx)

@@ -28,6 +28,7 @@ type Supervisor struct {
 	socket     string
 	socketInfo os.FileInfo // identifies the socket, while served
 	drift      *driftFeed  // reports of the real workspace
+	daemon     atomic.Bool // processes outlived the last command
 	notes      []string    // differences between the sandbox and its state at creation
 
 	Hidden     []string // masked paths
@@ -254,11 +255,12 @@ func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(
 }
 
 // recordEnd records originals before a client learns that its command has ended and someone
-// edits the real files. After the last command it also waits for pid 1 to reap, up to lastReap.
+// edits the real files. After the last command it also waits for pid 1 to reap, up to lastReap,
+// but not again while a daemon has made it wait in vain.
 func (h *Supervisor) recordEnd() {
 	h.record()
-	if h.running.Load() == 1 {
-		h.idleWithin(lastReap)
+	if h.running.Load() == 1 && (!h.daemon.Load() || h.idle()) {
+		h.daemon.Store(!h.idleWithin(lastReap))
 	}
 }
 
