@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/isolate"
@@ -183,11 +184,22 @@ func TestWhatChangesWhileALongCommandRunsIsMerged(t *testing.T) {
 		if err := b.Remove(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.Collect(t.Context()); err != nil {
-			t.Fatal(err)
+		manifests := func() []string {
+			if _, err := b.Collect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			found, _ := filepath.Glob(filepath.Join(b.state, "manifests/*"))
+			return found
 		}
-		if found, _ := filepath.Glob(filepath.Join(b.state, "manifests/*")); len(found) > 0 {
-			t.Errorf("it outlives the sandboxes: %v", found)
+		found := manifests()
+		if len(found) != 1 {
+			t.Fatalf("the next run finds the manifests %v", found)
+		}
+		if then := time.Now().Add(-2 * time.Hour); os.Chtimes(found[0], then, then) != nil {
+			t.Error("the manifest's time cannot be set")
+		}
+		if found := manifests(); len(found) > 0 {
+			t.Errorf("they outlive the sandboxes by hours: %v", found)
 		}
 	})
 }

@@ -44,6 +44,8 @@ const (
 	maxManifestBytes = 32 << 20
 	// manifestRetry is how long a workspace that was too large is not read again.
 	manifestRetry = time.Hour
+	// manifestUnused is how long a manifest stays after it was written, without a sandbox.
+	manifestUnused = time.Hour
 	// largeRetry is how long no command looks for the drift of a workspace with a note.
 	largeRetry = 10 * time.Minute
 )
@@ -268,7 +270,8 @@ func (bl *Recorder) IsLarge(workspace string) bool {
 	return err == nil && time.Since(st.ModTime()) < largeRetry
 }
 
-// PruneManifests removes the manifests of workspaces that have no sandbox.
+// PruneManifests removes the manifests of workspaces that have no sandbox, and had none lately:
+// runs one after another share a manifest.
 func (bl *Recorder) PruneManifests() {
 	list, err := os.ReadDir(filepath.Join(bl.cat.Dir(), manifestsDir))
 	if err != nil || len(list) == 0 {
@@ -283,7 +286,7 @@ func (bl *Recorder) PruneManifests() {
 		used[filepath.Base(bl.manifestDir(rec.Workspace))] = true
 	}
 	for _, e := range list {
-		if !used[e.Name()] {
+		if info, err := e.Info(); !used[e.Name()] && err == nil && time.Since(info.ModTime()) > manifestUnused {
 			_ = os.RemoveAll(filepath.Join(bl.cat.Dir(), manifestsDir, e.Name())) // the next call retries
 		}
 	}
