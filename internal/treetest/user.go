@@ -164,7 +164,7 @@ func killAll(t testing.TB, uid int) {
 		dirs, _ := filepath.Glob("/proc/[0-9]*")
 		for _, dir := range dirs {
 			var st unix.Stat_t
-			if unix.Stat(dir, &st) == nil && int(st.Uid) == uid {
+			if unix.Stat(dir, &st) == nil && int(st.Uid) == uid && !isZombie(dir) {
 				pid, _ := strconv.Atoi(filepath.Base(dir))
 				_ = unix.Kill(pid, unix.SIGKILL) // it may end by itself
 				left++
@@ -178,4 +178,11 @@ func killAll(t testing.TB, uid int) {
 			return
 		}
 	}
+}
+
+// isZombie reports whether the process of a directory of /proc has ended, and waits for its parent.
+func isZombie(dir string) bool {
+	stat, err := os.ReadFile(dir + "/stat")
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err == nil && strings.HasPrefix(state, "Z")
 }

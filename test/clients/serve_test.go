@@ -126,12 +126,12 @@ func forward(w http.ResponseWriter, r *http.Request) {
 	}
 	defer out.Close()
 	w.WriteHeader(http.StatusOK)
-	in, _, err := http.NewResponseController(w).Hijack()
+	in, read, err := http.NewResponseController(w).Hijack() // read has what came before
 	if err != nil {
 		return
 	}
 	defer in.Close()
-	go io.Copy(out, in) //nolint:errcheck // it ends with the connection
+	go io.Copy(out, read) //nolint:errcheck // it ends with the connection
 	_, _ = io.Copy(in, out)
 }
 
