@@ -28,12 +28,10 @@ func modelTime(t *testing.T) time.Duration {
 		return d
 	case long():
 		return 5 * time.Minute
-	case testing.Short():
-		return time.Second
 	case treetest.Long(t):
 		return 10 * time.Second
 	}
-	return 2 * time.Second
+	return time.Second
 }
 
 // A modelPlay plays scripts on one backend until its time is over.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -58,7 +60,27 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 		return
 	}
 	treetest.OncePerRun(t)
-	scripts(t, "")
+	if treetest.Long(t) {
+		scripts(t, "")
+		return
+	}
+	scripts(t, "", without(t, "cp", "gitmerge", "help", "json", "logs", "names", "race", "redo", "send", "stages", "state", "timer")...)
+}
+
+// without returns the names of all scripts but those given, which take the same way through the
+// program whoever runs it.
+func without(t *testing.T, names ...string) []string {
+	files, err := filepath.Glob(filepath.Join(treetest.Built(), "script", "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts: ", err)
+	}
+	var left []string
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".txtar"); !slices.Contains(names, name) {
+			left = append(left, name)
+		}
+	}
+	return left
 }
 
 // scripts runs the named scripts of testdata/script, or all of them where none is named, each in
