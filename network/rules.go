@@ -32,6 +32,13 @@ Options follow, each with a plus:
                      inner one is not seen, and may be any that the server has
     +quic            QUIC may pass to the name's addresses. Its server name is not seen:
                      every service at these addresses can be reached
+    +tcp             any protocol may pass to the name's addresses. Nothing is read, so
+                     every service at these addresses can be reached
+
+On the ports 80, 443, 8080 and 8443 of a name, only TLS, HTTP/1 and SSH pass otherwise. On other
+ports any protocol does (PostgreSQL, Redis, mail, git, SSH). On each, what could be taken
+for TLS or HTTP must be exactly that: a ClientHello in records of version 3.1 to 3.3, or
+HTTP/1 as RFC 9112 has it, with this name in it. HTTP/2 passes in TLS, and without TLS with +tcp.
 
 Of several rules the first that fits counts, with its options; of the same rule twice, the
 last options.

@@ -16,8 +16,8 @@ type Terms struct {
 	// Connections the number open at once; 0 means no limit.
 	Bytes, Connections int64
 	// ECH allows an encrypted ClientHello with the rule's name as its outer name; the inner one cannot be read.
-	// QUIC allows QUIC, whose server name cannot be read.
-	ECH, QUIC bool
+	// QUIC allows QUIC, whose server name cannot be read. TCP allows any protocol, without inspection.
+	ECH, QUIC, TCP bool
 }
 
 // String returns the options in canonical form.
@@ -35,13 +35,16 @@ func (t Terms) String() string {
 	if t.QUIC {
 		s += "+quic"
 	}
+	if t.TCP {
+		s += "+tcp"
+	}
 	return s
 }
 
 // both returns the intersection of two Terms.
 func (t Terms) both(o Terms) Terms {
 	return Terms{
-		Bytes: lower(t.Bytes, o.Bytes), Connections: lower(t.Connections, o.Connections), ECH: t.ECH && o.ECH, QUIC: t.QUIC && o.QUIC,
+		Bytes: lower(t.Bytes, o.Bytes), Connections: lower(t.Connections, o.Connections), ECH: t.ECH && o.ECH, QUIC: t.QUIC && o.QUIC, TCP: t.TCP && o.TCP,
 	}
 }
 
@@ -87,14 +90,16 @@ func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
 		case name == "connections" && valued:
 			twice = t.Connections > 0
 			t.Connections, err = units.ParseCount(value)
-		case name == "ech" && !valued && !isName:
-			return t, &fault{at, "nothing of it is read", "+ech with a name, example.com+ech"}
+		case (name == "ech" || name == "tcp") && !valued && !isName:
+			return t, &fault{at, "nothing of it is read", "+" + name + " with a name, example.com+" + name}
 		case name == "ech" && !valued:
 			twice, t.ECH = t.ECH, true
 		case name == "quic" && !valued:
 			twice, t.QUIC = t.QUIC, true
+		case name == "tcp" && !valued:
+			twice, t.TCP = t.TCP, true
 		default:
-			return t, &fault{at, "no option", "+bytes=SIZE, +connections=N, +ech, +quic"}
+			return t, &fault{at, "no option", "+bytes=SIZE, +connections=N, +ech, +quic, +tcp"}
 		}
 		switch {
 		case errors.Is(err, units.ErrZero):

@@ -3,6 +3,7 @@
 package prove
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"strings"
@@ -10,25 +11,43 @@ import (
 )
 
 func planTLS(args []string) (attempt, error) {
-	return planFalse(args, "TLS", clientHello)
+	return planFalse(args, "TLS", clientHello, clientHello)
 }
 
-func planHTTP(args []string) (attempt, error) {
-	return planFalse(args, "HTTP", func(name string) []byte {
-		return []byte("GET / HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n")
+// planTLSRecord has the version of the record that only some servers ignore.
+func planTLSRecord(args []string) (attempt, error) {
+	return planFalse(args, "TLS in a record of version 2.1", clientHello, func(name string) []byte {
+		hello := clientHello(name)
+		hello[1] = 2
+		return hello
 	})
 }
 
+func planHTTP(args []string) (attempt, error) {
+	return planFalse(args, "HTTP", get, get)
+}
+
+// planHTTPBlank has a blank in the request line at which only some servers split it.
+func planHTTPBlank(args []string) (attempt, error) {
+	return planFalse(args, "HTTP with a form feed for a space", get, func(name string) []byte {
+		return bytes.Replace(get(name), []byte(" "), []byte("\f"), 1)
+	})
+}
+
+func get(name string) []byte {
+	return []byte("GET / HTTP/1.1\r\nHost: " + name + "\r\nConnection: close\r\n\r\n")
+}
+
 // planFalse plans an attempt to reach a forbidden name through an allowed server: it connects
-// to the server and requests the other name.
-func planFalse(args []string, how string, question func(name string) []byte) (attempt, error) {
+// to the server, asks for its own name in the proper way, and for the other one in its own.
+func planFalse(args []string, how string, proper, question func(name string) []byte) (attempt, error) {
 	host, port, err := net.SplitHostPort(args[0])
 	return attempt{"reach " + args[1] + " by " + how + " through " + args[0], func() outcome {
 		to := args[0]
 		if at, ok := addressOf(host); ok {
 			to = net.JoinHostPort(at, port)
 		}
-		if n, err := answered(to, question(host)); err != nil || n == 0 {
+		if n, err := answered(to, proper(host)); err != nil || n == 0 {
 			return untried("%s itself does not answer: %v", args[0], err)
 		}
 		n, err := answered(to, question(args[1]))

@@ -26,6 +26,8 @@ func networkProbes() []Probe {
 		{Name: "resolver", Args: []string{"ADDRESS:PORT", "NAME"}, plan: planResolver},
 		{Name: "tls-name", Args: []string{"HOST:PORT", "FALSE-NAME"}, plan: planTLS},
 		{Name: "http-name", Args: []string{"HOST:PORT", "FALSE-NAME"}, plan: planHTTP},
+		{Name: "tls-record", Args: []string{"HOST:PORT", "FALSE-NAME"}, plan: planTLSRecord},
+		{Name: "http-blank", Args: []string{"HOST:PORT", "FALSE-NAME"}, plan: planHTTPBlank},
 		{Name: "metadata", plan: planMetadata},
 		{Name: "loopback", Args: []string{"PORT"}, plan: planLoopback},
 		{Name: "abstract-socket", Args: []string{"NAME"}, plan: planAbstract},

@@ -54,6 +54,7 @@ func TestNetworkProbesAreHeldByTheProxy(t *testing.T) {
 	for name, args := range map[string][]string{
 		"name": {"refused.example:443"}, "ipv4": {at + ":443"}, "ipv6": {"[2606:2800::1]:443"}, "resolver": {"9.9.9.9:53", allowed},
 		"metadata": nil, "loopback": {port}, "tls-name": {allowed + ":443", "refused.example"}, "http-name": {allowed + ":443", "refused.example"},
+		"tls-record": {allowed + ":443", "refused.example"}, "http-blank": {allowed + ":443", "refused.example"},
 	} {
 		if r := inside(t, container, 0, name, args...); !r.Held {
 			t.Errorf("%+v", r)

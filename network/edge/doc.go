@@ -17,13 +17,19 @@
 //   - HTTP/1 on any port: the Host of every request on the connection, and the name in an absolute target
 //     or in CONNECT. A request that violates the standard or is ambiguous ends the connection. After a
 //     protocol upgrade that the server accepted, everything passes; only the first request may ask for one.
+//   - What a lenient server could take for either must be exactly that: first bytes that look like a record of
+//     TLS are refused if it has another version than 3.1 to 3.3 or no ClientHello, and a first line with HTTP/
+//     in it, split at any kind of blank, if it is no request line of HTTP/1. The reason has the name that was
+//     asked for, if it is in the bytes so far. A server's greeting first means another protocol.
 //   - HTTP/2 without TLS is refused.
-//   - QUIC is refused, unless the options or the rule (+quic) allow it; clients fall back to TCP.
-//   - Any other protocol is only restricted to the name's addresses and the port. That includes TLS that
-//     begins in the middle of a connection, as with databases and mail, and DTLS.
+//   - QUIC is refused, unless the options or the rule (+quic) allow it; clients fall back to TCP. On other ports
+//     than 443 it is recognised by the versions that servers have, and any other by the server's answer.
+//   - On the ports 80, 443, 8080 and 8443 nothing else passes, but SSH by its banner. On other ports any other
+//     protocol is only restricted to the name's addresses and the port. That includes TLS that begins in the
+//     middle of a connection, as with databases and mail, and DTLS.
 //
-// The proxy does not inspect a connection that a rule allows by address, nor one to a service on this host,
-// host.snapfs: the rule names the address or the port itself.
+// The proxy does not inspect a connection that a rule allows by address or with +tcp, nor one to a service on
+// this host, host.snapfs: the rule names the address or the port itself.
 //
 // # How refusals appear
 //

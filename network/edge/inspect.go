@@ -5,6 +5,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,11 +20,13 @@ const maxHeld = 64 << 10
 const maxBlank = 1 << 10
 
 // An inspector reads the bytes that a process sends to a name, and releases the allowed ones.
-// It knows TLS and HTTP/1 on any port; other protocols pass. One goroutine uses it, except for
-// answered.
+// It knows TLS and HTTP/1 on any port; other protocols pass, except on the ports of the web.
+// What a server could take for TLS or HTTP must be exactly that, as readers differ. One
+// goroutine uses it, except for answered.
 type inspector struct {
 	name  string // the name that the client must ask for; empty lets everything pass
 	noSNI bool   // a client may omit the server name
+	web   bool   // only TLS, HTTP and SSH pass
 	// echRefusal returns why an encrypted ClientHello is refused, or ""; a nil function
 	// refuses all.
 	echRefusal func() string
@@ -38,6 +41,7 @@ type inspector struct {
 	tls  helloReader
 	http requestReader
 
+	greeted   atomic.Bool // the server has sent bytes
 	listening atomic.Bool // for the server's reply to an upgrade
 	mu        sync.Mutex  // guards answer
 	answer    []byte
@@ -100,9 +104,9 @@ func opaque(j *inspector) bool {
 }
 
 // undecided reports whether the first bytes may yet become an HTTP request, while the client
-// may already wait for a reply.
+// may already wait for a reply. On a port of the web it waits for the line's end.
 func (j *inspector) undecided() bool {
-	return j.http.phase == phaseSniff && len(j.buf)-max(j.ok, j.passed) > 0
+	return j.http.phase == phaseSniff && !j.web && len(j.buf)-max(j.ok, j.passed) > 0
 }
 
 // release lets first bytes pass that may yet become a request. No server acts on a part of a
@@ -116,21 +120,17 @@ func (j *inspector) release() []byte {
 	return pass
 }
 
+// webPort reports whether clients expect a web server on a port.
+func webPort(port uint16) bool { return port == 80 || port == 443 || port == 8080 || port == 8443 }
+
 // sniff is the first state: it detects the protocol by the first bytes.
 func sniff(j *inspector) bool {
 	b := j.rest()
 	switch {
 	case len(b) == 0:
 		return false
-	case b[0] == recordHandshake:
-		if len(b) < 2 {
-			return false
-		}
-		if b[1] == 3 {
-			j.http.phase = phaseTLS
-			j.state = hello
-			return true
-		}
+	case b[0] >= recordCipher && b[0] <= recordHeartbeat && (j.web || !j.greeted.Load()):
+		return sniffRecord(j, b)
 	case b[0]&0x80 != 0: // perhaps an SSL 2 hello: length, 1, version 3
 		if len(b) < 4 && (len(b) < 3 || b[2] == 1) {
 			return false
@@ -138,12 +138,24 @@ func sniff(j *inspector) bool {
 		if b[2] == 1 && b[3] == 3 {
 			return j.refuse("a TLS client that speaks as SSL 2 did, without a server name")
 		}
-	default:
-		return sniffLine(j, b)
+		if !blank(b[0]) {
+			return other(j)
+		}
+	}
+	return sniffLine(j, b)
+}
+
+// other is the state for a protocol that is neither TLS nor HTTP.
+func other(j *inspector) bool {
+	if j.web {
+		return j.refuse(otherWhy)
 	}
 	j.state = opaque
 	return true
 }
+
+// otherWhy is the reason for refusing other protocols on a port of the web.
+const otherWhy = "neither TLS nor HTTP, on a port of the web; a rule with +tcp lets it pass"
 
 // sniffLine detects an HTTP request in the first line that is not empty. A line whose first
 // word is not an HTTP token is no request.
@@ -152,7 +164,7 @@ func sniffLine(j *inspector, b []byte) bool {
 		return false // avoids quadratic time for single bytes
 	}
 	j.searched = len(b)
-	line := bytes.TrimLeft(b, "\r\n\t ")
+	line := trimBlanks(b)
 	if len(b)-len(line) > maxBlank {
 		return j.refuse("too many blanks before the first line")
 	}
@@ -161,12 +173,11 @@ func sniffLine(j *inspector, b []byte) bool {
 		line = line[:whole+1]
 	}
 	word := line
-	if i := bytes.IndexAny(line, " \t\r\n"); i >= 0 {
+	if i := slices.IndexFunc(line, blank); i >= 0 {
 		word = line[:i]
 	}
 	if !isToken(word) {
-		j.state = opaque
-		return true
+		return other(j)
 	}
 	if whole < 0 {
 		if len(b) > maxHeld {
@@ -176,21 +187,37 @@ func sniffLine(j *inspector, b []byte) bool {
 	}
 	switch {
 	case bytes.HasPrefix(line, []byte("PRI * HTTP/2")):
-		return j.refuse("HTTP/2 without TLS")
+		return j.refuse("HTTP/2 without TLS; a rule with +tcp lets it pass")
 	case bytes.HasPrefix(line, []byte("PROXY ")):
 		return j.refuse("a line of the PROXY protocol")
 	case bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")), oldest(word, line):
 		j.http.phase = phaseHead
 		j.state = head
-	default:
+		return true
+	case bytes.HasPrefix(line, []byte("SSH-2.0-")):
 		j.state = opaque
+		return true
 	}
-	return true
+	return other(j)
+}
+
+// blank reports whether some server splits a request line at a byte. Python's do at all of
+// these (str.split), where RFC 9112 has the space alone.
+func blank(c byte) bool {
+	return c == ' ' || c >= '\t' && c <= '\r' || c >= 0x1c && c <= 0x1f || c == 0x85 || c == 0xa0
+}
+
+// trimBlanks returns b without the blanks at its start.
+func trimBlanks(b []byte) []byte {
+	for len(b) > 0 && blank(b[0]) {
+		b = b[1:]
+	}
+	return b
 }
 
 // oldest reports whether a line is an HTTP/0.9 request, which some servers still accept.
 func oldest(word, line []byte) bool {
-	target := bytes.TrimLeft(line[len(word):], " \t")
+	target := trimBlanks(line[len(word):])
 	return bytes.EqualFold(word, []byte("GET")) && (bytes.HasPrefix(target, []byte("/")) || bytes.Contains(target, []byte("://")))
 }
 
@@ -226,6 +253,7 @@ func (j *inspector) listen() {
 
 // answered inspects the server's bytes.
 func (j *inspector) answered(p []byte) {
+	j.greeted.Store(true)
 	if !j.listening.Load() {
 		return
 	}
@@ -274,14 +302,19 @@ func (j *inspector) await(ctx context.Context) bool {
 	}
 }
 
-// other refuses the connection, because in the field what the client named the server name
+// mismatch refuses the connection, because in the field what the client named the server name
 // instead of j.name, and returns false.
-func (j *inspector) other(what, name string) bool {
+func (j *inspector) mismatch(what, name string) bool {
+	return j.refuse(what + " is " + short(name) + ", not " + j.name)
+}
+
+// short returns a name from a client for a reason of a refusal.
+func short(name string) string {
 	const most = 100
 	if name = printable(name); len(name) > most {
 		name = name[:most] + "…"
 	}
-	return j.refuse(what + " is " + name + ", not " + j.name)
+	return name
 }
 
 // same reports whether name is the name that the connection is allowed for.

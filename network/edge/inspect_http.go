@@ -55,7 +55,7 @@ func head(j *inspector) bool {
 	from := max(skip, j.http.seen) // avoids quadratic time for single bytes
 	for i := from; i < len(b); i++ {
 		if b[i] == '\n' && (i == 0 || b[i-1] != '\r') {
-			return j.refuse("HTTP with a line that does not end in CR LF")
+			return j.refuse("HTTP with a line that does not end in CR LF" + j.askedHost())
 		}
 		if i >= skip+3 && b[i] == '\n' && b[i-2] == '\n' {
 			j.http.seen = 0
@@ -74,14 +74,26 @@ func inspectHead(j *inspector, b []byte, skip int) bool {
 	r := readRequest(string(b[skip : len(b)-2]))
 	switch {
 	case r.bad != "":
-		return j.refuse("HTTP that cannot be read: " + r.bad)
+		return j.refuse("HTTP that cannot be read: " + r.bad + j.askedHost())
 	case !j.same(hostOf(r.host)):
-		return j.other("the Host", r.host)
+		return j.mismatch("the Host", r.host)
 	case r.authority != "" && !j.same(hostOf(r.authority)):
-		return j.other("the request's target", r.authority)
+		return j.mismatch("the request's target", r.authority)
 	}
 	j.ok += len(b)
 	return j.http.begin(j, r)
+}
+
+// askedHost returns the first Host in refused bytes of HTTP as the end of a reason, or "" if the
+// bytes so far have none.
+func (j *inspector) askedHost() string {
+	for line := range bytes.Lines(j.rest()) {
+		name, value, ok := bytes.Cut(line, []byte(":"))
+		if host := string(bytes.TrimSpace(value)); ok && host != "" && bytes.EqualFold(bytes.TrimSpace(name), []byte("host")) {
+			return ", for the Host " + short(host)
+		}
+	}
+	return ""
 }
 
 // begin selects the state after the head of a request r: body, chunks or the next head.
@@ -118,7 +130,8 @@ func (h *requestReader) answered(j *inspector, code int) {
 		j.state = opaque
 	case h.tunnel && code >= 200 && code < 300:
 		h.phase, h.later = phaseSniff, false // traffic through the tunnel is inspected like a connection
-		j.state = sniff
+		j.state, j.searched = sniff, 0
+		j.greeted.Store(false)
 	default:
 		h.phase = phaseHead
 		j.state = head

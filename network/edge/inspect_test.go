@@ -95,6 +95,13 @@ func inRecords(hello []byte, size int) []byte {
 	return b
 }
 
+// withVersion returns records with another version in the first.
+func withVersion(records []byte, major, minor byte) []byte {
+	b := bytes.Clone(records)
+	b[1], b[2] = major, minor
+	return b
+}
+
 func record(kind byte, body string) []byte {
 	return append([]byte{kind, 3, 3, byte(len(body) >> 8), byte(len(body))}, body...)
 }
@@ -110,6 +117,18 @@ func TestServerNameMustMatch(t *testing.T) {
 		why  string
 	}{
 		{"the name", cat(good, data), ""},
+		{"records of TLS 1.0's version", cat(withVersion(good, 3, 1), data), ""},
+		{"records of TLS 1.1's version", cat(withVersion(good, 3, 2), data), ""},
+		{"records of SSL 3's version", withVersion(evil, 3, 0), "version 3.0"},
+		{"records of a later version", withVersion(evil, 3, 4), "version 3.4"},
+		{"records of version 2.1", withVersion(evil, 2, 1), "version 2.1"},
+		{"records of version 4.1", withVersion(evil, 4, 1), "version 4.1"},
+		{"records of no version", withVersion(evil, 0, 0), "version 0.0"},
+		{"a later record of another version", cat(inRecords(evil, 100)[:105], withVersion(inRecords(evil, 100)[105:], 2, 1)), "cannot be read"},
+		{"a warning first", cat(record(21, "\x01\x5a"), evil), "does not begin with a ClientHello"},
+		{"a change of ciphers first", cat(record(20, "\x01"), evil), "does not begin with a ClientHello"},
+		{"data first", cat(data, evil), "does not begin with a ClientHello"},
+		{"a heartbeat first", cat(record(24, "\x01"), evil), "does not begin with a ClientHello"},
 		{"the name in upper case", cat(clientHello(t, "SITE.example"), data), ""},
 		{"records of 1 byte", cat(inRecords(good, 1), data), ""},
 		{"records of 7 bytes", cat(inRecords(good, 7), data), ""},
@@ -132,6 +151,7 @@ func TestServerNameMustMatch(t *testing.T) {
 		{"a hello without end", record(22, "\x01\xff\xff\xff"), "longer than is read"},
 		{"an empty record", record(22, ""), "cannot be read"},
 		{"a hello cut short", record(22, "\x01\x00\x00\x05\x03\x03abc"), "cannot be read"},
+		{"what TLS is not", []byte("\x16\x00abc"), "version 0.97"},
 		{"SSL 2's", []byte("\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10"), "as SSL 2 did"},
 	} {
 		for _, piece := range []int{1, 3, 11, 1 << 16} {
@@ -204,6 +224,13 @@ func TestHostMustMatchInEveryRequest(t *testing.T) {
 		{"GET\t/ HTTP/1.1\r\nHost: site.example\r\n\r\n", "the request line"},
 		{" GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},
 		{"get / http/1.1\r\nHost: site.example\r\n\r\n", "the request line"},
+		{"GET\x0b/\x0bHTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},
+		{"GET\x0c/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},
+		{"GET\x1c/\x1fHTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},
+		{"GET\x85/\x85HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},
+		{"GET\xa0/\xa0HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},
+		{"\xa0\x0cGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line"},
+		{"GET\x0c/\r\n\r\n", "the request line"},
 		{"GET / HTTP/1.1\nHost: evil.example\n\n", "CR LF"},
 		{"GET / HTTP/1.1\r\nHost: site.example\nHost: evil.example\r\n\r\n", "CR LF"},
 		{"GET / HTTP/1.1\r\nHost : evil.example\r\nHost: site.example\r\n\r\n", "a line of the head"},
@@ -255,7 +282,9 @@ func TestOtherProtocolsPass(t *testing.T) {
 		"EHLO me\r\nMAIL FROM:<a@b.example>\r\n",
 		"get key\r\n",
 		"*1\r\n$4\r\nPING\r\n",
-		"\x16\x00abc",
+		"\x16\x10abc",
+		"AMQP\x00\x00\x09\x01",
+		"\x10\x0e\x00\x04MQTT\x04\x02\x00\x3c\x00\x02me", // MQTT
 		"\x80\x01\x02\x03more",
 		"{\"a\": \"HTTP/1.1\"}\n",
 		strings.Repeat("\xff", 1<<18),
@@ -265,6 +294,54 @@ func TestOtherProtocolsPass(t *testing.T) {
 				t.Errorf("%.40q: %d of %d bytes pass, %q", text, len(passed), len(text), why)
 			}
 		}
+	}
+}
+
+// TestTLSRecordsPassAfterAGreeting, for a login to MySQL may begin as a record of TLS does.
+func TestTLSRecordsPassAfterAGreeting(t *testing.T) {
+	const login = "\x16\x01\x00\x01\x85\xa6\xff\x01"
+	j := newInspector("site.example", false)
+	j.answered([]byte("J\x00\x00\x00\x0a8.0.36"))
+	if passed, why := hear(j, []byte(login), 1, ""); why != "" || string(passed) != login {
+		t.Errorf("%d of %d bytes pass, %q", len(passed), len(login), why)
+	}
+}
+
+// TestOnlyTheWebPassesOnItsPorts, and nothing before it is known to be that.
+func TestOnlyTheWebPassesOnItsPorts(t *testing.T) {
+	evil := clientHello(t, "evil.example")
+	for _, c := range []struct{ text, why string }{
+		{string(clientHello(t, "site.example")), ""},
+		{"GET / HTTP/1.1\r\nHost: site.example\r\n\r\n", ""},
+		{"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n\x00\x00", ""},
+		{"SSH-2.0- / HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the Host is evil.example"},
+		{"GET\x0c/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", "the request line, for the Host evil.example"},
+		{"*1\r\n$4\r\nPING\r\n", "neither TLS nor HTTP"},
+		{"EHLO me\r\n", "neither TLS nor HTTP"},
+		{"\x00\x00\x00\x08\x04\xd2\x16\x2f", "neither TLS nor HTTP"},
+		{"\x80\x01\x02\x03", "neither TLS nor HTTP"},
+		{"\x16\x10abc", "neither TLS nor HTTP"},
+		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2 without TLS; a rule with +tcp"},
+		{string(withVersion(evil, 2, 1)), "a TLS record of version 2.1, for the server name evil.example"},
+		{string(record(21, "\x01\x5a")) + string(evil), "does not begin with a ClientHello, for the server name evil.example"},
+	} {
+		for _, piece := range []int{1, 1 << 16} {
+			j := newInspector("site.example", false)
+			j.web = true
+			passed, why := hear(j, []byte(c.text), piece, "")
+			want := c.why
+			if piece == 1 {
+				want, _, _ = strings.Cut(want, ", for") // the name comes later
+			}
+			if c.why == "" && (why != "" || string(passed) != c.text) || c.why != "" && (len(passed) > 0 || !strings.Contains(why, want)) {
+				t.Errorf("%.40q in pieces of %d: %d bytes pass, %q, not %q", c.text, piece, len(passed), why, c.why)
+			}
+		}
+	}
+	j := newInspector("site.example", false)
+	j.web = true
+	if pass, _ := j.feed([]byte("GET / ")); len(pass) > 0 || j.undecided() || j.release() != nil {
+		t.Error("a line passes before its end")
 	}
 }
 

@@ -2,7 +2,10 @@
 
 package edge
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // Numbers of TLS record types (RFC 8446, 5.1), handshake messages and extensions.
 const (
@@ -10,6 +13,7 @@ const (
 	recordAlert     = 21
 	recordHandshake = 22
 	recordData      = 23
+	recordHeartbeat = 24 // RFC 6520
 
 	messageHello = 1
 
@@ -29,6 +33,53 @@ type helloReader struct {
 	skip    int    // bytes left of a record that passes
 }
 
+// sniffRecord detects a ClientHello in first bytes that look like a record of TLS. Some servers
+// ignore the record's version, or skip alerts before the ClientHello, so such bytes are refused.
+// No server of TLS takes a version of 16 or more, nor a record after bytes of its own.
+func sniffRecord(j *inspector, b []byte) bool {
+	switch {
+	case len(b) < 3 && (len(b) < 2 || b[1] < 16):
+		return false
+	case b[1] >= 16:
+		return other(j)
+	case b[0] != recordHandshake:
+		return j.refuse("TLS that does not begin with a ClientHello" + j.askedName())
+	case !recordVersion(b):
+		return j.refuse(fmt.Sprintf("a TLS record of version %d.%d", b[1], b[2]) + j.askedName())
+	}
+	j.http.phase = phaseTLS
+	j.state = hello
+	return true
+}
+
+// recordVersion reports whether a record with a ClientHello has one of the versions 3.1 to 3.3,
+// which all clients send (RFC 8446, 5.1).
+func recordVersion(b []byte) bool { return b[1] == 3 && b[2] >= 1 && b[2] <= 3 }
+
+// askedName returns the server name in refused bytes of TLS as the end of a reason, or "" if
+// the bytes so far have none.
+func (j *inspector) askedName() string {
+	var message []byte
+	for b := j.rest(); len(b) > recordHead; {
+		size := min(int(binary.BigEndian.Uint16(b[3:])), len(b)-recordHead)
+		if b[0] == recordHandshake {
+			message = append(message, b[recordHead:recordHead+size]...)
+		}
+		b = b[recordHead+size:]
+	}
+	if len(message) < 4 || message[0] != messageHello {
+		return ""
+	}
+	all := extensionsOf(message[4:])
+	for len(all.b) > 0 {
+		kind, body := all.number(2), all.field(2)
+		if name, ok := serverName(body); ok && kind == extServerName && !all.bad {
+			return ", for the server name " + short(name)
+		}
+	}
+	return ""
+}
+
 // hello is the state that assembles a ClientHello and inspects it when it is complete.
 func hello(j *inspector) bool {
 	t := &j.tls
@@ -37,8 +88,8 @@ func hello(j *inspector) bool {
 		return false
 	}
 	size := int(binary.BigEndian.Uint16(b[3:]))
-	if b[0] != recordHandshake || b[1] != 3 || size == 0 || size > 1<<14 {
-		return j.refuse("a TLS handshake that cannot be read")
+	if b[0] != recordHandshake || !recordVersion(b) || size == 0 || size > 1<<14 {
+		return j.refuse("a TLS handshake that cannot be read" + j.askedName())
 	}
 	if len(b) < recordHead+size {
 		return false
@@ -129,8 +180,8 @@ func (c *cursor) number(n int) int {
 // field parses a field whose length is a number of n bytes.
 func (c *cursor) field(n int) *cursor { return &cursor{b: c.take(c.number(n)), bad: c.bad} }
 
-// inspectHello inspects a ClientHello (RFC 8446, 4.1.2) without its header.
-func inspectHello(j *inspector, message []byte) bool {
+// extensionsOf returns the extensions of a ClientHello (RFC 8446, 4.1.2) without its header.
+func extensionsOf(message []byte) *cursor {
 	c := &cursor{b: message}
 	c.take(2 + 32) // version, random
 	c.field(1)     // session
@@ -140,7 +191,14 @@ func inspectHello(j *inspector, message []byte) bool {
 	if len(c.b) > 0 {
 		extensions = c.field(2)
 	}
-	if c.bad || extensions.bad || len(c.b) > 0 {
+	extensions.bad = extensions.bad || c.bad || len(c.b) > 0
+	return extensions
+}
+
+// inspectHello inspects a ClientHello without its header.
+func inspectHello(j *inspector, message []byte) bool {
+	extensions := extensionsOf(message)
+	if extensions.bad {
 		return j.refuse("a ClientHello that cannot be read")
 	}
 	name, found, hidden := "", false, false
@@ -171,7 +229,7 @@ func inspectHello(j *inspector, message []byte) bool {
 	case !found:
 		return j.refuse("no server name")
 	case !j.same(name):
-		return j.other("the server name", name)
+		return j.mismatch("the server name", name)
 	case hidden:
 		return j.allowECH()
 	}

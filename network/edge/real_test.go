@@ -251,8 +251,9 @@ func TestNameCannotLeadToThisHost(t *testing.T) {
 		}
 		w.refused(t, network.TCP, "site.example", why)
 	}
+	w.serve(t, "203.0.113.10:81", echo)
 	talk := []step{{Send: []byte("\x00hello")}, {Close: true}, {Read: -1}}
-	for _, to := range []string{"two.example:80", "db.example:5432"} {
+	for _, to := range []string{"two.example:81", "db.example:5432"} {
 		if r := w.play(t, append([]step{{Dial: "tcp " + to}}, talk...)...); string(r.Read) != "\x00hello" {
 			t.Errorf("%s: %s", to, r.Err)
 		}

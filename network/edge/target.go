@@ -86,8 +86,8 @@ func (t target) matchRules(r network.Rules) (_ target, why string) {
 // inspectedName returns the name that the target's traffic must name, or "" if it is not
 // inspected.
 func (t target) inspectedName() string {
-	if t.name == network.HostName {
-		return "" // a rule opened this one port of the host, whatever it serves
+	if t.name == network.HostName || t.terms.TCP {
+		return "" // a rule opened this one port of the host, whatever it serves, or any protocol
 	}
 	return t.name
 }

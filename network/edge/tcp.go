@@ -87,6 +87,7 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 	})
 	f.begin(t)
 	j := newInspector(t.inspectedName(), e.options.NoServerName)
+	j.web = webPort(t.port)
 	j.echRefusal = func() string {
 		to := t
 		to.terms = f.terms() // the current options

@@ -3,7 +3,9 @@
 package edge
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"os"
@@ -73,11 +75,12 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 	})
 	defer idle.Stop()
 	var both sync.WaitGroup
+	var watch quicWatch
 	both.Go(func() {
-		f.datagramsOne(inside, outside, idle, true)
+		f.datagramsOne(inside, outside, idle, &watch, true)
 		drop(inside)
 	})
-	f.datagramsOne(outside, inside, idle, false)
+	f.datagramsOne(outside, inside, idle, &watch, false)
 	drop(outside)
 	both.Wait()
 	f.end()
@@ -85,14 +88,18 @@ func (e *Edge) datagrams(f *flow, t target, inside *gonet.UDPConn) {
 
 // datagramsOne copies datagrams in one direction. A datagram that fails to send is lost, like
 // any lost packet.
-func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
+func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, watch *quicWatch, in bool) {
 	buf := make([]byte, maxDatagram)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			return // closed, or the port is unreachable: the next datagram begins a new flow
 		}
-		if !in && isQUIC(buf[:n]) && !f.edge.options.QUIC && !f.terms().QUIC {
+		quic := in && watch.inward(buf[:n]) || !in && isQUIC(buf[:n])
+		if !in {
+			watch.outward(buf[:n])
+		}
+		if quic && !f.edge.options.QUIC && !f.terms().QUIC {
 			f.cut(quicWhy)
 			return
 		}
@@ -109,17 +116,60 @@ func (f *flow) datagramsOne(to, from net.Conn, idle *time.Timer, in bool) {
 // maxDatagram is a buffer size for any datagram: UDP has 16 bits for the length.
 const maxDatagram = 1 << 16
 
-const quicWhy = "QUIC hides its server name; use TCP"
+const quicWhy = "QUIC hides its server name; use TCP, or a rule with +quic"
 
 // quic reports whether QUIC may pass to a target, by the options or its rule.
 func (e *Edge) quic(t target) bool { return e.options.QUIC || t.terms.QUIC }
 
-// isQUIC reports whether a datagram is the first of a QUIC connection, on any port: a long header of version 1
-// or 2 (RFC 9000, 17.2.2; RFC 9369) in a datagram of at least the size of a first one.
+// isQUIC reports whether a datagram is the first of a QUIC connection, on any port: a long header of a version
+// that servers have (RFC 9000, 17.2.2; RFC 9369; the drafts; Google's, Facebook's and Microsoft's own) in a
+// datagram of at least the size of a first one.
 func isQUIC(b []byte) bool {
 	if len(b) < 1200 || b[0]&0xc0 != 0xc0 {
 		return false
 	}
-	version := [4]byte(b[1:5])
-	return version == [4]byte{0, 0, 0, 1} || version == [4]byte{0x6b, 0x33, 0x43, 0xcf}
+	switch version := binary.BigEndian.Uint32(b[1:]); {
+	case version == 1, version == 0x6b3343cf, version>>8 == 0xff0000, version>>8 == 0xfaceb0, version>>16 == 0xabcd:
+		return true
+	default:
+		return (b[1] == 'Q' || b[1] == 'T') && b[2] == '0' && b[3] >= '0' && b[3] <= '9' && b[4] >= '0' && b[4] <= '9'
+	}
+}
+
+// A quicWatch recognises QUIC of an unknown version by the server's answer: what a client calls itself, the
+// server calls it (RFC 8999, 5.1).
+type quicWatch struct {
+	mu     sync.Mutex
+	client []byte // version and id of the last datagram that could begin a connection
+}
+
+// outward notes a datagram of the client.
+func (q *quicWatch) outward(b []byte) {
+	version, _, source, ok := longHeader(b)
+	if !ok || len(b) < 1200 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.client = append(append(q.client[:0], version...), source...)
+}
+
+// inward reports whether a datagram of the server is the answer to the noted one.
+func (q *quicWatch) inward(b []byte) bool {
+	version, target, _, ok := longHeader(b)
+	if !ok {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.client) >= len(version) && bytes.Equal(q.client[:len(version)], version) && bytes.Equal(q.client[len(version):], target)
+}
+
+// longHeader parses what all versions of QUIC have in common (RFC 8999, 5.1).
+func longHeader(b []byte) (version, target, source []byte, ok bool) {
+	c := &cursor{b: b}
+	first := c.number(1)
+	version = c.take(4)
+	target, source = c.take(c.number(1)), c.take(c.number(1))
+	return version, target, source, !c.bad && first&0x80 != 0
 }

@@ -31,6 +31,8 @@ var places = []place{
 `},
 	{"network/edge/udp.go", "\tt, why := e.aim(destination(r.ID()))\n", "\tt, why := e.aim(destination(r.ID()))\n\tif isOut(\"edge-datagrams\") {\n\t\twhy = \"\"\n\t}\n"},
 	{"network/edge/inspect.go", "return network.Fold(name) == j.name", `return network.Fold(name) == j.name || isOut("edge-tls")`},
+	{"network/edge/inspect.go", "case b[0] >= recordCipher && b[0] <= recordHeartbeat && (", `case b[0] >= recordCipher && b[0] <= recordHeartbeat && (recordVersion(append(b, 0, 0)) || !isOut("edge-exact")) && (`},
+	{"network/edge/inspect.go", "return c == ' ' || c >=", `return c == ' ' || !isOut("edge-exact") && c >=`},
 
 	// What it sees.
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.Hide {\n", "\tfor _, p := range pl.Spec.Hide[:len(pl.Spec.Hide)*isIn(\"masked\")] {\n"},

@@ -103,6 +103,7 @@ func table() []wall {
 		{parts: "edge-ipv6", falls: []string{"ipv6"}, on: edge},
 		{parts: "edge-datagrams", falls: []string{"resolver"}, on: edge},
 		{parts: "edge-special", falls: []string{"metadata"}, on: edge},
+		{parts: "edge-exact", falls: []string{"tls-record", "http-blank"}, on: edge},
 		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge},
 
 		{parts: "masked", falls: []string{"masked"}, also: []string{"state"}, why: "the state directory is hidden as all else is"},

@@ -123,7 +123,7 @@ func (d *doctor) missing(t *testing.T, w wall, walls []string) {
 	case limits, pooled, counting:
 		only = append(slices.Clone(w.falls), "mount", "masked", "loopback") // the others are tried often enough
 	case edge:
-		only = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback", "abstract-socket", "tls-name", "http-name"}
+		only = []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback", "abstract-socket", "tls-name", "http-name", "tls-record", "http-blank"}
 	case plain, shown, beside:
 		if slices.Contains(fall, "other-sandbox") { // which costs the others a start
 			only = append(slices.Clone(walls), "other-sandbox")
@@ -180,7 +180,7 @@ func (d *doctor) prove(t *testing.T, parts string, on kind, only []string) []pro
 // slow are those of which each takes seconds, or wants a request of its own; and
 // apart are those that have a sandbox to themselves.
 var (
-	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name"}
+	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name", "tls-record", "http-blank"}
 	apart = []string{"memory", "pids", "files", "other-sandbox"}
 )
 

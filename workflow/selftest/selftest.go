@@ -50,7 +50,7 @@ func (ts *Tester) Prove(ctx context.Context, req hostfs.Request, program, only [
 		}
 		walls = append(walls, other...)
 	}
-	if wanted(only, "tls-name", "http-name") {
+	if wanted(only, serverProbes...) {
 		walls = append(walls, p.serverTrials(ctx, host)...)
 	}
 	trials, err := chosen(append(p.limitTrials(req.Policy.Limits), walls...), only)
@@ -117,7 +117,10 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 		"name": {"localhost:" + host.port}, "ipv4": {host.ipv4}, "ipv6": {host.ipv6},
 		"resolver": {host.resolver, noSuchName}, "loopback": {host.port}, "abstract-socket": {host.name},
 	}
-	none := map[string]bool{"tls-name": true, "http-name": true, "other-sandbox": true} // their targets do not exist yet
+	none := map[string]bool{"other-sandbox": true} // its target does not exist yet
+	for _, name := range serverProbes {
+		none[name] = true // likewise
+	}
 	if rules, allowed, _ := hostfs.NetworkRules(p.req.Policy.Network); allowed {
 		args["name"] = []string{noSuchName + ":443"} // resolving the name is enough
 		_, none["name"] = rules.Name(noSuchName, 443)
@@ -259,6 +262,9 @@ func (p *prover) close(ctx context.Context) (err error) {
 	return err
 }
 
+// serverProbes are the probes that try to reach another name through an allowed server.
+var serverProbes = []string{"tls-name", "http-name", "tls-record", "http-blank"}
+
 // serverTrials returns the trials that try to reach another name through a server that the
 // sandbox may reach. The server is part of this process.
 func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial) {
@@ -268,7 +274,7 @@ func (p *prover) serverTrials(ctx context.Context, host *probeHost) (all []trial
 	if host.serve(ctx); host.served == "" {
 		host.served = "localhost:" + host.port // the probe reports that it could not try
 	}
-	for _, name := range []string{"tls-name", "http-name"} {
+	for _, name := range serverProbes {
 		t := trial{probe: name, args: []string{host.served, noSuchName}, network: p.req.Policy.Network}
 		if host.rules != "" {
 			t.network += "," + host.rules
