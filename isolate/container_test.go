@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"fmt"
 	"bytes"
 	"context"
 	"errors"
@@ -167,6 +168,49 @@ func TestMemoryBehindFilesIsBounded(t *testing.T) {
 					t.Errorf("%s in %s: %+v, %q", script, dir, st, out)
 				}
 			}
+		}
+	})
+}
+
+// TestMemoryBehindFilesIsAShareOfTheHosts, and less than all of it together.
+func TestMemoryBehindFilesIsAShareOfTheHosts(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		spec.TmpLimits = []string{"size=1125899906842624"}
+		container := open(t, spec)
+		out := sh(t, container, "for d in /tmp /dev /run; do stat -f -c '%b %S' $d; done; grep MemTotal /proc/meminfo")
+		var blocks, size [3]int64
+		var total int64
+		if _, err := fmt.Sscanf(strings.ReplaceAll(out, "\n", " "), "%d %d %d %d %d %d MemTotal: %d", &blocks[0], &size[0], &blocks[1], &size[1], &blocks[2], &size[2], &total); err != nil {
+			t.Fatalf("%q: %v", out, err)
+		}
+		for i, share := range []int64{50, 20, 10} {
+			if held := blocks[i] * size[i]; held > total<<10/100*share+1<<20 || held < total<<10/100*(share-1) {
+				t.Errorf("%d: %d bytes of %d KiB", i, held, total)
+			}
+		}
+	})
+}
+
+// TestStoredCountsWhatLiesInMemory of the container's own filesystems.
+func TestStoredCountsWhatLiesInMemory(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		container := open(t, spec)
+		before, devices, err := container.Stored()
+		if err != nil || before > 1<<20 || len(devices) == 0 {
+			t.Fatal(before, devices, err)
+		}
+		sh(t, container, "for d in /tmp /dev/shm /run; do test ! -w $d || head -c 1M /dev/zero > $d/f; done")
+		writable := int64(3)
+		if spec.IDs != Same && sh(t, container, "test -w /run && echo y") == "" {
+			writable = 2
+		}
+		after, _, err := container.Stored()
+		if err != nil || after-before != writable<<20 {
+			t.Errorf("%d bytes, %d before: %v", after, before, err)
+		}
+		must := container.Close(t.Context())
+		if _, _, err := container.Stored(); must != nil || err == nil {
+			t.Error("it counts in a container that has ended:", must, err)
 		}
 	})
 }

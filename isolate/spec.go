@@ -19,7 +19,7 @@ type Spec struct {
 	// Tmp is the host directory to use as /tmp, so that it outlives the container. Empty: a fresh tmpfs.
 	Tmp string
 	// TmpLimits are options of tmpfs, such as "size=1048576", that bound each of /tmp (without Tmp), /dev and
-	// /run.
+	// /run. Whatever they are, /tmp holds at most half of the host's memory, /dev a fifth and /run a tenth.
 	TmpLimits []string
 	// Hide are absolute paths inside the container to mask: a directory with an empty read-only directory, a
 	// file with an empty read-only file. Paths that do not exist are skipped. A symbolic link is resolved

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,8 @@ func TestMain(m *testing.M) {
 		}
 	case "twice":
 		twice(arg)
+	case "memfd":
+		memfd(arg)
 	case "write", "read":
 		disk(name, arg)
 	case "look":
@@ -62,6 +65,25 @@ func TestMain(m *testing.M) {
 	case "delegated":
 		os.Exit(m.Run())
 	}
+}
+
+// memfd writes that many bytes to a file in memory, opens it twice, and maps it.
+func memfd(bytes string) {
+	n, _ := strconv.Atoi(bytes)
+	fd, err := unix.MemfdCreate("test", 0)
+	must0(err)
+	for at := 0; at < n; at += 1 << 20 {
+		_, err := unix.Pwrite(fd, make([]byte, min(1<<20, n-at)), int64(at))
+		must0(err)
+	}
+	_, err = unix.Dup(fd)
+	must0(err)
+	b, err := unix.Mmap(fd, 0, n, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	must0(err)
+	runtime.GC()
+	fmt.Println("written")
+	time.Sleep(time.Hour)
+	runtime.KeepAlive(b)
 }
 
 // hog takes that many bytes.

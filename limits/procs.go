@@ -4,10 +4,14 @@ package limits
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // costFactor bounds the watcher's CPU time to a tenth of one processor: it waits ten times as
@@ -55,6 +59,57 @@ func cpuTimeOf(pids []int) time.Duration {
 		}
 	}
 	return time.Duration(sum) * tick
+}
+
+// memfdsOf returns what lies in the files in memory that the processes have open (memfd_create(2)), each counted
+// once. Pss counts only what is mapped of them.
+func memfdsOf(pids []int) int64 {
+	seen := map[uint64]bool{}
+	var sum int64
+	for _, pid := range pids {
+		dir := "/proc/" + strconv.Itoa(pid) + "/fd/"
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // the process has ended, or runs a program that this user may not read
+		}
+		for _, e := range entries {
+			if link, err := os.Readlink(dir + e.Name()); err != nil || !strings.HasPrefix(link, "/memfd:") {
+				continue
+			}
+			var st unix.Stat_t
+			if unix.Stat(dir+e.Name(), &st) == nil && !seen[st.Ino] {
+				seen[st.Ino] = true
+				sum += st.Blocks * 512
+			}
+		}
+	}
+	return sum
+}
+
+// mappedOf returns the part of the processes' exact memory that is files of the devices, or of memfd_create(2). It
+// reads every mapping of each process, which costs up to a millisecond.
+func mappedOf(pids []int, devices []uint64) int64 {
+	var sum int64
+	for _, pid := range pids {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps")
+		if err != nil {
+			continue // the process has ended
+		}
+		in := false
+		for line := range bytes.Lines(text) {
+			fields := bytes.Fields(line)
+			switch {
+			case len(fields) >= 5 && bytes.IndexByte(fields[3], ':') > 0: // 7f…-7f… rw-s 00000000 00:2f 17 /dev/shm/x
+				var major, minor uint32
+				n, _ := fmt.Sscanf(string(fields[3]), "%x:%x", &major, &minor)
+				in = n == 2 && slices.Contains(devices, unix.Mkdev(major, minor)) || len(fields) > 5 && bytes.HasPrefix(fields[5], []byte("/memfd:"))
+			case in && len(fields) == 3 && string(fields[0]) == "Pss:":
+				kib, _ := strconv.ParseInt(string(fields[1]), 10, 64)
+				sum += kib << 10
+			}
+		}
+	}
+	return sum
 }
 
 // memoryOf returns the resident and swapped memory of the processes. If counting shared pages for each process

@@ -24,6 +24,9 @@ type Options struct {
 	// Pause stops all processes of the container and Resume continues them. Without a control group, they are
 	// the only way to limit processors. One goroutine calls them in turn.
 	Pause, Resume func(context.Context) error
+	// Stored returns how many bytes the container holds in filesystems in memory, and their device numbers; they
+	// count as its memory where no control group does it. Nil: none.
+	Stored func() (bytes int64, devices []uint64)
 
 	// noCgroups pretends that the host has no control groups, for tests.
 	noCgroups bool

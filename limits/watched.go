@@ -107,7 +107,7 @@ func (g *Group) checkWatched() {
 	}
 	start := time.Now()
 	if memory {
-		used := memoryOf(descendants(g.pid), g.l.Memory)
+		used := g.memory(descendants(g.pid), g.l.Memory)
 		g.counts.peak = max(g.counts.peak, used)
 		if used > g.l.Memory {
 			g.hit(PartMemory)
@@ -118,6 +118,21 @@ func (g *Group) checkWatched() {
 		g.hit(PartPIDs)
 	}
 	g.counts.cost = time.Since(start)
+}
+
+// memory returns the memory of the processes together with what the container holds in files in memory. As
+// [memoryOf], it is exact only if it exceeds limit: what processes map of such files is in both.
+func (g *Group) memory(pids []int, limit int64) int64 {
+	stored, devices := memfdsOf(pids), []uint64(nil)
+	if g.o.Stored != nil {
+		files, own := g.o.Stored()
+		stored, devices = stored+files, own
+	}
+	used := memoryOf(pids, max(limit-stored, 0)) + stored
+	if limit != 0 && used > limit && stored > 0 {
+		used -= min(stored, mappedOf(pids, devices))
+	}
+	return used
 }
 
 // ProcessFailed must be called when a process of the container has ended with an error, before
@@ -165,7 +180,7 @@ func (g *Group) usageWatched(u *Usage) {
 		u.PIDs = known(threadsOf(pids), true)
 	}
 	if !u.Memory.OK {
-		u.Memory = known(memoryOf(pids, 0), true)
+		u.Memory = known(g.memory(pids, 0), true)
 		if g.l.Memory != 0 { // the watcher measured it all the time
 			g.counts.peak = max(g.counts.peak, u.Memory.Value)
 			u.MemoryPeak = known(g.counts.peak, true)

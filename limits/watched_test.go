@@ -76,6 +76,36 @@ func TestWatcherLimitsMemory(t *testing.T) {
 	closes(t, g)
 }
 
+// TestWatcherCountsFilesInMemory: what no process maps, and once what one does.
+func TestWatcherCountsFilesInMemory(t *testing.T) {
+	if !treetest.AsUser(t) {
+		return
+	}
+	treetest.Leaks(t)
+	var stored atomic.Int64
+	g := started(t, Limits{Memory: 64 << 20}, Options{noCgroups: true, Stored: func() (int64, []uint64) { return stored.Load(), nil }})
+	b := newChild(t, g, "memfd 40000000", ownNamespaces()).begin() // written and mapped
+	if s := b.line(); s != "written" {
+		t.Fatal(s)
+	}
+	pids := descendants(b.cmd.Process.Pid)
+	if n := memfdsOf(pids); n < 40_000_000 || n > 40<<20 {
+		t.Error("its files are", n)
+	}
+	if n := g.memory(pids, 1); n < 40_000_000 || n > 60<<20 {
+		t.Error("counted twice, or not:", n)
+	}
+	if c, hit := g.LimitHit(); hit {
+		t.Fatalf("%+v", c)
+	}
+	stored.Store(30 << 20)
+	if c := hitBy(t, g, PartMemory); !c.Killed {
+		t.Errorf("%+v", c)
+	}
+	b.ends()
+	closes(t, g)
+}
+
 // TestWatcherCountsSharedMemoryOnce: shared pages do not count for each process.
 func TestWatcherCountsSharedMemoryOnce(t *testing.T) {
 	if !treetest.AsUser(t) {

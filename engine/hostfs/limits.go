@@ -29,11 +29,15 @@ func DiskLimit(l catalog.Limits) snapshot.DiskLimit {
 // LimitsDisk reports whether limits have a disk part.
 func LimitsDisk(l catalog.Limits) bool { return DiskLimit(l) != (snapshot.DiskLimit{}) }
 
-// tmpLimits returns the options that bound each tmpfs of a sandbox by its disk limit. A tmpfs
-// always has room for what snapfs itself puts there.
+// tmpLimits returns the options that bound each tmpfs of a sandbox by its limits of disk and
+// memory. A tmpfs always has room for what snapfs itself puts there.
 func tmpLimits(l catalog.Limits) (options []string) {
-	if l.Disk > 0 {
-		options = append(options, "size="+strconv.FormatInt(max(l.Disk, 1<<20), 10))
+	size := l.Disk
+	if size == 0 || l.Memory > 0 && l.Memory < size {
+		size = l.Memory
+	}
+	if size > 0 {
+		options = append(options, "size="+strconv.FormatInt(max(size, 1<<20), 10))
 	}
 	if l.Inodes > 0 {
 		options = append(options, "nr_inodes="+strconv.FormatInt(l.Inodes+256, 10))

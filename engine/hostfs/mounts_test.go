@@ -11,14 +11,17 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// What a sandbox writes in memory is bounded by its disk limit, with room for what snapfs writes there.
-func TestTheDiskLimitBoundsMemoryFilesystems(t *testing.T) {
+// What a sandbox writes in memory is bounded by its limits of disk and memory, with room for what snapfs writes there.
+func TestLimitsBoundMemoryFilesystems(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		limits catalog.Limits
 		want   []string
 	}{
-		{catalog.Limits{Memory: 1 << 30}, nil},
+		{catalog.Limits{PIDs: 10}, nil},
+		{catalog.Limits{Memory: 1 << 30}, []string{"size=1073741824"}},
+		{catalog.Limits{Memory: 1 << 30, Disk: 5 << 30}, []string{"size=1073741824"}},
+		{catalog.Limits{Memory: 9 << 30, Disk: 5 << 30}, []string{"size=5368709120"}},
 		{catalog.Limits{Disk: 5 << 30}, []string{"size=5368709120"}},
 		{catalog.Limits{Disk: 1, Inodes: 10}, []string{"size=1048576", "nr_inodes=266"}},
 	} {

@@ -24,6 +24,7 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 	pid, start := victim(t)
 	for name, args := range map[string][]string{
 		"memory":         {"1000000"},
+		"memory-files":   {"1000000"},
 		"pids":           {"3"},
 		"files":          {"20"},
 		"disk":           {"1000000", dir},

@@ -32,6 +32,7 @@ const (
 func limitProbes() []Probe {
 	return []Probe{
 		{Name: "memory", Args: []string{"BYTES"}, Kills: true, plan: planMemory},
+		{Name: "memory-files", Args: []string{"BYTES"}, Kills: true, plan: planMemoryFiles},
 		{Name: "pids", Args: []string{"COUNT"}, plan: planPIDs},
 		{Name: "files", Args: []string{"COUNT"}, plan: planFiles},
 		{Name: "disk", Args: []string{"BYTES", "DIR"}, plan: planDisk},
@@ -75,6 +76,35 @@ func memory(limit int64) outcome {
 	}
 	time.Sleep(watched) // a watched limit kills this process meanwhile
 	return crossed("all of it was allocated, and stayed")
+}
+
+func planMemoryFiles(args []string) (attempt, error) {
+	limit, err := number(args[0])
+	return attempt{fmt.Sprintf("keep %d bytes in /dev/shm, /tmp and /run", limit+extraMemory), func() outcome { return memoryFiles(limit) }}, err
+}
+
+// memoryFiles fills the filesystems in memory with more than limit, all together.
+func memoryFiles(limit int64) outcome {
+	const piece = 4 << 20
+	buf, noise := make([]byte, piece), rand.NewChaCha8([32]byte{2})
+	var kept int64
+	var last error
+	for _, dir := range []string{"/dev/shm", "/tmp", "/run"} {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+			continue // a directory of the disk
+		}
+		name := dir + "/prove-memory"
+		defer os.Remove(name) //nolint:errcheck // a leftover is in the sandbox
+		got, err := fill(name, limit+extraMemory-kept, buf, noise)
+		if kept += got; kept >= limit+extraMemory {
+			time.Sleep(watched) // a watched limit kills this process meanwhile
+			return crossed("all of it was kept")
+		}
+		last = err
+	}
+	time.Sleep(watched)
+	return past(kept, limit, "bytes were kept", last)
 }
 
 // watched is how long a probe exceeds a limit that the kernel does not enforce: long enough

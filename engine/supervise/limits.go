@@ -53,7 +53,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 		}
 	}
 	a := &Resources{limits: p.Limits, slot: slot}
-	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume}
+	o := limits.Options{BestEffort: p.BestEffort, Count: count, Pause: a.pause, Resume: a.resume, Stored: a.stored}
 	l := hostfs.ForProcesses(p.Limits)
 	if l == (limits.Limits{}) && !count {
 		return a, nil
@@ -104,6 +104,12 @@ func (a *Resources) resume(ctx context.Context) error {
 	}
 	a.startLock.Unlock()
 	return nil
+}
+
+// stored returns what the container holds in filesystems in memory: nothing once it has ended.
+func (a *Resources) stored() (bytes int64, devices []uint64) {
+	bytes, devices, _ = a.container.Stored()
+	return bytes, devices
 }
 
 // lockFrozen locks startLock for writing. It gives up when ctx ends, because another holder

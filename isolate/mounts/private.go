@@ -4,6 +4,7 @@ package mounts
 
 import (
 	"path"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -46,7 +47,7 @@ func (pl *Planner) MakePrivate() {
 	}
 	pl.makeDev(p)
 	pl.Stage = "mounting /run"
-	p.run = pl.tmpfs(plainMount, "mode=755")
+	p.run = pl.tmpfs(plainMount, "mode=755", runShare)
 	pl.fill(p.run, pl.around.run)
 	if pl.around.resolv != "" {
 		p.resolv = pl.makeResolv(p.run)
@@ -75,18 +76,40 @@ func (pl *Planner) makeShared() {
 	case pl.Spec.Tmp != "":
 		p.tmp = pl.bind(pl.Spec.Tmp, plainMount)
 	default:
-		p.tmp = pl.tmpfs(plainMount, "mode=1777")
+		p.tmp = pl.tmpfs(plainMount, "mode=1777", tmpShare)
 	}
 }
 
-// tmpfs adds the steps that make a tmpfs that commands can write to, detached, within the spec's limits.
-func (pl *Planner) tmpfs(attr int, mode string) launch.Cell {
-	return pl.Filesystem("tmpfs", attr, append([]string{mode}, pl.Spec.TmpLimits...)...)
+// The largest shares of the host's memory that each tmpfs may hold, in percent: four fifths of it all together.
+const (
+	tmpShare = 50
+	devShare = 20
+	runShare = 10
+)
+
+// tmpfs adds the steps that make a tmpfs that commands can write to, detached, within the spec's limits and its
+// share of the host's memory.
+func (pl *Planner) tmpfs(attr int, mode string, share int64) launch.Cell {
+	size := pl.around.memory / 100 * share
+	options := []string{mode}
+	for _, o := range pl.Spec.TmpLimits {
+		text, ok := strings.CutPrefix(o, "size=")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if !ok || err != nil {
+			options = append(options, o)
+		} else if size == 0 || n < size {
+			size = n
+		}
+	}
+	if size > 0 {
+		options = append(options, "size="+strconv.FormatInt(size, 10))
+	}
+	return pl.Filesystem("tmpfs", attr, options...)
 }
 
 func (pl *Planner) makeDev(p *private) {
 	pl.Stage = "making /dev"
-	p.dev = pl.tmpfs(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode=755")
+	p.dev = pl.tmpfs(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "mode=755", devShare)
 	for _, d := range []struct {
 		name string
 		mode int

@@ -21,6 +21,7 @@ type surroundings struct {
 	resolv  string // the target of /etc/resolv.conf if it is in /run, or ""
 	cgroup2 bool   // /sys/fs/cgroup is the unified hierarchy
 	freeFD  int    // pid 1 uses no descriptor from here on
+	memory  int64  // of the host in bytes, without swap
 }
 
 // An entry is a directory, symbolic link or file to create in a fresh tmpfs.
@@ -41,6 +42,10 @@ func (pl *Planner) LookAround() (err error) {
 	a.run = append(firstLevel("/run"), listRun("user")...)
 	if pl.Spec.HostNetwork {
 		a.resolv = resolvConf()
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		a.memory = int64(info.Totalram) * int64(info.Unit)
 	}
 	var st unix.Statfs_t
 	a.cgroup2 = unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC

@@ -4,7 +4,9 @@ package walls
 var places = []place{
 	// What a sandbox may use.
 	{"limits/settings.go", "memorySettings(m, l.Memory)", `memorySettings(m, l.Memory*int64(isIn("memory")))`},
-	{"limits/watched.go", "\tused := memoryOf(descendants(g.pid), g.l.Memory)\n", "\tif isOut(\"memory\") {\n\t\treturn\n\t}\n\tused := memoryOf(descendants(g.pid), g.l.Memory)\n"},
+	{"limits/watched.go", "\tused := g.memory(descendants(g.pid), g.l.Memory)\n", "\tif isOut(\"memory\") {\n\t\treturn\n\t}\n\tused := g.memory(descendants(g.pid), g.l.Memory)\n"},
+	{"limits/watched.go", "if g.o.Stored != nil {", "if g.o.Stored != nil && !isOut(\"memory-files\") {"},
+	{"engine/hostfs/limits.go", "if size == 0 || l.Memory > 0 && l.Memory < size {", "if !isOut(\"memory-files\") && (size == 0 || l.Memory > 0 && l.Memory < size) {"},
 	{"limits/settings.go", `file: "pids.max", value: or(l.PIDs, "max")`, `file: "pids.max", value: or(l.PIDs*int64(isIn("pids")), "max")`},
 	{"limits/level.go", "case h.Part == PartPIDs && h.By == ByRlimit:", `case h.Part == PartPIDs && h.By == ByRlimit && !isOut("pids"):`},
 	{"limits/level.go", "case h.Part == PartFiles && h.By == ByRlimit:", `case h.Part == PartFiles && h.By == ByRlimit && !isOut("files"):`},

@@ -77,7 +77,8 @@ func filtered(name string, number int) wall {
 
 func table() []wall {
 	return []wall{
-		{parts: "memory", falls: []string{"memory"}, on: limits},
+		{parts: "memory", falls: []string{"memory", "memory-files"}, on: limits},
+		{parts: "memory-files", falls: []string{"memory-files"}, on: limits, who: user},
 		{parts: "pids", falls: []string{"pids"}, on: limits},
 		{parts: "files", falls: []string{"files"}, on: limits},
 		{parts: "cpus", falls: []string{"cpus"}, on: limits},

@@ -181,7 +181,7 @@ func (d *doctor) prove(t *testing.T, parts string, on kind, only []string) []pro
 // apart are those that have a sandbox to themselves.
 var (
 	slow  = []string{"cpus", "cpu-time", "time", "disk", "inodes", "write-rate", "read-rate", "write-ops", "read-ops", "tls-name", "http-name", "tls-record", "http-blank"}
-	apart = []string{"memory", "pids", "files", "other-sandbox"}
+	apart = []string{"memory", "memory-files", "pids", "files", "other-sandbox"}
 )
 
 // asked are the limits that are tried only where they are asked for.

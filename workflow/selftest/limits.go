@@ -12,6 +12,8 @@ import (
 // A limitTrial says how to test one limit: the probe that exceeds it, and the values to test.
 type limitTrial struct {
 	probe string
+	// also is a second probe that exceeds it, if there is one.
+	also string
 	// small is the value to test if the policy has no such limit, or has one above most, whose
 	// test would take too long or is more than this host has.
 	small, most string
@@ -26,7 +28,7 @@ type limitTrial struct {
 func tryableLimits() map[string]limitTrial {
 	processors := units.FormatCPUs(0.9 * float64(runtime.NumCPU()))
 	return map[string]limitTrial{
-		"memory":       {probe: "memory", small: "64M", most: "512M", always: true},
+		"memory":       {probe: "memory", also: "memory-files", small: "64M", most: "512M", always: true},
 		"pids":         {probe: "pids", small: "50", most: "500", always: true},
 		"files":        {probe: "files", small: "64", most: "65536", always: true},
 		"cpus":         {probe: "cpus", small: "0.1", most: processors, always: true}, // less than a busy machine has free
@@ -51,21 +53,32 @@ func (p *prover) limitTrials(l catalog.Limits) (trials []trial) {
 		if !known || own == "" && (p.own || !h.always) {
 			continue
 		}
-		small := p.limitTrial(f.Name, h, h.small)
-		switch {
-		case own == "":
-			trials = append(trials, small)
-		case exceeds(f.Name, own, h.most):
-			small.note = " (tried at " + h.small + ": " + own + " would take too long, or more than this host has)"
-			trials = append(trials, small)
-		default:
-			t := p.limitTrial(f.Name, h, own)
-			if exceeds(f.Name, own, h.small) {
-				small.note = " (tried at " + h.small + ": at " + own + " this busy machine cannot tell)"
-				t.small = &small
-			}
-			trials = append(trials, t)
+		if h.also != "" {
+			second := h
+			second.probe, second.also = h.also, ""
+			trials = p.fieldTrials(trials, f.Name, own, second)
 		}
+		trials = p.fieldTrials(trials, f.Name, own, h)
+	}
+	return trials
+}
+
+// fieldTrials appends to trials that of one limit, whose configured value is own.
+func (p *prover) fieldTrials(trials []trial, name, own string, h limitTrial) []trial {
+	small := p.limitTrial(name, h, h.small)
+	switch {
+	case own == "":
+		trials = append(trials, small)
+	case exceeds(name, own, h.most):
+		small.note = " (tried at " + h.small + ": " + own + " would take too long, or more than this host has)"
+		trials = append(trials, small)
+	default:
+		t := p.limitTrial(name, h, own)
+		if exceeds(name, own, h.small) {
+			small.note = " (tried at " + h.small + ": at " + own + " this busy machine cannot tell)"
+			t.small = &small
+		}
+		trials = append(trials, t)
 	}
 	return trials
 }

@@ -131,7 +131,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 		}
 	}
 	for _, h := range tryableLimits() {
-		none[h.probe] = true // limits have trials of their own
+		none[h.probe], none[h.also] = true, true // limits have trials of their own
 	}
 	if p.req.Policy.Network == "host" {
 		for _, name := range []string{"name", "ipv4", "ipv6", "resolver", "metadata", "loopback"} {
