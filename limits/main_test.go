@@ -81,7 +81,7 @@ func memfd(bytes string) {
 	b, err := unix.Mmap(fd, 0, n, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
 	must0(err)
 	runtime.GC()
-	fmt.Println("written")
+	fmt.Fprintln(os.Stdout, "written")
 	time.Sleep(time.Hour)
 	runtime.KeepAlive(b)
 }

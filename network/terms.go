@@ -74,6 +74,11 @@ func (r Rules) Terms(which string) Terms {
 	return Terms{}
 }
 
+// flag returns the option of that name if it has no value, or nil.
+func (t *Terms) flag(name string) *bool {
+	return map[string]*bool{"ech": &t.ECH, "quic": &t.QUIC, "tcp": &t.TCP}[name]
+}
+
 // parseTerms parses the options of a rule: the text after its first plus, which is at the
 // offset at. isName is set if the rule has a name, whose server name is inspected.
 func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
@@ -92,12 +97,9 @@ func parseTerms(s string, at int, isName bool) (t Terms, bad *fault) {
 			t.Connections, err = units.ParseCount(value)
 		case (name == "ech" || name == "tcp") && !valued && !isName:
 			return t, &fault{at, "nothing of it is read", "+" + name + " with a name, example.com+" + name}
-		case name == "ech" && !valued:
-			twice, t.ECH = t.ECH, true
-		case name == "quic" && !valued:
-			twice, t.QUIC = t.QUIC, true
-		case name == "tcp" && !valued:
-			twice, t.TCP = t.TCP, true
+		case !valued && t.flag(name) != nil:
+			twice = *t.flag(name)
+			*t.flag(name) = true
 		default:
 			return t, &fault{at, "no option", "+bytes=SIZE, +connections=N, +ech, +quic, +tcp"}
 		}

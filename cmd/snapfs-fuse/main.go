@@ -43,6 +43,7 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 		return func() error {
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
+			mount.LimitMemory()
 			return fusecow.Serve(ctx, mount.Mount)
 		}, true
 	}

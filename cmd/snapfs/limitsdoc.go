@@ -26,7 +26,11 @@ that may use more memory or disk than this host has is refused (snapfs help room
 The disk limit counts what is written to a tree. /tmp, /dev/shm and /run are in memory
 then and hold at most as much again, each; with a pool, /tmp counts with the trees. A
 change of the limit reaches them with the next start. Without a pool, the /tmp of a
-named sandbox with a disk limit lasts as long as its processes.`
+named sandbox with a disk limit lasts as long as its processes.
+
+The memory limit counts what lies in /tmp, /dev/shm and /run in memory, too, and each
+holds at most as much. Without limits /tmp holds at most half of this host's memory,
+/dev/shm a fifth and /run a tenth.`
 
 // limitsTable returns a row for each limit with a value: its name, the kind of its value, its
 // bounds, and the effect of a value above the host's capacity.

@@ -13,6 +13,9 @@ import (
 func (r raw) make(h *fuse.InHeader, what layer.New, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if err := room(); err != nil {
+		return status(err)
+	}
 	what.UID, what.GID = h.Uid, h.Gid
 	e, err := r.f.Make(h.NodeId, what)
 	return r.entry(out, e, err)
@@ -38,6 +41,9 @@ func (r raw) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) 
 func (r raw) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if err := room(); err != nil {
+		return status(err)
+	}
 	e, err := r.f.Link(in.Oldnodeid, in.NodeId, name)
 	return r.entry(out, e, err)
 }
@@ -98,6 +104,9 @@ func answer(value string, dest []byte) (uint32, fuse.Status) {
 func (r raw) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if err := room(); err != nil {
+		return status(err)
+	}
 	drop := in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0
 	return status(r.f.SetXattr(in.NodeId, name, string(value), in.Flags, drop))
 }
