@@ -62,7 +62,7 @@ func everyDisk() (disks []string) {
 	{"isolate/mounts/premount.go", "	if g.mount.ReadOnly {\n", "	if g.mount.ReadOnly && !isOut(\"read-only\") {\n"},
 	{"isolate/mounts/mounts.go", "	if m.ReadOnly {\n", "	if m.ReadOnly && !isOut(\"read-only-trees\") {\n"},
 	{"isolate/mounts/private.go", "pl.restrict(m, plainMount|unix.MOUNT_ATTR_RDONLY, 0).Path(from)", `pl.restrict(m, uint64(plainMount|unix.MOUNT_ATTR_RDONLY*isIn("read-only")), 0).Path(from)`},
-	{"isolate/mounts/private.go", `p.tmp = pl.tmpfs(plainMount, "mode=1777")`, `p.tmp = pl.tmpfs(plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777")`},
+	{"isolate/mounts/private.go", `p.tmp = pl.tmpfs(plainMount, "mode=1777", tmpShare)`, `p.tmp = pl.tmpfs(plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777", tmpShare)`},
 
 	// Who it is, and what it may ask of the kernel.
 	{"isolate/build.go", "b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(0))", `b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(1-isIn("sealed")))`},
