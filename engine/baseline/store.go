@@ -44,6 +44,7 @@ type Baseline struct {
 	Nodes   map[string]Entry
 	bytes   int64 // total size of the stored texts
 	Changed bool
+	absent  map[string]bool // results of Absent by directory
 }
 
 // An Entry is the state of the base at one path.
@@ -206,9 +207,6 @@ func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	return bl.cat.WriteFile(name, filepath.Join(rel, baselineFile), k.encode())
 }
 
-// Set replaces the entry at an absolute path.
-func (k *Baseline) Set(path string, n Entry) { k.Nodes[path], k.Changed = n, true }
-
 // UndoPromotion restores the entry that a promotion replaced at a path. It does
 // nothing if nothing was promoted there.
 func (k *Baseline) UndoPromotion(path string) {
@@ -216,12 +214,11 @@ func (k *Baseline) UndoPromotion(path string) {
 	if !ok || !n.Promoted {
 		return
 	}
-	k.Changed = true
 	if n.Base == nil {
-		delete(k.Nodes, path)
+		k.Unset(path)
 		return
 	}
-	k.Nodes[path] = *n.Base
+	k.Set(path, *n.Base)
 }
 
 // open opens the file with the stored bytes of an entry; the caller closes it. Error:
@@ -253,18 +250,6 @@ func (k *Baseline) text(e *Entry) []byte {
 
 // full reports whether the baseline has its maximum number of entries.
 func (k *Baseline) full() bool { return len(k.Nodes) >= maxEntries }
-
-// Absent reports whether the entries of parent directories show that the base has
-// nothing at a path without an entry of its own: the nearest parent with an entry
-// was absent, was no directory, or was Created.
-func (k *Baseline) Absent(path string) bool {
-	for dir := filepath.Dir(path); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
-		if n, ok := k.Nodes[dir]; ok {
-			return n.Unknown == "" && (n.Node == nil || !n.Node.Mode.IsDir() || n.Created)
-		}
-	}
-	return false
-}
 
 // Inherit gives the sandbox to a copy of the baseline of from, by hard links. That is safe
 // because the files are only ever replaced, never written to.
@@ -418,7 +403,7 @@ func (k *Baseline) In(workspace, target string) {
 			if original, had := k.Nodes[path]; had {
 				n.Base = &original
 			}
-			k.Nodes[path] = n
+			k.Nodes[path], k.absent = n, nil
 		}
 	}
 }

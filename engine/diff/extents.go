@@ -125,6 +125,12 @@ func (x *extents) flush() error {
 
 func zero(data []byte) bool { return len(bytes.TrimLeft(data, "\x00")) == 0 }
 
+// Digest returns the digest of a regular file of this size. Cost: reading its data; a hole is not read and equals
+// written zeros.
+func Digest(ctx context.Context, fd int, size int64) ([sha256.Size]byte, error) {
+	return sum(ctx, fd, size, make([]byte, window))
+}
+
 // A digest is the SHA-256 of a file's size and of each window that is not all zeros, with its
 // offset. A hole is not read and equals written zeros.
 type digest = [sha256.Size]byte

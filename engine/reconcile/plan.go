@@ -154,8 +154,11 @@ type State struct {
 	Target string            `json:"target,omitempty"`
 	Device uint64            `json:"device,omitempty"`
 	Xattrs map[string]string `json:"xattrs,omitempty"`
-	// SHA256 is the digest of a regular file's content.
+	// SHA256 is the digest of a regular file's content, of less than 1 GiB.
 	SHA256 string `json:"sha256,omitempty"`
+	// DataSHA256 is the digest of a larger file: of its size, and of each 256 KiB that are not all zeros, with
+	// their offset ([diff.Digest]).
+	DataSHA256 string `json:"data_sha256,omitempty"`
 }
 
 // A Conflict is a path at which the merge has no single result.

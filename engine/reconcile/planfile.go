@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -52,12 +54,15 @@ type hasher struct {
 }
 
 // of returns the SHA-256 of the whole file fd, in hexadecimal.
-func (s *hasher) of(fd int) (string, error) {
+func (s *hasher) of(ctx context.Context, fd int) (string, error) {
 	if s.h == nil {
 		s.h, s.buf = sha256.New(), make([]byte, 128<<10)
 	}
 	s.h.Reset()
 	for at := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
 		n, err := syscall.Pread(fd, s.buf, at)
 		switch {
 		case err == syscall.EINTR:
@@ -70,6 +75,22 @@ func (s *hasher) of(fd int) (string, error) {
 			at += int64(n)
 		}
 	}
+}
+
+// wholeDigest is the size in bytes from which a plan records the digest of a file's data instead
+// of that of its content: a sparse file of terabytes then takes milliseconds instead of hours. The rule does not look
+// at the holes, because a copy of the same content may have others.
+const wholeDigest = 1 << 30
+
+// digest fills in the digest of a regular file.
+func (s *hasher) digest(ctx context.Context, fd int, to *State) (err error) {
+	if to.Size < wholeDigest {
+		to.SHA256, err = s.of(ctx, fd)
+		return err
+	}
+	sum, err := diff.Digest(ctx, fd, to.Size)
+	to.DataSHA256 = hex.EncodeToString(sum[:])
+	return err
 }
 
 // maxPlans is the number of plans in the state directory; saving one more removes

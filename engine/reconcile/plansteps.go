@@ -78,8 +78,8 @@ func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to in
 			path, source = c.Path, &built
 		}
 		var err error
-		if s.Expect, err = stateOf(&h, &real, c.Path, c.Old); err == nil {
-			s.Result, err = stateOf(&h, source, path, c.New)
+		if s.Expect, err = stateOf(ctx, &h, &real, c.Path, c.Old); err == nil {
+			s.Result, err = stateOf(ctx, &h, source, path, c.New)
 		}
 		if err != nil {
 			return errs.Wrap("reading", s.Path, err)
@@ -101,7 +101,7 @@ func verb(c diff.Change) string {
 
 // stateOf returns the State of a node, with the digest of a regular file's
 // content; nil for a nil node.
-func stateOf(h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
+func stateOf(ctx context.Context, h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
 	if n == nil {
 		return nil, nil
 	}
@@ -124,7 +124,9 @@ func stateOf(h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*S
 		return nil, err
 	}
 	defer syscall.Close(fd)
-	s.SHA256, err = h.of(fd)
+	if err = h.digest(ctx, fd, s); err != nil && ctx.Err() != nil {
+		err = &errs.Error{Op: "planning", Path: path, Kind: errs.ErrInterrupted, Err: err}
+	}
 	return s, err
 }
 

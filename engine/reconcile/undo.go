@@ -328,10 +328,9 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take
 			if n, ok := k.Nodes[path]; ok && n.Promoted && take.hasKey(path) {
 				was[path] = n
 				note.after(path, n)
-				k.Changed = true
-				delete(k.Nodes, path)
+				k.Unset(path)
 				if entry != nil {
-					k.Nodes[path] = entry.Entry()
+					k.Set(path, entry.Entry())
 				}
 			}
 		}

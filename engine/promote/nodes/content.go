@@ -2,11 +2,13 @@ package nodes
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
 	"sync"
 
+	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +26,9 @@ func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 		return false, gone(err)
 	}
 	defer g.Close()
+	if st, err := vfs.Lstat(int(f.Fd()), ""); err == nil && st.Size > sparseSize {
+		return sameLarge(f, g, st.Size)
+	}
 	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
 	defer buffers.Put(two)
 	x, y := two[0][:], two[1][:]
@@ -40,6 +45,25 @@ func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 			return false, err
 		}
 	}
+}
+
+// sparseSize is the size from which SameContent looks for holes.
+const sparseSize = 1 << 20
+
+// errDiffers ends a comparison at the first difference.
+var errDiffers = errors.New("the content differs")
+
+// sameLarge does the same as SameContent, and does not read the holes that both files have.
+func sameLarge(f, g *os.File, size int64) (bool, error) {
+	st, err := vfs.Lstat(int(g.Fd()), "")
+	if err != nil || st.Size != size {
+		return false, err
+	}
+	err = diff.Extents(context.Background(), f, g, func(diff.Extent) error { return errDiffers })
+	if errors.Is(err, errDiffers) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // buffers are shared by the comparisons of many small files.

@@ -1,0 +1,51 @@
+package baseline
+
+import "strings"
+
+// Absent reports whether the entries of parent directories show that the base has
+// nothing at a path without an entry of its own: the nearest parent with an entry
+// was absent, was no directory, or was Created. Cost: each directory is looked up once
+// until an entry is set, whatever its depth.
+func (k *Baseline) Absent(path string) bool {
+	absent := false
+	end := len(path)
+	for {
+		end = strings.LastIndexByte(path[:end], '/')
+		if end <= 0 {
+			break
+		}
+		dir := path[:end]
+		known, ok := k.absent[dir]
+		if !ok {
+			var n Entry
+			if n, ok = k.Nodes[dir]; ok {
+				known = n.Unknown == "" && (n.Node == nil || !n.Node.Mode.IsDir() || n.Created)
+			}
+		}
+		if ok {
+			absent = known
+			break
+		}
+	}
+	if k.absent == nil {
+		k.absent = map[string]bool{}
+	}
+	for at := len(path); ; {
+		at = strings.LastIndexByte(path[:at], '/')
+		if at <= 0 || at < end {
+			return absent
+		}
+		k.absent[path[:at]] = absent
+	}
+}
+
+// Set replaces the entry at an absolute path.
+func (k *Baseline) Set(path string, n Entry) {
+	k.Nodes[path], k.Changed, k.absent = n, true, nil
+}
+
+// Unset removes the entry at an absolute path.
+func (k *Baseline) Unset(path string) {
+	delete(k.Nodes, path)
+	k.Changed, k.absent = true, nil
+}
