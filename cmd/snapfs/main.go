@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -32,7 +33,7 @@ func main() {
 
 // execute runs the program with these arguments and returns its exit status.
 func execute(args []string) int {
-	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // until the program ends
+	ctx, restore := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // until the program ends
 	a := &app{ui: newUI(os.Stdin, os.Stdout, os.Stderr)}
 	if len(args) == 1 && (args[0] == "--version" || args[0] == "-v") {
 		args = []string{"version"} // what other programs have taught people
@@ -40,10 +41,23 @@ func execute(args []string) int {
 	if i := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") }); i >= 0 {
 		a.first = args[i]
 	}
+	if !slices.Contains([]string{"run", "race", "exec", "shell"}, a.first) { // these pass signals to a command
+		endAtSecond(ctx, restore)
+	}
 	root := newRoot(a, args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(cmd, err)
+}
+
+// sameSignal is the time in which signals count as one: timeout(1) sends one to the program and one to its process
+// group, and a closed terminal sends SIGHUP after the shell's.
+const sameSignal = 500 * time.Millisecond
+
+// endAtSecond lets a second signal end the program at once. The first cancels ctx, so that the command ends where it
+// leaves nothing half done; what a killed one leaves, the next command completes or reverts.
+func endAtSecond(ctx context.Context, restore func()) {
+	context.AfterFunc(ctx, func() { time.AfterFunc(sameSignal, restore) })
 }
 
 // commands lists every command in the order of the help text.
