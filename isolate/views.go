@@ -118,7 +118,7 @@ func asView(m Mount) (overlay *Overlay, plain string) {
 func (to purpose) mount(ctx context.Context, o *Overlay) (*os.File, error) {
 	ov := mount.Overlay{
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, RedirectDir: !o.UserXattr,
-		Metacopy: !o.UserXattr, NoIndex: true, Nested: o.Nested, Attr: viewMount,
+		Metacopy: o.Metacopy, NoIndex: true, Nested: o.Nested, Attr: viewMount,
 	}
 	if len(o.Base) > 0 {
 		return mountAbove(ctx, ov, o)

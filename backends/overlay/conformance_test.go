@@ -67,7 +67,7 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 func options(o *snapshot.Overlay) mount.Overlay {
 	return mount.Overlay{
 		Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
-		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
+		RedirectDir: !o.UserXattr, Metacopy: o.Metacopy, NoIndex: true,
 	}
 }
 

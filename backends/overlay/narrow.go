@@ -95,7 +95,7 @@ func (n *narrowing) inBase(dir string) bool {
 // narrowed returns the view of the directory dir: an overlay of dir in each layer that has it, or, read-only, a plain
 // directory if only the base has it. s is dir's lookup.
 func (b *backend) narrowed(n *narrowing, s *diff.Stack, dir string, write bool) (snapshot.View, error) {
-	o := snapshot.Overlay{UserXattr: n.o.UserXattr}
+	o := snapshot.Overlay{UserXattr: n.o.UserXattr, Metacopy: n.o.Metacopy}
 	for i, tree := range n.trees {
 		switch {
 		case !s.Has[i]:

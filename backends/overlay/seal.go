@@ -39,7 +39,7 @@ func (b *backend) Seal(ctx context.Context, fork snapshot.ForkID, id snapshot.ID
 	err := store.CheckID(ctx, string(id))
 	if err == nil {
 		err = b.withForkLocked(ctx, fork, func(r *store.Record) error {
-			s.Tree = r.Tree
+			s.Tree, s.Whole = r.Tree, r.Whole
 			if use == snapshot.InUse {
 				return b.sealInUse(ctx, fork, r, id, &s)
 			}

@@ -20,7 +20,7 @@ import (
 // Capture implements [snapshot.Backend]: it writes one small file, and reads only the root
 // directory of the tree.
 func (b *backend) Capture(ctx context.Context, tree snapshot.Tree, id snapshot.ID) (snapshot.Snapshot, error) {
-	r := store.Record{Tree: tree.Path, Taken: now()}
+	r := store.Record{Tree: tree.Path, Taken: now(), Whole: true}
 	err := store.CheckID(ctx, string(id))
 	if err == nil {
 		err = b.checkLower(tree.Path)
@@ -70,7 +70,10 @@ func (b *backend) fork(ctx context.Context, from snapshot.ID, id snapshot.ForkID
 	if err := b.checkLayers(base.Layers, boot); err != nil {
 		return store.Record{}, err
 	}
-	r := store.Record{Fork: true, Tree: base.Tree, Taken: base.Taken, Base: string(from), Boot: boot, Layers: b.store.Shorten(base.Layers)}
+	r := store.Record{
+		Fork: true, Tree: base.Tree, Taken: base.Taken, Base: string(from), Boot: boot, Layers: b.store.Shorten(base.Layers),
+		Whole: base.Whole || len(base.Layers) == 0,
+	}
 	if r.Upper, err = b.store.NewLayer(ctx, string(id), b.store.TopDir(r.Layers, r.Tree)); err != nil {
 		return store.Record{}, err
 	}
@@ -178,10 +181,16 @@ func (b *backend) overlay(r *store.Record, fork snapshot.ForkID) *snapshot.Overl
 		lower = append(lower, b.store.TreePath(layer))
 	}
 	if b.served != nil {
-		return &snapshot.Overlay{Lower: lower, Base: b.served.Serve(r.Tree, r.Taken, fork), UserXattr: b.store.UserXattr}
+		return &snapshot.Overlay{
+			Lower: lower, Base: b.served.Serve(r.Tree, r.Taken, fork), UserXattr: b.store.UserXattr, Metacopy: b.metacopy(r),
+		}
 	}
 	return &snapshot.Overlay{
-		Lower: append(lower, r.Tree), UserXattr: b.store.UserXattr,
+		Lower: append(lower, r.Tree), UserXattr: b.store.UserXattr, Metacopy: b.metacopy(r),
 		Nested: len(r.Layers) > 0 && inTree(b.store.Dir, r.Tree),
 	}
 }
+
+// metacopy reports whether layers of a record may hold files without their content, as those that an earlier
+// version of snapfs wrote do.
+func (b *backend) metacopy(r *store.Record) bool { return !b.store.UserXattr && !r.Whole }

@@ -83,7 +83,7 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 	}
 	options := mount.Overlay{
 		Lower: lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr,
-		RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
+		RedirectDir: !o.UserXattr, Metacopy: o.Metacopy, NoIndex: true,
 	}
 	m, err := mount.NewOverlay(options)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.15 a layer must have a path

@@ -97,7 +97,7 @@ func reach(t testing.TB, v snapshot.View) *os.File {
 		return treetest.Open(t, v.Path)
 	}
 	options := mount.Overlay{
-		Lower: o.Lower, Upper: o.Upper, Work: o.Work, Nested: o.Nested, RedirectDir: true, Metacopy: true, NoIndex: true,
+		Lower: o.Lower, Upper: o.Upper, Work: o.Work, Nested: o.Nested, RedirectDir: true, Metacopy: o.Metacopy, NoIndex: true,
 	}
 	mnt, err := mount.NewOverlay(options)
 	if errors.Is(err, mount.ErrEndedReadOnly) { // no space for the work directory

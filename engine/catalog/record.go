@@ -41,6 +41,9 @@ type Record struct {
 	// Workspace is the directory in which commands start and to which paths in output are
 	// relative. It is absolute, on the host.
 	Workspace string `json:"workspace"`
+	// BareWorkspace is set if the workspace is in no tree: it lay on a read-only filesystem when the
+	// sandbox was made, and is shown as it is.
+	BareWorkspace bool `json:"bare_workspace,omitempty"`
 	// Ephemeral is set if the sandbox is removed when the command that created it ends.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Run describes the run that left the sandbox, nil for a sandbox of another command.
@@ -122,6 +125,8 @@ type Tree struct {
 	// Taken is the time of the base; Frozen whether the base is immutable.
 	Taken  time.Time `json:"taken"`
 	Frozen bool      `json:"frozen"`
+	// Mounted is set if a filesystem was mounted at Path when the sandbox was made.
+	Mounted bool `json:"mounted,omitempty"`
 }
 
 // A NamedSnapshot is a named snapshot of a sandbox.

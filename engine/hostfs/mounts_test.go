@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
@@ -160,5 +162,38 @@ func TestATreeHasAFrameAfterTheMountBesideItIsGone(t *testing.T) {
 	}
 	if got := frames(&Environment{}, []catalog.Tree{{Path: "/"}, {Path: "/home"}}); len(got) != 0 {
 		t.Errorf("what lies in a tree needs no frame: %q", got)
+	}
+}
+
+// A tree is never left out because its filesystem has become read-only, or is not mounted any more.
+func TestNoTreeIsLeftOutSilently(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ws, gone := filepath.Join(dir, "ws"), filepath.Join(dir, "gone")
+	rec := &catalog.Record{Name: "s", Workspace: ws, Trees: []catalog.Tree{{Path: "/"}, {Path: dir, Mounted: true}}}
+	for p, want := range map[string]bool{dir: true, ws: true, "/": true, "/boot": false, filepath.Join(ws, "sub"): false} {
+		if hides(rec, p) != want {
+			t.Errorf("%s, read-only now, hides a tree: %t, want %t", p, !want, want)
+		}
+	}
+	rec.BareWorkspace = true
+	if hides(rec, ws) {
+		t.Error("a workspace that was read-only from the beginning has no tree")
+	}
+	there, away := &Environment{mounts: []mount.Point{{Path: dir}}}, &Environment{}
+	if note, err := checkMounted(rec, rec.Trees[1], there); note != "" || err != nil {
+		t.Errorf("a mounted tree: %q, %v", note, err)
+	}
+	if _, err := checkMounted(rec, rec.Trees[1], away); !errors.Is(err, errs.ErrNotFound) {
+		t.Errorf("the workspace's filesystem is away: %v", err)
+	}
+	for _, other := range []catalog.Tree{{Path: gone}, {Path: t.TempDir(), Mounted: true}} {
+		if note, err := checkMounted(rec, other, away); note == "" || err != nil {
+			t.Errorf("another tree is away: %q, %v", note, err)
+		}
+	}
+	ro := &Environment{Trees: []string{"/", "/ro/work"}, Shown: []string{"/ro"}}
+	if !ro.Shows("/ro/x") || ro.Shows("/ro/work/x") || ro.Shows("/x") {
+		t.Error("what is shown read-only is not known")
 	}
 }

@@ -245,5 +245,5 @@ func WithoutBase(v snapshot.View) snapshot.View {
 	if len(lower) == 1 {
 		return snapshot.View{Path: lower[0]}
 	}
-	return snapshot.View{Overlay: &snapshot.Overlay{Lower: lower, UserXattr: v.Overlay.UserXattr}}
+	return snapshot.View{Overlay: &snapshot.Overlay{Lower: lower, UserXattr: v.Overlay.UserXattr, Metacopy: v.Overlay.Metacopy}}
 }

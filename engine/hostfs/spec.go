@@ -36,6 +36,13 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	bare := map[string]bool{} // trees that are shown as on the host
 	roots := map[string]string{}
 	for _, t := range rec.Trees {
+		note, err := checkMounted(rec, t, env)
+		if err != nil {
+			return isolate.Spec{}, nil, err
+		}
+		if note != "" {
+			notes = append(notes, note)
+		}
 		if Vanished(t, rec.Workspace) {
 			continue
 		}
@@ -72,6 +79,9 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	}
 	mounts = append(skeletons, mounts...)
 	for _, p := range env.Shown {
+		if hides(rec, p) {
+			continue
+		}
 		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true, MayVanish: !Privileged()})
 	}
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
@@ -214,7 +224,7 @@ func MountOf(target string, v snapshot.View) isolate.Mount {
 	if v.Overlay != nil {
 		m.Source = ""
 		o := v.Overlay
-		m.Overlay = &isolate.Overlay{Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested}
+		m.Overlay = &isolate.Overlay{Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Metacopy: o.Metacopy, Nested: o.Nested}
 		for _, s := range o.Base {
 			m.Overlay.Base = append(m.Overlay.Base, s)
 		}

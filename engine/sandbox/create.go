@@ -82,11 +82,11 @@ func (sb *Store) makeIn(ctx context.Context, env *hostfs.Environment, req hostfs
 	if err != nil {
 		return err
 	}
-	rec.Trees = nil
+	rec.Trees, rec.BareWorkspace = nil, env.Shows(req.Workspace)
 	for _, c := range choices {
 		rec.Trees = append(rec.Trees, catalog.Tree{
 			Path: c.Tree, Driver: c.Driver, Reason: c.Reason,
-			Base: rec.NewSnapshot(), Fork: rec.NewFork(),
+			Base: rec.NewSnapshot(), Fork: rec.NewFork(), Mounted: env.IsMount(c.Tree),
 		})
 		sb.host.Remember(c)
 		if err := sb.host.RecordPlace(c); err != nil {

@@ -145,9 +145,13 @@ type Overlay struct {
 	// snapshot.
 	Upper, Work string
 	// UserXattr makes overlayfs store its own records in user.* instead of trusted.* attributes.
-	// Kernels require it in a user namespace, and exclude redirect_dir and metacopy with it
+	// Kernels require it in a user namespace, and exclude redirect_dir with it
 	// (Documentation/filesystems/overlayfs).
 	UserXattr bool
+	// Metacopy is set if a layer may hold files without their content, which is then read from a lower
+	// layer. Others are mounted so that a change of metadata copies the content up, too: a file that the
+	// real tree deletes afterwards would be lost (EIO).
+	Metacopy bool
 	// Nested is set if the last of Lower, which is the tree itself, contains the other layers,
 	// because the state directory is inside the tree. The kernel refuses such a mount (ELOOP).
 	// internal/mount works around this with a read-only overlay of the last layer alone.

@@ -27,7 +27,7 @@ type Overlay struct {
 	// that were written with it needs it too.
 	RedirectDir bool
 	// Metacopy makes a change of metadata copy up only the metadata. Reading layers that were
-	// written with it needs it too.
+	// written with it needs it too: without it the kernel refuses such files (EPERM).
 	Metacopy bool
 	// Volatile makes overlayfs skip every sync of the upper layer. Afterwards Work holds
 	// incompat/volatile, which prevents another mount with these directories until it is
@@ -179,6 +179,7 @@ func setFeatures(c *FSContext, o Overlay) error {
 		{o.UserXattr, "userxattr", ""},
 		{o.RedirectDir, "redirect_dir", "on"},
 		{o.Metacopy, "metacopy", "on"},
+		{!o.Metacopy && !o.UserXattr, "metacopy", "off"}, // a kernel may have it on by default
 		{o.Volatile && o.Upper != "", "volatile", ""},
 		{o.NoIndex, "index", "off"},
 		{o.Xino != "", "xino", o.Xino},

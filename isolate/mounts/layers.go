@@ -116,7 +116,7 @@ func inScratch(mount func() (*os.File, error)) (*os.File, error) {
 
 func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	ov := mount.Overlay{
-		UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr,
+		UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: o.Metacopy,
 		Volatile: true, NoIndex: true, Attr: attr,
 	}
 	for i, path := range o.Lower {

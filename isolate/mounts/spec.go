@@ -72,6 +72,9 @@ type Overlay struct {
 	// UserXattr makes overlayfs store its records in user.* attributes. Kernels demand it under [Same], and it
 	// excludes redirect_dir and metacopy.
 	UserXattr bool
+	// Metacopy lets a file's upper hold metadata alone, with the content below. Layers that were written
+	// with it need it.
+	Metacopy bool
 	// Nested is set if the last of Lower contains the other layers, which the kernel refuses;
 	// it is then wrapped in an overlay of its own.
 	Nested bool

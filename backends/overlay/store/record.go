@@ -24,6 +24,7 @@ import (
 //	base s1
 //	boot 2f0c9a86-9e11-4f6c-8c4e-3f6cf8a5c1de
 //	upper f1-k3n0x1
+//	files whole
 //	layer f0-8vq2z9
 //	end
 //
@@ -36,6 +37,7 @@ type Record struct {
 	Boot   string   // of a fork: the last boot during which its upper layer may have been mounted
 	Upper  string   // of a fork
 	Layers []string // topmost first, above the tree
+	Whole  bool     // each file of the layers has its content (not metacopy)
 }
 
 const (
@@ -61,6 +63,9 @@ func (r *Record) text() []byte {
 		t = append(append(append(t, "base "...), r.Base...), '\n')
 		t = append(append(append(t, "boot "...), r.Boot...), '\n')
 		t = append(append(append(t, "upper "...), r.Upper...), '\n')
+	}
+	if r.Whole {
+		t = append(t, "files whole\n"...)
 	}
 	for _, layer := range r.Layers {
 		t = append(append(append(t, "layer "...), layer...), '\n')
@@ -109,6 +114,8 @@ func (r *Record) set(key, value string) (err error) {
 		r.Upper, err = value, layerName(value)
 	case "layer":
 		r.Layers, err = append(r.Layers, value), layerName(value)
+	case "files":
+		r.Whole = value == "whole"
 	default:
 		err = errors.New("unknown key")
 	}

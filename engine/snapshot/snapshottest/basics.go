@@ -22,6 +22,10 @@ func basics() []promise {
 		{name: "forks are independent of each other, their base and the real tree", test: forksAreIndependent},
 		{name: "sealing an idle fork keeps its content and the fork", test: func(x *workbench) { seals(x, snapshot.Idle) }, storage: true},
 		{name: "sealing a fork in use keeps its content and its view", test: func(x *workbench) { seals(x, snapshot.InUse) }, storage: true},
+		{
+			name: "a file of which a fork changed the metadata alone has its content without the real one", test: metadataKeepsContent,
+			offered: func(b snapshot.Backend) bool { return b.Facts().Frozen || b.Facts().PartsLinks },
+		},
 		{name: "any snapshot can be forked again in any order", test: backAndForth},
 		{name: "a reopened backend has the same snapshots and forks", test: reopens},
 		{name: "an unchanged file has the same inode in every view", test: inodesStay, offered: keepsInodes},

@@ -150,7 +150,7 @@ func (x *workbench) reach(v snapshot.View) *os.File {
 		} else {
 			mnt, err = mount.NewOverlay(mount.Overlay{
 				Lower: o.Lower, Upper: o.Upper, Work: o.Work, UserXattr: o.UserXattr, Nested: o.Nested,
-				RedirectDir: !o.UserXattr, Metacopy: !o.UserXattr, NoIndex: true,
+				RedirectDir: !o.UserXattr, Metacopy: o.Metacopy, NoIndex: true,
 			})
 		}
 		x.must(err)
