@@ -77,13 +77,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 			skeletons = append(skeletons, isolate.Mount{Target: f, Skeleton: f})
 		}
 	}
-	mounts = append(skeletons, mounts...)
-	for _, p := range env.Shown {
-		if hides(rec, p) {
-			continue
-		}
-		mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true, MayVanish: !Privileged()})
-	}
+	mounts = slices.Concat(skeletons, mounts, asOnHost(rec, env))
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	tmp, err := hf.scratch(ctx, rec)
 	if err != nil {
@@ -95,6 +89,16 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 		real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
 	}, userHome(), rec.Workspace)
 	return s, notes, nil
+}
+
+// asOnHost returns the read-only mounts of what the sandbox sees as it is on the host.
+func asOnHost(rec *catalog.Record, env *Environment) (mounts []isolate.Mount) {
+	for _, p := range env.Shown {
+		if !hides(rec, p) {
+			mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true, MayVanish: !Privileged()})
+		}
+	}
+	return mounts
 }
 
 // showReal returns the writable mounts of a tree under which something was mounted since the
