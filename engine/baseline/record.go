@@ -127,7 +127,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 		if err := ctx.Err(); err != nil || k.full() {
 			return err
 		}
-		if err := recorder.record(touch.Path); err != nil {
+		if err := recorder.record(touch.Path, touch.Tree); err != nil {
 			return err
 		}
 	}
@@ -200,8 +200,9 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 }
 
 // record records the original at a path. If that was a directory and the sandbox
-// has none there, it also records everything in the directory.
-func (k *pathRecorder) record(path string) error {
+// has none there, or one that shows nothing of it (whole), it also records
+// everything in the directory.
+func (k *pathRecorder) record(path string, whole bool) error {
 	abs := filepath.Join(k.tree, path)
 	if _, recorded := k.baseline.Nodes[abs]; recorded || k.baseline.Absent(abs) || k.baseline.full() {
 		return nil
@@ -232,7 +233,7 @@ func (k *pathRecorder) record(path string) error {
 	}
 	k.baseline.Set(abs, node)
 	if n != nil && n.Mode.IsDir() {
-		return k.recordDescendants(path)
+		return k.recordDescendants(path, whole)
 	}
 	return nil
 }
@@ -300,9 +301,9 @@ func (k *pathRecorder) recordOriginal(abs string, o *snapshot.Original) error {
 }
 
 // recordDescendants records everything in a real directory that the sandbox has
-// deleted or replaced. If the sandbox still has a directory there, it does
-// nothing: its entries are listed by themselves.
-func (k *pathRecorder) recordDescendants(path string) error {
+// deleted or, with whole, replaced. If the sandbox otherwise has a directory
+// there, it does nothing: its entries are listed by themselves.
+func (k *pathRecorder) recordDescendants(path string, whole bool) error {
 	tree, err := k.base.OpenFork()
 	if err != nil {
 		return err
@@ -310,7 +311,7 @@ func (k *pathRecorder) recordDescendants(path string) error {
 	l := RootedReader{Root: tree}
 	defer l.Close()
 	st, err := l.stat(path)
-	if err == nil && st.IsDir() || err != nil && !isAbsence(err) {
+	if err == nil && st.IsDir() && !whole || err != nil && !isAbsence(err) {
 		return err
 	}
 	dir, err := k.base.Real.Dir(path)
@@ -323,7 +324,7 @@ func (k *pathRecorder) recordDescendants(path string) error {
 	}
 	vfs.SortEntries(list)
 	for _, entry := range list {
-		if err := k.record(path + "/" + entry.Name); err != nil {
+		if err := k.record(path+"/"+entry.Name, whole); err != nil {
 			return err
 		}
 	}
