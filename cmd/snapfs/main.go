@@ -41,13 +41,19 @@ func execute(args []string) int {
 	if i := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") }); i >= 0 {
 		a.first = args[i]
 	}
-	if !slices.Contains([]string{"run", "race", "exec", "shell"}, a.first) { // these pass signals to a command
+	if slices.Contains(long, a.first) {
 		endAtSecond(ctx, restore)
 	}
 	root := newRoot(a, args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(cmd, err)
+}
+
+// long has the commands that may walk or read for long and start no command that signals are passed on to.
+var long = []string{
+	"apply", "diff", "drift", "fork", "gc", "ls", "new", "plan", "promote", "receive", "redo", "refresh", "rm", "rollback",
+	"send", "snapshot", "undo",
 }
 
 // sameSignal is the time in which signals count as one: timeout(1) sends one to the program and one to its process

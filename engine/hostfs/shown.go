@@ -36,12 +36,9 @@ func hides(rec *catalog.Record, p string) bool {
 }
 
 // checkMounted returns ErrNotFound if the filesystem of the tree with the workspace is no longer mounted:
-// its base would be the empty directory below. For another tree it returns a note.
+// its base would be the empty directory below. For another tree it returns a note, unless its directory has gone too.
 func checkMounted(rec *catalog.Record, t catalog.Tree, env *Environment) (note string, err error) {
-	if Vanished(t, rec.Workspace) {
-		return pathlist.Printable(t.Path) + " does not exist any more: what " + rec.Name + " changed in it is not shown", nil
-	}
-	if !t.Mounted || env.IsMount(t.Path) {
+	if Vanished(t, rec.Workspace) || !t.Mounted || env.IsMount(t.Path) {
 		return "", nil
 	}
 	if t.Path != Holder(rec) {

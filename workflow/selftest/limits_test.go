@@ -31,8 +31,13 @@ func TestEachLimitIsTried(t *testing.T) {
 			}
 			p := prover{own: true}
 			trials := p.limitTrials(l)
-			if len(trials) != 1 || trials[0].probe != h.probe || (trials[0].note != "") != note || trials[0].args[0] == "0" {
+			if !slices.ContainsFunc(trials, func(tr trial) bool { return tr.probe == h.probe }) || len(trials) > 1 && f.Name != "memory" {
 				t.Errorf("%s %s: %+v", f.Name, value, trials)
+			}
+			for _, tr := range trials {
+				if (tr.note != "") != note || tr.args[0] == "0" {
+					t.Errorf("%s %s: %+v", f.Name, value, tr)
+				}
 			}
 		}
 		if !slices.ContainsFunc(prove.List(), func(p prove.Probe) bool { return p.Name == h.probe }) {
