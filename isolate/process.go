@@ -97,23 +97,39 @@ func (p *Process) Signal(sig syscall.Signal) error {
 func (p *Process) SignalGroup(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pidfd < 0 {
-		return nil
-	}
-	info, err := vfs.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(p.pidfd))
-	if err != nil {
-		return launch.HostError("sending a signal", err)
-	}
-	_, rest, _ := strings.Cut(string(info), "\nPid:\t")
-	line, _, _ := strings.Cut(rest, "\n")
-	pid, err := strconv.Atoi(line)
-	if err != nil || pid <= 1 { // it has ended
-		return nil
+	pid, err := p.hostPID()
+	if pid == 0 || err != nil { // it has ended
+		return err
 	}
 	if err := unix.Kill(-pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 		return launch.HostError("sending a signal", err)
 	}
 	return nil
+}
+
+// HostPID returns the process's id on the host, which is that of its process group, or 0 once it has ended.
+func (p *Process) HostPID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pid, _ := p.hostPID()
+	return pid
+}
+
+// hostPID returns the process's id on the host, or 0 once it has ended. The caller holds mu.
+func (p *Process) hostPID() (int, error) {
+	if p.pidfd < 0 {
+		return 0, nil
+	}
+	info, err := vfs.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(p.pidfd))
+	if err != nil {
+		return 0, launch.HostError("sending a signal", err)
+	}
+	_, rest, _ := strings.Cut(string(info), "\nPid:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	if pid, err := strconv.Atoi(line); err == nil && pid > 1 {
+		return pid, nil
+	}
+	return 0, nil
 }
 
 // PTY returns the supervisor's end of the process's terminal, or nil. Reading it fails with

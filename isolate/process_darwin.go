@@ -163,6 +163,14 @@ func (p *Process) SignalGroup(sig syscall.Signal) error {
 	return nil
 }
 
+// HostPID returns the process's id, which is that of its process group, or 0 once it has ended.
+func (p *Process) HostPID() int {
+	if isClosed(p.done) {
+		return 0
+	}
+	return p.pid
+}
+
 // PTY returns nil, because terminals need Linux.
 func (*Process) PTY() *os.File { return nil }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -231,6 +232,8 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 	}
 	why.When = time.Now()
 	msg, _ := json.Marshal(Reply{Note: note}) // cannot fail
+	groups := map[int]bool{}
+	defer func() { awaitGone(ctx, groups) }()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		w.mu.Lock()
 		for _, client := range clients {
@@ -242,6 +245,7 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 				_ = client.TrySend(msg) // never blocks
 			}
 			l.ended = &why
+			groups[l.command.HostPID()] = true
 			l.command.SignalGroup(sig) //nolint:errcheck // it may have ended
 		}
 		w.mu.Unlock()
@@ -249,6 +253,18 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 			if len(w.endAtTTL()) == 0 || ctx.Err() != nil {
 				return
 			}
+		}
+	}
+}
+
+// awaitGone waits until the process groups have no members, up to a grace period. A member that was killed
+// but is paused before it has died keeps its pipes open, for which others wait.
+func awaitGone(ctx context.Context, groups map[int]bool) {
+	delete(groups, 0)
+	for end := time.Now().Add(GracePeriod); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, time.Millisecond) {
+		maps.DeleteFunc(groups, func(id int, _ bool) bool { return syscall.Kill(-id, 0) != nil })
+		if len(groups) == 0 {
+			return
 		}
 	}
 }
