@@ -83,22 +83,22 @@ func TestWatcherCountsFilesInMemory(t *testing.T) {
 	}
 	treetest.Leaks(t)
 	var stored atomic.Int64
-	g := started(t, Limits{Memory: 64 << 20}, Options{noCgroups: true, Stored: func() (int64, []uint64) { return stored.Load(), nil }})
-	b := newChild(t, g, "memfd 40000000", ownNamespaces()).begin() // written and mapped
+	g := started(t, Limits{Memory: 128 << 20}, Options{noCgroups: true, Stored: func() (int64, []uint64) { return stored.Load(), nil }})
+	b := newChild(t, g, "memfd 80000000", ownNamespaces()).begin() // written and mapped
 	if s := b.line(); s != "written" {
 		t.Fatal(s)
 	}
 	pids := descendants(b.cmd.Process.Pid)
-	if n := memfdsOf(pids); n < 40_000_000 || n > 40<<20 {
+	if n := memfdsOf(pids); n < 80_000_000 || n > 80<<20 {
 		t.Error("its files are", n)
 	}
-	if n := g.memory(pids, 1); n < 40_000_000 || n > 60<<20 {
+	if n := g.memory(pids, 1); n < 80_000_000 || n > 120<<20 {
 		t.Error("counted twice, or not:", n)
 	}
 	if c, hit := g.LimitHit(); hit {
 		t.Fatalf("%+v", c)
 	}
-	stored.Store(30 << 20)
+	stored.Store(60 << 20)
 	if c := hitBy(t, g, PartMemory); !c.Killed {
 		t.Errorf("%+v", c)
 	}
