@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
 )
 
 // strictly are the options of an apply: any drift is a conflict.
@@ -111,7 +112,9 @@ func applyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T, b *bench) {
 		}
 	}
 	must(b.Supervise.Stop(t.Context(), "x"))
-	must(os.RemoveAll(filepath.Join(b.state, "sandboxes/x/bases")))
+	must(poll.Until(t.Context(), time.Millisecond, 10*time.Millisecond, func() (bool, error) { // the base may still be recorded
+		return os.RemoveAll(filepath.Join(b.state, "sandboxes/x/bases")) == nil, nil
+	}))
 	nextTick()
 	must(os.Remove(filepath.Join(b.workspace, "gone")))
 	if _, err := b.Reconcile.Promote(t.Context(), "x", strictly()); !errors.Is(err, errs.ErrDrifted) || !strings.Contains(err.Error(), "cannot tell whether") {
