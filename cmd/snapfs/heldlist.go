@@ -43,20 +43,42 @@ none.
 
 What a tool reads at the top of a project only, such as the settings of a build
 server, needs no approval in the directories of installed packages:
-` + strings.Join(approval.PackageDirs(), ", ") + `
+` + strings.TrimRight(wrapped("", strings.Join(approval.PackageDirs(), ", "), 80), "\n") + `
+
+A virtual environment of Python that is new as a whole is a result like any other.
+In one that was there, and is in use, its programs and what runs whenever it is
+used need approval: those of "pip install" into it, too.
 
 The database of installed packages is one group: --allow /var/lib/dpkg approves
 the list of packages together with their scripts.
 
-These need approval everywhere: files with a set-user-id or set-group-id bit
-(--allow-setid), devices (--allow-devices) and files with capabilities
-(--allow-capabilities).`
+These need approval whatever their names are:
+` + kindsList() + `
+A link inside the workspace to something else there needs none. snapfs reads in
+byte code how Python checks it; byte code that was forged with the time and size of
+its source it cannot recognise.`
+}
+
+// kindsList has a line for each kind of change that needs approval under any name.
+func kindsList() string {
+	var b strings.Builder
+	for _, k := range approval.Kinds() {
+		b.WriteString("- " + strings.TrimSuffix(k.Why, ": "))
+		if k.Flag != "" {
+			b.WriteString(" (" + k.Flag + ")")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // placeOf describes where a rule does not hold.
 func placeOf(r approval.Rule) string {
-	if r.Place == approval.OutsidePackages {
+	switch r.Place {
+	case approval.OutsidePackages:
 		return " (not in installed packages)"
+	case approval.OutsideNewEnvironments:
+		return " (not in a new environment)"
 	}
 	return ""
 }

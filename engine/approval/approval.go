@@ -1,8 +1,9 @@
 // Package approval decides which changes need approval by name before they may be
 // promoted: changes of files that run by themselves later, and of files that grant rights.
 //
-// [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns. The
-// package only compares names and metadata; it reads no filesystem.
+// [Allow] is the set of approvals that a user gave, [Rules] the list of file patterns, [Kinds]
+// what needs approval whatever its name. The package compares names and metadata, and reads
+// where links lead and how byte code is checked in the tree that its caller opened.
 package approval
 
 import (
@@ -88,11 +89,13 @@ func byKind(c *diff.Change) (why string, by Allow) {
 	_, caps := n.Xattrs[capability]
 	switch {
 	case n.Mode.IsRegular() && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 && what&gained != 0:
-		return "it runs with another user's or group's rights (set-id)", Allow{SetID: true}
+		return setID.Why, Allow{SetID: true}
 	case n.Mode&fs.ModeDevice != 0 && what&(gained|diff.Device) != 0:
-		return "it is a device", Allow{Devices: true}
+		return device.Why, Allow{Devices: true}
 	case caps && what&(diff.Content|diff.Type|diff.Xattrs) != 0:
-		return "it runs with capabilities (security.capability)", Allow{Capabilities: true}
+		return capabilities.Why, Allow{Capabilities: true}
+	case n.Mode&(fs.ModeNamedPipe|fs.ModeSocket) != 0 && c.Old != nil && c.Old.Mode.IsRegular():
+		return pipe.Why, Allow{}
 	}
 	return "", Allow{}
 }
@@ -121,19 +124,22 @@ func (a Allow) Args() (args []string) {
 
 // Check returns the changes of a tree that need approval, nil if none do. It leaves out
 // paths below one that it lists. root is the tree's absolute path.
-func (a Allow) Check(root string, changes []diff.Change) *Needed {
-	c := a.Checker(root)
-	for i := range changes {
-		c.Add(&changes[i])
-	}
+func (a Allow) Check(root string, changes []diff.Change, at At) *Needed {
+	c := a.Checker(at, root)
+	c.Add(changes)
 	return c.Needed()
 }
 
 // A Checker collects the changes of one tree that need approval.
 type Checker struct {
 	allow  Allow
+	at     At
 	roots  []root
 	needed Needed
+	// bin is the last directory of that name, and binOfEnvironment whether it is one of an
+	// environment.
+	bin              string
+	binOfEnvironment bool
 }
 
 // A root is one absolute path of a tree's root, with the finder for paths below it.
@@ -143,39 +149,62 @@ type root struct {
 }
 
 // Checker returns a checker for a tree whose root has these absolute paths. Patterns of the
-// Allow apply to the first.
-func (a Allow) Checker(roots ...string) *Checker {
-	c := &Checker{allow: a}
+// Allow apply to the first. at may be nil, see [At].
+func (a Allow) Checker(at At, roots ...string) *Checker {
+	c := &Checker{allow: a, at: at}
 	for _, path := range roots {
 		c.roots = append(c.roots, root{path, finder{index: patterns(), top: path}})
 	}
 	return c
 }
 
-// Add records a change if it needs approval under any name of the root.
-func (c *Checker) Add(change *diff.Change) {
+// Add records those of all changes of the tree that need approval under any name of the root.
+func (c *Checker) Add(changes []diff.Change) {
+	for _, dir := range newEnvironments(changes) {
+		for i := range c.roots {
+			c.roots[i].news = append(c.roots[i].news, path.Join(c.roots[i].path, dir))
+		}
+	}
+	for i := range changes {
+		if !c.addByPath(&changes[i]) {
+			c.AddKind(&changes[i])
+		}
+	}
+}
+
+// addByPath reports whether a change needs approval by its path or content, and records it unless
+// it has that.
+func (c *Checker) addByPath(change *diff.Change) bool {
 	for i := range c.roots {
 		root := &c.roots[i]
-		why, depth := byPath(change, path.Join(root.path, change.Path), &root.finder)
+		abs := path.Join(root.path, change.Path)
+		why, depth := byPath(change, abs, &root.finder)
+		if why == "" {
+			why, depth = c.byContent(change, root), strings.Count(abs, "/")
+		}
 		if why == "" {
 			continue
 		}
-		if c.allow.approves(c.roots[0].path, change.Path) {
-			return
+		if !c.allow.approves(c.roots[0].path, change.Path) {
+			c.needed.Add(change.Path, why)
+			c.needed.Allow = append(c.needed.Allow, upTo(change.Path, depth-strings.Count(strings.TrimRight(root.path, "/"), "/")))
 		}
-		c.needed.Add(change.Path, why)
-		c.needed.Allow = append(c.needed.Allow, upTo(change.Path, depth-strings.Count(strings.TrimRight(root.path, "/"), "/")))
-		return
+		return true
 	}
-	c.AddKind(change)
+	return false
 }
 
 // AddKind records a change if it needs approval at any path.
 func (c *Checker) AddKind(change *diff.Change) {
 	why, by := byKind(change)
-	if why != "" && c.allow.with(by).kinds() != c.allow.kinds() && !c.allow.approves(c.roots[0].path, change.Path) {
-		c.needed.Add(change.Path, why)
-		c.needed.Also = c.needed.Also.with(by)
+	byFlag := by.kinds() != [3]bool{}
+	if why == "" || byFlag && c.allow.with(by).kinds() == c.allow.kinds() || c.allow.approves(c.roots[0].path, change.Path) {
+		return
+	}
+	c.needed.Add(change.Path, why)
+	c.needed.Also = c.needed.Also.with(by)
+	if !byFlag {
+		c.needed.Allow = append(c.needed.Allow, change.Path)
 	}
 }
 

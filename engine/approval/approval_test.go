@@ -63,6 +63,33 @@ func TestFilesThatRunByThemselvesNeedApproval(t *testing.T) {
 		"/home/ann/project/sub/Jenkinsfile":                   "build server",
 		"/home/ann/project/Jenkinsfile.nightly":               "build server",
 		"/home/ann/project/snapfs.toml":                       "snapfs",
+		"/home/ann/project/CLAUDE.md":                         "agent",
+		"/home/ann/project/sub/AGENTS.md":                     "agent",
+		"/home/ann/project/.cursorrules":                      "agent",
+		"/home/ann/project/.kiro/hooks/x.kiro.hook":           "agent",
+		"/home/ann/project/.opencode/plugin/x.js":             "agent",
+		"/home/ann/project/.github/copilot-instructions.md":   "agent",
+		"/home/ann/project/.claude/settings.json":             "agent",
+		"/home/ann/project/opencode.json":                     "agent",
+		"/home/ann/project/.npmrc":                            "package manager",
+		"/home/ann/project/.mvn/extensions.xml":               "package manager",
+		"/home/ann/project/.pnpmfile.cjs":                     "package manager",
+		"/home/ann/project/.yarnrc.yml":                       "package manager",
+		"/home/ann/project/.yarn/releases/yarn-4.cjs":         "package manager",
+		"/home/ann/project/.cargo/config.toml":                "package manager",
+		"/home/ann/project/docker-compose.override.yml":       "package manager",
+		"/home/ann/project/.gitattributes":                    "filters",
+		"/home/ann/.local/bin/git":                            "by its name",
+		"/home/ann/.docker/cli-plugins/docker-x":              "by its name",
+		"/home/ann/.nvm/nvm.sh":                               "shell",
+		"/home/ann/.cargo/env":                                "shell",
+		"/home/ann/.forward":                                  "mail",
+		"/home/ann/project/.direnv/python/bin/x":              "editor",
+		"/home/ann/project/.venv/bin/activate":                "environment",
+		"/home/ann/project/v/lib/python3/site-packages/x.pth": "environment",
+		"/home/ann/project/weights.pth":                       "", // of PyTorch; Python runs none there
+		"/home/ann/project/docs/agents":                       "",
+		"/home/ann/project/docker-compose.yml":                "",
 		"/home/ann/project/.gitignore":                        "",
 		"/home/ann/project/.github/CODEOWNERS":                "",
 		"/home/ann/project/head":                              "",
@@ -106,9 +133,11 @@ func TestInstalledPackagesNeedApprovalOnlyForWhatRunsThere(t *testing.T) {
 	}
 	harmless := []string{
 		"node_modules/left-pad/.travis.yml", "node_modules/@a/b/.github/workflows/ci.yml", "web/node_modules/x/.vscode/settings.json",
-		"node_modules/x/.husky/pre-commit", ".venv/lib/python3/site-packages/p/.envrc", "node_modules/x/Jenkinsfile",
+		"node_modules/x/.husky/pre-commit", "node_modules/x/CLAUDE.md", "node_modules/x/.npmrc", "vendor/serde/.gitattributes",
+		"go/pkg/mod/github.com/a/b@v1.2.3/AGENTS.md", ".cargo/registry/src/index.crates.io-1949cf8c/itoa-1.0.19/.github/workflows/ci.yml",
+		".venv/lib/python3/site-packages/p/.envrc", "node_modules/x/Jenkinsfile",
 	}
-	if needed := (approval.Allow{}).Check("/home/ann/p", added(harmless...)); needed != nil {
+	if needed := (approval.Allow{}).Check("/home/ann/p", added(harmless...), nil); needed != nil {
 		t.Errorf("%v", needed.Why)
 	}
 	dangerous := []string{
@@ -116,11 +145,11 @@ func TestInstalledPackagesNeedApprovalOnlyForWhatRunsThere(t *testing.T) {
 		"node_modules.old/x/.travis.yml",
 	}
 	for _, path := range dangerous {
-		if needed := (approval.Allow{}).Check("/home/ann/p", added(path)); needed == nil {
+		if needed := (approval.Allow{}).Check("/home/ann/p", added(path), nil); needed == nil {
 			t.Errorf("%s needs no approval", path)
 		}
 	}
-	if needed := (approval.Allow{}).Check("/home/ann/node_modules/mine", added(".travis.yml")); needed == nil {
+	if needed := (approval.Allow{}).Check("/home/ann/node_modules/mine", added(".travis.yml"), nil); needed == nil {
 		t.Error("a project in a directory of packages is no project")
 	}
 }
@@ -131,11 +160,11 @@ func TestThePackageDatabaseIsApprovedAsOne(t *testing.T) {
 	for _, p := range []string{"var/lib/dpkg/info/jq.list", "var/lib/dpkg/info/jq.postinst", "var/lib/dpkg/status", "usr/bin/jq"} {
 		changes = append(changes, diff.Change{Path: p, Kind: diff.Added, New: &diff.Node{Mode: 0o644}})
 	}
-	needed := approval.Allow{}.Check("/", changes)
+	needed := approval.Allow{}.Check("/", changes, nil)
 	if needed == nil || len(needed.Paths) != 3 || len(needed.Allow) != 1 || needed.Allow[0] != "var/lib/dpkg" {
 		t.Fatalf("%+v", needed)
 	}
-	if needed := (approval.Allow{Paths: []string{"/var/lib/dpkg"}}).Check("/", changes); needed != nil {
+	if needed := (approval.Allow{Paths: []string{"/var/lib/dpkg"}}).Check("/", changes, nil); needed != nil {
 		t.Errorf("approved: %v", needed.Paths)
 	}
 }
@@ -146,7 +175,7 @@ func TestNeededNamesWhatApprovesAndGroupsByReason(t *testing.T) {
 	for _, p := range []string{"1", "2", "3", "4", "5", "6"} {
 		changes = append(changes, diff.Change{Path: p + "/.envrc", Kind: diff.Added, New: &diff.Node{Mode: 0o644}})
 	}
-	needed := approval.Allow{}.Check("/p", changes)
+	needed := approval.Allow{}.Check("/p", changes, nil)
 	if got := needed.Also.Args(); len(got) != 1 || got[0] != "--allow-setid" || len(needed.Allow) != 6 {
 		t.Errorf("%q, %q", got, needed.Allow)
 	}
@@ -154,7 +183,7 @@ func TestNeededNamesWhatApprovesAndGroupsByReason(t *testing.T) {
 		t.Errorf("%q", lines)
 	}
 	needed.Also.Paths = needed.Allow
-	if left := needed.Also.Check("/p", changes); left != nil {
+	if left := needed.Also.Check("/p", changes, nil); left != nil {
 		t.Errorf("left: %v", left.Paths)
 	}
 }

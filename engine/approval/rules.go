@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/snapfs/snapfs/engine/diff"
 )
 
 // A Rule names files that run by themselves later or that grant rights. A change of one
@@ -26,19 +28,36 @@ type Place int
 
 // A build server or an editor reads settings at the top of a project only, never in an
 // installed package, whose code runs anyway. So patterns with OutsidePackages do not hold in
-// PackageDirs of the target.
+// PackageDirs of the target. A virtual environment of Python that is new as a whole is a result
+// like an installed package; one that was there is used already. So patterns with
+// OutsideNewEnvironments hold in that only.
 const (
 	Everywhere Place = iota
 	OutsidePackages
+	OutsideNewEnvironments
 )
 
-// PackageDirs returns the names of directories that hold installed packages.
+// PackageDirs returns the names of directories that hold installed packages, as patterns of
+// [path.Match]. The last two are those of Go's and Cargo's caches.
 func PackageDirs() []string {
-	return []string{"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages"}
+	return []string{
+		"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*", "index.crates.io-*",
+	}
+}
+
+// isPackageDir reports whether an element of a path is one of PackageDirs.
+func isPackageDir(element string) bool {
+	return slices.ContainsFunc(PackageDirs(), func(pattern string) bool {
+		is, err := path.Match(pattern, element)
+		return is && err == nil
+	})
 }
 
 // Rules returns all rules. docs/held.md prints this list.
-func Rules() []Rule {
+func Rules() []Rule { return slices.Concat(machineRules(), toolRules()) }
+
+// machineRules are about what a shell, the machine or a login runs.
+func machineRules() []Rule {
 	return []Rule{
 		{"it belongs to a repository, whose hooks and settings run programs", []string{
 			".git", "*.git", "HEAD", ".gitconfig", ".config/git", "/etc/gitconfig", ".hg", ".hgrc", ".config/hg", ".svn", ".subversion",
@@ -53,7 +72,7 @@ func Rules() []Rule {
 			".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".zsh", ".zshrc.d", ".config/zsh", ".oh-my-zsh", ".zpreztorc", ".p10k.zsh",
 			".kshrc", ".mkshrc", ".shrc", ".shinit", ".ashrc", ".yashrc", ".cshrc", ".tcshrc", ".login", ".logout", ".inputrc", ".xonshrc",
 			".config/bash", ".config/fish", ".config/nushell", ".config/xonsh", ".config/elvish", ".config/powershell", ".config/starship.toml",
-			".local/share/bash-completion", ".local/share/fish", ".bash_it",
+			".local/share/bash-completion", ".local/share/fish", ".bash_it", ".cargo/env*", ".nvm/nvm.sh", ".asdf/asdf.*", ".fzf.*sh", ".sdkman/bin",
 			"/etc/profile", "/etc/profile.d", "/etc/bash.bash*", "/etc/bashrc", "/etc/bash", "/etc/bash_completion.d", "/etc/zsh*", "/etc/fish",
 			"/etc/csh*", "/etc/ksh*", "/etc/mkshrc", "/etc/inputrc", "/etc/skel", "/etc/environment", "/etc/environment.d", ".config/environment.d",
 			".screenrc", ".tmux.conf", ".config/tmux", "/etc/tmux.conf", "/etc/screenrc",
@@ -98,6 +117,12 @@ func Rules() []Rule {
 			"/etc/xdg/openbox", "/etc/gdm*", "/etc/lightdm", "/etc/sddm*", "/usr/share/xsessions", "/usr/share/wayland-sessions",
 			".local/share/applications", ".config/mimeapps.list",
 		}, OutsidePackages},
+	}
+}
+
+// toolRules are about what editors, agents, languages and build servers run.
+func toolRules() []Rule {
+	return []Rule{
 		{"an editor or developer tool runs commands from it when it opens the directory", []string{
 			".vscode", "*.code-workspace", ".idea", ".fleet", ".zed", ".vs", ".devcontainer", ".devcontainer.json", ".nova", "*.sublime-project", ".run",
 			".vimrc", "_vimrc", ".gvimrc", "_gvimrc", ".exrc", "_exrc", ".nexrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".local.vimrc", ".vim", ".config/nvim", ".config/vim",
@@ -107,9 +132,35 @@ func Rules() []Rule {
 			".envrc", ".direnvrc", ".config/direnv", ".autoenv*", ".mise*.toml", "mise*.toml", ".mise", ".config/mise", ".rtx.toml",
 			".gdbinit", ".gdbearlyinit", ".config/gdb", ".lldbinit*", ".pdbrc", ".irbrc", ".pryrc", ".Rprofile", ".Renviron", ".pythonrc*",
 			".ipython", ".julia/config", ".ghci", ".psqlrc", ".sqliterc", ".erlang", ".iex.exs", ".ocamlinit", ".octaverc", ".perldb",
-			".cursor", ".claude", ".claude.json", ".codex", ".gemini", ".windsurf", ".mcp.json", ".aider.conf.yml", ".continue",
+			".direnv",
 		}, OutsidePackages},
-		{"it is loaded into other programs", []string{"/etc/ld.so.*", "/etc/ld-musl-*", "sitecustomize.py", "usercustomize.py"}, Everywhere},
+		{"an agent reads its instructions, tools or hooks from it", []string{
+			"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "AGENT.md", "AGENTS.override.md", "GEMINI.md", "QWEN.md", "CRUSH.md", "WARP.md",
+			".claude", ".claude.json", ".mcp.json", ".cursor", ".cursorrules", ".codex", ".gemini", ".qwen", ".windsurf", ".windsurfrules", ".codeium",
+			".clinerules", ".cline", ".roo", ".roorules*", ".roomodes", ".kilocode", ".kilocodemodes", ".kiro", ".amazonq", ".opencode", "opencode.json*",
+			".crush.json", "crush.json", ".crush", ".goosehints", ".goose", ".continue", ".continuerc.json", ".continuerules", ".aider.conf.y*ml", ".augment",
+			".augment-guidelines", ".junie", ".trae", ".factory", ".agents", ".rules", ".github/copilot-*", ".github/instructions", ".github/prompts",
+			".github/chatmodes", ".github/agents", ".github/hooks", ".config/goose", ".config/opencode", ".config/crush", ".config/amp",
+		}, OutsidePackages},
+		{"it is loaded into other programs", []string{
+			"/etc/ld.so.*", "/etc/ld-musl-*", "sitecustomize.py", "usercustomize.py",
+		}, Everywhere},
+		{"Python runs it whenever this environment is used", []string{
+			"site-packages/*.pth", "dist-packages/*.pth", "pyvenv.cfg", ".venv/bin", ".venv/Scripts", "venv/bin", "venv/Scripts",
+			".virtualenv/bin", "virtualenv/bin", ".virtualenvs/*/bin", "activate.d", "deactivate.d",
+		}, OutsideNewEnvironments},
+		{"it is a program that is found by its name alone", []string{
+			".local/bin", ".cargo/bin", ".npm-global/bin", ".yarn/bin", ".bun/bin", ".deno/bin", ".pyenv/shims", ".rbenv/shims", ".asdf/shims",
+			".local/share/mise/shims", ".docker/cli-plugins", ".krew/bin", ".dotnet/tools",
+		}, OutsidePackages},
+		{"a package manager or build tool reads it, and it can name programs to run", []string{
+			".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn/releases", ".yarn/plugins", ".pnpmfile.*js", "bunfig.toml", ".bunfig.toml", ".cargo/config",
+			".cargo/config.toml", ".mvn", ".m2/settings*.xml", ".gradle/init.*", ".gradle/gradle.properties", ".sbt", ".bundle/config", ".gemrc", ".condarc",
+			".config/pip", ".pip", ".pypirc", ".config/uv", ".pydistutils.cfg", ".config/go", "docker-compose.override.y*ml", "compose.override.y*ml",
+			".docker/config.json", ".config/containers",
+		}, OutsidePackages},
+		{"git runs the filters that it names", []string{".gitattributes"}, OutsidePackages},
+		{"a mail program runs commands from it", []string{".forward", ".procmailrc", ".mailcap", ".mailrc", ".muttrc", ".config/mutt", ".config/neomutt"}, OutsidePackages},
 		{"a build server runs commands from it", []string{
 			".github/workflows", ".github/actions", ".gitlab-ci*", ".gitlab", ".circleci", "Jenkinsfile*", "*.jenkinsfile", ".jenkins", ".travis.y*ml", "azure-pipelines*",
 			".azure-pipelines", ".azuredevops", "bitbucket-pipelines.yml", ".drone.y*ml", ".drone.star", ".drone.jsonnet", ".woodpecker*", ".buildkite", ".cirrus.*", "appveyor.y*ml",
@@ -139,20 +190,22 @@ type index struct {
 	globs [256][]pattern
 }
 
-// patterns returns the index, and inPackages that of the patterns that hold in PackageDirs.
-// Each is built on first use.
+// patterns returns the index; the others return that of the patterns that hold in PackageDirs, in
+// new environments and in PackageDirs of these. Each is built on first use.
 var (
-	patterns   = sync.OnceValue(func() *index { return newIndex(OutsidePackages) })
-	inPackages = sync.OnceValue(func() *index { return newIndex(Everywhere) })
+	patterns        = sync.OnceValue(func() *index { return newIndex() })
+	inPackages      = sync.OnceValue(func() *index { return newIndex(OutsidePackages) })
+	inNew           = sync.OnceValue(func() *index { return newIndex(OutsideNewEnvironments) })
+	inPackagesOfNew = sync.OnceValue(func() *index { return newIndex(OutsidePackages, OutsideNewEnvironments) })
 )
 
-// newIndex returns an index without the patterns that hold only in later places.
-func newIndex(last Place) *index {
+// newIndex returns an index without the patterns that do not hold because of their place.
+func newIndex(without ...Place) *index {
 	all := &index{anchored: map[string][]pattern{}, named: map[string][]pattern{}}
 	for _, rule := range Rules() {
 		for _, text := range rule.Patterns {
 			text, anchored := strings.CutPrefix(fold(text), "/")
-			if !anchored && rule.Place > last {
+			if !anchored && slices.Contains(without, rule.Place) {
 				continue
 			}
 			p := pattern{elements: strings.Split(text, "/"), why: rule.Why}
@@ -251,17 +304,36 @@ type finder struct {
 	top        string
 	dir        string
 	inOrdinary bool
+	// news are the new environments, as absolute paths.
+	news []string
+}
+
+// indexFor returns the index of the patterns that hold in a directory.
+func (f *finder) indexFor(dir string) *index {
+	packages, fresh := false, f.inNewEnvironment(dir)
+	for element := range strings.SplitSeq(strings.TrimPrefix(dir, f.top), "/") {
+		packages = packages || isPackageDir(element)
+	}
+	switch {
+	case packages && fresh:
+		return inPackagesOfNew()
+	case packages:
+		return inPackages()
+	case fresh:
+		return inNew()
+	}
+	return patterns()
+}
+
+// inNewEnvironment reports whether an absolute path lies in a new environment.
+func (f *finder) inNewEnvironment(abs string) bool {
+	return slices.ContainsFunc(f.news, func(dir string) bool { return diff.Inside(strings.TrimSuffix(abs, "/")+"/", dir) })
 }
 
 func (f *finder) find(abs string, link bool) (why string, depth int) {
 	dir, name := path.Split(abs)
 	if dir != f.dir {
-		f.index = patterns()
-		for element := range strings.SplitSeq(strings.TrimPrefix(dir, f.top), "/") {
-			if slices.Contains(PackageDirs(), element) {
-				f.index = inPackages()
-			}
-		}
+		f.index = f.indexFor(dir)
 		f.dir, f.inOrdinary = dir, f.ordinary(dir)
 	}
 	if !f.inOrdinary {

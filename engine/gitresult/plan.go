@@ -186,7 +186,11 @@ func (p *Result) moveCurrent(m *Moved) (moved bool, why string, err error) {
 			}
 		}
 	}
-	if needed := p.o.Allow.Check(m.worktree.path, asChanges(changed)); needed != nil {
+	changes, err := p.objects.asChanges(changed)
+	if err != nil {
+		return false, "", err
+	}
+	if needed := p.o.Allow.Check(m.worktree.path, changes, nil); needed != nil {
 		p.Needed, p.Worktree = needed, m.worktree.path
 		return false, "its commits change files that need approval", nil
 	}

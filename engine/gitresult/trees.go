@@ -2,6 +2,7 @@ package gitresult
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"path"
@@ -119,13 +120,15 @@ func names(maps ...map[string]gitrepo.TreeEntry) (all []string) {
 }
 
 // asChanges returns tree changes in the form of package diff, for the rules of approval.
-func asChanges(all []treeChange) (changes []diff.Change) {
+func (o *objects) asChanges(all []treeChange) (changes []diff.Change, err error) {
 	node := func(e gitrepo.TreeEntry) *diff.Node {
 		switch e.Mode {
 		case 0:
 			return nil
 		case gitrepo.ModeSymlink:
-			return &diff.Node{Mode: fs.ModeSymlink | 0o777}
+			target, failed := o.read(e.ID, gitrepo.Blob)
+			err = cmp.Or(err, failed)
+			return &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: string(target.Data)}
 		case gitrepo.ModeExec:
 			return &diff.Node{Mode: 0o755}
 		case gitrepo.ModeModule:
@@ -143,7 +146,7 @@ func asChanges(all []treeChange) (changes []diff.Change) {
 		}
 		changes = append(changes, c)
 	}
-	return changes
+	return changes, err
 }
 
 // mergeTrees merges two trees, three-way: by name, and lines of files that both changed.

@@ -81,7 +81,7 @@ func (w *world) apply(in merge.Input, r *merge.Result) {
 	_, err := promote.Apply(w.t.Context(), promote.Target{Root: target, Path: w.target, StateDir: filepath.Join(w.top, "state")}, from, r.Changes,
 		promote.Options{
 			Base:  promote.Base{Taken: taken, Frozen: true, Root: in.RealTree},
-			Allow: approval.Allow{SetID: true, Devices: true, Capabilities: true},
+			Allow: approval.Allow{SetID: true, Devices: true, Capabilities: true, Paths: []string{"."}},
 		})
 	must(w.t, err)
 	made, planned := w.differences(w.real, w.target), slices.Clone(r.Changes)

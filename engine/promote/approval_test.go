@@ -35,13 +35,13 @@ func TestChangesAreAppliedOnceApproved(t *testing.T) {
 		o := options(w.frozen())
 		o.Sandbox, o.Allow.Paths = "s", strings.Fields(c.allow)
 		if c.want == "" {
-			if h := o.Allow.Check(w.real.Name(), w.changes(t, w.frozen())); h != nil {
+			if h := o.Allow.Check(w.real.Name(), w.changes(t, w.frozen()), nil); h != nil {
 				t.Errorf("allowed %q: %v", c.allow, h.Paths)
 			}
 			continue
 		}
 		_, err := promote.Apply(t.Context(), w.target(), w.source(), w.changes(t, w.frozen()), o)
-		needed := o.Allow.Check(w.real.Name(), w.changes(t, w.frozen()))
+		needed := o.Allow.Check(w.real.Name(), w.changes(t, w.frozen()), nil)
 		if !errors.Is(err, errs.ErrDenied) || strings.Join(w.listed(err), " ") != c.want || strings.Join(needed.Allow, " ") != c.hint {
 			t.Errorf("allowed %q: %v, %q", c.allow, err, needed.Allow)
 		}
@@ -69,7 +69,9 @@ func TestRulesApplyToTheRealPathOfTheTarget(t *testing.T) {
 	for _, path := range []string{autostart, filepath.Join(w.top, "link")} {
 		target := w.target()
 		target.Root, target.Path = treetest.Open(t, path), path
-		_, err := promote.Apply(t.Context(), target, w.source(), w.changes(t, w.frozen()), options(w.frozen()))
+		o := options(w.frozen())
+		o.Allow.Paths = nil
+		_, err := promote.Apply(t.Context(), target, w.source(), w.changes(t, w.frozen()), o)
 		if !errors.Is(err, errs.ErrDenied) || !strings.Contains(err.Error(), "x.desktop: ") {
 			t.Errorf("%s: %v", path, err)
 		}

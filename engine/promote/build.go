@@ -226,7 +226,7 @@ func create(dir *os.File, name string, c *diff.Change) error {
 // copyFile copies a regular file from the source to name in dir, which is in a stage, with its
 // final metadata. ErrConflict: the source does not match its change, before or after the copy.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
-	from, path := w.from.at(c.Path)
+	from, path := w.from.At(c.Path)
 	src, err := nodes.OpenRegular(from, path)
 	if nodes.Missing(err) || errors.Is(err, nodes.ErrNotRegular) {
 		return sourceChanged(c.Path)

@@ -57,7 +57,7 @@ func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error)
 	case times && nodes.IsDir(real) && c.What&diff.Time != 0:
 		return c.New.MTime.Equal(real.MTime), nil
 	case real.Mode.IsRegular():
-		from, path := p.from.at(c.Path)
+		from, path := p.from.At(c.Path)
 		return nodes.SameContent(from, path, p.t.Root, c.Path)
 	}
 	return true, nil

@@ -142,7 +142,7 @@ func TestHostileNamesArePromotedAndNeverPrinted(t *testing.T) {
 	}
 	printable(t, err)
 	for i := range changes { // needs approval by its path
-		h := approval.Allow{}.Check("/", []diff.Change{{Path: ".git/" + changes[i].Path, Kind: diff.Added, New: changes[i].New}})
+		h := approval.Allow{}.Check("/", []diff.Change{{Path: ".git/" + changes[i].Path, Kind: diff.Added, New: changes[i].New}}, nil)
 		printable(t, errors.New(h.String()))
 	}
 	_, err = promote.Apply(t.Context(), w.target(), w.source(), changes, options(w.frozen()))

@@ -67,10 +67,8 @@ func (p *planner) refuseUnapproved(allow approval.Allow) error {
 	if real, err := vfs.PathOf(p.t.Root); err == nil && real != p.t.Path && filepath.IsAbs(real) {
 		names = append(names, real)
 	}
-	check := allow.Checker(names...)
-	for i := range p.steps {
-		check.Add(&p.steps[i])
-	}
+	check := allow.Checker(p.from.At, names...)
+	check.Add(p.steps)
 	p.eachNew(func(path string, n *diff.Node, what diff.Aspect) {
 		// A file built anew gains its attributes, even if the change is a smaller one.
 		check.AddKind(&diff.Change{Path: path, Kind: diff.Modified, What: what, New: n})

@@ -57,7 +57,7 @@ func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i
 	if !c.New.Mode.IsRegular() || c.New.Size > small || len(m.Xattrs) > 0 {
 		return false, i
 	}
-	root, path := w.from.at(c.Path)
+	root, path := w.from.At(c.Path)
 	src, err := vfs.OpenBeneathFD(int(root.Fd()), path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|vfs.ONoatime, 0)
 	if err != nil {
 		return false, i

@@ -23,8 +23,8 @@ type Source struct {
 	From map[string]string
 }
 
-// at returns the tree and path of a change's content.
-func (s Source) at(path string) (*os.File, string) {
+// At returns the tree and path of a change's content.
+func (s Source) At(path string) (*os.File, string) {
 	if s.In[path] {
 		return s.Built, path
 	}

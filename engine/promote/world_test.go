@@ -62,7 +62,7 @@ func (w *world) changes(t testing.TB, b promote.Base) []diff.Change {
 
 // options approve everything: refusals have tests of their own.
 func options(b promote.Base) promote.Options {
-	return promote.Options{Base: b, Allow: approval.Allow{SetID: true, Devices: true, Capabilities: true}}
+	return promote.Options{Base: b, Allow: approval.Allow{SetID: true, Devices: true, Capabilities: true, Paths: []string{"."}}}
 }
 
 func (w *world) apply(t testing.TB, b promote.Base) (promote.Result, error) {

@@ -399,6 +399,7 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 		c.Plan.Conflicts = append(c.Plan.Conflicts, part.drifted()...)
 	}
 	c.Plan.already = append(c.Plan.already, part.alreadyThere(only)...)
+	selected := part.Changes
 	part.Changes = c.dropSockets(m.path, part.Changes)
 	part.allow = o.Allow
 	if m.path != p.Root { // patterns of the workspace mean the same in every target
@@ -409,7 +410,12 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 			return path
 		})
 	}
-	if needed := part.allow.Check(m.path, part.Changes); needed != nil {
+	check := part.allow.Checker(part.Source().At, m.path)
+	check.Add(part.Changes)
+	for i := range selected {
+		check.AddKind(&selected[i]) // a socket that replaced a file
+	}
+	if needed := check.Needed(); needed != nil {
 		c.Plan.needApproval(part, needed)
 	}
 	return nil

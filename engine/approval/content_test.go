@@ -1,0 +1,133 @@
+package approval_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/approval"
+	"github.com/snapfs/snapfs/engine/diff"
+)
+
+// tree creates files below dir, and returns the changes that add them and how to read them. A text
+// that begins with "-> " is a link, an empty one a directory.
+func tree(t *testing.T, dir string, files ...[2]string) (changes []diff.Change, at approval.At) {
+	t.Helper()
+	for _, f := range files {
+		path, n := filepath.Join(dir, f[0]), &diff.Node{Mode: 0o644}
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if target, ok := strings.CutPrefix(f[1], "-> "); ok {
+			n.Mode, n.Target = fs.ModeSymlink|0o777, target
+			err = os.Symlink(target, path)
+		} else if f[1] == "" {
+			n.Mode = fs.ModeDir | 0o755
+			err = os.MkdirAll(path, 0o755)
+		} else if err == nil {
+			err = os.WriteFile(path, []byte(f[1]), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes = append(changes, diff.Change{Path: f[0], Kind: diff.Added, New: n})
+	}
+	root, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return changes, func(path string) (*os.File, string) { return root, path }
+}
+
+// A link needs approval if it leads out of the tree, also by way of another link, or to what needs
+// approval; no other does.
+func TestLinkNeedsApprovalForItsTarget(t *testing.T) {
+	_, at := tree(t, t.TempDir(), [2]string{"deep/down/up", "-> ../.."}, [2]string{"settings", "-> /home/ann/.config"}, [2]string{"src/a", "x"}, [2]string{"loop", "-> loop"})
+	for target, want := range map[string]string{
+		"a": "", "../src/a": "", "./../src/": "", "nowhere/at/all": "", "/home/ann/p/src/a": "", "../loop/x": "",
+		"../node_modules/.bin/x": "", "../deep/down/up/src/a": "", "/home/ann/p": "", "..": "",
+		"/etc/hosts": "out of", "../../x": "out of", "/home/ann/p2": "out of", "/home/ann/p/../x": "out of", "/": "out of",
+		"../deep/down/up/../x": "out of", "../settings/app": "out of", "/home/ann/p/settings/app": "out of",
+		"../.git/hooks/pre-commit": "repository", "../.github": "agent", "../.envrc": "editor", "/home/ann/p/CLAUDE.md": "agent",
+	} {
+		c := diff.Change{Path: "src/link", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: target}}
+		for _, c := range []diff.Change{c, {Path: c.Path, Kind: diff.Modified, What: diff.Target, Old: c.New, New: c.New}} {
+			needed := approval.Allow{}.Check("/home/ann/p", []diff.Change{c}, at)
+			if (needed == nil) != (want == "") || needed != nil && !strings.Contains(needed.String(), want) {
+				t.Errorf("%s: %v, want %q", target, needed, want)
+			}
+		}
+		if needed := (approval.Allow{Paths: []string{"src/link"}}).Check("/home/ann/p", []diff.Change{c}, at); needed != nil {
+			t.Errorf("%s: approved, and still: %v", target, needed)
+		}
+	}
+	link := diff.Change{Path: "usr/bin/vi", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeSymlink | 0o777, Target: "../../../etc/alternatives/vi"}}
+	if needed := (approval.Allow{}).Check("/", []diff.Change{link}, nil); needed != nil {
+		t.Errorf("of the whole machine: %v", needed)
+	}
+}
+
+// Byte code needs approval where Python does not compare it with its source.
+func TestByteCodeThatIsNotCheckedNeedsApproval(t *testing.T) {
+	magic := "\xa7\r\r\n"
+	byTime, byHash, never := magic+"\x00\x00\x00\x00 rest", magic+"\x03\x00\x00\x00 rest", magic+"\x01\x00\x00\x00 rest"
+	changes, at := tree(t, t.TempDir(),
+		[2]string{"a/__pycache__/m.cpython-311.pyc", byTime}, [2]string{"a/__pycache__/n.cpython-311.pyc", byHash},
+		[2]string{"a/__pycache__/o.cpython-311.pyc", never}, [2]string{"a/__pycache__/p.cpython-311.pyc", "short"}, [2]string{"a/q.pyc", byTime},
+	)
+	needed := approval.Allow{}.Check("/p", changes, at)
+	if needed == nil || strings.Join(needed.Allow, " ") != "a/__pycache__/o.cpython-311.pyc a/__pycache__/p.cpython-311.pyc a/q.pyc" {
+		t.Errorf("%v", needed)
+	}
+	if needed := (approval.Allow{}).Check("/p", changes, nil); needed == nil || len(needed.Paths) != 5 {
+		t.Errorf("in a tree that cannot be read: %v", needed)
+	}
+}
+
+// A virtual environment that is new as a whole is the result that was asked for; in one that was
+// there, programs and what Python runs at each start need approval.
+func TestOnlyAnExistingEnvironmentNeedsApproval(t *testing.T) {
+	dir := t.TempDir()
+	changes, at := tree(t, dir,
+		[2]string{"tools", ""}, [2]string{"tools/bin/activate", "x"}, [2]string{"tools/bin/pip", "x"}, [2]string{"tools/bin/python", "-> /usr/bin/python3"},
+		[2]string{"tools/lib/python3/site-packages/x.pth", "x"}, [2]string{"tools/pyvenv.cfg", "x"},
+	)
+	if needed := (approval.Allow{}).Check("/p", changes, at); needed != nil {
+		t.Errorf("a new one: %v", needed)
+	}
+	if needed := (approval.Allow{}).Check("/p", changes[1:], at); needed == nil || len(needed.Paths) != 5 {
+		t.Errorf("one that was there: %v", needed)
+	}
+	for i := range changes {
+		if changes[i].Path == "tools/bin/python" {
+			changes[i].New.Target = "/home/ann/.ssh/python3"
+		}
+	}
+	if needed := (approval.Allow{}).Check("/p", changes, at); needed == nil || strings.Join(needed.Allow, " ") != "tools/bin/python" {
+		t.Errorf("an interpreter that is none: %v", needed)
+	}
+	other, at := tree(t, t.TempDir(), [2]string{"bin/tool", "x"}, [2]string{"src/bin/main.rs", "x"})
+	if needed := (approval.Allow{}).Check("/p", other, at); needed != nil {
+		t.Errorf("no environment: %v", needed)
+	}
+}
+
+// A pipe, socket or device in place of a file hangs what reads it; a new pipe is nobody's file.
+func TestPipeInPlaceOfAFileNeedsApproval(t *testing.T) {
+	for mode, why := range map[fs.FileMode]string{fs.ModeNamedPipe: "pipe", fs.ModeSocket: "pipe", fs.ModeDevice: "device"} {
+		c := diff.Change{Path: "log", Kind: diff.Modified, What: diff.Type, Old: &diff.Node{Mode: 0o644}, New: &diff.Node{Mode: mode | 0o644}}
+		needed := approval.Allow{}.Check("/p", []diff.Change{c}, nil)
+		if needed == nil || !strings.Contains(needed.String(), why) {
+			t.Errorf("%v: %v", mode, needed)
+			continue
+		}
+		if needed := (approval.Allow{Paths: []string{"log"}}).Check("/p", []diff.Change{c}, nil); needed != nil {
+			t.Errorf("%v: approved, and still: %v", mode, needed)
+		}
+	}
+	added := diff.Change{Path: "pipe", Kind: diff.Added, New: &diff.Node{Mode: fs.ModeNamedPipe | 0o644}}
+	if needed := (approval.Allow{}).Check("/p", []diff.Change{added}, nil); needed != nil {
+		t.Errorf("a new pipe: %v", needed)
+	}
+}
