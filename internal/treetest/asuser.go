@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -108,7 +109,13 @@ func RunAs(t *testing.T, a Account, test string, options ...Option) {
 		Stdout: &out, Stderr: &out,
 		As: &run.IDs{UID: a.UID, GID: a.GID},
 	}
-	start := func() error { return run.Run(t.Context(), p) }
+	start := func() (err error) {
+		done := func() (bool, error) { // another test's fork may hold the copy open until its exec
+			err = run.Run(t.Context(), p)
+			return !errors.Is(err, unix.ETXTBSY), nil
+		}
+		return errors.Join(poll.Until(t.Context(), time.Millisecond, 10*time.Millisecond, done), err)
+	}
 	var err error
 	if len(r.devices) > 0 {
 		err = withDevices(t, r.devices, start)
