@@ -18,6 +18,8 @@ import (
 
 // TestFullServerTakesNoNames, while everything else works, and takes them again after it has room.
 func TestFullServerTakesNoNames(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
 	dir := treetest.Dir(t)
 	treetest.Leaks(t)
 	lower := dir + "/lower"
