@@ -67,8 +67,7 @@ func TestCommandsAsAnOrdinaryUser(t *testing.T) {
 	scripts(t, "", without(t, "cp", "gitmerge", "help", "json", "logs", "names", "race", "redo", "send", "stages", "state", "timer")...)
 }
 
-// without returns the names of all scripts but those given, which take the same way through the
-// program whoever runs it.
+// without returns the names of all scripts but those given, which run the same code for every user.
 func without(t *testing.T, names ...string) []string {
 	files, err := filepath.Glob(filepath.Join(treetest.Built(), "script", "*.txtar"))
 	if err != nil || len(files) == 0 {

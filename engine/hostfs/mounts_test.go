@@ -187,8 +187,8 @@ func TestNoTreeIsLeftOutSilently(t *testing.T) {
 	if _, err := checkMounted(rec, rec.Trees[1], away); !errors.Is(err, errs.ErrNotFound) {
 		t.Errorf("the workspace's filesystem is away: %v", err)
 	}
-	for other, told := range map[catalog.Tree]bool{{Path: gone, Mounted: true}: false, {Path: t.TempDir(), Mounted: true}: true} {
-		if note, err := checkMounted(rec, other, away); (note != "") != told || err != nil {
+	for other, noted := range map[catalog.Tree]bool{{Path: gone, Mounted: true}: false, {Path: t.TempDir(), Mounted: true}: true} {
+		if note, err := checkMounted(rec, other, away); (note != "") != noted || err != nil {
 			t.Errorf("another tree is away: %q, %v", note, err)
 		}
 	}

@@ -17,7 +17,7 @@ const (
 )
 
 // LimitMemory bounds the memory of this process, a server: at three quarters of the bound, calls that add a name or
-// an attribute fail with ENOSPC. Everything else goes on working, and nothing that was done is lost.
+// an attribute fail with ENOSPC. Everything else still works, and nothing that was done is lost.
 func LimitMemory() {
 	var info unix.Sysinfo_t
 	bound := int64(leastMemory)
