@@ -128,3 +128,11 @@ func TestKindOfReadsAnErrnoAndKeepsAKind(t *testing.T) {
 		}
 	}
 }
+
+func TestQuotedIsOneArgumentOfAShell(t *testing.T) {
+	for arg, want := range map[string]string{"/a/.b-c_1": "/a/.b-c_1", "**/x": "'**/x'", "it's": `'it'\''s'`, "": "''", "a b": "'a b'"} {
+		if got := Quoted(arg); got != want {
+			t.Errorf("%q: %s, want %s", arg, got, want)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package errs
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // A Hinter is an error of another type than [*Error] that has hints.
 type Hinter interface{ Hints() []string }
@@ -88,4 +91,14 @@ func ExitCode(err error) (code int, ok bool) {
 		return c.ExitCode(), true
 	}
 	return 0, false
+}
+
+// Quoted returns an argument as a shell reads it: in quotes if a shell would interpret a
+// character of it. A path in a hint goes through it, so that a person can paste the hint.
+func Quoted(arg string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
+	if arg != "" && strings.Trim(arg, plain) == "" {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }

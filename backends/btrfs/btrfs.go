@@ -107,7 +107,7 @@ func checkUsable(src source) error {
 			Err: fmt.Errorf("the subvolume belongs to uid %d, and only its owner or root can snapshot it", src.owner),
 			Hints: []string{
 				"btrfs subvolume create work && cp -a --reflink OLD/. work/ (a subvolume of your own)",
-				"mount -o remount,user_subvol_rm_allowed " + src.mount + " (as root: makes removal as cheap as creation)",
+				"mount -o remount,user_subvol_rm_allowed " + errs.Quoted(src.mount) + " (as root: makes removal as cheap as creation)",
 			},
 		}
 	}
@@ -124,7 +124,7 @@ func checkUsable(src source) error {
 		return &errs.Error{
 			Kind: errs.ErrNotSupported, Path: src.mount,
 			Err:   errors.New("full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes"),
-			Hints: []string{"btrfs quota disable " + src.mount},
+			Hints: []string{"btrfs quota disable " + errs.Quoted(src.mount)},
 		}
 	}
 	return nil

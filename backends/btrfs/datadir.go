@@ -70,7 +70,7 @@ func (b *Backend) enter() (dataDir, error) {
 		return dataDir{}, &errs.Error{
 			Kind: errs.ErrDenied, Path: path,
 			Err:   errors.New("not a directory that snapfs made for this user"),
-			Hints: []string{"mv " + path + " " + path + ".old"},
+			Hints: []string{"mv " + errs.Quoted(path) + " " + errs.Quoted(path+".old")},
 		}
 	}
 	fd, err := unix.Openat(hidden, b.key, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

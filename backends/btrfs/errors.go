@@ -43,11 +43,11 @@ func hintsFor(kind error, path string) []string {
 	}
 	switch {
 	case errors.Is(kind, errs.ErrNoSpace):
-		return []string{"snapfs gc", "btrfs filesystem usage " + path}
+		return []string{"snapfs gc", "btrfs filesystem usage " + errs.Quoted(path)}
 	case errors.Is(kind, errs.ErrReadOnly):
-		return []string{"mount -o remount,rw \"$(findmnt -no TARGET -T " + path + ")\""}
+		return []string{"mount -o remount,rw \"$(findmnt -no TARGET -T " + errs.Quoted(path) + ")\""}
 	case errors.Is(kind, errs.ErrCorrupt):
-		return []string{"btrfs device stats " + path}
+		return []string{"btrfs device stats " + errs.Quoted(path)}
 	}
 	return nil
 }

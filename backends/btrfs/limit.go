@@ -54,15 +54,15 @@ func (b *Backend) canLimit(fd int, l snapshot.DiskLimit) error {
 		return no("only root can set a limit on btrfs", "sudo snapfs …")
 	case mode == btrfs.QuotaFull:
 		return no("full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes",
-			"btrfs quota disable "+b.top+" && btrfs quota enable --simple "+b.top)
+			"btrfs quota disable "+errs.Quoted(b.top)+" && btrfs quota enable --simple "+errs.Quoted(b.top))
 	case mode == btrfs.QuotaSimple:
 		return nil
 	case !btrfs.SimpleQuota():
 		return no("this kernel has no simple quotas, which need Linux 6.7", other)
 	case !b.own:
 		return no("simple quotas are off on this filesystem",
-			"btrfs quota enable --simple "+b.top+" (kernels before Linux 6.7 will not mount it afterwards)",
-			"snapfs pool create && snapfs pool import "+b.tree)
+			"btrfs quota enable --simple "+errs.Quoted(b.top)+" (kernels before Linux 6.7 will not mount it afterwards)",
+			"snapfs pool create && snapfs pool import "+errs.Quoted(b.tree))
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func findSource(tree string) (source, error) {
 		return s, &errs.Error{
 			Kind: errs.ErrNotSupported, Path: tree,
 			Err:   errors.New("only a part of the tree's subvolume is mounted here"),
-			Hints: []string{"findmnt -o TARGET,SOURCE,FSROOT -T " + tree},
+			Hints: []string{"findmnt -o TARGET,SOURCE,FSROOT -T " + errs.Quoted(tree)},
 		}
 	}
 	s.within = "."
@@ -92,7 +92,7 @@ func onBtrfs(path string) error {
 	return &errs.Error{
 		Kind: errs.ErrNotSupported, Path: path,
 		Err:   errors.New("the tree is on " + fs.Type + ", not on btrfs"),
-		Hints: []string{"snapfs pool create && snapfs pool import " + path + " (a btrfs in a file)"},
+		Hints: []string{"snapfs pool create && snapfs pool import " + errs.Quoted(path) + " (a btrfs in a file)"},
 	}
 }
 

@@ -42,7 +42,7 @@ func (b *backend) checkLayers(layers []string, boot string) error {
 func unsyncedError(tree, note string) error {
 	return store.Refuse(errs.ErrCorrupt, tree,
 		"the machine crashed before this layer was safe on the disk; files in it may be empty or torn",
-		"ls -lR "+tree, "rm -r "+note+" # to accept it as it is")
+		"ls -lR "+errs.Quoted(tree), "rm -r "+errs.Quoted(note)+" # to accept it as it is")
 }
 
 // prepareMount checks that a fork can be mounted, and records this boot as the last one that may have

@@ -60,7 +60,7 @@ func (p *Pool) adopt(ctx context.Context, tree string, progress func(Progress)) 
 	}
 	original := tree + originalSuffix
 	if _, err := os.Lstat(original); err == nil {
-		return Report{}, &errs.Error{Kind: errs.ErrExists, Err: errors.New(original + " exists"), Hints: []string{"mv " + original + " " + original + ".old"}}
+		return Report{}, &errs.Error{Kind: errs.ErrExists, Err: errors.New(original + " exists"), Hints: []string{"mv " + errs.Quoted(original) + " " + errs.Quoted(original+".old")}}
 	}
 	report, err := p.update(ctx, tree, progress)
 	if err != nil {
@@ -95,7 +95,7 @@ func unmounted(tree string) error {
 	mounts, err := mount.List()
 	for _, m := range mounts {
 		if m.Path == tree || strings.HasPrefix(m.Path, tree+"/") {
-			return busy("a filesystem is mounted at "+m.Path, "umount "+m.Path)
+			return busy("a filesystem is mounted at "+m.Path, "umount "+errs.Quoted(m.Path))
 		}
 	}
 	return err
@@ -122,7 +122,7 @@ func (p *Pool) moveAside(ctx context.Context, r record) error {
 			return vfs.SyncFSOf(p.mnt())
 		}
 	}
-	return busy("a process writes to the workspace", "fuser -vm "+r.Path)
+	return busy("a process writes to the workspace", "fuser -vm "+errs.Quoted(r.Path))
 }
 
 func placeholder(path string) error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -65,7 +66,7 @@ func (p *Pool) driftOf(ctx context.Context, tree string) ([]snapshot.Candidate, 
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return nil, unsupported("the manifest of the last import is not readable", "snapfs pool import "+tree)
+		return nil, unsupported("the manifest of the last import is not readable", "snapfs pool import "+errs.Quoted(tree))
 	}
 	late := r.Synced.Add(-racy)
 	m := driftWalker{

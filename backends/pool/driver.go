@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/btrfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -48,7 +49,7 @@ func openTree(ctx context.Context, place snapshot.Place) (snapshot.Backend, erro
 		b.Own()
 		return &backend{b, p, r.State == imported}, nil
 	}
-	return nil, failed("opening", "", tree, unsupported("no pool has this tree", "snapfs pool import "+tree))
+	return nil, failed("opening", "", tree, unsupported("no pool has this tree", "snapfs pool import "+errs.Quoted(tree)))
 }
 
 // A backend is the backend of package btrfs, on the pool's copy of a tree. It updates the copy

@@ -69,7 +69,7 @@ func (p *Pool) CanLimit() error {
 		err = unsupported("only root can set a limit on btrfs", "sudo snapfs …")
 	case mode == btrfs.QuotaFull:
 		err = unsupported("full quota groups are on; with them the removal of a snapshot can block the filesystem for minutes",
-			"btrfs quota disable "+p.mnt())
+			"btrfs quota disable "+errs.Quoted(p.mnt()))
 	case mode == btrfs.QuotaOff && !btrfs.SimpleQuota():
 		err = unsupported("this kernel has no simple quotas, which need Linux 6.7", "snapfs doctor")
 	}
@@ -398,7 +398,7 @@ func (p *Pool) remove(ctx context.Context) error {
 	}
 	for _, t := range trees {
 		if t.State != imported {
-			return busy("the pool has the adopted workspace "+t.Path, "snapfs pool unadopt "+t.Path)
+			return busy("the pool has the adopted workspace "+t.Path, "snapfs pool unadopt "+errs.Quoted(t.Path))
 		}
 	}
 	used, err := p.users()
@@ -413,7 +413,7 @@ func (p *Pool) remove(ctx context.Context) error {
 	}
 	if err := unix.Unmount(p.mnt(), unix.UMOUNT_NOFOLLOW); err != nil {
 		if err == unix.EBUSY {
-			return busy("a process uses the pool", "fuser -vm "+p.mnt())
+			return busy("a process uses the pool", "fuser -vm "+errs.Quoted(p.mnt()))
 		}
 		return err
 	}

@@ -47,7 +47,7 @@ func (p *Pool) hostHasRoom(need int64) error {
 	return &errs.Error{
 		Kind:  errs.ErrNoSpace,
 		Err:   fmt.Errorf("the disk below the pool's image has %v free, of which the pool leaves %v free", snapshot.Bytes(free), snapshot.Bytes(reserve)),
-		Hints: []string{"snapfs gc", "snapfs rm SANDBOX", "df -h " + p.Dir},
+		Hints: []string{"snapfs gc", "snapfs rm SANDBOX", "df -h " + errs.Quoted(p.Dir)},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
@@ -78,7 +79,7 @@ func (p *Pool) copyBack(ctx context.Context, r record, incoming string, progress
 	}
 	if p.bound(r.Path) {
 		if err := unix.Unmount(r.Path, unix.UMOUNT_NOFOLLOW); err == unix.EBUSY {
-			return s.report, busy("a process uses the workspace", "fuser -vm "+r.Path)
+			return s.report, busy("a process uses the workspace", "fuser -vm "+errs.Quoted(r.Path))
 		} else if err != nil {
 			return s.report, err
 		}

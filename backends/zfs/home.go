@@ -81,7 +81,7 @@ func checkHome(ctx context.Context, home string) error {
 		if is != "" || time.Since(began) > 2*time.Second {
 			return &errs.Error{
 				Kind: errs.ErrDenied, Path: home, Err: errors.New("not a dataset that snapfs made"),
-				Hints: []string{"zfs rename " + home + " " + strings.Replace(home, "/"+homeName, "/snapfs-old", 1)},
+				Hints: []string{"zfs rename " + errs.Quoted(home) + " " + errs.Quoted(strings.Replace(home, "/"+homeName, "/snapfs-old", 1))},
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func (r dataDir) unmount(entry string, busy bool) error {
 		}
 		switch {
 		case err == unix.EBUSY:
-			return &errs.Error{Kind: errs.ErrBusy, Path: entry, Err: errors.New("a process uses it"), Hints: []string{"fuser -vm " + r.Name() + "/" + entry + "/" + treeName}}
+			return &errs.Error{Kind: errs.ErrBusy, Path: entry, Err: errors.New("a process uses it"), Hints: []string{"fuser -vm " + errs.Quoted(r.Name()+"/"+entry+"/"+treeName)}}
 		case err != nil && err != unix.EINVAL: // EINVAL: another process has unmounted it
 			return &os.PathError{Op: "unmount", Path: entry, Err: err}
 		}

@@ -48,7 +48,7 @@ func findSource(tree string) (source, error) {
 	}
 	return source{}, &errs.Error{
 		Kind: errs.ErrNotSupported, Path: tree, Err: errors.New("the tree is on a mount of another mount namespace"),
-		Hints: []string{"findmnt -T " + tree},
+		Hints: []string{"findmnt -T " + errs.Quoted(tree)},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/spf13/cobra"
 )
@@ -25,7 +26,7 @@ limit remove-after that somebody has set remains; snapfs limits changes it.`,
 			}
 			if l.RemoveAfter > 0 {
 				a.ui.notice("kept " + args[0] + "; its limit remove-after " + units.FormatDuration(l.RemoveAfter) + " remains")
-				a.ui.hint("snapfs limits " + args[0] + " --set remove-after=none")
+				a.ui.hint("snapfs limits " + errs.Quoted(args[0]) + " --set remove-after=none")
 			} else {
 				a.ui.notice("kept " + args[0])
 			}

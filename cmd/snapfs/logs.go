@@ -103,7 +103,7 @@ func chooseDetached(all []supervise.Detached, args []string) (d supervise.Detach
 	if id != -1 {
 		text = "no detached command has the number " + args[1]
 	}
-	return d, &errs.Error{Op: "reading the logs", Path: args[0], Kind: errs.ErrNotFound, Err: errors.New(text), Hints: []string{"snapfs logs --list " + args[0]}}
+	return d, &errs.Error{Op: "reading the logs", Path: args[0], Kind: errs.ErrNotFound, Err: errors.New(text), Hints: []string{"snapfs logs --list " + errs.Quoted(args[0])}}
 }
 
 func (a *app) printLog(ctx context.Context, e *engine.Engine, name string, d supervise.Detached, follow bool) error {

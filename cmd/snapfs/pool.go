@@ -188,10 +188,10 @@ func (p *pools) printOriginalDir(tree, before, after string) {
 	case after == before:
 	case after != "":
 		p.a.ui.notice("the original directory stays at " + after)
-		p.a.ui.hint("snapfs pool drop-original " + tree)
+		p.a.ui.hint("snapfs pool drop-original " + errs.Quoted(tree))
 	default:
 		p.a.ui.notice("the original directory from the adoption stays at " + before)
-		p.a.ui.hint("rm -r " + before)
+		p.a.ui.hint("rm -r " + errs.Quoted(before))
 	}
 }
 

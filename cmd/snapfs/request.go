@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -133,7 +134,7 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	if use := req.Policy.Profile; use != nil && use.Found {
 		a.ui.notice("found " + pathlist.Printable(use.Path) + ": " + usedOf(use))
 		if len(use.Left) > 0 {
-			a.ui.hint("snapfs run --profile " + pathlist.Printable(use.Path) + " …   # if you trust it")
+			a.ui.hint("snapfs run --profile " + errs.Quoted(use.Path) + " …   # if you trust it")
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ func checkOwner(dir string) error {
 		return denied("the state directory belongs to another user (uid " + strconv.Itoa(int(st.Uid)) + ")")
 	}
 	if st.Mode&0o022 != 0 {
-		return denied("other users can write to the state directory", "chmod go-w "+dir)
+		return denied("other users can write to the state directory", "chmod go-w "+errs.Quoted(dir))
 	}
 	return nil
 }

@@ -349,7 +349,7 @@ func decode(path string, data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, &errs.Error{
 			Op: "reading", Path: path, Kind: errs.ErrCorrupt, Err: err,
-			Hints: []string{"snapfs rm " + filepath.Base(filepath.Dir(path)) + "   # with everything in it"},
+			Hints: []string{"snapfs rm " + errs.Quoted(filepath.Base(filepath.Dir(path))) + "   # with everything in it"},
 		}
 	}
 	if r.Format > Format {

@@ -282,7 +282,7 @@ func (hf *Host) noChoice(tree string, req Request, why []error) error {
 			}
 		}
 	case req.Frozen:
-		err.Hints = []string{"snapfs pool create", "snapfs pool import " + req.Workspace, "snapfs doctor"}
+		err.Hints = []string{"snapfs pool create", "snapfs pool import " + errs.Quoted(req.Workspace), "snapfs doctor"}
 	case req.Backend != "" && len(why) > 0:
 		err.Hints = append(slices.Clone(errs.HintsOf(why[len(why)-1])), "snapfs doctor")
 	default:

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/mount"
 )
@@ -224,7 +223,7 @@ func (s *surveyor) workspace(dir string) error {
 	if list := (&Environment{mounts: s.mounts}).MountsBelow(dir); len(list) > 0 {
 		return &errs.Error{
 			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: mountedError(list),
-			Hints: []string{"sudo umount " + pathlist.Printable(list[0]), "sudo snapfs run …"},
+			Hints: []string{"sudo umount " + errs.Quoted(list[0]), "sudo snapfs run …"},
 		}
 	}
 	s.env.Trees = append(s.env.Trees, dir)

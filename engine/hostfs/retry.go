@@ -83,7 +83,7 @@ func Several(paths []string) string {
 func MountedSince(op, dir string, mounts []string) error {
 	return &errs.Error{
 		Op: op, Path: dir, Kind: errs.ErrBusy, Err: mountedError(mounts),
-		Hints: []string{"sudo umount " + pathlist.Printable(mounts[0]), "findmnt -R " + pathlist.Printable(dir) + "   # all that is mounted there"},
+		Hints: []string{"sudo umount " + errs.Quoted(mounts[0]), "findmnt -R " + errs.Quoted(dir) + "   # all that is mounted there"},
 	}
 }
 

@@ -47,6 +47,6 @@ func checkMounted(rec *catalog.Record, t catalog.Tree, env *Environment) (note s
 	return "", &errs.Error{
 		Op: "entering", Subject: rec.Name, Path: t.Path, Kind: errs.ErrNotFound,
 		Err:   errors.New("its filesystem, which has the workspace, is not mounted any more"),
-		Hints: []string{"mount " + pathlist.Printable(t.Path), "snapfs diff " + rec.Name + "   # what the sandbox holds of it"},
+		Hints: []string{"mount " + errs.Quoted(t.Path), "snapfs diff " + rec.Name + "   # what the sandbox holds of it"},
 	}
 }

@@ -33,7 +33,7 @@ func (hf *Host) CheckWorkspace(dir string) error {
 	case !info.IsDir():
 		return &errs.Error{
 			Op: "copying", Path: dir, Kind: errs.ErrInvalid, Err: errors.New("the workspace is a file, not a directory"),
-			Hints: []string{"snapfs run -C " + filepath.Dir(dir) + " -- COMMAND"},
+			Hints: []string{"snapfs run -C " + errs.Quoted(filepath.Dir(dir)) + " -- COMMAND"},
 		}
 	case Within(dir, hf.cat.Dir()):
 		return refuse(errs.ErrNotSupported, "the workspace lies in snapfs's own state, inside another sandbox")
@@ -46,7 +46,7 @@ func (hf *Host) CheckWorkspace(dir string) error {
 	if dir == "/tmp" || dir == "/run" { // their subdirectories work: the sandbox mounts those in its own
 		return &errs.Error{
 			Op: "copying", Path: dir, Kind: errs.ErrNotSupported, Err: errors.New("a sandbox has its own " + dir + ", and what it writes there is lost"),
-			Hints: []string{"snapfs run -C " + dir + "/DIRECTORY -- COMMAND"},
+			Hints: []string{"snapfs run -C " + errs.Quoted(dir+"/DIRECTORY") + " -- COMMAND"},
 		}
 	}
 	return nil

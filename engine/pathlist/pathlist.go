@@ -52,13 +52,3 @@ func Printable(path string) string {
 	}
 	return path
 }
-
-// Quoted returns an argument as a shell reads it: in quotes if a shell would interpret a
-// character of it.
-func Quoted(arg string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,"
-	if arg != "" && strings.Trim(arg, plain) == "" {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-}

@@ -51,11 +51,3 @@ func TestPatternMatchesAsGitIgnoreDoes(t *testing.T) {
 		t.Error("a relative pattern matches outside the root")
 	}
 }
-
-func TestQuotedIsOneArgumentOfAShell(t *testing.T) {
-	for arg, want := range map[string]string{"/a/.b-c_1": "/a/.b-c_1", "**/x": "'**/x'", "it's": `'it'\''s'`, "": "''", "a b": "'a b'"} {
-		if got := pathlist.Quoted(arg); got != want {
-			t.Errorf("%q: %s, want %s", arg, got, want)
-		}
-	}
-}

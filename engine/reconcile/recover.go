@@ -36,7 +36,7 @@ func (u Unfinished) String() string {
 
 // mend returns what the user can do to complete the promotion.
 func (u Unfinished) mend() string {
-	return "mount the filesystem of " + pathlist.Printable(u.Target) + ", and the next command completes or reverts it"
+	return "mount the filesystem of " + errs.Quoted(u.Target) + ", and the next command completes or reverts it"
 }
 
 // Unfinished lists the promotions that wait for their targets, as of the last

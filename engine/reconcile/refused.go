@@ -25,7 +25,7 @@ func (p *Plan) Refused(o PlanOptions) error {
 	case o.Drift == RefuseDrift:
 		e.Kind, e.Hints = errs.ErrDrifted, []string{"snapfs plan " + p.Sandbox}
 	case o.Target != "": // a refresh brings the workspace's changes, not those of the target
-		e.Hints = []string{"snapfs promote " + p.Sandbox + " --target " + pathlist.Quoted(o.Target) + " --mine PATH --theirs PATH"}
+		e.Hints = []string{"snapfs promote " + p.Sandbox + " --target " + errs.Quoted(o.Target) + " --mine PATH --theirs PATH"}
 	}
 	return e
 }
@@ -119,5 +119,5 @@ func (p *Plan) Approving(o PlanOptions) string {
 			args = append(args, arg)
 		}
 	}
-	return strings.Join(each(args, pathlist.Quoted), " ")
+	return strings.Join(each(args, errs.Quoted), " ")
 }

@@ -22,7 +22,7 @@ func WorkspaceMissing(op string, rec *catalog.Record) error {
 		Op: op, Path: rec.Name, Kind: errs.ErrNotFound,
 		Err: errors.New("its workspace " + pathlist.Printable(rec.Workspace) + " is not there any more: it was removed or renamed, or its disk is not mounted"),
 		Hints: []string{
-			"mkdir -p " + pathlist.Printable(rec.Workspace) + "   # or bring it back, as it was",
+			"mkdir -p " + errs.Quoted(rec.Workspace) + "   # or bring it back, as it was",
 			"snapfs diff " + rec.Name + "   # what the sandbox holds of it",
 		},
 	}

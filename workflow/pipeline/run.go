@@ -162,7 +162,7 @@ func (pl *Runner) planStage(ctx context.Context, p *stages.Pipeline, i int) (*re
 	defer done()
 	if err := c.Plan.Refused(o.PlanOptions); err != nil {
 		o.Target = ""
-		stages := " --to " + p.To + " --profile " + pathlist.Quoted(p.Profile)
+		stages := " --to " + p.To + " --profile " + errs.Quoted(p.Profile)
 		hint := c.Plan.Approving(o.PlanOptions) + stages
 		if len(c.Plan.Conflicts) > 0 {
 			hint = "snapfs promote " + p.Sandbox + " --mine PATH --theirs PATH" + stages
