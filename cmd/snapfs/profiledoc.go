@@ -25,8 +25,10 @@ used of it and what it ignored ("snapfs show"); --profile none uses none.
 Checks before a stage run in a sandbox, whose workspace is the stage's target with
 the changes applied. Checks after, deploy and rollback run on the real machine, as
 you, with all your rights. So a profile that was found must belong to you or to
-root. snapfs reads it from the real workspace, never from a sandbox, once for all
-stages of a promotion, and a change of it in a sandbox needs approval.
+root, and before such a command of it runs you must have trusted this content of
+it: "snapfs profile trust" prints the commands and records that. snapfs reads a
+profile from the real workspace, never from a sandbox, once for all stages of a
+promotion, and a change of it in a sandbox needs approval.
 
 All commands get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
 start in), SNAPFS_WHEN (before, after, deploy or rollback) and SNAPFS_PROMOTION.`
@@ -60,8 +62,8 @@ approval = "ask"
 timeout = "30m"
 `
 
-// newProfile returns the help topic profile.
-func newProfile(*app) *cobra.Command {
+// newProfile returns the command profile, whose help is the grammar of profiles.
+func newProfile(a *app) *cobra.Command {
 	var b strings.Builder
 	b.WriteString(profileIntro + "\n")
 	for _, s := range policy.Grammar() {
@@ -75,7 +77,15 @@ func newProfile(*app) *cobra.Command {
 	for line := range strings.Lines(profileExample) {
 		b.WriteString("  " + line)
 	}
-	return &cobra.Command{Use: "profile", Short: "describe the profile file, snapfs.toml", Long: strings.TrimRight(b.String(), "\n")}
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "describe the profile file, snapfs.toml, and trust one",
+		Long:  strings.TrimRight(b.String(), "\n"),
+		Args:  exactly(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newProfileTrust(a))
+	return cmd
 }
 
 func byDefault(k policy.Key, code string) string {

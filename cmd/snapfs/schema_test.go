@@ -72,6 +72,7 @@ func documents() map[string]reflect.Type {
 		"plan":           reflect.TypeFor[planDocument](),
 		"pool-status":    reflect.TypeFor[poolDocument](),
 		"port":           reflect.TypeFor[portsDocument](),
+		"profile-trust":  reflect.TypeFor[trustDocument](),
 		"promote":        reflect.TypeFor[reconcile.Promoted](),
 		"promote-stages": reflect.TypeFor[stages.Pipeline](),
 		"race":           reflect.TypeFor[raceDocument](),

@@ -154,7 +154,7 @@ func (f *stageFlags) args(cmd *cobra.Command, args []string) error {
 func (a *app) promoteStages(ctx context.Context, e *engine.Engine, args []string, f stageFlags, o reconcile.PromoteOptions) error {
 	w := pipeline.StageWatcher{Tell: func(stage, what string) { a.ui.notice(stage + ": " + what) }}
 	if a.ui.interactive() {
-		w.Ask = a.approves
+		w.Ask, w.Trust = a.approves, a.trusts
 	}
 	name, err := optionalName(args, 0)
 	if err != nil {

@@ -17,6 +17,10 @@ type Profile struct {
 	Sandbox Sandbox `json:"sandbox,omitzero"`
 	// Stages are in the order of the file, which is that of promotion.
 	Stages []Stage `json:"stages"`
+	// Found is set if nobody named the file: snapfs found it in the workspace.
+	Found bool `json:"-"`
+	// Digest identifies the file's place and content together, for a record of trust.
+	Digest string `json:"-"`
 }
 
 // Stage returns the index of the stage with this name.

@@ -42,7 +42,12 @@ func Read(path string, trust Trust) (*Profile, error) {
 		}
 		return nil, err
 	}
-	return Parse(path, data)
+	p, err := Parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	p.Found, p.Digest = trust == Found, digest(path, data)
+	return p, nil
 }
 
 func load(path string, trust Trust) ([]byte, error) {
@@ -67,10 +72,10 @@ func load(path string, trust Trust) ([]byte, error) {
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && trust == Found && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return nil, refuse(errs.ErrDenied, "the profile belongs to another user (uid "+strconv.Itoa(int(st.Uid))+"), and its commands would run as you",
-			"snapfs promote --profile "+path+" …   # once you have read it")
+			"snapfs promote --profile "+errs.Quoted(path)+" …   # once you have read it")
 	}
 	if trust != Tightening && info.Mode().Perm()&0o002 != 0 {
-		return nil, refuse(errs.ErrDenied, "the profile is writable for everybody, and its commands would run as you", "chmod o-w "+path)
+		return nil, refuse(errs.ErrDenied, "the profile is writable for everybody, and its commands would run as you", "chmod o-w "+errs.Quoted(path))
 	}
 	return io.ReadAll(io.LimitReader(f, biggest))
 }

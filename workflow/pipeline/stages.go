@@ -33,6 +33,9 @@ type StageWatcher struct {
 	// Ask shows a person the plan of a stage that needs approval, and returns the decision. If
 	// Ask is nil, the stage waits.
 	Ask func(p *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool
+	// Trust shows a person what a found profile that is not trusted yet would run on the real
+	// machine, and returns whether to trust it. If Trust is nil, the promotion is refused.
+	Trust func(p *policy.Profile, runs []policy.HostCommand) bool
 	// Tell is called at each step, with words that follow "STAGE: ".
 	Tell func(stage, what string)
 }
@@ -46,7 +49,7 @@ type StageWatcher struct {
 // Each step is recorded before it begins, so [Runner.ContinueStages] can resume after a kill
 // or an interruption. Errors: a *StageError that wraps ErrCheck, ErrWaiting or the error of
 // the step; ErrNotFound (the sandbox or the stage), ErrBusy (a promotion of it runs),
-// ErrNotSupported.
+// ErrDenied (a found profile that nobody trusts), ErrNotSupported.
 func (pl *Runner) PromoteStages(ctx context.Context, name string, o StageOptions) (*stages.Pipeline, error) {
 	p, lock, err := pl.startPipeline(ctx, name, o)
 	if err != nil {
@@ -115,6 +118,9 @@ func (pl *Runner) startPipeline(ctx context.Context, name string, o StageOptions
 			err.Err = errors.New("the profile has none of this name, but " + strings.Join(names, ", "))
 			err.Hints = []string{"snapfs promote " + name + " --to " + names[len(names)-1]}
 		}
+		return nil, nil, err
+	}
+	if err := pl.trusted(o, last); err != nil {
 		return nil, nil, err
 	}
 	if err := pl.engine.Reconcile.RefuseUnfinished("promoting", name, ""); err != nil {

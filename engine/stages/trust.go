@@ -1,0 +1,41 @@
+package stages
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// trustedDir is the directory below the state directory with a file for each profile that a
+// person trusts, named by policy.Profile.Digest. The content is for people.
+const trustedDir = "trusted"
+
+// Trusted reports whether the user has trusted this profile, at this place with this content,
+// to run commands on the real machine.
+func (sg *Store) Trusted(p *policy.Profile) (bool, error) {
+	path := filepath.Join(sg.cat.Dir(), trustedDir, p.Digest)
+	_, err := os.Lstat(path)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	}
+	return false, errs.With("reading", path, err)
+}
+
+// Trust records that the user trusts a profile, durably. It may be repeated.
+func (sg *Store) Trust(p *policy.Profile, by string) error {
+	dir := filepath.Join(sg.cat.Dir(), trustedDir)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return errs.With("making", dir, err)
+	}
+	text := fmt.Sprintf("%s %s %q\n", time.Now().UTC().Format(time.RFC3339), by, p.Path)
+	return sg.cat.Store(filepath.Join(trustedDir, p.Digest), []byte(text))
+}
