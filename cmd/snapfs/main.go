@@ -112,6 +112,7 @@ func commands() []command {
 		{"man", caring, newMan},
 		{"exit-codes", caring, newExitCodes},
 		{"held", caring, newHeld},
+		{"hidden", caring, newHidden},
 		{"profile", caring, newProfile},
 		{"room", caring, newRoom},
 		{"keeper", "", newSupervisor},

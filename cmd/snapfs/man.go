@@ -42,14 +42,14 @@ func newMan(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeManuals writes a page for each command to man/man1, and exit-codes.md, held.md,
+// writeManuals writes a page for each command to man/man1, and exit-codes.md, held.md, hidden.md,
 // profile.md and limits.md.
 func writeManuals(root *cobra.Command, dir string) error {
 	pages := filepath.Join(dir, "man", "man1")
 	if err := os.MkdirAll(pages, 0o755); err != nil {
 		return err
 	}
-	errs := []error{writeFile(filepath.Join(dir, "exit-codes.md"), writeExitCodes), writeFile(filepath.Join(dir, "held.md"), writeHeld), writeFile(filepath.Join(dir, "profile.md"), writeProfile), writeFile(filepath.Join(dir, "limits.md"), writeLimits)}
+	errs := []error{writeFile(filepath.Join(dir, "exit-codes.md"), writeExitCodes), writeFile(filepath.Join(dir, "held.md"), writeHeld), writeFile(filepath.Join(dir, "hidden.md"), writeHidden), writeFile(filepath.Join(dir, "profile.md"), writeProfile), writeFile(filepath.Join(dir, "limits.md"), writeLimits)}
 	var each func(c *cobra.Command)
 	each = func(c *cobra.Command) {
 		if c.Hidden || c.IsAdditionalHelpTopicCommand() {

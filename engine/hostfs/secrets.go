@@ -38,22 +38,33 @@ func SearchSecrets() func() SecretPaths {
 // the real tree or in a sandbox's copy.
 func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
+	known := hiddenPlaces()
 	for _, h := range homes(home) {
-		s.people = append(s.people, present(h, secretsOfHome(), at)...)
+		s.people = append(s.people, present(h, known.home, at)...)
 	}
-	s.people = slices.DeleteFunc(s.people, func(p string) bool { return filepath.Base(p) == ".npmrc" && plainNPMRC(at(p)) })
-	s.machine = present("/etc", secretsOfEtc(), at)
-	for _, p := range secretsOfSystem() {
-		if _, err := os.Lstat(at(p)); !absent(err) {
-			s.machine = append(s.machine, p)
-		}
-	}
+	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
+	s.machine = slices.DeleteFunc(present("/", known.root, at), func(p string) bool {
+		return plainSettings(p, known.settings, at) || !slices.Contains(known.root, p[1:]) && !reads(at(p))
+	})
+	s.machine = append(s.machine, slices.DeleteFunc(logs(at), func(p string) bool { return !reads(at(p)) })...)
 	return s
 }
 
-// plainNPMRC reports whether a file is a configuration of npm without a credential, such as
-// one that names a registry. It returns false for what it cannot read or does not understand.
-func plainNPMRC(path string) bool {
+// reads reports whether the caller can read a file or enter a directory. What a sandbox's
+// commands, which have no more rights than the caller, cannot reach needs no mask.
+func reads(path string) bool {
+	return Privileged() || unix.Access(path, unix.R_OK) == nil || unix.Access(path, unix.X_OK) == nil
+}
+
+// plainSettings reports whether path is one of the settings that are hidden only where they hold
+// a credential, and holds none.
+func plainSettings(path string, settings []string, at func(string) string) bool {
+	return slices.ContainsFunc(settings, func(end string) bool { return strings.HasSuffix(path, "/"+end) }) && plain(at(path))
+}
+
+// plain reports whether a file has settings without a credential, such as those that name a
+// registry or an author. It returns false for what it cannot read or does not understand.
+func plain(path string) bool {
 	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return false
@@ -64,16 +75,26 @@ func plainNPMRC(path string) bool {
 	if info, serr := f.Stat(); serr != nil || !info.Mode().IsRegular() || n == len(data) || err != nil && !errors.Is(err, io.EOF) || !utf8.Valid(data[:n]) {
 		return false
 	}
+	marks := []string{"_auth", "password", "passwd", "token", "secret", "username", "key", "cert"}
+	if strings.HasSuffix(path, "/.gitconfig") || strings.HasSuffix(path, "/git/config") { // has names of keys and users that are no secrets
+		marks = []string{"password", "passwd", "token", "secret", "extraheader", "authorization"}
+	}
 	for line := range strings.Lines(strings.ToLower(string(data[:n]))) {
-		setting := strings.TrimLeft(line, "#; \t") // a comment may hold what was once in force
-		marked := func(mark string) bool { return strings.Contains(setting, mark) }
-		_, rest, _ := strings.Cut(setting, "://")
-		if strings.HasPrefix(setting, "//") || strings.Contains(rest, "@") || marked("\x00") ||
-			slices.ContainsFunc([]string{"_auth", "_password", "password", "passwd", "token", "secret", "username", "key", "cert"}, marked) {
+		if credential(strings.TrimLeft(line, "#; \t"), marks) { // a comment may hold what was once in force
 			return false
 		}
 	}
 	return true
+}
+
+// credential reports whether a line of settings, in lower case, may hold a credential: one of
+// marks, or a user in a URL.
+func credential(setting string, marks []string) bool {
+	_, rest, _ := strings.Cut(setting, "://")
+	if strings.HasPrefix(setting, "//") || strings.Contains(rest, "@") && !strings.HasPrefix(rest, "git@") || strings.Contains(setting, "\x00") {
+		return true
+	}
+	return slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(setting, mark) })
 }
 
 // userHome returns the caller's home directory, or "".
@@ -110,6 +131,7 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) ([]string, erro
 	paths := hidden(hiding{
 		real: SearchSecrets()(), also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
 	}, userHome(), rec.Workspace)
+	paths = slices.DeleteFunc(paths, func(p string) bool { return p == hf.cat.Dir() })
 	slices.Sort(paths)
 	return slices.Compact(paths), nil
 }
@@ -151,6 +173,7 @@ func hidden(h hiding, home, workspace string) []string {
 	for _, x := range h.expose {
 		paths = without(paths, x, at)
 	}
+	paths = slices.DeleteFunc(paths, func(p string) bool { return slices.Contains(h.own, p) })
 	paths = append(paths, h.own...)
 	paths = append(paths, otherPaths(h.own, h.mounts)...)
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
@@ -236,9 +259,9 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 }
 
 // present returns those of names that exist in dir. It lists dir, and each directory in it
-// that several names lie in, only once.
+// that several names lie in, only once. An element * of a name stands for every entry.
 func present(dir string, names []string, at func(string) string) []string {
-	if len(names) == 1 {
+	if len(names) == 1 && !strings.Contains(names[0], "*") {
 		path := filepath.Join(dir, names[0])
 		if _, err := os.Lstat(at(path)); absent(err) {
 			return nil
@@ -254,6 +277,16 @@ func present(dir string, names []string, at func(string) string) []string {
 	deeper := map[string][]string{}
 	for _, name := range names {
 		first, rest, deep := strings.Cut(name, "/")
+		if first == "*" {
+			for _, e := range entries {
+				if deep {
+					deeper[e.Name()] = append(deeper[e.Name()], rest)
+				} else {
+					found = append(found, filepath.Join(dir, e.Name()))
+				}
+			}
+			continue
+		}
 		if _, there := slices.BinarySearchFunc(entries, first, func(e fs.DirEntry, name string) int { return strings.Compare(e.Name(), name) }); listed && !there {
 			continue
 		}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/spf13/cobra"
+)
+
+const hiddenIntro = `A sandbox does not see what these places hold: it finds an empty read-only
+directory, or an empty file. --expose PATH shows one of them, --hide PATH hides more
+("snapfs show" lists what a sandbox does not see). A symbolic link is followed, and a
+second mount of the same filesystem is hidden too. A place that holds the workspace is
+shown.
+
+~/ is your home directory, /root and each directory in /home; for root also the homes
+of all accounts. * stands for every entry. Databases and logs are hidden entry by entry,
+because a package that is installed in the sandbox needs their directories; of a user's
+sandbox only what that user can read.
+
+Not hidden are /etc/shadow, /etc/gshadow and their backups, which the installation of
+packages replaces; root's sandboxes can read them. Files of the workspace, such as .env,
+and shell start files, such as .bashrc, are shown as well.`
+
+// newHidden returns the help topic hidden, the list of places that a sandbox does not see.
+func newHidden(*app) *cobra.Command {
+	var b strings.Builder
+	b.WriteString(hiddenIntro + "\n")
+	for _, row := range hostfs.HiddenRows() {
+		b.WriteString("\n" + row.Program + ": " + hiddenWhat(row) + "\n")
+		b.WriteString(wrapped("  ", strings.Join(row.Places, " "), 80))
+	}
+	return &cobra.Command{Use: "hidden", Short: "list the places that a sandbox does not see", Long: strings.TrimRight(b.String(), "\n")}
+}
+
+func hiddenWhat(row hostfs.HiddenRow) string {
+	if row.WithCredential {
+		return row.What + ", only where they hold a credential"
+	}
+	return row.What
+}
+
+// writeHidden writes docs/hidden.md, the same list as a page of Markdown.
+func writeHidden(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("# What a sandbox does not see\n\nWritten by `make docs` from engine/hostfs/secretpaths.go, like `snapfs help hidden`.\n\n" + hiddenIntro +
+		"\n\n| of | what | places |\n| --- | --- | --- |\n")
+	for _, row := range hostfs.HiddenRows() {
+		fmt.Fprintf(&b, "| %s | %s | `%s` |\n", row.Program, hiddenWhat(row), strings.Join(row.Places, "` `"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
