@@ -18,6 +18,9 @@ type Input struct {
 	// BaseTree is the root of the base, used to detect renames, or nil. Without it only
 	// a node with an unchanged inode counts as renamed.
 	BaseTree *os.File
+	// OldTree is the root of the tree that Mine was compared with, or nil for BaseTree. It
+	// shows which conflicts lie at one end of a move.
+	OldTree *os.File
 	// MineOptions and RealOptions are the options that produced Mine and Real.
 	MineOptions, RealOptions diff.Options
 	// OpenBase opens a regular file of the base for reading. It returns

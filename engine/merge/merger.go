@@ -21,6 +21,7 @@ type merger struct {
 	asked   map[string]bool // conflicts that Choose has seen
 	blocked map[string]int  // paths of open conflicts, with the conflict's index
 	classes map[*entry][]*entry
+	ends    map[string]string // see otherEnds; nil until the first conflict
 	result  *Result
 }
 

@@ -36,6 +36,9 @@ func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
 	c.Alone = c.alone()
 	all, places := m.affected(t, c.scope(more))
 	c.include(all)
+	if all, places, err = m.withOtherEnds(t, &c, all, places); err != nil {
+		return err
+	}
 	choice, key := Ask, string(c.Kind)+" "+c.Path
 	if m.in.Choose != nil && !m.asked[key] {
 		m.asked[key] = true

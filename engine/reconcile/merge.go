@@ -157,7 +157,7 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	if err := rc.openRealSide(ctx, m); err != nil {
 		return m, err
 	}
-	m.in.MineTree, m.in.RealTree = p.New, m.real
+	m.in.MineTree, m.in.RealTree, m.in.OldTree = p.New, m.real, p.Old
 	m.in.MineOptions, m.in.RealOptions = p.Opt, p.Opt
 	m.in.RealOptions.SameInodes = p.Opt.SameInodes || len(r.renamed) > 0 // of the real tree both
 	if m.path != p.Root {

@@ -1,0 +1,77 @@
+package merge
+
+import "github.com/snapfs/snapfs/engine/diff"
+
+// otherEnds returns the other end of each move that the sandbox made, by the path of either end. It
+// lists moves that the merge itself treats as a deletion and an addition, too: those of a live base,
+// and those to a path whose original is unknown. An answer to a conflict at one end takes both
+// ends. Otherwise a file whose new path is answered with the real tree's version would
+// end at neither path.
+//
+// Cost: that of [diff.Renames], once, and only if a conflict is answered or reported.
+func (m *merger) otherEnds() (map[string]string, error) {
+	if m.ends != nil {
+		return m.ends, nil
+	}
+	m.ends = map[string]string{}
+	old := m.in.OldTree
+	if old == nil {
+		old = m.in.BaseTree
+	}
+	changes := make([]diff.Change, 0, len(m.in.Mine))
+	for _, c := range m.in.Mine {
+		if _, unknown := m.in.Unknown[c.Path]; unknown && c.Kind == diff.Modified {
+			// The old node is what the real tree has there now, and not what the sandbox replaced.
+			c = diff.Change{Path: c.Path, Kind: diff.Added, New: c.New}
+		}
+		changes = append(changes, c)
+	}
+	found, err := diff.Renames(m.ctx, old, m.in.MineTree, changes, m.in.MineOptions)
+	if err != nil {
+		return nil, fail(".", err)
+	}
+	for _, r := range found {
+		m.ends[r.From], m.ends[r.To] = r.To, r.From
+	}
+	return m.ends, nil
+}
+
+// withOtherEnds adds to the entries and paths of a conflict those at the other ends of their moves.
+func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []string) ([]*entry, []string, error) {
+	if c.Alone {
+		return all, places, nil
+	}
+	ends, err := m.otherEnds()
+	if err != nil || len(ends) == 0 {
+		return all, places, err
+	}
+	within, own := pathSet{}, len(all)
+	for _, path := range places {
+		within.add(path)
+	}
+	for {
+		var more []string
+		for _, x := range all {
+			for _, s := range x.on {
+				if to := ends[s.path]; to != "" && within.add(to) {
+					more = append(more, to)
+				}
+			}
+		}
+		if len(more) == 0 {
+			break
+		}
+		all, places = m.affected(t, append(places, more...))
+		for _, path := range places {
+			within.add(path)
+		}
+	}
+	if len(all) > own {
+		var also []string
+		for _, x := range all {
+			also = append(also, x.on[mine].path, x.on[real].path)
+		}
+		c.addPaths(also)
+	}
+	return all, places, nil
+}
