@@ -35,8 +35,9 @@ type Recovery struct {
 	// the location of their old versions.
 	Changed []string
 	Saved   string
-	// Waits is why the promotion cannot be recovered now: its target cannot be opened (a
-	// disk is not mounted). The promotion and its old versions stay.
+	// Waits is why the promotion cannot be recovered now: its target cannot be opened (a disk is
+	// not mounted) or not changed (the disk is read-only). The promotion and its old versions
+	// stay.
 	Waits error
 	// Journal is the journal of a promotion that waits.
 	Journal string
@@ -44,8 +45,8 @@ type Recovery struct {
 
 // Recover ends promotions that were killed: it removes the leftovers of committed ones and
 // reverts all others. It may be killed and repeated, and does not touch a running promotion.
-// If a target cannot be opened, its promotion waits, see Recovery.Waits. An error with one
-// promotion does not affect the others. Cost: one readdir of the state directory if there is
+// If a target cannot be opened or changed, its promotion waits, see Recovery.Waits. An error
+// with one promotion does not affect the others. Cost: one readdir of the state directory if there is
 // nothing to do. Errors: ErrCorrupt, ErrNotSupported (a newer journal).
 func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	names, err := journals(stateDir, suffixJournal, suffixUndoing, suffixDropping, suffixSplit, suffixNew)
@@ -71,7 +72,8 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 			failures = append(failures, wrap("recovering", one.Path, err))
 			continue
 		}
-		if ext := filepath.Ext(name); ext != suffixDropping && ext != suffixSplit { // one that was forgotten, or not undone yet, is not reported
+		// One that was forgotten, or not undone yet, is reported only if it waits.
+		if ext := filepath.Ext(name); one.Waits != nil || ext != suffixDropping && ext != suffixSplit {
 			all = append(all, one)
 		}
 	}
@@ -90,7 +92,9 @@ func removeUnfinished(stateDir string) error {
 	return err
 }
 
-// recoverOne reads a journal and reverts its promotion, or completes it if it was committed.
+// recoverOne reads a journal and reverts its promotion, or completes it if it was committed. Any
+// error from the target lets the promotion wait: a disk that is read-only or damaged must not
+// stop the commands for other targets.
 func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	r, err := readJournal(journal)
 	if err != nil {
@@ -116,6 +120,16 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	defer real.Root.Close()
 	defer real.Close()
 	defer r.closeStages()
+	ended, err := r.end(ctx, real, journal, one)
+	if err != nil && !errors.Is(err, errs.ErrInterrupted) && ctx.Err() == nil {
+		one.Waits, one.Journal = wrap("recovering", r.path, err), journal
+		return one, nil
+	}
+	return ended, err
+}
+
+// end completes or reverts the promotion of a journal whose target is open, and adds to its report.
+func (r *record) end(ctx context.Context, real *nodes.Dirs, journal string, one Recovery) (Recovery, error) {
 	if filepath.Ext(journal) == suffixUndoing && exists(r.inverseFile(filepath.Dir(journal))) { // killed at the end
 		one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
 		return one, os.Remove(journal)

@@ -14,7 +14,7 @@ import (
 )
 
 // An Unfinished is a killed promotion that cannot be completed or reverted until its target
-// can be opened again. No data is lost: the replaced files are beside the target, and the
+// can be opened and written to again. No data is lost: the replaced files are beside the target, and the
 // journal is in the state directory.
 type Unfinished struct {
 	// ID is the promotion's identifier, Sandbox the name of the sandbox, and Target the target
@@ -22,7 +22,7 @@ type Unfinished struct {
 	ID      string `json:"id"`
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
-	// Why is the reason why the target cannot be opened.
+	// Why is the reason why the target cannot be opened or changed.
 	Why string `json:"why"`
 	// Journal is the file from which recovery completes the promotion. Removing
 	// it abandons the promotion.
@@ -36,7 +36,7 @@ func (u Unfinished) String() string {
 
 // mend returns what the user can do to complete the promotion.
 func (u Unfinished) mend() string {
-	return "mount the filesystem of " + errs.Quoted(u.Target) + ", and the next command completes or reverts it"
+	return "mount the filesystem of " + errs.Quoted(u.Target) + ", writable, and the next command completes or reverts it"
 }
 
 // Unfinished lists the promotions that wait for their targets, as of the last
@@ -70,8 +70,8 @@ func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 }
 
 // RecoverPromotions completes or reverts all promotions that were killed. One
-// whose target cannot be opened is reported once, and blocks only its own sandbox
-// and target.
+// whose target cannot be opened or changed is reported once, and blocks only its own
+// sandbox and target.
 func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	found, err := promote.Recover(ctx, rc.promotionsDir())
 	var waiting []Unfinished
