@@ -157,10 +157,28 @@ func (s *surveyor) split(dir string) error {
 				return err
 			}
 		default: // not writable; reach finds writable directories in it
-			s.env.Shown = append(s.env.Shown, path)
+			s.show(path)
 		}
 	}
 	return nil
+}
+
+// show adds a directory that this user may not write to those that the sandbox shows. If it is a small one with
+// mounts below it, it becomes a frame instead and its directories are shown: the kernel makes overlays of those
+// without mounts, and no socket can be reached through an overlay.
+func (s *surveyor) show(dir string) {
+	const small = 16 // entries: each costs a mount
+	entries := firstEntries(dir, small+1)
+	if len(entries) == 0 || len(entries) > small || !s.hasMountsBelow(dir) {
+		s.env.Shown = append(s.env.Shown, dir)
+		return
+	}
+	s.env.Frames = append(s.env.Frames, dir)
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); e.IsDir() && enterable(path) {
+			s.show(path)
+		}
+	}
 }
 
 // canServe reports whether a directory of this user with mounts under it can be a tree all the

@@ -77,7 +77,7 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 			skeletons = append(skeletons, isolate.Mount{Target: f, Skeleton: f})
 		}
 	}
-	mounts = slices.Concat(skeletons, mounts, asOnHost(rec, env))
+	mounts, sockets := withoutSockets(slices.Concat(skeletons, mounts, asOnHost(rec, env)), env)
 	slices.SortStableFunc(mounts, func(a, b isolate.Mount) int { return strings.Compare(a.Target, b.Target) })
 	tmp, err := hf.scratch(ctx, rec)
 	if err != nil {
@@ -88,13 +88,14 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	s.Hide = hidden(hiding{
 		real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
 	}, userHome(), rec.Workspace)
+	s.Hide = append(s.Hide, sockets...)
 	return s, notes, nil
 }
 
 // asOnHost returns the read-only mounts of what the sandbox sees as it is on the host.
 func asOnHost(rec *catalog.Record, env *Environment) (mounts []isolate.Mount) {
 	for _, p := range env.Shown {
-		if !hides(rec, p) {
+		if !hides(rec, p) && !isSocket(p) {
 			mounts = append(mounts, isolate.Mount{Target: p, Source: p, ReadOnly: true, MayVanish: !Privileged()})
 		}
 	}

@@ -3,6 +3,7 @@ package prove
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -71,6 +72,51 @@ func TestEveryProbeIsHeldInASandbox(t *testing.T) {
 		}
 		if r := inside(t, container, 0, "masked", "/mnt/secret", "/mnt"); r.Held {
 			t.Errorf("a path that is not masked: %+v", r)
+		}
+	})
+}
+
+// A directory of the host without its sockets: none is reached, whether bound before the start of the container or
+// after it.
+func TestSocketsOfTheHostAreOutOfReach(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec isolate.Spec) {
+		dir := scratch(t)
+		bind := func(name string) {
+			t.Helper()
+			l, err := net.Listen("unix", filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			if err := os.Chmod(filepath.Join(dir, name), 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+		bind("before")
+		spec.Mounts = append(spec.Mounts,
+			isolate.Mount{Target: "/mnt", Source: dir, ReadOnly: true, NoSockets: true, MayVanish: spec.IDs == isolate.Same},
+			isolate.Mount{Target: "/srv", Source: dir, ReadOnly: true},
+		)
+		container := open(t, spec)
+		bind("after")
+		for _, uid := range usersOf(spec) {
+			if r := inside(t, container, uid, "host-socket", "/mnt/before", "/mnt/after"); !r.Held {
+				t.Errorf("user %d: %+v", uid, r)
+			}
+			if r := inside(t, container, uid, "read-only", "/mnt", "/mnt/file"); !r.Held {
+				t.Errorf("user %d: %+v", uid, r)
+			}
+			if r := inside(t, container, uid, "masked", "/mnt/file"); r.Held {
+				t.Errorf("user %d reads no files there: %+v", uid, r)
+			}
+			for _, name := range []string{"before", "after"} {
+				if r := inside(t, container, uid, "host-socket", "/srv/"+name); r.Held {
+					t.Errorf("user %d, where sockets are shown: %+v", uid, r)
+				}
+			}
 		}
 	})
 }

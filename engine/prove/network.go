@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ func networkProbes() []Probe {
 		{Name: "metadata", plan: planMetadata},
 		{Name: "loopback", Args: []string{"PORT"}, plan: planLoopback},
 		{Name: "abstract-socket", Args: []string{"NAME"}, plan: planAbstract},
+		{Name: "host-socket", Args: []string{"PATH..."}, plan: planSockets},
 	}
 }
 
@@ -115,6 +118,45 @@ func planAbstract(args []string) (attempt, error) {
 		hangUp(c)
 		return crossed("connected")
 	}}, nil
+}
+
+// planSockets plans connections to sockets of the host's programs.
+func planSockets(args []string) (attempt, error) {
+	return attempt{"reach the host's sockets " + strings.Join(args, ", "), func() outcome {
+		var reached []string
+		for _, path := range args {
+			if what := listens(path); what != "" {
+				reached = append(reached, path+": "+what)
+			}
+		}
+		if len(reached) > 0 {
+			return crossed("%s", strings.Join(reached, "; "))
+		}
+		return held("no program of the host listens at them")
+	}}, nil
+}
+
+// listens returns a text about the socket at path, or "" if it cannot be reached. The kernel compares the types of the
+// sockets (EPROTOTYPE) only once it has found one. Another error than that is of a socket that nobody may use.
+func listens(path string) string {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	if dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil { // an address has 108 bytes
+		defer unix.Close(dir)
+		path = "/proc/self/fd/" + strconv.Itoa(dir) + "/" + filepath.Base(path)
+	}
+	switch err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err {
+	case nil:
+		return "connected"
+	case unix.EAGAIN: // its queue is full
+		return "it listens"
+	case unix.EPROTOTYPE:
+		return "a socket of another type is there"
+	}
+	return ""
 }
 
 func planResolver(args []string) (attempt, error) {

@@ -34,10 +34,16 @@ type Layers struct {
 // overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be
 // id-mapped. The caller closes the detached mount, the planner those of the layers.
 func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
-	base := int(pl.Spec.IDs.Base)
 	l := &Layers{Userns: userns, root: pl.rootMount(userns)}
 	l.mapByFUSE = func(path string, why error) (*os.File, error) { return pl.layerByFUSE(ctx, target, path, why) }
 	l.base = func(i int) (*os.File, error) { return pl.base(ctx, target, o.Base, i, userns) }
+	return pl.mountLayers(l, o, attr)
+}
+
+// mountLayers mounts an overlay of the layers of l. The caller closes the detached mount, the planner those of the
+// layers.
+func (pl *Planner) mountLayers(l *Layers, o Overlay, attr uint64) (*os.File, error) {
+	base := int(pl.Spec.IDs.Base)
 	m, err := l.overlay(o, attr, base)
 	pl.CloseLater = append(pl.CloseLater, l.mounts...)
 	if !errors.Is(err, unix.EINVAL) {
@@ -121,6 +127,9 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	}
 	for i, path := range o.Lower {
 		name, err := l.findLower(path)
+		if err == nil && o.Nested && len(o.Lower) == 1 && o.Upper == "" {
+			return l.alone(name, o.UserXattr, attr)
+		}
 		if err == nil && o.Nested && i == len(o.Lower)-1 {
 			name, err = l.wrap(name, o.UserXattr)
 		}
@@ -224,16 +233,21 @@ func (l *Layers) add(m *os.File, err error) (string, error) {
 // wrap mounts an overlay of the layer name alone, as [mount.WrapLower] does, and returns a path
 // to it. The Layers closes the mount later.
 func (l *Layers) wrap(name string, userXattr bool) (string, error) {
+	return l.add(l.alone(name, userXattr, 0))
+}
+
+// alone mounts a read-only overlay of the layer name above an empty one: overlayfs demands two. The caller closes it.
+func (l *Layers) alone(name string, userXattr bool, attr uint64) (*os.File, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer c.Close()
 	empty, err := l.add(c.Mount(0))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return l.add(mount.NewOverlay(mount.Overlay{Lower: []string{name, empty}, UserXattr: userXattr}))
+	return mount.NewOverlay(mount.Overlay{Lower: []string{name, empty}, UserXattr: userXattr, Attr: attr})
 }
 
 // scratchDir is the directory that enterScratch covers with a tmpfs, to attach layers in. No

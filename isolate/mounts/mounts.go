@@ -60,6 +60,10 @@ func (pl *Planner) attach(mount launch.Arg, to string, follow bool) launch.Step 
 
 // makeTrees adds the steps that make the detached mounts of spec.Mounts, except premounts.
 func (pl *Planner) makeTrees() {
+	if pl.Spec.IDs == Same && slices.ContainsFunc(pl.Spec.Mounts, func(m Mount) bool { return m.NoSockets }) {
+		pl.Stage = "mounting an empty layer"
+		pl.below = pl.empty()
+	}
 	for i, m := range pl.Spec.Mounts {
 		if pl.trees[i] == 0 {
 			pl.Stage = "mounting " + m.Target
@@ -80,6 +84,8 @@ func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 		return pl.skeleton(m.Skeleton, m.Target)
 	case m.MayVanish && len(base) == 0:
 		return pl.makeIfThere(m, attr)
+	case m.NoSockets:
+		return pl.withoutSockets(pl.layer(m.Source), attr)
 	case m.Source != "":
 		return pl.bind(m.Source, attr)
 	case m.Overlay.Alone() != "":
@@ -97,7 +103,9 @@ func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 	}
 	found := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path)
 	at := found.Result()
-	if m.Overlay == nil || m.Overlay.Alone() != "" {
+	if m.NoSockets {
+		tree = pl.withoutSockets(pl.numbered(at), attr)
+	} else if m.Overlay == nil || m.Overlay.Alone() != "" {
 		if m.Overlay != nil {
 			attr |= unix.MOUNT_ATTR_RDONLY
 		}
@@ -150,9 +158,7 @@ func (pl *Planner) OverlayOptions(o *Overlay, base []launch.Cell) []string {
 		// As kernel.WrapLower: a layer that contains other layers is allowed if it is a filesystem of its own,
 		// and overlayfs demands two layers where there is no upper.
 		last := len(names) - 1
-		empty := pl.Filesystem("tmpfs", plainMount, "mode=755")
-		pl.place(empty)
-		wrapped := pl.Filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, pl.lowers([]string{names[last], pl.numbered(empty)})...)...)
+		wrapped := pl.Filesystem("overlay", unix.MOUNT_ATTR_NODEV, append(opts, pl.lowers([]string{names[last], pl.empty()})...)...)
 		pl.place(wrapped)
 		names[last] = pl.numbered(wrapped)
 	}
@@ -161,6 +167,18 @@ func (pl *Planner) OverlayOptions(o *Overlay, base []launch.Cell) []string {
 		opts = append(opts, "upperdir="+pl.layer(o.Upper), "workdir="+pl.layer(o.Work), "volatile")
 	}
 	return opts
+}
+
+// empty adds the steps that make an empty directory for an overlay's lowest layer, and returns its name.
+func (pl *Planner) empty() string {
+	m := pl.Filesystem("tmpfs", plainMount, "mode=755")
+	pl.place(m)
+	return pl.numbered(m)
+}
+
+// withoutSockets adds the steps that mount the read-only overlay of [Mount.NoSockets] above the layer name.
+func (pl *Planner) withoutSockets(name string, attr uint64) launch.Cell {
+	return pl.Filesystem("overlay", int(attr), append([]string{"userxattr"}, pl.lowers([]string{name, pl.below})...)...)
 }
 
 // place adds the step that attaches a mount that is to be a layer, on kernels before 6.15,

@@ -23,6 +23,7 @@ type Planner struct {
 	files       []bound
 	fuseTrees   []fuseTree // trees whose ids a FUSE process maps
 	rootCopy    *os.File   // see rootMount
+	below       string     // an empty directory, the lowest layer of overlays with NoSockets
 	CloseLater  []*os.File // mounts and directories to close once the trees are complete
 }
 

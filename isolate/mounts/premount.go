@@ -110,6 +110,11 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 	switch o := g.mount.Overlay; {
 	case g.mount.Served != nil:
 		return pl.served(ctx, g.mount, attr, userns)
+	case g.mount.NoSockets:
+		l := &Layers{Userns: userns, root: pl.rootMount(userns), mapByFUSE: func(path string, _ error) (*os.File, error) {
+			return Mapped(path, unix.MOUNT_ATTR_RDONLY, nil) // its owners appear as nobody
+		}}
+		return pl.mountLayers(l, Overlay{Lower: []string{g.mount.Source}, Nested: true, UserXattr: true}, attr)
 	case o == nil && g.plain:
 		return Mapped(g.mount.Source, attr, nil)
 	case o == nil:

@@ -48,6 +48,11 @@ type Mount struct {
 	Served Served
 	// ReadOnly forbids writes to the tree, but not to mounts in it.
 	ReadOnly bool
+	// NoSockets keeps the container from the sockets that the host's programs listen at in Source, a directory:
+	// the tree is a read-only overlay, in which a socket is another inode than on the host, so connect(2)
+	// returns ECONNREFUSED. Filesystems mounted below Source are left out; under [Same] the kernel then refuses the
+	// overlay.
+	NoSockets bool
 	// MayVanish is set if other programs create and remove Source, or the lowest layer, at any
 	// time. If it does not exist, the container has nothing at Target. For [Same] only.
 	MayVanish bool
@@ -166,6 +171,9 @@ func (m Mount) String() string {
 	if m.ReadOnly {
 		b.WriteString(" read-only")
 	}
+	if m.NoSockets {
+		b.WriteString(" without sockets")
+	}
 	if m.MayVanish {
 		b.WriteString(" if it is there")
 	}
@@ -198,6 +206,9 @@ func (m Mount) Check() error {
 	}
 	if kinds != 1 {
 		return Invalid("%s: a mount is one of overlay, bind, skeleton and served", m.Target)
+	}
+	if m.NoSockets && (m.Source == "" || !m.ReadOnly) {
+		return Invalid("%s: only a directory that is bound read-only is one without sockets", m.Target)
 	}
 	return nil
 }

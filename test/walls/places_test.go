@@ -37,6 +37,7 @@ var places = []place{
 	{"network/edge/inspect.go", "return c == ' ' || c >=", `return c == ' ' || !isOut("edge-exact") && c >=`},
 
 	// What it sees.
+	{"engine/hostfs/sockets.go", `case m.Source == "" || m.Source != m.Target || !m.ReadOnly:`, `case m.Source == "" || m.Source != m.Target || !m.ReadOnly || isOut("sockets"):`},
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.Hide {\n", "\tfor _, p := range pl.Spec.Hide[:len(pl.Spec.Hide)*isIn(\"masked\")] {\n"},
 	{"engine/hostfs/spec.go", "hide := []string{hf.cat.Dir()}", `hide := []string{hf.cat.Dir()}[:isIn("state")]`},
 	{"engine/hostfs/spec.go", "hide = append(hide, hidden)", `hide = append(hide, []string{hidden}[:isIn("backends")]...)`},

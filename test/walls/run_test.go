@@ -73,6 +73,11 @@ func (d *doctor) furnish(t *testing.T) {
 	ws, ssh := filepath.Join(d.home, "w"), filepath.Join(d.home, ".ssh")
 	err := errors.Join(os.Mkdir(ws, 0o700), os.Mkdir(ssh, 0o700), os.Mkdir(d.held, 0o700))
 	err = errors.Join(err, os.Mkdir(filepath.Join(d.home, "held"), 0o700), os.Mkdir(filepath.Join(d.home, "roots"), 0o755)) // not the user's
+	service, lerr := net.Listen("unix", filepath.Join(d.home, "roots", "socket"))                                           // of a program of root's
+	if err = errors.Join(err, lerr); err == nil {
+		t.Cleanup(func() { service.Close() })
+		err = os.Chmod(filepath.Join(d.home, "roots", "socket"), 0o777)
+	}
 	err = errors.Join(err, exec.Command("btrfs", "-q", "subvolume", "create", d.held+"/w").Run())
 	dirs := []string{d.home, ws, ssh, d.held, d.held + "/w"}
 	files := append([]string{ws + "/file", ssh + "/file", d.held + "/w/file"}, d.shown()...)
@@ -149,6 +154,9 @@ func (d *doctor) ownMounts(on kind) error {
 	}
 	if file := d.shown()[0]; err == nil && on == shown { // what is mounted by itself is shown so, and what lies beside a mount
 		err = unix.Mount(file, file, "", unix.MS_BIND, "")
+	}
+	if roots := filepath.Join(d.home, "roots"); err == nil && on == shown && d.who == root {
+		err = errors.Join(unix.Mount(roots, roots, "", unix.MS_BIND, ""), unix.Mount("", roots, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	}
 	if err == nil && on == beside { // of a part of a subvolume no snapshot is made, but of what lies in it
 		err = unix.Mount(d.held, filepath.Join(d.home, "held"), "", unix.MS_BIND, "")

@@ -114,7 +114,11 @@ func table() []wall {
 			why: "what a backend keeps outside of the state directory is the copies of all sandboxes",
 		},
 		{parts: "read-only", falls: []string{"read-only"}, on: shown},
-		{parts: "read-only-trees", falls: []string{"read-only"}, on: shown, who: user},
+		{
+			parts: "read-only-trees sockets", falls: []string{"read-only"}, also: []string{"host-socket"}, on: shown, who: user,
+			why: "the overlay that keeps the host's sockets away is read-only in itself",
+		},
+		{parts: "sockets", falls: []string{"host-socket"}, on: shown},
 		{parts: "proc", falls: []string{"see-process", "other-sandbox"}, why: "the host's /proc lists the processes of all sandboxes"},
 		{
 			parts: "pids-own proc scope users", falls: []string{"signal-process"}, also: append([]string{"see-process"}, hostsRoot...),

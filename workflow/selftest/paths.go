@@ -39,6 +39,12 @@ func (ts *Tester) subjects() map[string]subject {
 			},
 			"write to what is shown as it really is", "nothing is shown so that could be written to",
 		},
+		"host-socket": {
+			func(_ context.Context, rec *catalog.Record, h *supervise.Supervisor) []string {
+				return some(ts.sockets(rec, h.Mounts), mayConnect)
+			},
+			"reach the host's sockets in what is shown as it really is", "no program of the host listens there for this user",
+		},
 	}
 }
 
@@ -77,6 +83,24 @@ func asTheyAre(mounts []isolate.Mount) (paths []string) {
 	}
 	return paths
 }
+
+// sockets returns the sockets of the host's programs in directories that the sandbox shows as they are on the host.
+func (ts *Tester) sockets(rec *catalog.Record, mounts []isolate.Mount) []string {
+	env, err := hostfs.Survey(rec.Workspace, ts.cat.Dir(), hostfs.Privileged())
+	if err != nil {
+		return nil
+	}
+	var dirs []string
+	for _, m := range mounts {
+		if m.ReadOnly && m.Source == m.Target {
+			dirs = append(dirs, m.Target)
+		}
+	}
+	return env.Sockets(dirs)
+}
+
+// mayConnect reports whether this user could connect to a socket outside a sandbox.
+func mayConnect(path string) bool { return hostfs.Writable(path) }
 
 // firstWithin returns the nearest entry of a directory that this user may write. It examines
 // at most names entries and skips other mounts, which may answer late. Cost: a microsecond for
