@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/sandbox"
@@ -88,6 +89,7 @@ type Engine struct {
 	Reconcile *reconcile.Reconciler
 
 	cat    *catalog.Catalog
+	events *events.Log
 	notice func(string)
 	expire func(*Engine) error
 	probe  []string
@@ -126,15 +128,16 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		_, err := e.Collect(ctx)
 		return err
 	}
+	e.events = events.New(cat.Dir(), notice)
 	e.Host = hostfs.New(cat, c.Drivers, notice)
-	e.Sandboxes = sandbox.New(cat, e.Host, notice, c.Sweeper, collect)
+	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, collect)
 	e.Baseline = baseline.New(cat, e.Host, notice)
-	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice)
-	e.Egress = egress.New(cat, c.Proxy)
+	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)
+	e.Egress = egress.New(cat, e.events, c.Proxy)
 	parts := supervise.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress,
 		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.ApplyCeiling),
-		Notice: notice, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
+		Notice: notice, Events: e.events, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
 	}
 	if c.SelfTest != nil {
 		parts.SelfTest = func(ctx context.Context, rec *catalog.Record, h *supervise.Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
@@ -145,7 +148,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.Stages = stages.New(cat)
 	e.Reconcile = reconcile.New(reconcile.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare,
-		Supervise: e.Supervise, Stages: e.Stages, Notice: notice,
+		Supervise: e.Supervise, Stages: e.Stages, Notice: notice, Events: e.events,
 	})
 	return e
 }

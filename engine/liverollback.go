@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -159,5 +160,10 @@ func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapsh
 	if err != nil {
 		return err
 	}
-	return supervise.SaveRolledBack(h, h.LiveRollback.To)
+	mark := h.LiveRollback.To
+	if err := supervise.SaveRolledBack(h, mark); err != nil {
+		return err
+	}
+	e.announce(events.SandboxRolledBack, h.Record, events.Data{Name: mark})
+	return nil
 }

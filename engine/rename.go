@@ -38,8 +38,10 @@ func (e *Engine) Rename(ctx context.Context, name, to string) error {
 	if err := e.cat.NoteEnd(&renamed, catalog.Now()); err != nil { // before the name: a removal that is due must find it
 		return err
 	}
+	old := *h.Record
 	if err := h.Rename(to); err != nil {
 		return err
 	}
+	e.announceRename(&old, to)
 	return h.Save()
 }

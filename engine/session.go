@@ -29,6 +29,8 @@ type Session struct {
 	// Unreached is set if a failed command, or a process beside it, tried to reach a network that
 	// the sandbox does not have: after Wait.
 	Unreached bool
+
+	ended func(isolate.Status, *catalog.LimitHit) // announces the end of the command
 }
 
 // Run makes a sandbox and starts a command in it. If this process is killed, the kernel kills
@@ -60,6 +62,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
+	s.ended = e.Supervise.Started(rec, s.Supervisor, command.Args)
 	e.Supervise.ReportNotes(s.Supervisor)
 	return s, nil
 }
@@ -70,6 +73,9 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	st, err := s.Proc.Wait(ctx)
 	if err != nil {
 		return st, err
+	}
+	if s.Supervisor != nil {
+		s.ended(st, nil)
 	}
 	if s.Supervisor != nil && s.Supervisor.Monitor.Killed() {
 		s.Engine.notice(s.Supervisor.Monitor.Note)
@@ -143,6 +149,7 @@ func (s *Session) rename(h *catalog.Locked, name string) error {
 		return err
 	}
 	old := s.Intent
+	s.Engine.announceRename(s.Record, name)
 	s.Record.Name, s.Intent = name, next
 	s.Engine.Sandboxes.End(old)
 	return nil
@@ -184,6 +191,7 @@ func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolat
 	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.SearchSecrets(), &command); err != nil {
 		return st, err
 	}
+	s.ended = s.Engine.Supervise.Started(s.Record, s.Supervisor, command.Args)
 	s.Engine.Supervise.ReportNotes(s.Supervisor)
 	st, err = s.Wait(ctx)
 	if err != nil {

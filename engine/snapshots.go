@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -44,7 +45,11 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 			return err
 		}
 		h.Snapshots, h.At = append(h.Snapshots, m), mark
-		return h.Save()
+		if err := h.Save(); err != nil {
+			return err
+		}
+		e.announce(events.SnapshotCreated, h.Record, events.Data{Name: mark})
+		return nil
 	})
 }
 
@@ -88,6 +93,7 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 		if err := h.Save(); err != nil {
 			return err
 		}
+		e.announce(events.SandboxRolledBack, h.Record, events.Data{Name: mark})
 		return errors.Join(e.Reconcile.NoteRollback(ctx, h.Record), e.Sandboxes.RemoveForks(ctx, trees, old))
 	})
 	h.Release()

@@ -97,6 +97,7 @@ func commands() []command {
 		{"redo", looking, newRedo},
 		{"stages", looking, newStages},
 		{"log", looking, newLog},
+		{"events", looking, newEvents},
 		{"status", looking, newStatus},
 		{"ls", looking, newLs},
 		{"show", looking, newShow},

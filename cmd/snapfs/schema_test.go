@@ -18,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/stages"
@@ -55,6 +56,7 @@ func documents() map[string]reflect.Type {
 		"doctor-sandbox": reflect.TypeFor[checkDocument](),
 		"drift":          reflect.TypeFor[compare.DriftReport](),
 		"error":          reflect.TypeFor[errorSchema](),
+		"events":         reflect.TypeFor[events.Event](),
 		"exec-detach":    reflect.TypeFor[startedDocument](),
 		"fetch":          reflect.TypeFor[reconcile.Promoted](),
 		"fork":           reflect.TypeFor[catalog.Record](),

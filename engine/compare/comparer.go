@@ -3,6 +3,7 @@ package compare
 import (
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
 )
@@ -15,9 +16,10 @@ type Comparer struct {
 	host      *hostfs.Host
 	baseline  *baseline.Recorder
 	sandboxes *sandbox.Store
+	events    *events.Log
 }
 
-// New returns the comparer for the sandboxes of a catalogue.
-func New(cat *catalog.Catalog, host *hostfs.Host, base *baseline.Recorder, sandboxes *sandbox.Store, notice func(string)) *Comparer {
-	return &Comparer{cat: cat, notice: notice, host: host, baseline: base, sandboxes: sandboxes}
+// New returns the comparer for the sandboxes of a catalogue, which announces drift in log.
+func New(cat *catalog.Catalog, host *hostfs.Host, base *baseline.Recorder, sandboxes *sandbox.Store, notice func(string), log *events.Log) *Comparer {
+	return &Comparer{cat: cat, notice: notice, host: host, baseline: base, sandboxes: sandboxes, events: log}
 }

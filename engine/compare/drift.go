@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/sandbox"
@@ -87,6 +88,9 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 	r, err := cm.DriftOfRecord(ctx, rec)
 	if why := sandbox.WorkspaceMissing("checking drift", rec); err != nil && why != nil {
 		return r, why
+	}
+	if err == nil && len(r.Paths) > 0 {
+		cm.events.Append(events.Event{Type: events.DriftFound, Subject: name, SandboxID: rec.ID, Data: events.Data{Changes: len(r.Paths)}})
 	}
 	return r, err
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -25,11 +26,27 @@ const (
 type Journal struct {
 	mu   sync.Mutex
 	path string // of the log
+
+	events   *events.Log
+	name, id string                // of the sandbox
+	told     map[announcement]bool // the decisions that are in events
 }
+
+// An announcement is a decision on a destination that is in the stream of events. Each is there
+// once in the life of a container, and at most maxTold of them.
+type announcement struct {
+	host    string
+	port    uint16
+	allowed bool
+}
+
+const maxTold = 1000
 
 // JournalOf returns the journal of a sandbox.
 func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
-	return &Journal{path: filepath.Join(eg.cat.Path(rec.Name), Events)}
+	return &Journal{
+		path: filepath.Join(eg.cat.Path(rec.Name), Events), events: eg.events, name: rec.Name, id: rec.ID, told: map[announcement]bool{},
+	}
 }
 
 // Put appends an event to the log. If that fails, as on a full disk, Put drops the event:
@@ -41,6 +58,7 @@ func (j *Journal) Put(ev network.Event) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.announce(ev)
 	f, err := os.OpenFile(j.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return
@@ -50,6 +68,28 @@ func (j *Journal) Put(ev network.Event) {
 		_ = os.Rename(j.path, filepath.Join(filepath.Dir(j.path), OlderEvents)) // if it fails, the log grows
 	}
 	_, _ = f.Write(append(line, '\n')) // best effort
+}
+
+// announce appends the first decision of its kind to the stream of events: a refused name or
+// connection, or an allowed connection. The caller holds j.mu.
+func (j *Journal) announce(ev network.Event) {
+	if ev.Kind == network.Edge || ev.Kind == network.Port || ev.Allowed && (ev.Ended || ev.Kind == network.DNS) {
+		return
+	}
+	host := ev.Name
+	if host == "" {
+		host = ev.Addr.String()
+	}
+	a := announcement{host, ev.Port, ev.Allowed}
+	if j.told[a] || len(j.told) == maxTold {
+		return
+	}
+	j.told[a] = true
+	kind := events.NetworkRefused
+	if ev.Allowed {
+		kind = events.NetworkAllowed
+	}
+	j.events.Append(events.Event{Type: kind, Subject: j.name, SandboxID: j.id, Data: events.Data{Host: host, Port: int(ev.Port), Reason: ev.Why}})
 }
 
 // count saves the traffic counters. If that fails, the previous ones stay on disk.

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
@@ -205,7 +206,11 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 	if err := c.AddSteps(ctx); err != nil {
 		return nil, err
 	}
-	return c.Plan, rc.SavePlan(c.Plan)
+	if err := rc.SavePlan(c.Plan); err != nil {
+		return c.Plan, err
+	}
+	rc.announce(events.PlanMade, c.Rec, events.Data{Plan: c.Plan.Fingerprint, Target: c.Plan.Target, Changes: c.Plan.Count()})
+	return c.Plan, nil
 }
 
 // A Promotion is a plan with the open files that carrying it out needs. The done of Begin

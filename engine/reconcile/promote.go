@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -115,6 +116,7 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 		Already: c.Plan.already, Git: c.Plan.Git,
 	}
 	if err := c.Plan.Refused(o.PlanOptions); err != nil {
+		rc.announceRefusal(c)
 		return r, err
 	}
 	if o.Plan != "" {
@@ -192,6 +194,7 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	}
 	if len(done) > 0 {
 		r.ID = group
+		rc.announce(events.ChangesPromoted, c.Rec, events.Data{Promotion: group, Plan: o.Plan, Target: c.Plan.Target, Changes: r.Changes})
 	}
 	// The promotion is complete. If the baseline cannot be updated, the cost is
 	// at most a conflict later.

@@ -6,6 +6,7 @@ import (
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/stages"
@@ -18,6 +19,7 @@ import (
 type Reconciler struct {
 	cat       *catalog.Catalog
 	notice    func(string)
+	events    *events.Log
 	host      *hostfs.Host
 	sandboxes *sandbox.Store
 	baseline  *baseline.Recorder
@@ -41,12 +43,13 @@ type Parts struct {
 	Supervise *supervise.Manager
 	Stages    *stages.Store
 	Notice    func(string)
+	Events    *events.Log
 }
 
 // New returns a Reconciler made of its parts.
 func New(p Parts) *Reconciler {
 	return &Reconciler{
-		cat: p.Catalog, notice: p.Notice, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,
+		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,
 		compare: p.Compare, supervise: p.Supervise, stages: p.Stages,
 	}
 }

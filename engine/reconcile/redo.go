@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -98,6 +99,7 @@ func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undo
 		rc.notice("done again, but the sandbox's baseline was not updated: " + err.Error())
 	}
 	rc.noteTurn(note)
+	rc.announceTurn(events.PromotionRedone, &u)
 	if err := rc.stages.NoteRedone(u.ID); err != nil {
 		rc.notice("done again, but the log of stages was not updated: " + err.Error())
 	}

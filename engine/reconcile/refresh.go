@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/promote"
@@ -92,6 +93,7 @@ func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions
 	if err != nil {
 		return r, err
 	}
+	rc.announce(events.SandboxRefreshed, h.Record, events.Data{Changes: r.Merged})
 	left, err := rc.conflictsOf(ctx, h.Record)
 	if len(left) > 0 {
 		r.Conflicts = left

@@ -13,6 +13,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
@@ -81,6 +82,7 @@ func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again
 		return u, fmt.Errorf("undone in %v, but not everywhere: %w", u.Paths, err)
 	}
 	rc.noteTurn(note)
+	rc.announceTurn(events.PromotionUndone, &u)
 	if len(paths) > 0 {
 		return u, nil
 	}

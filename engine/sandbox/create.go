@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -149,7 +151,19 @@ func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() 
 		release() // discarding may collect
 		return errors.Join(err, sb.Discard(context.WithoutCancel(ctx), rec))
 	}
+	sb.announceNew(rec)
 	return nil
+}
+
+// announceNew appends the event of a new sandbox.
+func (sb *Store) announceNew(rec *catalog.Record) {
+	made := events.Data{Workspace: rec.Workspace, Ephemeral: rec.Ephemeral, Origin: rec.Origin}
+	for _, t := range rec.Trees {
+		if !slices.Contains(made.Backends, t.Driver) {
+			made.Backends = append(made.Backends, t.Driver)
+		}
+	}
+	sb.events.Append(events.Event{Type: events.SandboxCreated, Subject: rec.Name, SandboxID: rec.ID, Data: made})
 }
 
 // MakeTmp creates the directory behind a persistent sandbox's /tmp.

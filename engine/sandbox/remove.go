@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -99,11 +100,22 @@ func (sb *Store) Discard(ctx context.Context, rec *catalog.Record) error {
 // DiscardHeld moves a locked sandbox to the trash, then removes its trees. It releases the
 // lock.
 func (sb *Store) DiscardHeld(ctx context.Context, h *catalog.Locked) error {
-	d, err := h.Discard()
+	d, err := sb.Unname(h)
 	if err != nil {
 		return err
 	}
 	return sb.Reclaim(ctx, d.ID, d)
+}
+
+// Unname moves a locked sandbox to the trash; [Store.Reclaim] or the next collection removes its
+// trees. The lock passes to the result; after an error it is released.
+func (sb *Store) Unname(h *catalog.Locked) (catalog.Discarded, error) {
+	gone := events.Event{Type: events.SandboxRemoved, Subject: h.Name, SandboxID: h.ID}
+	d, err := h.Discard()
+	if err == nil {
+		sb.events.Append(gone)
+	}
+	return d, err
 }
 
 // Reclaim removes the trees of all sandboxes in the trash: those that the caller has locked,

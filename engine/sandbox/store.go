@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
@@ -13,12 +14,13 @@ type Store struct {
 	cat     *catalog.Catalog
 	notice  func(string)
 	host    *hostfs.Host
+	events  *events.Log
 	sweeper []string
 	collect func(ctx context.Context) error
 }
 
-// New returns the store of a catalogue. sweeper is the command that starts a
+// New returns the store of a catalogue, which announces in log what it makes and removes. sweeper is the command that starts a
 // collection in the background; where it is empty, [Store.SweepLater] calls collect.
-func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), sweeper []string, collect func(context.Context) error) *Store {
-	return &Store{cat: cat, notice: notice, host: host, sweeper: sweeper, collect: collect}
+func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), log *events.Log, sweeper []string, collect func(context.Context) error) *Store {
+	return &Store{cat: cat, notice: notice, host: host, events: log, sweeper: sweeper, collect: collect}
 }

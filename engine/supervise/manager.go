@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/errs"
@@ -19,6 +20,7 @@ import (
 type Manager struct {
 	cat       *catalog.Catalog
 	notice    func(string)
+	events    *events.Log
 	host      *hostfs.Host
 	sandboxes *sandbox.Store
 	baseline  *baseline.Recorder
@@ -48,6 +50,7 @@ type Parts struct {
 	Egress    *egress.Gateway
 	Book      *admission.Controller
 	Notice    func(string)
+	Events    *events.Log
 
 	// Supervisor is the command that runs a supervisor: the program and its first arguments.
 	Supervisor []string
@@ -64,7 +67,7 @@ type Parts struct {
 // New returns a Manager made of its parts.
 func New(p Parts) *Manager {
 	return &Manager{
-		cat: p.Catalog, notice: p.Notice, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
+		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
 		egress: p.Egress, book: p.Book, program: p.Supervisor, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
 	}
 }

@@ -34,8 +34,9 @@ type Supervisor struct {
 	Hidden     []string // masked paths
 	Mounts     []isolate.Mount
 	prove      func(context.Context) (*catalog.Proof, error)
-	onLimitHit func(catalog.LimitHit) // saves it in the record
-	record     func()                 // records originals of what was changed; nil for an ephemeral sandbox
+	onLimitHit func(catalog.LimitHit)                                              // saves it in the record
+	started    func(args []string) (ended func(isolate.Status, *catalog.LimitHit)) // announces a command
+	record     func()                                                              // records originals of what was changed; nil for an ephemeral sandbox
 	Resources  *Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
@@ -320,6 +321,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
 	h.deadlines.tell(client)
+	announceEnd := h.started(w.Args)
 	ended := h.Resources.startCountdown(p)
 	go h.relaySignals(client, p)
 	st, err := p.Wait(context.Background())
@@ -343,6 +345,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	} else {
 		h.recordEnd()
 	}
+	announceEnd(st, hit)
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
 }

@@ -53,20 +53,44 @@ func New(dir string, skip func(path string) bool, most int) (*Tree, error) {
 	if w.mark() {
 		return w, nil
 	}
-	w.kind, w.paths = "inotify", map[int32]string{}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err == unix.EMFILE {
-		return nil, ErrManyDirectories
-	}
-	if err != nil {
-		return nil, &os.PathError{Op: "inotify_init", Path: dir, Err: err}
-	}
-	w.file, w.fd = os.NewFile(uintptr(fd), "inotify"), fd
-	if err := w.add(dir); err != nil {
-		w.Close()
+	if err := w.listen(); err != nil {
 		return nil, err
 	}
 	return w, nil
+}
+
+// Dir watches the absolute directory dir, which has no directories in it, with one watch of
+// inotify(7). Cost: two system calls. Errors: *os.PathError; [ErrManyDirectories].
+func Dir(dir string) (*Tree, error) {
+	w := &Tree{dir: dir, skip: func(string) bool { return false }, most: 1}
+	st, err := vfs.Lstat(unix.AT_FDCWD, dir)
+	if err != nil {
+		return nil, err
+	}
+	w.mount = st.Mount
+	if err := w.listen(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// listen opens a queue of inotify events and adds the tree to it. After an error the watch is
+// closed.
+func (w *Tree) listen() error {
+	w.kind, w.paths = "inotify", map[int32]string{}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err == unix.EMFILE {
+		return ErrManyDirectories
+	}
+	if err != nil {
+		return &os.PathError{Op: "inotify_init", Path: w.dir, Err: err}
+	}
+	w.file, w.fd = os.NewFile(uintptr(fd), "inotify"), fd
+	if err := w.add(w.dir); err != nil {
+		w.Close()
+		return err
+	}
+	return nil
 }
 
 // Close ends the watch. A waiting Next returns fs.ErrClosed.

@@ -16,6 +16,9 @@ type Tree struct{}
 // New watches a directory tree, on Linux. Here it always returns an error.
 func New(string, func(path string) bool, int) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
 
+// Dir watches one directory, on Linux. Here it always returns an error.
+func Dir(string) (*Tree, error) { return nil, vfs.ErrNeedsLinux }
+
 // Close ends the watch.
 func (*Tree) Close() {}
 

@@ -76,7 +76,7 @@ func (rr *Coordinator) discardAll(ctx context.Context, sessions []*engine.Sessio
 			continue // gone, or being mended: the last step reports that
 		}
 		if h.ID == s.Record.ID {
-			d, err := h.Discard()
+			d, err := rr.engine.Sandboxes.Unname(h)
 			d.Release()
 			errs = append(errs, err)
 		} else {

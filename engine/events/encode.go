@@ -1,0 +1,117 @@
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+// An encoder writes one JSON object. Package json would look at the types of an event first, which
+// takes a third of a millisecond in each process that writes one.
+type encoder struct{ bytes.Buffer }
+
+// key begins the field called name.
+func (e *encoder) key(name string) {
+	if last := e.Bytes(); len(last) > 0 && last[len(last)-1] != '{' {
+		e.WriteByte(',')
+	}
+	e.WriteString(`"` + name + `":`)
+}
+
+// text writes a field, unless it is empty.
+func (e *encoder) text(name, value string) {
+	if value != "" {
+		e.key(name)
+		e.quote(value)
+	}
+}
+
+func (e *encoder) quote(value string) {
+	quoted, _ := json.Marshal(value) // of a string there is no error
+	e.Write(quoted)
+}
+
+// texts writes a field, unless it is empty.
+func (e *encoder) texts(name string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	e.key(name)
+	e.WriteByte('[')
+	for i, v := range values {
+		if i > 0 {
+			e.WriteByte(',')
+		}
+		e.quote(v)
+	}
+	e.WriteByte(']')
+}
+
+// number writes a field, unless it is 0.
+func (e *encoder) number(name string, value float64) {
+	if value != 0 {
+		e.key(name)
+		e.WriteString(strconv.FormatFloat(value, 'f', -1, 64))
+	}
+}
+
+// encode returns an event as a line of JSON, which begins with its number.
+func encode(ev *Event) []byte {
+	e := new(encoder)
+	e.WriteByte('{')
+	e.text("id", ev.ID)
+	e.text("specversion", ev.SpecVersion)
+	e.text("source", ev.Source)
+	e.text("type", ev.Type)
+	e.text("subject", ev.Subject)
+	e.text("sandboxid", ev.SandboxID)
+	e.text("time", ev.Time.Format(time.RFC3339Nano))
+	e.text("datacontenttype", ev.ContentType)
+	e.key("data")
+	e.WriteByte('{')
+	e.data(&ev.Data)
+	e.WriteString("}}\n")
+	return e.Bytes()
+}
+
+func (e *encoder) data(d *Data) {
+	e.text("workspace", d.Workspace)
+	e.texts("backends", d.Backends)
+	if d.Ephemeral {
+		e.key("ephemeral")
+		e.WriteString("true")
+	}
+	e.text("origin", d.Origin)
+	e.text("name", d.Name)
+	e.texts("command", d.Command)
+	e.text("run", d.Run)
+	if d.Status != nil {
+		e.key("status")
+		e.WriteString(strconv.Itoa(*d.Status))
+	}
+	e.number("seconds", d.Seconds)
+	e.number("cpu_seconds", d.CPUSeconds)
+	e.number("memory_bytes", float64(d.MemoryBytes))
+	e.text("limit", d.Limit)
+	e.text("value", d.Value)
+	e.text("reason", d.Reason)
+	e.text("host", d.Host)
+	e.number("port", float64(d.Port))
+	e.text("promotion", d.Promotion)
+	e.text("plan", d.Plan)
+	e.text("target", d.Target)
+	e.number("changes", float64(d.Changes))
+	e.texts("paths", d.Paths)
+}
+
+// numberOf returns the number of the event in a line that encode has made; 0 for another line.
+func numberOf(line []byte) uint64 {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"id":"`))
+	digits, _, found := bytes.Cut(rest, []byte(`"`))
+	n, err := strconv.ParseUint(string(digits), 10, 64)
+	if !ok || !found || err != nil {
+		return 0
+	}
+	return n
+}

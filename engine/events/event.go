@@ -1,0 +1,123 @@
+package events
+
+import (
+	"strconv"
+	"time"
+)
+
+// Types of events, as the CloudEvents attribute type has them.
+const (
+	SandboxCreated    = "snapfs.sandbox.created"
+	SandboxRenamed    = "snapfs.sandbox.renamed"
+	SandboxRemoved    = "snapfs.sandbox.removed"
+	SandboxRefreshed  = "snapfs.sandbox.refreshed"
+	SandboxRolledBack = "snapfs.sandbox.rolledback"
+	SnapshotCreated   = "snapfs.snapshot.created"
+	CommandStarted    = "snapfs.command.started"
+	CommandEnded      = "snapfs.command.ended"
+	LimitReached      = "snapfs.limit.reached"
+	NetworkRefused    = "snapfs.network.refused"
+	NetworkAllowed    = "snapfs.network.allowed"
+	DriftFound        = "snapfs.drift.found"
+	PlanMade          = "snapfs.plan.made"
+	ApprovalAsked     = "snapfs.approval.asked"
+	ChangesPromoted   = "snapfs.changes.promoted"
+	PromotionUndone   = "snapfs.promotion.undone"
+	PromotionRedone   = "snapfs.promotion.redone"
+	// EventsLost stands in a reader's stream for removed events. It is stored nowhere.
+	EventsLost = "snapfs.events.lost"
+)
+
+// An Event is one entry of the stream. Its JSON is that of a CloudEvents 1.0 event.
+type Event struct {
+	// ID is the event's number in the stream, in decimal, from 1. Numbers have no gaps.
+	ID          string `json:"id"`
+	SpecVersion string `json:"specversion"`
+	// Source is the path of the state directory.
+	Source string `json:"source"`
+	Type   string `json:"type"`
+	// Subject is the name of the sandbox, or "" if the event is about none. The name may be
+	// used again; SandboxID is not.
+	Subject   string    `json:"subject,omitempty"`
+	SandboxID string    `json:"sandboxid,omitempty"`
+	Time      time.Time `json:"time"`
+	// ContentType is always application/json, the type of Data.
+	ContentType string `json:"datacontenttype"`
+	Data        Data   `json:"data"`
+}
+
+// Number returns the event's number in the stream; 0 if it has none yet.
+func (e Event) Number() uint64 {
+	n, _ := strconv.ParseUint(e.ID, 10, 64) // 0 for anything else
+	return n
+}
+
+// Data is what an event says beyond its type and subject. Which fields are set depends on the
+// type.
+type Data struct {
+	// Workspace, Backends and Ephemeral describe a new sandbox; Origin is the sandbox that it was
+	// forked from.
+	Workspace string   `json:"workspace,omitempty"`
+	Backends  []string `json:"backends,omitempty"`
+	Ephemeral bool     `json:"ephemeral,omitempty"`
+	Origin    string   `json:"origin,omitempty"`
+	// Name is the new name of a renamed sandbox, or the name of a snapshot.
+	Name string `json:"name,omitempty"`
+	// Command are the arguments of a command, of which long ones are cut.
+	Command []string `json:"command,omitempty"`
+	// Run is a text that the start and the end of one command share, and no other command of the
+	// sandbox has.
+	Run string `json:"run,omitempty"`
+	// Status is the exit status of an ended command: 128 and more for a signal.
+	Status *int `json:"status,omitempty"`
+	// Seconds is how long a command ran.
+	Seconds float64 `json:"seconds,omitempty"`
+	// CPUSeconds and MemoryBytes are what the sandbox's processes have used since its container
+	// started, where limits count them: processor time and the most memory at one time.
+	CPUSeconds  float64 `json:"cpu_seconds,omitempty"`
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	// Limit and Value are the name and the value of a reached limit. Reason is a sentence: why
+	// something happened.
+	Limit  string `json:"limit,omitempty"`
+	Value  string `json:"value,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Host and Port are a destination that a network rule decided on.
+	Host string `json:"host,omitempty"`
+	Port int    `json:"port,omitempty"`
+	// Promotion is the identifier of a promotion, Plan the fingerprint of a plan, Target its
+	// directory, and Changes the number of changed paths.
+	Promotion string `json:"promotion,omitempty"`
+	Plan      string `json:"plan,omitempty"`
+	Target    string `json:"target,omitempty"`
+	Changes   int    `json:"changes,omitempty"`
+	// Paths are the paths of conflicts or of changes that need approval, at most [MaxPaths].
+	Paths []string `json:"paths,omitempty"`
+	// First and Last are the numbers of removed events, only in [EventsLost].
+	First uint64 `json:"first,omitempty"`
+	Last  uint64 `json:"last,omitempty"`
+}
+
+// MaxPaths is the greatest number of Data.Paths.
+const MaxPaths = 10
+
+// Lengths of Data.Command beyond which it is cut.
+const (
+	maxArgs  = 32
+	maxBytes = 256
+)
+
+// Command returns the arguments of a command for Data.Command: at most 32, of which each has at
+// most 256 bytes. "…" stands for what is left out.
+func Command(args []string) []string {
+	var short []string
+	for i, arg := range args {
+		if i == maxArgs {
+			return append(short, "…")
+		}
+		if len(arg) > maxBytes {
+			arg = arg[:maxBytes] + "…"
+		}
+		short = append(short, arg)
+	}
+	return short
+}

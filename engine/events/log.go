@@ -1,0 +1,275 @@
+package events
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/errs"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// dirName is the name of the directory in the state directory with the files of the stream.
+	// Each is named for the number of its first event.
+	dirName = "events"
+	suffix  = ".jsonl"
+	// A file that has reached maxFile bytes gets a successor, and only the newest maxFiles remain.
+	maxFile  = 4 << 20
+	maxFiles = 8
+	// maxLine bounds the length of an event.
+	maxLine = 64 << 10
+)
+
+// A Log appends to the stream of one state directory. It is safe for concurrent use, by any
+// number of processes. A nil Log appends nothing.
+type Log struct {
+	state  string
+	notice func(string)
+	bytes  int64 // maxFile, but in tests
+
+	mu       sync.Mutex
+	file     *os.File // the newest file, once one is open
+	end      int64    // its size after the last append
+	next     uint64   // the number of the event at end
+	complain sync.Once
+}
+
+// New returns the log of a state directory. It opens the files at the first event. An event that
+// cannot be written is left out, and notice gets the first such error.
+func New(state string, notice func(string)) *Log {
+	return &Log{state: state, notice: notice, bytes: maxFile}
+}
+
+// Append adds an event with its Type, Subject, SandboxID and Data; it sets the others. The event
+// survives the death of this process, not always that of the machine: the file is not synced.
+// Cost: five system calls, more for the first event of a process.
+func (l *Log) Append(e Event) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.append(&e); err != nil {
+		l.complain.Do(func() { l.notice("an event was not written: " + err.Error()) })
+	}
+}
+
+// append adds an event under the lock of the newest file.
+func (l *Log) append(e *Event) error {
+	if err := l.lock(); err != nil {
+		return err
+	}
+	defer unix.Flock(int(l.file.Fd()), unix.LOCK_UN) //nolint:errcheck // it holds a lock
+	size, err := l.catchUp()
+	if err != nil {
+		return err
+	}
+	e.SpecVersion, e.ContentType, e.Source = "1.0", "application/json", l.state
+	e.ID, e.Time = strconv.FormatUint(l.next, 10), time.Now().UTC()
+	line := encode(e)
+	if len(line) > maxLine {
+		return errs.New("writing an event of", e.Subject, errs.ErrInvalid, "it is too long")
+	}
+	if _, err := l.file.WriteAt(line, size); err != nil {
+		_ = l.file.Truncate(size) // the next append does it as well
+		return errs.With("writing", l.file.Name(), err)
+	}
+	l.end, l.next = size+int64(len(line)), l.next+1
+	return nil
+}
+
+// lock opens the newest file, if another is open, and locks it. It makes the successor of a
+// full one.
+func (l *Log) lock() error {
+	for {
+		if l.file == nil {
+			if err := l.open(); err != nil {
+				return err
+			}
+		}
+		if err := flock(l.file); err != nil {
+			return errs.With("locking", l.file.Name(), err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(l.file.Fd()), &st); err != nil {
+			return errors.Join(errs.With("reading", l.file.Name(), err), l.close())
+		}
+		if st.Nlink > 0 && st.Size < l.bytes {
+			return nil
+		}
+		if st.Nlink > 0 {
+			if err := l.rotate(); err != nil {
+				return errors.Join(err, l.close())
+			}
+		}
+		if err := l.close(); err != nil {
+			return err
+		}
+	}
+}
+
+// flock locks a file exclusively. It waits for other processes, which hold it for microseconds.
+func flock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// close closes the file, and so unlocks it.
+func (l *Log) close() error {
+	err := l.file.Close()
+	l.file, l.end, l.next = nil, 0, 0
+	return err
+}
+
+// open opens the newest file, and makes the first one.
+func (l *Log) open() error {
+	dir := filepath.Join(l.state, dirName)
+	all, err := files(dir)
+	if err != nil {
+		return err
+	}
+	newest := uint64(1)
+	if len(all) > 0 {
+		newest = all[len(all)-1]
+	}
+	flags := os.O_RDWR
+	if len(all) == 0 {
+		flags |= os.O_CREATE
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return errs.With("making", dir, err)
+		}
+	}
+	l.file, err = os.OpenFile(fileOf(dir, newest), flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) { // removed by a rotation meanwhile
+		return l.open()
+	}
+	return errs.With("opening", dir, err)
+}
+
+// rotate makes the successor of the locked, full file, unless another process has, and removes
+// the oldest files.
+func (l *Log) rotate() error {
+	if _, err := l.catchUp(); err != nil {
+		return err
+	}
+	dir := filepath.Join(l.state, dirName)
+	f, err := os.OpenFile(fileOf(dir, l.next), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return errs.With("making", dir, err)
+	}
+	err = f.Close()
+	all, lerr := files(dir)
+	for _, first := range all[:max(0, len(all)-maxFiles)] {
+		err = errors.Join(err, os.Remove(fileOf(dir, first)))
+	}
+	return errors.Join(err, lerr)
+}
+
+// catchUp sets l.next to the number of the next event in the locked file, and returns where it
+// belongs. It cuts off a line that a killed process left incomplete.
+func (l *Log) catchUp() (int64, error) {
+	size, err := l.file.Seek(0, io.SeekEnd)
+	if err != nil || size == l.end && l.next > 0 {
+		return size, err
+	}
+	tail, err := l.tail(size)
+	if err != nil {
+		return 0, errs.With("reading", l.file.Name(), err)
+	}
+	whole := bytes.LastIndexByte(tail, '\n') + 1
+	if whole < len(tail) {
+		size -= int64(len(tail) - whole)
+		if err := l.file.Truncate(size); err != nil {
+			return 0, errs.With("mending", l.file.Name(), err)
+		}
+	}
+	if whole == 0 {
+		first, _ := firstOf(filepath.Base(l.file.Name())) // it is one of files
+		l.end, l.next = 0, first
+		return 0, nil
+	}
+	last := numberOf(tail[bytes.LastIndexByte(tail[:whole-1], '\n')+1:])
+	if last == 0 {
+		return 0, &errs.Error{
+			Op: "reading", Path: l.file.Name(), Kind: errs.ErrCorrupt, Err: errors.New("its last line is no event"),
+			Hints: []string{"rm -r " + filepath.Dir(l.file.Name()) + "   # removes all events"},
+		}
+	}
+	l.end, l.next = size, last+1
+	return size, nil
+}
+
+// tail returns the end of the file with its last complete line: mostly the last 4 KiB.
+func (l *Log) tail(size int64) ([]byte, error) {
+	for length := int64(4 << 10); ; length = 2 * maxLine {
+		tail := make([]byte, min(size, length))
+		if _, err := l.file.ReadAt(tail, size-int64(len(tail))); err != nil {
+			return nil, err
+		}
+		if bytes.Count(tail, []byte("\n")) > 1 || int64(len(tail)) == size || length > maxLine {
+			return tail, nil
+		}
+	}
+}
+
+// files returns the numbers of the first events of the stream's files, ascending; none if the
+// directory does not exist.
+func files(dir string) ([]uint64, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []uint64
+	for _, e := range entries {
+		if first, ok := firstOf(e.Name()); ok {
+			all = append(all, first)
+		}
+	}
+	slices.Sort(all)
+	return all, errs.With("reading", dir, err)
+}
+
+// firstOf returns the number of the first event of the file with this name.
+func firstOf(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, suffix)
+	first, err := strconv.ParseUint(digits, 10, 64)
+	return first, ok && err == nil && first > 0
+}
+
+// fileOf returns the path of the file whose first event has this number.
+func fileOf(dir string, first uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%020d%s", first, suffix))
+}
+
+// A Usage is what a sandbox's processes have used; 0 for what is not known.
+type Usage struct {
+	CPU         time.Duration
+	MemoryBytes int64
+}
+
+// Started appends the start of a command in a sandbox, and returns a function that appends its
+// end: with the exit status, what was used, and the name of the limit that was hit, "" for none.
+func (l *Log) Started(name, id string, args []string) (ended func(status int, u Usage, limit string)) {
+	began := time.Now()
+	run := strconv.FormatInt(began.UnixNano(), 36)
+	l.Append(Event{Type: CommandStarted, Subject: name, SandboxID: id, Data: Data{Run: run, Command: Command(args)}})
+	return func(status int, u Usage, limit string) {
+		l.Append(Event{Type: CommandEnded, Subject: name, SandboxID: id, Data: Data{
+			Run: run, Status: &status, Seconds: time.Since(began).Seconds(), CPUSeconds: u.CPU.Seconds(), MemoryBytes: u.MemoryBytes,
+			Limit: limit,
+		}})
+	}
+}

@@ -1,0 +1,198 @@
+package events
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/internal/watch"
+)
+
+// Read calls yield for each stored event of a state directory whose number is greater than after,
+// in order, until yield returns an error, which Read returns. Events that were removed count as
+// one of type [EventsLost]. Cost: it reads the files from the one with the first wanted event on.
+func Read(state string, after uint64, yield func(Event) error) error {
+	r := newReader(state, after)
+	defer r.close()
+	return r.drain(yield)
+}
+
+// Follow does the same as [Read], then goes on with events as they come, until ctx ends: it
+// returns nil then.
+func Follow(ctx context.Context, state string, after uint64, yield func(Event) error) error {
+	dir := filepath.Join(state, dirName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return errs.With("making", dir, err)
+	}
+	changed := make(chan struct{}, 1)
+	if w, err := watch.Dir(dir); err == nil {
+		defer w.Close()
+		go func() {
+			for w.Next() == nil {
+				select {
+				case changed <- struct{}{}:
+				default: // the reader has not looked since the last change
+				}
+			}
+		}()
+	} else {
+		changed = nil // too many watches, or not Linux: look again and again
+	}
+	r := newReader(state, after)
+	defer r.close()
+	for {
+		if err := r.drain(yield); err != nil {
+			return err
+		}
+		if err := r.wait(ctx, changed); err != nil {
+			return nil
+		}
+	}
+}
+
+// Newest returns the number of the newest event of a state directory; 0 if there is none.
+func Newest(state string) (uint64, error) {
+	l := New(state, func(string) {})
+	all, err := files(filepath.Join(state, dirName))
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	if err := l.lock(); err != nil {
+		return 0, err
+	}
+	_, err = l.catchUp()
+	newest := l.next - 1
+	return newest, errors.Join(err, l.close())
+}
+
+// A reader reads the stream from one event on.
+type reader struct {
+	state, dir string
+	next       uint64 // the number of the event to yield next, at least
+
+	file   *os.File // the file being read, or nil
+	lines  *bufio.Reader
+	offset int64 // the end of the last complete line that was read
+}
+
+func newReader(state string, after uint64) *reader {
+	return &reader{state: state, dir: filepath.Join(state, dirName), next: after + 1}
+}
+
+func (r *reader) close() {
+	if r.file != nil {
+		r.file.Close()
+		r.file = nil
+	}
+}
+
+// wait returns when the stream may have grown, or an error when ctx has ended.
+func (r *reader) wait(ctx context.Context, changed <-chan struct{}) error {
+	if changed == nil {
+		size := r.size()
+		return poll.Until(ctx, 10*time.Millisecond, 200*time.Millisecond, func() (bool, error) { return r.size() != size, nil })
+	}
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// size returns a number that differs after an append: the size of all files.
+func (r *reader) size() (size int64) {
+	entries, _ := os.ReadDir(r.dir) // an empty list counts as an empty stream
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			size += info.Size()
+		}
+	}
+	return size
+}
+
+// drain yields the stored events from r.next on.
+func (r *reader) drain(yield func(Event) error) error {
+	for {
+		// Looked up before the file is read: a file with a successor does not grow any more.
+		all, err := files(r.dir)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		if r.file == nil {
+			if err := r.open(all, yield); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := r.read(yield); err != nil {
+			return err
+		}
+		if newest, _ := firstOf(filepath.Base(r.file.Name())); newest >= all[len(all)-1] {
+			return nil
+		}
+		r.close()
+	}
+}
+
+// open opens the file with the event r.next. Where that was removed it yields an event of type
+// [EventsLost] and opens the oldest file.
+func (r *reader) open(all []uint64, yield func(Event) error) error {
+	at := 0
+	for at+1 < len(all) && all[at+1] <= r.next {
+		at++
+	}
+	f, err := os.Open(fileOf(r.dir, all[at]))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed meanwhile; drain looks again
+	}
+	if err != nil {
+		return errs.With("reading", r.dir, err)
+	}
+	r.file, r.lines, r.offset = f, bufio.NewReader(f), 0
+	if first := all[at]; first > r.next {
+		lost := Event{
+			SpecVersion: "1.0", ContentType: "application/json", Source: r.state, Type: EventsLost, Time: time.Now().UTC(),
+			ID: strconv.FormatUint(first-1, 10), Data: Data{First: r.next, Last: first - 1},
+		}
+		r.next = first
+		return yield(lost)
+	}
+	return nil
+}
+
+// read yields the complete lines of the open file that were not read yet.
+func (r *reader) read(yield func(Event) error) error {
+	for {
+		line, err := r.lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) { // an incomplete line is read again: another writer may replace it
+			_, err = r.file.Seek(r.offset, io.SeekStart)
+			r.lines.Reset(r.file)
+			return errs.With("reading", r.file.Name(), err)
+		}
+		if err != nil {
+			return errs.With("reading", r.file.Name(), err)
+		}
+		r.offset += int64(len(line))
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return &errs.Error{Op: "reading", Path: r.file.Name(), Kind: errs.ErrCorrupt, Err: err}
+		}
+		if e.Number() < r.next {
+			continue
+		}
+		r.next = e.Number() + 1
+		if err := yield(e); err != nil {
+			return err
+		}
+	}
+}

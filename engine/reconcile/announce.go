@@ -1,0 +1,36 @@
+package reconcile
+
+import (
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+)
+
+// announce appends an event about a sandbox to the stream of events.
+func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Data) {
+	rc.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
+}
+
+// announceRefusal announces that a promotion waits for an answer to its conflicts, or for
+// approval of some changes.
+func (rc *Reconciler) announceRefusal(c *Promotion) {
+	refused := events.Data{Target: c.Plan.Target, Changes: len(c.Plan.Conflicts), Reason: "conflicts"}
+	for _, conflict := range c.Plan.Conflicts[:min(len(c.Plan.Conflicts), events.MaxPaths)] {
+		refused.Paths = append(refused.Paths, conflict.Path)
+	}
+	if len(c.Plan.Conflicts) == 0 {
+		refused.Reason, refused.Changes = "changes that need approval", len(c.Plan.NeedsApproval)
+		for _, a := range c.Plan.NeedsApproval[:min(len(c.Plan.NeedsApproval), events.MaxPaths)] {
+			refused.Paths = append(refused.Paths, a.Path)
+		}
+	}
+	rc.announce(events.ApprovalAsked, c.Rec, refused)
+}
+
+// announceTurn announces that a promotion was undone, or done again.
+func (rc *Reconciler) announceTurn(kind string, u *Undone) {
+	data := events.Data{Promotion: u.ID, Changes: u.Changes}
+	if len(u.Paths) > 0 {
+		data.Target = u.Paths[0]
+	}
+	rc.events.Append(events.Event{Type: kind, Subject: u.Sandbox, Data: data})
+}
