@@ -7,13 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/snapfs/snapfs/backends/all"
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
-	"github.com/snapfs/snapfs/internal/run"
-	"github.com/snapfs/snapfs/workflow/selftest"
-	"github.com/snapfs/snapfs/workflow/transfer"
+	"github.com/snapfs/snapfs/serve/local"
 	"github.com/spf13/cobra"
 )
 
@@ -33,20 +30,22 @@ type app struct {
 
 // engine opens the state directory, and prints a notice for each repair that opening made.
 func (a *app) engine(ctx context.Context) (*engine.Engine, error) {
-	if name := os.Getenv(hostfs.SandboxVariable); name != "" && os.Getenv("SNAPFS_STAGE") == "" { // which commands of a stage have, too
-		return nil, &errs.Error{
-			Op: "opening", Kind: errs.ErrNotSupported, Err: errors.New("this is inside the sandbox " + tame(name) + ", where snapfs cannot run"),
-			Hints: []string{"exit", "unset " + hostfs.SandboxVariable + " (if this is inside no sandbox)"},
-		}
+	if err := local.CheckOutside(); err != nil {
+		return nil, err
 	}
-	state := a.state
-	if state == "" {
-		var err error
-		if state, err = engine.StateDir(); err != nil {
-			return nil, err
-		}
+	state, err := a.openState()
+	if err != nil {
+		return nil, err
 	}
 	return a.open(ctx, state)
+}
+
+// openState returns the state directory of --state, or the usual one.
+func (a *app) openState() (string, error) {
+	if a.state != "" {
+		return a.state, nil
+	}
+	return engine.StateDir()
 }
 
 // withEngine returns the function of a command that works on the state directory.
@@ -61,18 +60,7 @@ func (a *app) withEngine(do func(ctx context.Context, e *engine.Engine, args []s
 }
 
 func (a *app) open(ctx context.Context, state string) (*engine.Engine, error) {
-	return engine.Open(ctx, engine.Config{
-		Later:      a.onlyReads,
-		State:      state,
-		Drivers:    all.Drivers(a.ui.notice),
-		Notice:     a.ui.notice,
-		Supervisor: []string{self(), "keeper"},
-		Sweeper:    []string{self(), "sweeper"},
-		Probe:      []string{self(), "probe"}, SelfTest: selftest.For,
-		Expire:   transfer.Expire,
-		Proxy:    a.proxyProgram,
-		IDMapper: a.idMapperProgram,
-	})
+	return local.Open(ctx, local.Options{State: state, Program: self(), Later: a.onlyReads, Notice: a.ui.notice})
 }
 
 // workdir returns the current directory by the shell's name for it ($PWD), symbolic links
@@ -113,20 +101,4 @@ func (a *app) missing(l engine.Level) {
 	if len(l.Missing) > 0 {
 		a.ui.notice("running without " + strings.Join(l.Missing, ", "))
 	}
-}
-
-// proxyProgram returns the command line of snapfs-edge, the network proxy of a sandbox.
-func (a *app) proxyProgram() ([]string, error) { return a.beside("opening the network", "snapfs-edge") }
-
-// idMapperProgram returns the command line of snapfs-fuse that serves a tree with mapped ids.
-func (a *app) idMapperProgram() ([]string, error) {
-	program, err := a.beside("mapping the sandbox's users", "snapfs-fuse")
-	return append(program, "shift"), err
-}
-
-// beside returns the command line of another program of snapfs, see [run.Beside].
-// doing is the operation in its error.
-func (a *app) beside(doing, name string) ([]string, error) {
-	program, err := run.Beside(name, a.ui.notice)
-	return program, errs.With(doing, "", err)
 }

@@ -1,0 +1,71 @@
+// Package local opens an engine on this machine, composed as each program of snapfs needs it: with all backends, and
+// with the hidden commands of snapfs as supervisor, sweeper and probe.
+//
+// A program that parses flags or speaks a protocol calls [Open] and decides nothing about the composition.
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/snapfs/snapfs/backends/all"
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/workflow/selftest"
+	"github.com/snapfs/snapfs/workflow/transfer"
+)
+
+// Options are the parts of an engine's configuration that differ between programs.
+type Options struct {
+	// State is the state directory.
+	State string
+	// Program is the path of the snapfs program, whose hidden commands the engine starts.
+	Program string
+	// Later leaves expired sandboxes to the sweeper, see [engine.Config].
+	Later bool
+	// Notice is called with a sentence for everything that was repaired.
+	Notice func(text string)
+}
+
+// Open opens the engine. Cost and errors: those of [engine.Open].
+func Open(ctx context.Context, o Options) (*engine.Engine, error) {
+	return engine.Open(ctx, engine.Config{
+		Later:      o.Later,
+		State:      o.State,
+		Drivers:    all.Drivers(o.Notice),
+		Notice:     o.Notice,
+		Supervisor: []string{o.Program, "keeper"},
+		Sweeper:    []string{o.Program, "sweeper"},
+		Probe:      []string{o.Program, "probe"}, SelfTest: selftest.For,
+		Expire:   transfer.Expire,
+		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
+		IDMapper: o.idMapper,
+	})
+}
+
+func (o Options) idMapper() ([]string, error) {
+	program, err := o.beside("mapping the sandbox's users", "snapfs-fuse")
+	return append(program, "shift"), err
+}
+
+// beside returns the command line of another program of snapfs, see [run.Beside]. doing is the operation in its error.
+func (o Options) beside(doing, name string) ([]string, error) {
+	program, err := run.Beside(name, o.Notice)
+	return program, errs.With(doing, "", err)
+}
+
+// CheckOutside returns ErrNotSupported inside a sandbox, where no engine can work.
+func CheckOutside() error {
+	name := os.Getenv(hostfs.SandboxVariable)
+	if name == "" || os.Getenv("SNAPFS_STAGE") != "" { // commands of a stage have both variables
+		return nil
+	}
+	return &errs.Error{
+		Op: "opening", Kind: errs.ErrNotSupported, Err: errors.New("this is inside the sandbox " + pathlist.Printable(name) + ", where snapfs cannot run"),
+		Hints: []string{"exit", "unset " + hostfs.SandboxVariable + " (if this is inside no sandbox)"},
+	}
+}
