@@ -1,0 +1,209 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// Of each sandbox the outputs of the last mostOutputs commands whose result was clipped are stored in outputDir beside
+// the record, each with at most maxStored bytes.
+const (
+	outputDir   = "agent-output"
+	mostOutputs = 20
+	maxStored   = 8 << 20
+)
+
+// lastOutput is how long a result waits for output of processes that the command left in the background.
+const lastOutput = 200 * time.Millisecond
+
+// The kinds of a stored output, before the number in its name.
+const (
+	execKind  = "exec"
+	startKind = "start"
+)
+
+// An output collects the output of one command, and stores it in a file.
+type output struct {
+	stdout, stderr *clip
+	number         int
+	reading        sync.WaitGroup
+	pipes          []*os.File
+
+	mu     sync.Mutex
+	file   *os.File
+	stored int64
+}
+
+// newOutput makes the file for the output of a command, in the directory of a sandbox's record, and removes the oldest.
+func newOutput(record string) (*output, error) {
+	dir := filepath.Join(record, outputDir)
+	err := os.Mkdir(dir, 0o700)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, errs.With("storing output", dir, err)
+	}
+	numbers, err := outputsIn(dir)
+	if err != nil {
+		return nil, errs.With("storing output", dir, err)
+	}
+	for len(numbers) >= mostOutputs {
+		_ = os.Remove(outputPath(dir, numbers[0])) // an output that cannot be removed stays
+		numbers = numbers[1:]
+	}
+	o := &output{stdout: newClip(), stderr: newClip(), number: 1}
+	if n := len(numbers); n > 0 {
+		o.number = numbers[n-1] + 1
+	}
+	for {
+		o.file, err = os.OpenFile(outputPath(dir, o.number), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if !errors.Is(err, fs.ErrExist) {
+			return o, errs.With("storing output", dir, err)
+		}
+		o.number++ // another call took the number
+	}
+}
+
+func outputPath(dir string, number int) string { return filepath.Join(dir, strconv.Itoa(number)) }
+
+// outputsIn lists the numbers of the stored outputs, in order.
+func outputsIn(dir string) (numbers []int, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, err
+}
+
+func (o *output) name() string { return execKind + "-" + strconv.Itoa(o.number) }
+
+// read copies a stream of the command until its end.
+func (o *output) read(r *os.File, c *clip) {
+	o.pipes = append(o.pipes, r)
+	o.reading.Go(func() {
+		_, _ = io.Copy(io.MultiWriter(c, o), r) // it ends with the stream or its deadline
+		r.Close()
+	})
+}
+
+// Write stores a part of the output. What exceeds maxStored, or a full disk, is not stored.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, _ := o.file.Write(p[:min(int64(len(p)), maxStored-o.stored)])
+	o.stored += int64(n)
+	return len(p), nil
+}
+
+// wait waits for the ends of the streams, and not for processes that the command has left.
+func (o *output) wait() {
+	for _, r := range o.pipes {
+		_ = r.SetReadDeadline(time.Now().Add(lastOutput)) // a pipe has deadlines
+	}
+	o.reading.Wait()
+}
+
+func (o *output) close() {
+	o.wait()
+	o.file.Close()
+}
+
+// drop removes the file of an output that the result has whole.
+func (o *output) drop() { _ = os.Remove(o.file.Name()) } // one that stays is removed with the sandbox
+
+// OutputRequest asks for a part of the output of a command.
+type OutputRequest struct {
+	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
+	Output  string `json:"output" jsonschema:"the name from the result of the command, such as exec-3 or start-1"`
+	Offset  int64  `json:"offset,omitempty" jsonschema:"the first byte to read"`
+	Bytes   int    `json:"bytes,omitempty" jsonschema:"how many bytes to read; by default and at most 16384"`
+}
+
+// A Piece is a part of an output.
+type Piece struct {
+	Sandbox string `json:"sandbox"`
+	Output  string `json:"output"`
+	Offset  int64  `json:"offset"`
+	Text    string `json:"text"`
+	Next    int64  `json:"next" jsonschema:"the offset of the byte after text"`
+	Bytes   int64  `json:"bytes" jsonschema:"the length of what is stored"`
+	End     bool   `json:"end" jsonschema:"whether text reaches the end of what is stored"`
+}
+
+// maxPiece bounds the bytes of a Piece.
+const maxPiece = 16 << 10
+
+// Output returns a part of the stored output of a command: of Exec both streams together, as they came. Errors:
+// ErrNotFound, ErrInvalid.
+func (s *Service) Output(ctx context.Context, q OutputRequest) (Piece, error) {
+	p := Piece{Sandbox: q.Sandbox, Output: q.Output, Offset: q.Offset}
+	e, _, err := s.enter(ctx, q.Sandbox)
+	if err != nil {
+		return p, err
+	}
+	if q.Offset < 0 || q.Bytes < 0 || q.Bytes > maxPiece {
+		return p, errs.New("reading output", q.Sandbox, errs.ErrInvalid, "offset must not be negative, and bytes must be from 1 to 16384")
+	}
+	w := &window{from: q.Offset, most: maxPiece}
+	if q.Bytes > 0 {
+		w.most = q.Bytes
+	}
+	if err := copyOutput(ctx, e, q.Sandbox, q.Output, w); err != nil {
+		return p, err
+	}
+	p.Text, p.Next, p.Bytes = tame(string(w.part)), q.Offset+int64(len(w.part)), w.n
+	p.End = p.Next >= w.n
+	return p, nil
+}
+
+// copyOutput writes a stored output to w.
+func copyOutput(ctx context.Context, e *engine.Engine, sandbox, name string, w io.Writer) error {
+	kind, number, _ := strings.Cut(name, "-")
+	id, err := strconv.Atoi(number)
+	unknown := errs.New("reading output", sandbox, errs.ErrNotFound, fmt.Sprintf("no output is named %q", name))
+	switch {
+	case err != nil || id < 1:
+		return unknown
+	case kind == startKind:
+		return e.Supervise.CopyOutput(ctx, w, sandbox, id, false)
+	case kind != execKind:
+		return unknown
+	}
+	f, err := os.Open(outputPath(filepath.Join(e.Catalog().Path(sandbox), outputDir), id))
+	if err != nil {
+		return unknown
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// A window is a writer that keeps most bytes of its input from an offset on, and counts all.
+type window struct {
+	from int64
+	most int
+	part []byte
+	n    int64
+}
+
+// Write never fails.
+func (w *window) Write(p []byte) (int, error) {
+	rest := p[min(int64(len(p)), max(0, w.from-w.n)):]
+	w.part = append(w.part, rest[:min(len(rest), w.most-len(w.part))]...)
+	w.n += int64(len(p))
+	return len(p), nil
+}

@@ -1,0 +1,170 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// Rules are the limits within which a server acts. The flags of the person who starts it set them.
+type Rules struct {
+	// State is the state directory, and Program the path of the snapfs program.
+	State   string `json:"state"`
+	Program string `json:"program"`
+	// Usual is set if State is the directory that snapfs uses without --state, for this user and environment.
+	Usual bool `json:"usual"`
+	// Workspace, Backend, Frozen and Policy are those of every sandbox.
+	Workspace string         `json:"workspace"`
+	Backend   string         `json:"backend,omitempty"`
+	Frozen    bool           `json:"frozen,omitempty"`
+	Policy    catalog.Policy `json:"policy"`
+	// Queue and IfRoom are the conditions for starting a sandbox, see [admission.Options].
+	Queue  time.Duration `json:"queue_ns,omitempty"`
+	IfRoom bool          `json:"if_room,omitempty"`
+}
+
+// request returns a request for a sandbox under the rules, with the restrictions that an agent asked for.
+func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
+	p, err := r.tighten(less)
+	if err != nil {
+		return hostfs.Request{}, err
+	}
+	return hostfs.Request{
+		Name: name, Workspace: r.Workspace, Backend: r.Backend, Frozen: r.Frozen, Policy: p,
+		Admission: admission.Options{Queue: r.Queue, IfRoom: r.IfRoom},
+	}, nil
+}
+
+// Less is what an agent may ask of a new sandbox: restrictions beyond the rules.
+type Less struct {
+	NoNetwork bool              `json:"no_network,omitempty" jsonschema:"give the sandbox no network, even if this server allows one"`
+	Limits    map[string]string `json:"limits,omitempty" jsonschema:"stricter limits by name, such as memory 1G, time 5m, pids 200 or disk 2G; none may exceed those of this server"`
+}
+
+// tighten returns the policy of the rules with less applied. Errors: ErrInvalid, ErrDenied for a limit that exceeds
+// the one of the rules.
+func (r *Rules) tighten(less Less) (catalog.Policy, error) {
+	const op = "making a sandbox"
+	p := r.Policy
+	if less.NoNetwork {
+		p.Network = "none"
+	}
+	fields := p.Limits.Fields()
+	for name, text := range less.Limits {
+		i := slices.IndexFunc(fields, func(f catalog.Limit) bool { return f.Name == name })
+		if i < 0 {
+			return p, errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("no limit is named %q; the limits are %s", name, limitNames(fields)))
+		}
+		var wanted catalog.Limits
+		if _, err := wanted.SetField(name, text); err != nil {
+			return p, errs.New(op, "", errs.ErrInvalid, err.Error())
+		}
+		mine, other := fields[i].Value, wanted.Fields()[i].Value
+		if had := mine.String(); !mine.Tighten(other) && other.String() != had {
+			return p, errs.New(op, "", errs.ErrDenied, fmt.Sprintf("the limit %s is %s by the flags of this server, and %q is not stricter", name, had, text))
+		}
+	}
+	return p, nil
+}
+
+func limitNames(fields []catalog.Limit) string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// covers returns an error unless a sandbox may do at most what the rules allow. A sandbox of an earlier server, with
+// wider flags, is not covered.
+func (r *Rules) covers(rec *catalog.Record) error {
+	p, limit := rec.Policy, r.Policy
+	var wider []string
+	if p.Network != "none" && p.Network != "" && p.Network != limit.Network {
+		wider = append(wider, "the network "+p.Network)
+	}
+	for _, more := range [][2][]string{{p.Expose, limit.Expose}, {p.Env, limit.Env}, {limit.Hide, p.Hide}} {
+		for _, one := range more[0] {
+			if !slices.Contains(more[1], one) {
+				wider = append(wider, one)
+			}
+		}
+	}
+	if p.BestEffort && !limit.BestEffort {
+		wider = append(wider, "best effort")
+	}
+	own, bound := p.Limits.Fields(), limit.Limits.Fields()
+	for i := range own {
+		if own[i].Value.Tighten(bound[i].Value) { // changes the copy p only
+			wider = append(wider, "no limit "+own[i].Name+" of "+bound[i].Value.String())
+		}
+	}
+	if wider == nil {
+		return nil
+	}
+	return &errs.Error{
+		Op: "opening", Subject: rec.Name, Kind: errs.ErrDenied,
+		Err:   errors.New("the sandbox was made with more than this server allows: " + strings.Join(wider, ", ")),
+		Hints: []string{r.Command("rm", rec.Name) + "   # a person, then sandbox_new"},
+	}
+}
+
+// Command returns a command line of snapfs that a person may run: it names the state directory where snapfs would
+// use another one.
+func (r *Rules) Command(args ...string) string {
+	list := []string{"snapfs"}
+	if !r.Usual {
+		list = append(list, "--state", r.State)
+	}
+	list = append(list, args...)
+	for i, arg := range list {
+		list[i] = quoted(arg)
+	}
+	return strings.Join(list, " ")
+}
+
+// quoted returns an argument as a shell reads it.
+func quoted(arg string) string {
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._-+=:,@%", c)
+	}
+	if arg != "" && strings.IndexFunc(arg, func(c rune) bool { return !plain(c) }) < 0 {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}
+
+// inside returns a path as an absolute one in the workspace. Errors: ErrDenied for a path outside.
+func (r *Rules) inside(path string) (string, error) {
+	abs := path
+	if !filepath.IsAbs(path) {
+		abs = filepath.Join(r.Workspace, path)
+	}
+	abs = filepath.Clean(abs)
+	rel, err := filepath.Rel(r.Workspace, abs)
+	if path == "" || err != nil || !filepath.IsLocal(rel) {
+		return "", errs.New("reading a path", path, errs.ErrDenied, "it lies outside the workspace "+r.Workspace)
+	}
+	return abs, nil
+}
+
+// allInside applies inside to each path.
+func (r *Rules) allInside(paths []string) ([]string, error) {
+	list := make([]string, 0, len(paths))
+	for _, p := range paths {
+		abs, err := r.inside(p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, abs)
+	}
+	return list, nil
+}

@@ -1,0 +1,268 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Service carries out the operations. It is safe for concurrent use.
+type Service struct {
+	// Rules are the limits within which it acts.
+	Rules Rules
+	open  func(ctx context.Context) (*engine.Engine, error)
+}
+
+// New returns a Service. open opens the engine of the rules' state directory; each operation calls it once.
+func New(r Rules, open func(ctx context.Context) (*engine.Engine, error)) *Service {
+	return &Service{Rules: r, open: open}
+}
+
+// mostSandboxes bounds the sandboxes of agents in one workspace.
+const mostSandboxes = 64
+
+// markFile lies beside the record of a sandbox that an agent made. Without it the sandbox is the person's.
+const markFile = "agent.json"
+
+// A mark is the content of markFile.
+type mark struct {
+	Made time.Time `json:"made"`
+}
+
+// setMark records that an agent made the sandbox.
+func setMark(e *engine.Engine, name string) error {
+	data, err := json.Marshal(mark{time.Now()})
+	if err != nil {
+		return err
+	}
+	return e.Catalog().WriteFile(name, markFile, append(data, '\n'))
+}
+
+func marked(e *engine.Engine, name string) bool {
+	_, err := os.Lstat(filepath.Join(e.Catalog().Path(name), markFile))
+	return err == nil
+}
+
+// enter opens the engine and checks that the Service may act on the sandbox. Errors: ErrInvalid and ErrNotFound (the
+// name), ErrDenied.
+func (s *Service) enter(ctx context.Context, name string) (*engine.Engine, *catalog.Record, error) {
+	if err := catalog.CheckName(name); err != nil {
+		return nil, nil, err
+	}
+	e, err := s.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	rec, err := e.Catalog().Get(name)
+	if err != nil {
+		return nil, nil, s.withNames(ctx, e, err)
+	}
+	if !marked(e, name) {
+		return nil, nil, &errs.Error{
+			Op: "opening", Subject: name, Kind: errs.ErrDenied, Err: errors.New("a person made this sandbox, and an agent may not use it"),
+			Hints: []string{"sandbox_new", "sandbox_list"},
+		}
+	}
+	if rec.Workspace != s.Rules.Workspace {
+		return nil, nil, errs.New("opening", name, errs.ErrDenied, "its workspace is "+rec.Workspace+", and that of this server "+s.Rules.Workspace)
+	}
+	return e, rec, s.Rules.covers(rec)
+}
+
+// withNames adds the names that exist to an ErrNotFound.
+func (s *Service) withNames(ctx context.Context, e *engine.Engine, err error) error {
+	if !errors.Is(err, errs.ErrNotFound) {
+		return err
+	}
+	hint := "sandbox_new"
+	if infos, lerr := s.list(ctx, e); lerr == nil && len(infos) > 0 {
+		hint = "sandbox_list"
+	}
+	return errs.With("", "", err, hint)
+}
+
+// list returns the sandboxes of agents in the workspace, oldest first.
+func (s *Service) list(ctx context.Context, e *engine.Engine) ([]engine.Info, error) {
+	infos, err := e.List(ctx, false, s.Rules.Workspace)
+	if err != nil && infos == nil {
+		return nil, err
+	}
+	infos = slices.DeleteFunc(infos, func(i engine.Info) bool { return !marked(e, i.Name) })
+	slices.SortFunc(infos, func(a, b engine.Info) int { return a.Created.Compare(b.Created) })
+	return infos, nil
+}
+
+// A Sandbox describes a sandbox of an agent.
+type Sandbox struct {
+	Sandbox     string            `json:"sandbox" jsonschema:"its name, the handle of every other tool"`
+	Workspace   string            `json:"workspace" jsonschema:"the directory in which commands start, a copy of the real one"`
+	Created     time.Time         `json:"created"`
+	Origin      string            `json:"origin,omitempty" jsonschema:"the sandbox that it was forked from"`
+	Running     bool              `json:"running" jsonschema:"whether processes run in it"`
+	Base        string            `json:"base" jsonschema:"frozen: later edits of the real files do not show inside; live: those of unchanged files do"`
+	Network     string            `json:"network"`
+	Limits      map[string]string `json:"limits,omitempty"`
+	Checkpoints []string          `json:"checkpoints,omitempty"`
+	Behind      int               `json:"behind,omitempty" jsonschema:"how many paths of the real workspace have changed since; see sandbox_drift"`
+	RemovedAt   time.Time         `json:"removed_at,omitzero"`
+}
+
+func describe(i engine.Info) Sandbox {
+	d := Sandbox{
+		Sandbox: i.Name, Workspace: i.Workspace, Created: i.Created, Origin: i.Origin, Running: i.Running, Base: i.Base,
+		Network: i.Policy.Network, RemovedAt: i.RemovedAt, Limits: map[string]string{},
+	}
+	for _, f := range i.Policy.Limits.Fields() {
+		if text := f.Value.String(); text != "" {
+			d.Limits[f.Name] = text
+		}
+	}
+	for _, m := range i.Snapshots {
+		d.Checkpoints = append(d.Checkpoints, m.Name)
+	}
+	if i.Drift.Known {
+		d.Behind = i.Drift.Paths
+	}
+	return d
+}
+
+// NewRequest describes a new sandbox.
+type NewRequest struct {
+	Name string `json:"name,omitempty" jsonschema:"its name; without one, snapfs makes one from the workspace's"`
+	From string `json:"from,omitempty" jsonschema:"fork this sandbox, as it is now or at SANDBOX@CHECKPOINT, instead of the real machine"`
+	Less
+}
+
+// New makes a sandbox from the real environment, or a fork of another sandbox. Errors: ErrExists, ErrDenied,
+// ErrInvalid, those of [engine.Engine.New]; after an error there is none.
+func (s *Service) New(ctx context.Context, q NewRequest) (Sandbox, error) {
+	if q.From != "" {
+		return s.fork(ctx, q)
+	}
+	req, err := s.Rules.request(q.Name, q.Less)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	e, err := s.open(ctx)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if err := s.countable(ctx, e, 1); err != nil {
+		return Sandbox{}, err
+	}
+	rec, err := e.New(ctx, req)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return s.adopt(ctx, e, rec)
+}
+
+func (s *Service) fork(ctx context.Context, q NewRequest) (Sandbox, error) {
+	if q.NoNetwork || len(q.Limits) > 0 {
+		return Sandbox{}, errs.New("forking", q.From, errs.ErrInvalid, "a fork has the limits and the network of its origin")
+	}
+	from, state := splitAt(q.From)
+	e, _, err := s.enter(ctx, from)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if err := s.countable(ctx, e, 1); err != nil {
+		return Sandbox{}, err
+	}
+	req, err := s.Rules.request("", Less{})
+	if err != nil {
+		return Sandbox{}, err
+	}
+	rec, err := e.ForkAdmitted(ctx, from, state, q.Name, req.Admission)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return s.adopt(ctx, e, rec)
+}
+
+// countable returns an error if agents have too many sandboxes for more of them.
+func (s *Service) countable(ctx context.Context, e *engine.Engine, more int) error {
+	infos, err := s.list(ctx, e)
+	if err == nil && len(infos)+more > mostSandboxes {
+		err = &errs.Error{
+			Op: "making a sandbox", Kind: errs.ErrNoSpace, Err: errors.New("agents have too many sandboxes in this workspace"),
+			Hints: []string{"sandbox_remove"},
+		}
+	}
+	return err
+}
+
+// adopt marks a new sandbox as an agent's and describes it. If that is not possible it removes the sandbox, in which
+// nothing has run.
+func (s *Service) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record) (Sandbox, error) {
+	err := setMark(e, rec.Name)
+	if err == nil {
+		var info engine.Info
+		if info, err = e.Show(ctx, rec.Name); err == nil {
+			return describe(info), nil
+		}
+	}
+	return Sandbox{}, errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
+}
+
+// A List describes the sandboxes of agents in the workspace.
+type List struct {
+	Workspace string    `json:"workspace"`
+	Network   string    `json:"network" jsonschema:"the network that a new sandbox gets"`
+	Sandboxes []Sandbox `json:"sandboxes"`
+}
+
+// List returns the sandboxes of agents in the workspace, oldest first.
+func (s *Service) List(ctx context.Context) (List, error) {
+	l := List{Workspace: s.Rules.Workspace, Network: s.Rules.Policy.Network, Sandboxes: []Sandbox{}}
+	e, err := s.open(ctx)
+	if err != nil {
+		return l, err
+	}
+	infos, err := s.list(ctx, e)
+	for _, i := range infos {
+		l.Sandboxes = append(l.Sandboxes, describe(i))
+	}
+	return l, err
+}
+
+// A Named is a reference to a sandbox.
+type Named struct {
+	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
+}
+
+// A Removed is the result of Remove.
+type Removed struct {
+	Removed string `json:"removed"`
+}
+
+// Remove ends the processes of a sandbox and removes it with all its changes and checkpoints. Errors: those of
+// [engine.Engine.Remove].
+func (s *Service) Remove(ctx context.Context, q Named) (Removed, error) {
+	if err := catalog.CheckName(q.Sandbox); err != nil {
+		return Removed{}, err
+	}
+	e, _, err := s.enter(ctx, q.Sandbox)
+	if err == nil {
+		err = e.Remove(ctx, q.Sandbox)
+	}
+	if err != nil {
+		return Removed{}, err
+	}
+	return Removed{q.Sandbox}, nil
+}
+
+// exists reports whether a file exists, for files that no error of another kind concerns.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,55 @@
+package serve
+
+import (
+	"context"
+	"time"
+)
+
+// CheckpointRequest names a new checkpoint.
+type CheckpointRequest struct {
+	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
+	Name    string `json:"name,omitempty" jsonschema:"the checkpoint's name; without one, snapfs chooses it"`
+}
+
+// A Checkpoint is a recorded state of a sandbox's files.
+type Checkpoint struct {
+	Sandbox    string    `json:"sandbox"`
+	Checkpoint string    `json:"checkpoint"`
+	Taken      time.Time `json:"taken"`
+}
+
+// Checkpoint records the present files of a sandbox. Errors: those of [engine.Engine.Snapshot].
+func (s *Service) Checkpoint(ctx context.Context, q CheckpointRequest) (Checkpoint, error) {
+	e, _, err := s.enter(ctx, q.Sandbox)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	m, err := e.Snapshot(ctx, q.Sandbox, q.Name)
+	return Checkpoint{q.Sandbox, m.Name, m.Taken}, err
+}
+
+// RollbackRequest names the state to return to.
+type RollbackRequest struct {
+	Sandbox string `json:"sandbox" jsonschema:"the sandbox's name"`
+	To      string `json:"to,omitempty" jsonschema:"the checkpoint; without one, the state in which the sandbox was made"`
+	Stop    bool   `json:"stop,omitempty" jsonschema:"end the sandbox's processes first; without this, a rollback is refused while some run"`
+}
+
+// RolledBack names the state that a sandbox has returned to.
+type RolledBack struct {
+	Sandbox string `json:"sandbox"`
+	To      string `json:"to" jsonschema:"the checkpoint, or empty for the state in which the sandbox was made"`
+}
+
+// Rollback returns a sandbox's files to a checkpoint. Changes since the last one are lost. Errors: those of
+// [engine.Engine.Rollback].
+func (s *Service) Rollback(ctx context.Context, q RollbackRequest) (RolledBack, error) {
+	e, _, err := s.enter(ctx, q.Sandbox)
+	if err == nil && q.Stop {
+		err = e.Supervise.Stop(ctx, q.Sandbox)
+	}
+	if err == nil {
+		err = e.Rollback(ctx, q.Sandbox, q.To)
+	}
+	return RolledBack{q.Sandbox, q.To}, err
+}
