@@ -210,7 +210,7 @@ install: ## install snapfs, its manual and completions below PREFIX (/usr/local)
 	@[[ $(BUILT) != . || -x snapfs && -z $$(find . -name '*.go' -newer snapfs -print -quit) ]] || $(MAKE) build
 	install -d $(TO)/bin $(TO)/libexec/snapfs $(addprefix $(TO)/share/,man/man1 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	install -m 755 $(BUILT)/snapfs $(TO)/bin/
-	install -m 755 $(BUILT)/snapfs-edge $(BUILT)/snapfs-fuse $(TO)/libexec/snapfs/
+	install -m 755 $(BUILT)/snapfs-edge $(BUILT)/snapfs-fuse $(BUILT)/snapfs-serve $(TO)/libexec/snapfs/
 	install -m 644 docs/man/man1/*.1 $(TO)/share/man/man1/
 	$(BUILT)/snapfs completion bash > $(TO)/share/bash-completion/completions/snapfs
 	$(BUILT)/snapfs completion zsh > $(TO)/share/zsh/site-functions/_snapfs
@@ -222,4 +222,4 @@ uninstall: ## remove what make install has installed below PREFIX; sandboxes sta
 
 .PHONY: clean
 clean: ## remove the output of build
-	rm -rf snapfs snapfs-bench snapfs-edge snapfs-fuse out
+	rm -rf snapfs snapfs-bench snapfs-edge snapfs-fuse snapfs-serve out

@@ -35,7 +35,7 @@ func WithProgram(tests func() int, more func(ctx context.Context, dir string) er
 		err = os.Chmod(dir, 0o755)
 	}
 	if err == nil {
-		err = errors.Join(build(ctx, dir, "snapfs"), build(ctx, dir, "snapfs-edge"), build(ctx, dir, "snapfs-fuse"))
+		err = errors.Join(build(ctx, dir, "snapfs"), build(ctx, dir, "snapfs-edge"), build(ctx, dir, "snapfs-fuse"), build(ctx, dir, "snapfs-serve"))
 	}
 	if err == nil {
 		err = errors.Join(more(ctx, dir), os.Setenv(builtEnv, dir))

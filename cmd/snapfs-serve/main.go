@@ -1,0 +1,59 @@
+// Snapfs-serve speaks with agents for snapfs. `snapfs mcp` starts it, with the rules that its flags made. It is a
+// program of its own because the libraries of its protocols would add to every start of snapfs.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/serve"
+	"github.com/snapfs/snapfs/serve/local"
+	"github.com/snapfs/snapfs/serve/mcpserver"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	var rules serve.Rules
+	if len(os.Args) != 3 || os.Args[1] != "mcp" || json.Unmarshal([]byte(os.Args[2]), &rules) != nil {
+		fmt.Fprintln(os.Stderr, "snapfs-serve: only snapfs can start this program\nhint: snapfs mcp")
+		os.Exit(2)
+	}
+	if err := serveMCP(ctx, rules); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "snapfs mcp:", err)
+		os.Exit(1)
+	}
+}
+
+// serveMCP serves the client at the standard streams until that ends, or a signal comes.
+func serveMCP(ctx context.Context, rules serve.Rules) error {
+	// Nothing but the protocol may go to the client, so anything else that is printed goes to standard error.
+	out := os.Stdout
+	os.Stdout = os.Stderr
+	notice := func(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
+	open := func(ctx context.Context) (*engine.Engine, error) {
+		return local.Open(ctx, local.Options{State: rules.State, Program: rules.Program, Notice: notice})
+	}
+	if _, err := open(ctx); err != nil {
+		return err // at once, rather than at the first call
+	}
+	return mcpserver.Serve(ctx, serve.New(rules, open), mcpserver.Options{
+		Version: version(), In: os.Stdin, Out: out,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
+}
+
+// version returns the version of this program, as snapfs version prints it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}

@@ -1,0 +1,137 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve"
+)
+
+// question is the id of the one request for input.
+const question = "approve"
+
+// answerTime is how long an answer to a question is valid.
+const answerTime = 30 * time.Minute
+
+// addPromote adds sandbox_promote, which a person approves.
+func (s *server) addPromote(m *mcp.Server) {
+	mcp.AddTool(m, &mcp.Tool{
+		Name: "sandbox_promote",
+		Description: "Merge a sandbox's changes of the workspace into the real directory, all of them or none. A person sees the plan and decides. " +
+			"If the client cannot ask, the result has a command for the person.",
+		Annotations: annotations("Promote changes", destroys, false),
+	}, func(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRequest) (*mcp.CallToolResult, serve.Promoted, error) {
+		if r.Params.RequestState == "" {
+			asked, err := s.ask(ctx, r, q)
+			return asked, serve.Promoted{}, forModel(err)
+		}
+		done, err := s.answered(ctx, r, q)
+		return nil, done, forModel(err)
+	})
+}
+
+// An asked is the state between a question and its answer. The client holds it, and cannot change it.
+type asked struct {
+	Plan  serve.PlanRequest `json:"plan"`
+	Print string            `json:"fingerprint"`
+	Until time.Time         `json:"until"`
+}
+
+// ask plans, and returns a request to ask a person whether to carry out exactly that plan. The SDK sends it to a
+// client with a session as an elicitation, and returns it to one without as a result that requires input.
+func (s *server) ask(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRequest) (*mcp.CallToolResult, error) {
+	p, err := s.service.Plan(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if p.Nothing() {
+		return nil, errs.New("promoting", q.Sandbox, errs.ErrInvalid, "there is nothing to promote", "sandbox_diff")
+	}
+	text, err := s.service.Question(p)
+	if err != nil {
+		return nil, err
+	}
+	if !canAsk(r) {
+		return nil, p.Refusal("this client cannot ask a person")
+	}
+	state, err := s.sign(asked{Plan: q, Print: p.Fingerprint, Until: time.Now().Add(answerTime)})
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.CallToolResult{
+		RequestState: state,
+		InputRequests: mcp.InputRequestMap{question: &mcp.ElicitParams{
+			Mode: "form", Message: text,
+			RequestedSchema: json.RawMessage(`{"type":"object","properties":{"promote":{"type":"boolean","title":"Promote exactly this",` +
+				`"description":"Change the real files as listed"}},"required":["promote"]}`),
+		}},
+	}, nil
+}
+
+// canAsk reports whether the client can show a form to a person.
+func canAsk(r *mcp.CallToolRequest) bool {
+	p := r.Session.InitializeParams()
+	if p == nil || p.Capabilities == nil || p.Capabilities.Elicitation == nil {
+		return false
+	}
+	e := p.Capabilities.Elicitation
+	return e.Form != nil || e.URL == nil // a client of the first version declares neither
+}
+
+// answered promotes the plan of a question, if the person accepted it.
+func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRequest) (serve.Promoted, error) {
+	const op = "promoting"
+	a, err := s.verify(r.Params.RequestState)
+	if err != nil {
+		return serve.Promoted{}, err
+	}
+	if a.Plan.Sandbox != q.Sandbox || !slices.Equal(a.Plan.Paths, q.Paths) {
+		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "the answer belongs to another call")
+	}
+	if time.Now().After(a.Until) {
+		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "the answer came too late", "sandbox_promote")
+	}
+	e, ok := r.Params.InputResponses[question].(*mcp.ElicitResult)
+	if !ok || e.Action != "accept" || e.Content["promote"] != true {
+		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "the person did not approve; nothing was changed")
+	}
+	return s.service.Promote(ctx, q, a.Print)
+}
+
+// sign returns the state with a signature of this process.
+func (s *server) sign(a asked) (string, error) {
+	data, err := json.Marshal(a)
+	if err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(append(s.mac(data), data...)), nil
+}
+
+func (s *server) mac(data []byte) []byte {
+	h := hmac.New(sha256.New, s.key[:])
+	h.Write(data)
+	return h.Sum(nil)
+}
+
+// verify returns a state that sign made. Errors: ErrDenied for any other.
+func (s *server) verify(state string) (a asked, err error) {
+	data, err := base64.RawURLEncoding.DecodeString(state)
+	if err == nil && (len(data) < sha256.Size || !hmac.Equal(data[:sha256.Size], s.mac(data[sha256.Size:]))) {
+		err = errors.New("the signature is not this server's")
+	}
+	if err == nil {
+		err = json.Unmarshal(data[sha256.Size:], &a)
+	}
+	if err != nil {
+		return a, errs.New("promoting", "", errs.ErrDenied, "the answer does not belong to a question of this server", "sandbox_promote")
+	}
+	return a, nil
+}

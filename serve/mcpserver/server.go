@@ -1,0 +1,121 @@
+// Package mcpserver offers the operations of package serve to agents by the Model Context Protocol: as tools, as
+// resources and as a prompt.
+//
+// Read [Serve] first. The package speaks the protocol's two eras: with a session, and without one (2026-07-28),
+// where each request says who sends it. It decides nothing: package serve does, within the
+// rules of the person who started the server.
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve"
+)
+
+// instructions tell a model when to use the tools, and in which order.
+const instructions = `snapfs clones this machine's whole environment in milliseconds. Work in a clone, and bring back
+only what proved good:
+1. sandbox_new makes a clone: the working directory with all uncommitted and ignored files, and everything installed.
+2. sandbox_exec runs commands in it; also edit files that way. Nothing outside the clone changes.
+3. sandbox_checkpoint and sandbox_rollback return to earlier states. sandbox_race tries several commands in parallel clones.
+4. sandbox_diff shows what changed. sandbox_promote merges it into the real directory: a person sees the plan and decides.
+5. sandbox_remove removes a clone that is not needed any more.
+Your own file tools act on the real files, not on those in a sandbox.`
+
+// A server answers the requests of one client.
+type server struct {
+	service *serve.Service
+	// key signs the state that a client returns with a person's answer. It is of this process only.
+	key [32]byte
+}
+
+// Options are the parts of [Serve] that differ between callers.
+type Options struct {
+	// Version is that of snapfs.
+	Version string
+	// In and Out are the connection to the client. Serve closes both.
+	In  io.ReadCloser
+	Out io.WriteCloser
+	// Log gets errors of the connection.
+	Log *slog.Logger
+}
+
+// Serve answers the requests of the client at o.In until that ends, which is no error, or ctx does. Commands of
+// sandbox_exec end with it, and background commands do not.
+func Serve(ctx context.Context, service *serve.Service, o Options) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s := &server{service: service}
+	if _, err := rand.Read(s.key[:]); err != nil {
+		return err
+	}
+	m := mcp.NewServer(&mcp.Implementation{Name: "snapfs", Title: "snapfs", Version: o.Version}, &mcp.ServerOptions{
+		Instructions: instructions, Logger: o.Log,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Prompts: &mcp.PromptCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
+	})
+	s.addTools(m)
+	s.addPromote(m)
+	s.addResources(m)
+	s.addPrompts(m)
+	in := &ending{ReadCloser: o.In, end: stop}
+	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(call context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			call, done := context.WithCancel(call)
+			defer done()
+			defer context.AfterFunc(ctx, done)() // a call ends with the connection
+			return next(call, method, r)
+		}
+	})
+	err := m.Run(context.WithoutCancel(ctx), &mcp.IOTransport{Reader: in, Writer: o.Out})
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// An ending is a reader that calls end when it has ended.
+type ending struct {
+	io.ReadCloser
+	end func()
+}
+
+// Read reads, and calls end after the last byte or an error.
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if err != nil {
+		e.end()
+	}
+	return n, err
+}
+
+// forModel returns an error whose text is for a model, or nil: the SDK makes it the result of the tool.
+func forModel(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(textOf(err))
+}
+
+// mostError bounds the text of an error.
+const mostError = 8 << 10
+
+// textOf returns an error with its hints, as text for a model.
+func textOf(err error) string {
+	var b strings.Builder
+	b.WriteString(err.Error())
+	for _, h := range errs.HintsOf(err) {
+		b.WriteString("\nhint: " + h)
+	}
+	text := strings.ToValidUTF8(b.String(), "?")
+	if len(text) > mostError {
+		text = strings.ToValidUTF8(text[:mostError], "") + " …"
+	}
+	return text
+}

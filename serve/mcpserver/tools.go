@@ -1,0 +1,59 @@
+package mcpserver
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/snapfs/snapfs/serve"
+)
+
+// An effect says what a tool does, for its annotations.
+type effect int
+
+const (
+	reads    effect = iota // it changes nothing
+	adds                   // it changes a sandbox and loses nothing
+	destroys               // it may lose something, or changes the real tree
+)
+
+// annotations describe a tool to a client that asks a person before some of them.
+func annotations(title string, does effect, outside bool) *mcp.ToolAnnotations {
+	destroy := does == destroys
+	return &mcp.ToolAnnotations{Title: title, ReadOnlyHint: does == reads, DestructiveHint: &destroy, OpenWorldHint: &outside}
+}
+
+// add adds a tool whose result is that of an operation.
+func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (Out, error)) {
+	mcp.AddTool(m, t, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		out, err := do(ctx, in)
+		return nil, out, forModel(err)
+	})
+}
+
+// addTools adds every tool but sandbox_promote.
+func (s *server) addTools(m *mcp.Server) {
+	network := s.service.Rules.Policy.Network != "none"
+	tool := func(name, title, text string, does effect, outside bool) *mcp.Tool {
+		return &mcp.Tool{Name: "sandbox_" + name, Description: text, Annotations: annotations(title, does, outside)}
+	}
+	add(m, tool("new", "New sandbox", "Clone this machine's environment, with the working directory as it is now, as a named sandbox. "+
+		"With from, fork another sandbox. Costs milliseconds.", adds, false), s.service.New)
+	add(m, tool("list", "List sandboxes", "List the sandboxes that agents made in this workspace.", reads, false),
+		func(ctx context.Context, _ struct{}) (serve.List, error) { return s.service.List(ctx) })
+	add(m, tool("exec", "Run in sandbox", "Run a command in a sandbox and wait for its end. Its changes stay in the sandbox. "+
+		"To write a file, run cat > FILE with its content as stdin. Long output is shortened; sandbox_output reads the rest.", adds, network), s.service.Exec)
+	add(m, tool("start", "Start in sandbox", "Start a command in the background of a sandbox: a server, or what takes longer than a minute.",
+		adds, network), s.service.Start)
+	add(m, tool("wait", "Wait for command", "Wait for a command that sandbox_start started, and return its state and output.", adds, false), s.service.Wait)
+	add(m, tool("output", "Read output", "Read a part of the output of a command whose result was shortened.", reads, false), s.service.Output)
+	add(m, tool("checkpoint", "Checkpoint", "Record the present files of a sandbox, to return to with sandbox_rollback.", adds, false), s.service.Checkpoint)
+	add(m, tool("rollback", "Roll back", "Return a sandbox's files to a checkpoint, or to the state in which it was made. "+
+		"Changes since the last checkpoint are lost.", destroys, false), s.service.Rollback)
+	add(m, tool("diff", "Show changes", "Show what changed in a sandbox: the paths, and a patch.", reads, false), s.service.Diff)
+	add(m, tool("race", "Race attempts", "Run several commands, each in a clone of its own made from one state of the real environment, "+
+		"and judge them by a check or a score. Promotes nothing: promote the winner with sandbox_promote.", adds, network), s.service.Race)
+	add(m, tool("plan", "Plan promotion", "Show what promoting a sandbox's changes would do to the real directory. Changes nothing.", reads, false), s.service.Plan)
+	add(m, tool("drift", "Show drift", "Show what changed in the real directory since a sandbox was made.", reads, false), s.service.Drift)
+	add(m, tool("refresh", "Refresh sandbox", "Merge the real directory's changes into a sandbox. Changes the sandbox only.", adds, false), s.service.Refresh)
+	add(m, tool("remove", "Remove sandbox", "End a sandbox's processes and remove it with all its changes and checkpoints.", destroys, false), s.service.Remove)
+}
