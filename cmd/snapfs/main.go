@@ -105,6 +105,7 @@ func commands() []command {
 		{"net", looking, newNet},
 		{"port", working, newPort},
 		{"limits", working, newLimits},
+		{"mcp", working, newMCP},
 		{"pool", caring, newPool},
 		{"doctor", caring, newDoctor},
 		{"gc", caring, newGc},

@@ -1,0 +1,15 @@
+//go:build linux
+
+package agents
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(treetest.WithProgram(m.Run, func(context.Context, string) error { return nil }))
+}
