@@ -104,6 +104,7 @@ func (s *Service) Exec(ctx context.Context, q ExecRequest) (Executed, error) {
 	began := time.Now()
 	p, err := s.startPiped(ctx, e, q, c, out)
 	if err != nil {
+		out.drop()
 		return r, err
 	}
 	defer p.Close() //nolint:errcheck // the command has ended, or await says why not

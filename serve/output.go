@@ -179,6 +179,9 @@ func copyOutput(ctx context.Context, e *engine.Engine, sandbox, name string, w i
 	case err != nil || id < 1:
 		return unknown
 	case kind == startKind:
+		if _, err := background(e, sandbox, id); err != nil {
+			return unknown
+		}
 		return e.Supervise.CopyOutput(ctx, w, sandbox, id, false)
 	case kind != execKind:
 		return unknown

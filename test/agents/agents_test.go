@@ -268,6 +268,7 @@ func session(t *testing.T) {
 // TestNothingIsPromotedWithoutAPerson: a client that cannot ask gets the command for a person, and that command
 // promotes; a person who declines, or whose client invents an answer, changes nothing.
 func TestNothingIsPromotedWithoutAPerson(t *testing.T) {
+	treetest.OncePerRun(t)
 	d := newDesk(t)
 	mute := d.agent(nil)
 	mute.do("new", M{"name": "p"}, nil)
