@@ -205,7 +205,7 @@ func (l *Log) catchUp() (int64, error) {
 	if last == 0 {
 		return 0, &errs.Error{
 			Op: "reading", Path: l.file.Name(), Kind: errs.ErrCorrupt, Err: errors.New("its last line is no event"),
-			Hints: []string{"rm -r " + filepath.Dir(l.file.Name()) + "   # removes all events"},
+			Hints: []string{"rm -r " + errs.Quoted(filepath.Dir(l.file.Name())) + "   # removes all events"},
 		}
 	}
 	l.end, l.next = size, last+1
