@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -48,7 +49,7 @@ at once, and "snapfs logs" its output and status.`,
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "start the command and return at once")
 	cmd.Flags().StringVarP(&dir, "dir", "C", "", "start in this `directory` (default the current one if inside the workspace, else the workspace)")
-	cmd.Flags().StringArrayVar(&pass, "env", nil, "pass this `variable` even if it looks like a secret")
+	addVariables(cmd.Flags(), &pass)
 	room.add(cmd.Flags())
 	addProveFirst(cmd, &prove)
 	cmd.Flags().SetInterspersed(false)
@@ -94,12 +95,12 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	if err != nil {
 		return err
 	}
-	dir, err = startIn(e, name, dir)
+	dir, env, err := startIn(e, name, dir, pass)
 	if err != nil {
 		return err
 	}
 	tty := newTerminal(a.ui)
-	command, err := tty.command(engine.Command{Args: args, Env: hostfs.Environ(os.Environ(), pass), Dir: dir})
+	command, err := tty.command(engine.Command{Args: args, Env: env, Dir: dir})
 	if err != nil {
 		return err
 	}
@@ -120,18 +121,23 @@ func (a *app) exec(ctx context.Context, name, dir string, pass, args []string, p
 	return err
 }
 
-// startIn returns the directory in which a command starts: dir, or the current directory if it
-// lies in the sandbox's workspace, or the workspace.
-func startIn(e *engine.Engine, name, dir string) (string, error) {
-	workspace, err := e.WorkspaceOf(name)
+// startIn returns the directory in which a command in a sandbox starts, and its variables: dir, or
+// the current directory if it lies in the sandbox's workspace, or the workspace; what the
+// sandbox passes, and what pass names besides.
+func startIn(e *engine.Engine, name, dir string, pass []string) (start string, env []string, err error) {
+	if err := checkVariables(pass); err != nil {
+		return "", nil, err
+	}
+	rec, err := e.Catalog().Get(name)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	if dir != "" {
-		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(workspace, dir)
-		}
-		return filepath.Clean(dir), nil
+	env = hostfs.Environ(os.Environ(), slices.Concat(rec.Policy.Env, pass))
+	if dir == "" {
+		return startingPoint(rec.Workspace), env, nil
 	}
-	return startingPoint(workspace), nil
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(rec.Workspace, dir)
+	}
+	return filepath.Clean(dir), env, nil
 }

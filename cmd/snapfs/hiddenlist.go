@@ -20,6 +20,12 @@ of all accounts. * stands for every entry. Databases and logs are hidden entry b
 because a package that is installed in the sandbox needs their directories; of a user's
 sandbox only what that user can read.
 
+Of the variables of its caller a command in a sandbox gets those that are known to be
+harmless: the user's and the terminal's names, language, editor and paths, and the
+settings of compilers, languages and package managers, unless a value holds a
+credential. --env NAME passes one more, --env NAME=VALUE sets one; "snapfs show" lists
+those of the present environment that do not pass.
+
 Not hidden are /etc/shadow, /etc/gshadow and their backups, which the installation of
 packages replaces; root's sandboxes can read them. Files of the workspace, such as .env,
 and shell start files, such as .bashrc, are shown as well.`

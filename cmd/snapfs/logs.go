@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
-	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/spf13/cobra"
@@ -41,10 +39,11 @@ func (a *app) detach(ctx context.Context, name, dir string, pass, args []string,
 	if err != nil {
 		return err
 	}
-	if dir, err = startIn(e, name, dir); err != nil {
+	dir, env, err := startIn(e, name, dir, pass)
+	if err != nil {
 		return err
 	}
-	command := engine.Command{Args: args, Env: hostfs.Environ(os.Environ(), pass), Dir: dir}
+	command := engine.Command{Args: args, Env: env, Dir: dir}
 	id, err := e.Supervise.Detach(ctx, name, command, supervise.ExecOptions{Admission: when, Prove: prove})
 	if err != nil {
 		return err

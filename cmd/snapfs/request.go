@@ -35,7 +35,7 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f.StringVar(&r.policy.Network, "net", "none", "set the `network`: none, host, or allow:RULES (see snapfs help net)")
 	f.StringArrayVar(&r.policy.Expose, "expose", nil, "show this secret `path`")
 	f.StringArrayVar(&r.policy.Hide, "hide", nil, "also hide this `path`")
-	f.StringArrayVar(&r.policy.Env, "env", nil, "pass this `variable` even if it looks like a secret")
+	addVariables(f, &r.policy.Env)
 	addLimits(f, &r.policy.Limits)
 	f.StringVar(&r.profile, "profile", "", "read defaults from this `file`, or none (default the restrictions in the workspace's snapfs.toml)")
 	r.admissionFlags.add(f)
@@ -110,9 +110,20 @@ func (r *requestFlags) resolveLists() (err error) {
 			}
 		}
 	}
-	for _, name := range r.policy.Env {
-		if name == "" || strings.ContainsAny(name, "= \n\x00") {
-			return usageError(fmt.Errorf("--env takes a variable's name without a value, not %q", name))
+	return checkVariables(r.policy.Env)
+}
+
+// addVariables adds --env.
+func addVariables(f *pflag.FlagSet, pass *[]string) {
+	f.StringArrayVar(pass, "env", nil, "pass this `variable` too, as NAME or NAME=VALUE (snapfs help hidden)")
+}
+
+// checkVariables returns a usage error for a value of --env that names no variable.
+func checkVariables(pass []string) error {
+	for _, p := range pass {
+		name, value, _ := strings.Cut(p, "=")
+		if name == "" || strings.ContainsAny(name, " \n\x00") || strings.Contains(value, "\x00") {
+			return usageError(fmt.Errorf("--env takes NAME or NAME=VALUE, not %q", p))
 		}
 	}
 	return nil

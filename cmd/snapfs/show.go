@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/spf13/cobra"
 )
@@ -82,7 +84,8 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	for _, path := range i.Masked {
 		line("masked", pathlist.Printable(path))
 	}
-	line("variables", strings.Join(i.Policy.Env, " "))
+	line("variables", strings.Join(namesOf(i.Policy.Env), " "))
+	line("withheld", strings.Join(hostfs.Withheld(os.Environ(), i.Policy.Env), " "))
 	for _, tree := range i.Trees {
 		line("tree", fmt.Sprintf("%s by %s, %s (%s)", tree.Path, tree.Driver, frozenOrLive(tree.Frozen), tree.Reason))
 	}
@@ -146,4 +149,13 @@ func endsOf(i engine.Info) string {
 		}
 	}
 	return strings.Join(list, ", ")
+}
+
+// namesOf returns the names of variables that are given as NAME or NAME=VALUE.
+func namesOf(variables []string) []string {
+	names := make([]string, len(variables))
+	for i, v := range variables {
+		names[i], _, _ = strings.Cut(v, "=")
+	}
+	return names
 }

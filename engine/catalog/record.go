@@ -241,7 +241,7 @@ type Policy struct {
 	// Network is "none", "host", or "allow:" with rules.
 	Network string `json:"network"`
 	// Expose lists paths of secrets that are visible nevertheless; Env lists variables that
-	// are passed although they look like secrets.
+	// are passed besides the harmless ones, as NAME or NAME=VALUE.
 	Expose []string `json:"expose,omitempty"`
 	Env    []string `json:"env,omitempty"`
 	// Hide lists paths to hide beyond the default.

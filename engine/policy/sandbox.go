@@ -43,7 +43,7 @@ func sandboxSection() Section {
 			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar.`},
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
 			{"hide", "list of paths", "", "More paths to hide."},
-			{"env", "list of variables", "", "Variables to pass although they look like secrets."},
+			{"env", "list of variables", "", "Names of variables to pass besides those that always pass."},
 		},
 	}
 }

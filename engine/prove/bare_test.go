@@ -39,6 +39,7 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"other-sandbox":  {pid, start, dir},
 		"masked":         {"/nothing/here", file},
 		"state":          {dir},
+		"variables":      {"PATH"},
 		"read-only":      {dir, file},
 		"see-process":    {pid, start},
 		"signal-process": {pid, start},

@@ -21,6 +21,7 @@ func hostProbes() []Probe {
 	return []Probe{
 		{Name: "masked", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "state", Args: []string{"PATH..."}, plan: planMasked},
+		{Name: "variables", Args: []string{"NAME..."}, plan: planVariables},
 		{Name: "read-only", Args: []string{"PATH..."}, plan: planReadOnly},
 		{Name: "see-process", Args: []string{"PID", "START"}, plan: planSee},
 		{Name: "signal-process", Args: []string{"PID", "START"}, plan: planSignal},
@@ -42,6 +43,18 @@ func planMasked(args []string) (attempt, error) {
 			return crossed("%s", strings.Join(seen, "; "))
 		}
 		return held("nothing is there to be read")
+	}}, nil
+}
+
+// planVariables plans an attempt to read environment variables of the host's caller.
+func planVariables(names []string) (attempt, error) {
+	return attempt{"read the variables " + strings.Join(names, ", "), func() outcome {
+		for _, name := range names {
+			if _, there := os.LookupEnv(name); there {
+				return crossed("%s is there", name)
+			}
+		}
+		return held("they are not there")
 	}}, nil
 }
 

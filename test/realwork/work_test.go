@@ -123,7 +123,7 @@ func (b *bench) inside(script string, flags ...string) (output string, status in
 	b.t.Helper()
 	report := filepath.Join(b.dir, "report.json")
 	real := strings.Fields(b.outside(`readlink /proc/self/ns/mnt; stat -c %d /`))
-	args := slices.Concat([]string{"run", "-q", "--discard", "--report", report, "-C", b.space}, flags, []string{"--", "sh", "-euc", guard + script, "sh"}, real)
+	args := slices.Concat([]string{"run", "-q", "--discard", "--report", report, "-C", b.space, "--env", "BENCH", "--env", "BUILT"}, flags, []string{"--", "sh", "-euc", guard + script, "sh"}, real)
 	output, status = b.snapfs(args...)
 	data, err := os.ReadFile(report)
 	if err != nil {

@@ -38,6 +38,7 @@ var places = []place{
 
 	// What it sees.
 	{"engine/hostfs/sockets.go", `case m.Source == "" || m.Source != m.Target || !m.ReadOnly:`, `case m.Source == "" || m.Source != m.Target || !m.ReadOnly || isOut("sockets"):`},
+	{"engine/hostfs/variables.go", "(slices.Contains(pass, name) || passes(name, value))", `(slices.Contains(pass, name) || passes(name, value) || isOut("variables"))`},
 	{"isolate/mounts/mask.go", "\tfor _, p := range pl.Spec.Hide {\n", "\tfor _, p := range pl.Spec.Hide[:len(pl.Spec.Hide)*isIn(\"masked\")] {\n"},
 	{"engine/hostfs/spec.go", "hide := []string{hf.cat.Dir()}", `hide := []string{hf.cat.Dir()}[:isIn("state")]`},
 	{"engine/hostfs/spec.go", "hide = append(hide, hidden)", `hide = append(hide, []string{hidden}[:isIn("backends")]...)`},

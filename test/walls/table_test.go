@@ -113,6 +113,7 @@ func table() []wall {
 			parts: "backends", falls: []string{"state", "other-sandbox"}, on: beside,
 			why: "what a backend keeps outside of the state directory is the copies of all sandboxes",
 		},
+		{parts: "variables", falls: []string{"variables"}},
 		{parts: "read-only", falls: []string{"read-only"}, on: shown},
 		{
 			parts: "read-only-trees sockets", falls: []string{"read-only"}, also: []string{"host-socket"}, on: shown, who: user,

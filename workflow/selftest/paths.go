@@ -13,6 +13,10 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
+// plantedVariable is an environment variable that nobody names, so that no command in a sandbox
+// gets it.
+const plantedVariable = "SNAPFS_PROVE_UNNAMED"
+
 // A subject returns the paths of a sandbox that a probe tries to reach. If it returns none,
 // the probe is reported as held, with the texts tried and none.
 type subject struct {
@@ -26,6 +30,9 @@ func (ts *Tester) subjects() map[string]subject {
 	return map[string]subject{
 		"state": {paths: func(ctx context.Context, rec *catalog.Record, _ *supervise.Supervisor) []string {
 			return ts.ownPlaces(ctx, rec)
+		}},
+		"variables": {paths: func(context.Context, *catalog.Record, *supervise.Supervisor) []string {
+			return []string{plantedVariable}
 		}},
 		"masked": {
 			func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {

@@ -246,7 +246,7 @@ func listen(run func(engine.Command) (isolate.Status, error)) (st isolate.Status
 		text, _ := io.ReadAll(io.LimitReader(out, 1<<20)) // a truncated text is no report
 		said <- text
 	}()
-	st, err = run(engine.Command{Env: hostfs.Environ(os.Environ(), nil), Stdout: in})
+	st, err = run(engine.Command{Env: hostfs.Environ(append(os.Environ(), plantedVariable+"=x"), nil), Stdout: in})
 	in.Close()
 	return st, <-said, err
 }
