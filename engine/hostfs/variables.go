@@ -51,7 +51,7 @@ func Withheld(env, pass []string) (names []string) {
 
 // passes reports whether a variable passes without being named.
 func passes(name, value string) bool {
-	if name == "LS_COLORS" { // long, and what scripts of shells set
+	if name == "LS_COLORS" { //nolint:misspell // the name of a variable, whose value is long
 		return true
 	}
 	return (harmless(name) || slices.ContainsFunc(families[:], func(f string) bool { return strings.HasPrefix(name, f) })) &&
@@ -76,8 +76,8 @@ func harmless(name string) bool {
 	switch name {
 	case "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME", "HOSTTYPE", "OSTYPE", "MACHTYPE", "MAIL", "TMPDIR", "TEMP", "TMP",
 		"SUDO_USER", "SUDO_UID", "SUDO_GID", "PS1", "PS2", "PS4", "PROMPT", "CDPATH", "IFS", "ENV", "BASH_ENV", "PROMPT_COMMAND", "HISTSIZE", "HISTFILE", "HISTCONTROL",
-		"TERM", "COLORTERM", "TERMINFO", "TERMINFO_DIRS", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "LINES", "COLUMNS", "LS_COLORS", "LSCOLORS", "GREP_COLOR", "GREP_COLORS",
-		"CLICOLOR", "CLICOLOR_FORCE", "NO_COLOR", "FORCE_COLOR", "COLORFGBG", "LANG", "LANGUAGE", "TZ", "TZDIR", "EDITOR", "VISUAL", "PAGER", "MANPAGER", "MANPATH", "INFOPATH",
+		"TERM", "COLORTERM", "TERMINFO", "TERMINFO_DIRS", "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "LINES", "COLUMNS", "LS_COLORS", "LSCOLORS", "GREP_COLOR", "GREP_COLORS", //nolint:misspell // names of variables
+		"CLICOLOR", "CLICOLOR_FORCE", "NO_COLOR", "FORCE_COLOR", "COLORFGBG", "LANG", "LANGUAGE", "TZ", "TZDIR", "EDITOR", "VISUAL", "PAGER", "MANPAGER", "MANPATH", "INFOPATH", //nolint:misspell // names of variables
 		"BROWSER", "INSIDE_EMACS", "VIMRUNTIME",
 		"CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILD_NUMBER", "DEBUG", "VERBOSE", "LOG_LEVEL", "SOURCE_DATE_EPOCH", "PORT", "HOST", "ENVIRONMENT", "APP_ENV", "RAILS_ENV",
 		"RACK_ENV", "DJANGO_SETTINGS_MODULE", "DEBIAN_FRONTEND", "DEBEMAIL", "DEBFULLNAME", "EMAIL", "APT_LISTCHANGES_FRONTEND", "NEEDRESTART_MODE",
