@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,18 +88,24 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	changes, paths, err := d.find(cmd, e, args)
+	var paths []string
+	changes, err := compare.Served(ctx, func(ctx context.Context) (changes *compare.Changes, err error) {
+		if changes, paths, err = d.find(ctx, e, args); err != nil {
+			return nil, err
+		}
+		d.a.ui.notices(changes.FindCommits())
+		limit(changes, paths)
+		if err = changes.FindRenames(ctx); err != nil {
+			changes.Close()
+		}
+		return changes, err
+	})
 	if err != nil {
 		return err
 	}
 	defer changes.Close()
-	d.a.ui.notices(changes.FindCommits())
-	limit(changes, paths)
 	if changes.Len() == 0 {
 		d.unknown(paths)
-	}
-	if err := changes.FindRenames(ctx); err != nil {
-		return err
 	}
 	if d.html != "" {
 		err = d.a.writePage(ctx, d.html, changes, args[:len(args)-len(paths)])
@@ -129,8 +136,7 @@ func (d *differ) unknown(paths []string) {
 
 // find compares the states that args name, or a sandbox with its base, and returns the changes and the absolute
 // paths among args, to which the caller limits them.
-func (d *differ) find(cmd *cobra.Command, e *engine.Engine, args []string) (*compare.Changes, []string, error) {
-	ctx := cmd.Context()
+func (d *differ) find(ctx context.Context, e *engine.Engine, args []string) (*compare.Changes, []string, error) {
 	left, right, two, err := d.refs(args)
 	if err != nil {
 		return nil, nil, err

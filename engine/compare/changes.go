@@ -132,6 +132,10 @@ func (cm *Comparer) Changes(ctx context.Context, rec *catalog.Record) (*Changes,
 // ChangesAt does the same as [Comparer.Diff] for a record. listed holds, by tree, the
 // candidates that a caller has already listed.
 func (cm *Comparer) ChangesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
+	return Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.changesAt(ctx, rec, from, to, listed) })
+}
+
+func (cm *Comparer) changesAt(ctx context.Context, rec *catalog.Record, from, to string, listed map[string][]snapshot.Candidate) (*Changes, error) {
 	left, err := sandbox.SnapshotIDs(rec, from)
 	if err != nil {
 		return nil, err
@@ -219,7 +223,7 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 		if !p.Tree.Frozen {
 			whole.Changes = slices.DeleteFunc(whole.Changes, func(c diff.Change) bool { return isRealDirTime(c, p.Tree.Taken) })
 		}
-		return whole.closeIfEmpty(err)
+		return whole.closeIfEmpty(whole.Lost(err))
 	})
 	if err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func (cm *Comparer) DriftOf(ctx context.Context, name string) (DriftReport, erro
 // DriftOfRecord does the same as [Comparer.DriftOf] for a record, and does not check whether
 // the workspace still exists.
 func (cm *Comparer) DriftOfRecord(ctx context.Context, rec *catalog.Record) (DriftReport, error) {
-	return cm.driftOf(ctx, ctx, rec)
+	return Served(ctx, func(ctx context.Context) (DriftReport, error) { return cm.driftOf(ctx, ctx, rec) })
 }
 
 // driftOf implements DriftOfRecord. The search of the real tree ends with the context search.

@@ -48,6 +48,10 @@ type Ref struct {
 // Errors: errs.ErrNotFound; ErrNotSupported (both are the real tree, or only one
 // of them has a copy of a changed tree); those of diff.Trees.
 func (cm *Comparer) Compare(ctx context.Context, left, right Ref) (*Changes, error) {
+	return Served(ctx, func(ctx context.Context) (*Changes, error) { return cm.compare(ctx, left, right) })
+}
+
+func (cm *Comparer) compare(ctx context.Context, left, right Ref) (*Changes, error) {
 	sides, err := cm.sides(left, right)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func (cm *Comparer) compareStates(ctx context.Context, workspace string, old, ne
 		// Two unrelated inodes may have the same number: that must not count as a
 		// rename.
 		p.Opt.SameInodes = false
-		return p.closeIfEmpty(err)
+		return p.closeIfEmpty(p.Lost(err))
 	})
 }
 

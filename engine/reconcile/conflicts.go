@@ -13,7 +13,6 @@ import (
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
-	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -124,7 +123,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 		return nil, err
 	}
 	var open []Conflict
-	changed := changedPlacesOf(changes)
+	changed := compare.PlacesOf(changes)
 	for _, c := range list.Conflicts {
 		if err := ctx.Err(); err != nil {
 			return nil, &errs.Error{Op: "checking conflicts", Path: rec.Name, Kind: errs.ErrInterrupted, Err: err}
@@ -141,7 +140,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 }
 
 // isOpen reports whether the conflict is unresolved.
-func (c *refreshConflict) isOpen(changed changedPlaces) (bool, error) {
+func (c *refreshConflict) isOpen(changed compare.Places) (bool, error) {
 	if c.Resolved != "" {
 		return false, nil
 	}
@@ -186,56 +185,8 @@ func (c *refreshConflict) places() []string {
 }
 
 // changedIn returns the part with a change at the conflict's paths, or nil.
-func (c *refreshConflict) changedIn(changed changedPlaces) *compare.Part {
-	return changed.at(c.places(), c.Alone)
-}
-
-// changedPlaces maps the absolute path of each change, and of all its parents, to its part.
-// itself is set if the path itself is changed, not only something below it.
-type changedPlaces map[string]struct {
-	part   *compare.Part
-	itself bool
-}
-
-// at returns the part with a change at one of places, or below it unless alone is
-// set; nil for none.
-func (all changedPlaces) at(places []string, alone bool) *compare.Part {
-	for _, place := range places {
-		if found, ok := all[place]; ok && (found.itself || !alone) {
-			return found.part
-		}
-	}
-	return nil
-}
-
-// changedPlacesOf returns the places of all changes.
-func changedPlacesOf(c *compare.Changes) changedPlaces {
-	changed := changedPlaces{}
-	for i := range c.Parts {
-		changed.add(&c.Parts[i], c.Parts[i].Changes)
-	}
-	return changed
-}
-
-// add adds the changes of a part. It ignores those of only a directory's time.
-func (all changedPlaces) add(p *compare.Part, changes []diff.Change) {
-	for _, c := range changes {
-		if c.TimeOnly() {
-			continue
-		}
-		path := filepath.Join(p.Root, c.Path)
-		for at := path; ; at = filepath.Dir(at) {
-			entry, known := all[at]
-			if !known {
-				entry.part = p
-			}
-			entry.itself = entry.itself || at == path
-			all[at] = entry
-			if known || at == "/" {
-				break
-			}
-		}
-	}
+func (c *refreshConflict) changedIn(changed compare.Places) *compare.Part {
+	return changed.At(c.places(), c.Alone)
 }
 
 // each returns the results of a function for all elements of a list.

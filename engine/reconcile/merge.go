@@ -120,7 +120,7 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 			return m, nil
 		}
 		m.close()
-		if err != nil && (tries == 5 || !errors.Is(err, errs.ErrBusy)) {
+		if err = m.Part.Lost(err); err != nil && (tries == 5 || !errors.Is(err, errs.ErrBusy)) {
 			return nil, err
 		}
 		if tries == 5 {

@@ -197,6 +197,10 @@ type ApprovalPath struct {
 // Errors: ErrNotFound (the sandbox, the target, a path of Only without changes),
 // ErrBusy.
 func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
+	return compare.Served(ctx, func(ctx context.Context) (*Plan, error) { return rc.planOf(ctx, name, o) })
+}
+
+func (rc *Reconciler) planOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
 	c, done, err := rc.Begin(ctx, name, o, Answers{})
 	if err != nil {
 		return nil, err
@@ -320,12 +324,12 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 	if err := rc.mergeParts(ctx, c, request, changes.Parts, only, o); err != nil || o.Git.FilesStay() {
 		return err
 	}
-	promoted := changedPlaces{}
+	promoted := compare.Places{}
 	for _, p := range c.Parts {
-		promoted.add(&p.Part, p.Changes)
+		promoted.Add(&p.Part, p.Changes)
 	}
 	for _, u := range unresolved {
-		if slices.ContainsFunc(u.places(), only.Matches) || promoted.at(u.places(), u.alone) != nil {
+		if slices.ContainsFunc(u.places(), only.Matches) || promoted.At(u.places(), u.alone) != nil {
 			c.Plan.Conflicts = append(c.Plan.Conflicts, u)
 		}
 	}

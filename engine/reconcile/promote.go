@@ -76,6 +76,10 @@ type Promoted struct {
 // frozen meanwhile. If snapfs is killed, the next command completes or reverts
 // the promotion.
 func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
+	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promote(ctx, name, o) })
+}
+
+func (rc *Reconciler) promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
 	if err := checkFingerprint(name, o.Plan); err != nil {
 		return Promoted{}, err
 	}
@@ -95,6 +99,10 @@ func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions
 // holds, in which nothing runs, and which no longer reads renamed files from the
 // real tree.
 func (rc *Reconciler) PromoteRecord(ctx context.Context, rec *catalog.Record, o PromoteOptions) (Promoted, error) {
+	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promoteRecord(ctx, rec, o) })
+}
+
+func (rc *Reconciler) promoteRecord(ctx context.Context, rec *catalog.Record, o PromoteOptions) (Promoted, error) {
 	if err := rc.RefuseUnfinished(o.Drift.op(), rec.Name, o.Target); err != nil {
 		return Promoted{}, err
 	}
@@ -218,7 +226,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 		Base: promote.Base{Known: known}, Allow: p.allowGit(p.allow), Sandbox: c.Rec.Name, KeepUndo: true, Temporary: o.Temporary, Group: group, Internal: p.gitPaths(),
 	})
 	if err != nil {
-		return "", done.Stamps, err
+		return "", done.Stamps, p.Part.Lost(err)
 	}
 	r.Changes += done.Applied
 	r.Already = append(r.Already, under(p.path, done.Already)...)

@@ -56,6 +56,10 @@ type Refreshed struct {
 // Cost: a snapshot and a fork of each tree; merging and writing all changes
 // again.
 func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
+	return compare.Served(ctx, func(ctx context.Context) (Refreshed, error) { return rc.refresh(ctx, name, o) })
+}
+
+func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
 	if err := rc.RefuseUnfinished("refreshing", name, ""); err != nil {
 		return Refreshed{}, err
 	}

@@ -44,7 +44,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 		for i := range next.Trees {
 			next.Trees[i].Fork = forks[i]
 		}
-		w := &resolving{rc: rc, rec: next, changed: changedPlacesOf(changes), a: a, dir: rc.baseline.BaseDir(h.Name, h.Refreshed)}
+		w := &resolving{rc: rc, rec: next, changed: compare.PlacesOf(changes), a: a, dir: rc.baseline.BaseDir(h.Name, h.Refreshed)}
 		for i := range list.Conflicts {
 			done, err := w.resolveOne(ctx, &list.Conflicts[i])
 			if err != nil {
@@ -73,7 +73,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 type resolving struct {
 	rc      *Reconciler
 	rec     *catalog.Record
-	changed changedPlaces
+	changed compare.Places
 	a       Answers
 	dir     string // holds the versions of marked texts
 }

@@ -1,0 +1,55 @@
+package compare
+
+import (
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/diff"
+)
+
+// Places maps the absolute path of each change, and of all its parents, to its part.
+// itself is set if the path itself is changed, not only something below it.
+type Places map[string]struct {
+	part   *Part
+	itself bool
+}
+
+// At returns the part with a change at one of places, or below it unless alone is
+// set; nil for none.
+func (all Places) At(places []string, alone bool) *Part {
+	for _, place := range places {
+		if found, ok := all[place]; ok && (found.itself || !alone) {
+			return found.part
+		}
+	}
+	return nil
+}
+
+// PlacesOf returns the places of all changes.
+func PlacesOf(c *Changes) Places {
+	changed := Places{}
+	for i := range c.Parts {
+		changed.Add(&c.Parts[i], c.Parts[i].Changes)
+	}
+	return changed
+}
+
+// Add adds the changes of a part. It ignores those of only a directory's time.
+func (all Places) Add(p *Part, changes []diff.Change) {
+	for _, c := range changes {
+		if c.TimeOnly() {
+			continue
+		}
+		path := filepath.Join(p.Root, c.Path)
+		for at := path; ; at = filepath.Dir(at) {
+			entry, known := all[at]
+			if !known {
+				entry.part = p
+			}
+			entry.itself = entry.itself || at == path
+			all[at] = entry
+			if known || at == "/" {
+				break
+			}
+		}
+	}
+}
