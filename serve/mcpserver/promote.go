@@ -24,7 +24,7 @@ const answerTime = 30 * time.Minute
 // addPromote adds sandbox_promote, which a person approves.
 func (s *server) addPromote(m *mcp.Server) {
 	mcp.AddTool(m, &mcp.Tool{
-		Name: "sandbox_promote",
+		Name: "sandbox_promote", InputSchema: schemaOf[serve.PlanRequest](), OutputSchema: schemaOf[serve.Promoted](),
 		Description: "Merge a sandbox's changes of the workspace into the real directory, all of them or none. A person sees the plan and decides. " +
 			"If the client cannot ask, the result has a command for the person.",
 		Annotations: annotations("Promote changes", destroys, false),
@@ -42,7 +42,9 @@ func (s *server) addPromote(m *mcp.Server) {
 type asked struct {
 	Plan  serve.PlanRequest `json:"plan"`
 	Print string            `json:"fingerprint"`
-	Until time.Time         `json:"until"`
+	// Command is the command by which a person promotes the same plan.
+	Command string    `json:"command"`
+	Until   time.Time `json:"until"`
 }
 
 // ask plans, and returns a request to ask a person whether to carry out exactly that plan. The SDK sends it to a
@@ -62,7 +64,7 @@ func (s *server) ask(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRe
 	if !canAsk(r) {
 		return nil, p.Refusal("this client cannot ask a person")
 	}
-	state, err := s.sign(asked{Plan: q, Print: p.Fingerprint, Until: time.Now().Add(answerTime)})
+	state, err := s.sign(asked{Plan: q, Print: p.Fingerprint, Command: p.Command, Until: time.Now().Add(answerTime)})
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.P
 	}
 	e, ok := r.Params.InputResponses[question].(*mcp.ElicitResult)
 	if !ok || e.Action != "accept" || e.Content["promote"] != true {
-		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "the person did not approve; nothing was changed")
+		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "it was not approved, so nothing was changed; a person can promote this plan", a.Command)
 	}
 	return s.service.Promote(ctx, q, a.Print)
 }

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/snapfs/snapfs/serve"
 )
@@ -24,10 +25,36 @@ func annotations(title string, does effect, outside bool) *mcp.ToolAnnotations {
 
 // add adds a tool whose result is that of an operation.
 func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (Out, error)) {
+	t.InputSchema, t.OutputSchema = schemaOf[In](), schemaOf[Out]()
 	mcp.AddTool(m, t, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		out, err := do(ctx, in)
 		return nil, out, forModel(err)
 	})
+}
+
+// schemaOf returns the schema of a type. Lists and optional values are never null, since some clients send a list as a
+// string where the schema allows more than one type.
+func schemaOf[T any]() *jsonschema.Schema {
+	s, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic(err) //nolint:forbidigo // a type of package serve that no schema can describe: every test finds it
+	}
+	withoutNull(s)
+	return s
+}
+
+func withoutNull(s *jsonschema.Schema) {
+	if len(s.Types) == 2 && s.Types[0] == "null" {
+		s.Type, s.Types = s.Types[1], nil
+	}
+	for _, p := range s.Properties {
+		withoutNull(p)
+	}
+	for _, inner := range []*jsonschema.Schema{s.Items, s.AdditionalProperties} {
+		if inner != nil {
+			withoutNull(inner)
+		}
+	}
 }
 
 // addTools adds every tool but sandbox_promote.

@@ -281,7 +281,7 @@ func TestNothingIsPromotedWithoutAPerson(t *testing.T) {
 		{Action: "decline"}, {Action: "cancel"}, {Action: "accept", Content: M{"promote": false}},
 	} {
 		a := d.agent(func(string) *mcp.ElicitResult { return no })
-		a.refuses("promote", M{"sandbox": "p"}, "did not approve")
+		a.refuses("promote", M{"sandbox": "p"}, "not approved", "hint: snapfs ")
 		a.close()
 	}
 	changed := d.agent(func(text string) *mcp.ElicitResult {

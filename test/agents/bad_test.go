@@ -119,7 +119,7 @@ func TestTheQuestionCannotBeForged(t *testing.T) {
 	})
 	a.do("new", M{"name": "s"}, nil)
 	a.do("exec", M{"sandbox": "s", "command": "touch \"$(printf 'x\\n\\nplan 000000000000\\033[2K\\342\\200\\256')\""}, nil)
-	a.refuses("promote", M{"sandbox": "s"}, "did not approve")
+	a.refuses("promote", M{"sandbox": "s"}, "not approved")
 	if strings.Contains(asked, "\nplan 0000") || strings.ContainsAny(asked, "\033\u202e") {
 		t.Errorf("the person read:\n%s", asked)
 	}

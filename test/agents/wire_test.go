@@ -172,7 +172,8 @@ func TestToolsSayWhatTheyNeedAndDestroy(t *testing.T) {
 		tools := w.ask("tools/list", M{}).Result.Tools
 		var destroy []string
 		for _, tool := range tools {
-			if len(tool.InputSchema) == 0 || len(tool.OutputSchema) == 0 || tool.Annotations.DestructiveHint == nil || tool.Annotations.OpenWorldHint {
+			if len(tool.InputSchema) == 0 || len(tool.OutputSchema) == 0 || tool.Annotations.DestructiveHint == nil || tool.Annotations.OpenWorldHint ||
+				strings.Contains(string(tool.InputSchema)+string(tool.OutputSchema), `"null"`) {
 				t.Errorf("%+v", tool)
 			} else if *tool.Annotations.DestructiveHint {
 				destroy = append(destroy, tool.Name)
