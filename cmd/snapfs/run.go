@@ -85,7 +85,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	tty := newTerminal(r.a.ui)
+	tty := newTerminal(r.a.ui, false)
 	command, err := tty.command(engine.Command{Args: args, Env: hostfs.Environ(os.Environ(), req.Policy.Env), Dir: dir})
 	if err != nil {
 		return err

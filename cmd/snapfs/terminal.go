@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -10,15 +9,20 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/supervise"
-	"github.com/snapfs/snapfs/internal/stdio"
+	"github.com/snapfs/snapfs/internal/relay"
 	"golang.org/x/term"
 )
 
 // A terminal connects a command in a sandbox with the person's streams. If input and output
 // are terminals, the command gets a pseudoterminal of the sandbox, and snapfs copies keys and
-// output. Otherwise, as in a pipeline, the command gets the streams as they are.
+// output. Otherwise, as in a pipeline, a relay copies each stream that the sandbox may not have.
 type terminal struct {
 	ui *ui
+	// outlives is set if the sandbox may go on after the command, so that it may keep no pipe.
+	outlives bool
+	relay    *relay.Relay
+	// screen is the person's terminal while ownPTY is set.
+	screen *relay.Screen
 	// ownPTY is set if snapfs copies between a pseudoterminal of the sandbox and the person's
 	// terminal.
 	ownPTY bool
@@ -31,8 +35,8 @@ type terminal struct {
 	feed *feed
 }
 
-func newTerminal(u *ui) *terminal {
-	t := &terminal{ui: u, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
+func newTerminal(u *ui, outlives bool) *terminal {
+	t := &terminal{ui: u, outlives: outlives, ownPTY: isTerminal(u.in) && isTerminal(u.out), signals: make(chan os.Signal, 16)}
 	// A reader of snapfs's output may stop early (2>&1 | head). SIGPIPE must not end
 	// snapfs before it has decided on the sandbox.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -54,22 +58,30 @@ func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return later, func() { stop(); cancel() }
 }
 
-// command returns c with its streams set to the person's, to a pseudoterminal, or to a feed of a regular file as
-// input.
+// command returns c with its streams set: to a pseudoterminal, to the pipes of a relay, to a feed of
+// a regular file as input, or to the person's streams. The caller calls follow or close.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
-	if !t.ownPTY {
-		c.Stdin, c.Stdout, c.Stderr = t.ui.in, t.ui.out, t.ui.err
+	if t.ownPTY {
+		size := t.size()
+		c.TTY = &size
+		t.screen = relay.NewScreen(t.ui.out)
+		if isTerminal(t.ui.err) {
+			return c, nil
+		}
+		t.relay, err = relay.Open(nil, nil, t.ui.err, t.outlives)
+	} else {
+		t.relay, err = relay.Open(t.ui.in, t.ui.out, t.ui.err, t.outlives)
+	}
+	if err != nil {
+		return c, err
+	}
+	c.Stdin, c.Stdout, c.Stderr = t.relay.In, t.relay.Out, t.relay.Err
+	if c.Stdin != nil && c.Stdin == t.ui.in {
 		if t.feed, err = newFeed(t.ui.in); t.feed != nil {
 			c.Stdin = t.feed.r
 		}
-		return c, err
 	}
-	size := t.size()
-	c.TTY = &size
-	if !isTerminal(t.ui.err) {
-		c.Stderr = t.ui.err
-	}
-	return c, nil
+	return c, err
 }
 
 func (t *terminal) size() engine.Size {
@@ -93,26 +105,46 @@ func (t *terminal) follow(ctx context.Context, p supervise.Process, wait func(co
 		if t.foreground, err = newForeground(t.ui, pty); err != nil {
 			return engine.Status{}, err
 		}
+		defer t.screen.Reset()
 		defer t.foreground.restore(true)
 	}
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-t.signals:
-				if s, ok := s.(syscall.Signal); ok {
-					t.pass(s, p)
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
+	done, ended, giveUp := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go t.passSignals(p, ended, giveUp, done)
 	defer close(done)
+	if t.relay != nil {
+		t.relay.Start()
+		defer t.relay.End(giveUp)
+	}
+	defer close(ended)
 	if p.PTY() == nil {
 		return wait(ctx)
 	}
 	return t.copyInRawMode(ctx, p, wait)
+}
+
+// passSignals passes signals on to the command until done is closed. Once ended is closed, the first of
+// them closes giveUp, because only the rest of the output may still be to copy.
+func (t *terminal) passSignals(p supervise.Process, ended, giveUp, done chan struct{}) {
+	for given := false; ; {
+		select {
+		case sent := <-t.signals:
+			s, ok := sent.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			select {
+			case <-ended:
+				if s != syscall.SIGWINCH && s != syscall.SIGCONT && !given {
+					given = true
+					close(giveUp)
+				}
+			default:
+				t.pass(s, p)
+			}
+		case <-done:
+			return
+		}
+	}
 }
 
 // pass sends a signal on to the command. SIGWINCH instead sets the size of its pseudoterminal, if it has one, and
@@ -140,44 +172,11 @@ func (t *terminal) copyInRawMode(ctx context.Context, p supervise.Process, wait 
 	go t.foreground.keys(stop)
 	drained := make(chan struct{})
 	go func() {
-		copyOutput(t.ui.out, p.PTY(), stop)
+		relay.CopyTerminal(t.screen, p.PTY(), stop)
 		close(drained)
 	}()
 	st, err := wait(ctx)
 	stopped.Close()
 	<-drained
 	return st, err
-}
-
-// lastWords is how long the pseudoterminal must be silent after the command's end before its
-// output counts as complete; a background process may hold it open.
-const lastWords = 20 * time.Millisecond
-
-// copyOutput copies output until the pseudoterminal is closed, or until stop is closed and no
-// output is left.
-func copyOutput(screen, pty, stop *os.File) {
-	buf := make([]byte, 32<<10)
-	ended := false
-	for {
-		var ready int
-		var err error
-		if ended {
-			if ready, err = stdio.WaitReadable(lastWords, pty); ready < 0 {
-				return
-			}
-		} else if ready, err = stdio.WaitReadable(-1, pty, stop); ready == 1 {
-			ended = true
-			continue
-		}
-		if err != nil {
-			return
-		}
-		n, err := syscall.Read(int(pty.Fd()), buf)
-		if n > 0 {
-			screen.Write(buf[:n]) //nolint:errcheck // a screen that has gone must not stop the command
-		}
-		if err != nil && !errors.Is(err, syscall.EINTR) || n == 0 && err == nil {
-			return // EIO is how a terminal says that it was closed
-		}
-	}
 }

@@ -1,0 +1,123 @@
+package relay
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/stdio"
+)
+
+// An output copies what a command writes to a pipe on to a stream of the caller.
+type output struct {
+	from, to *os.File
+	kind     kind
+	screen   *Screen // for a terminal
+	buf      []byte
+	done     chan struct{}
+}
+
+// copy copies until all processes have closed the pipe, or, once stop can be read, until what the
+// pipe held at that time is copied. If the reader of the caller's stream has gone, copy closes the
+// pipe, so that the command gets SIGPIPE at its next write.
+func (o *output) copy(stop *os.File) {
+	defer close(o.done)
+	defer o.from.Close()
+	const bulk = 1 << 20
+	for left := -1; left != 0; {
+		waits := []unix.PollFd{on(o.from, unix.POLLIN), on(stop, unix.POLLIN), on(o.to, 0)}
+		if left > 0 {
+			waits[1].Fd = -1
+		}
+		if o.kind != pipe { // others have no end that poll reports
+			waits[2].Fd = -1
+		}
+		if wait(-1, waits) != nil || waits[2].Revents != 0 {
+			return
+		}
+		if waits[1].Revents != 0 {
+			n, err := stdio.Unread(o.from)
+			if left = n; err != nil {
+				return
+			}
+			continue
+		}
+		most := bulk
+		if left > 0 {
+			most = min(bulk, left)
+		}
+		n, err := o.move(most)
+		if n == 0 && err == nil || err != nil && !again(err) {
+			return
+		}
+		if left > 0 {
+			left = max(left-n, 0)
+		}
+	}
+}
+
+// move copies at least one byte, and at most most. It returns 0 and no error at the end.
+func (o *output) move(most int) (int, error) {
+	if o.screen == nil {
+		n, err := splice(o.from, o.to, most)
+		if again(err) {
+			return 0, o.room(err)
+		}
+		if err != unix.EINVAL && err != unix.ENOSYS {
+			return n, err
+		}
+	}
+	if o.buf == nil {
+		o.buf = make([]byte, 64<<10)
+	}
+	n, err := unix.Read(int(o.from.Fd()), o.buf[:min(most, len(o.buf))])
+	if n <= 0 {
+		return 0, err
+	}
+	if o.screen != nil {
+		o.screen.Write(o.buf[:n]) //nolint:errcheck // a terminal that has gone must not stop the command
+		return n, nil
+	}
+	return n, writeAll(o.to, o.buf[:n])
+}
+
+// room waits, if err says that the caller's stream is full, until it has room again.
+func (o *output) room(err error) error {
+	if err == unix.EAGAIN {
+		if werr := wait(-1, []unix.PollFd{on(o.to, unix.POLLOUT)}); werr != nil {
+			return werr
+		}
+	}
+	return err
+}
+
+// writeAll writes p to f, which may be in non-blocking mode.
+func writeAll(f *os.File, p []byte) error {
+	for len(p) > 0 {
+		n, err := unix.Write(int(f.Fd()), p)
+		if err == unix.EAGAIN {
+			err = wait(-1, []unix.PollFd{on(f, unix.POLLOUT)})
+		}
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		p = p[max(n, 0):]
+	}
+	return nil
+}
+
+func again(err error) bool { return err == unix.EAGAIN || err == unix.EINTR }
+
+func on(f *os.File, events int16) unix.PollFd {
+	return unix.PollFd{Fd: int32(f.Fd()), Events: events}
+}
+
+// wait waits until one of the files is ready or timeout milliseconds have passed; -1 waits without
+// limit.
+func wait(timeout int, files []unix.PollFd) error {
+	for {
+		if _, err := unix.Poll(files, timeout); err != unix.EINTR {
+			return err
+		}
+	}
+}

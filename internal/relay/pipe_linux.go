@@ -1,0 +1,82 @@
+package relay
+
+import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// newPipe returns the ends of a pipe in blocking mode, which the runtime does not poll.
+func newPipe() (r, w *os.File, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, os.NewSyscallError("pipe2", err)
+	}
+	return os.NewFile(uintptr(ends[0]), "pipe"), os.NewFile(uintptr(ends[1]), "pipe"), nil
+}
+
+// splice moves up to n bytes from a pipe without copying them.
+func splice(from, to *os.File, n int) (int, error) {
+	moved, err := unix.Splice(int(from.Fd()), nil, int(to.Fd()), nil, n, unix.SPLICE_F_MOVE)
+	return int(max(moved, 0)), err
+}
+
+// tee duplicates up to n bytes from a pipe to another.
+func tee(from, to *os.File, n int) (int, error) {
+	copied, err := unix.Tee(int(from.Fd()), int(to.Fd()), n, unix.SPLICE_F_NONBLOCK)
+	return int(max(copied, 0)), err
+}
+
+// setSize sets how many bytes a pipe holds.
+func setSize(pipe *os.File, n int) error {
+	_, err := unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, n)
+	return err
+}
+
+// takeBack empties a pipe, given its end for writing, and returns how many bytes it held.
+func takeBack(pipe *os.File) (int, error) {
+	end, err := unix.Open(pathOf(pipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(end)
+	taken := 0
+	for buf := make([]byte, 16*slot); ; {
+		n, err := unix.Read(end, buf)
+		if n > 0 {
+			taken += n
+		} else if err != unix.EINTR {
+			return taken, nil
+		}
+	}
+}
+
+// reopen opens a terminal again for reading, in non-blocking mode, or returns nil.
+func reopen(tty *os.File) *os.File {
+	fd, err := unix.Open(pathOf(tty), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), tty.Name())
+}
+
+func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+func isStream(f *os.File) bool {
+	kind, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_TYPE)
+	listens, lerr := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && kind == unix.SOCK_STREAM && lerr == nil && listens == 0
+}
+
+// IsTerminal reports whether f is a terminal.
+func IsTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// lineMode reports whether a terminal delivers whole lines.
+func lineMode(tty *os.File) bool {
+	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	return err == nil && mode.Lflag&unix.ICANON != 0
+}

@@ -1,0 +1,180 @@
+package relay
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// A Relay copies between the caller's streams and pipes that the command gets in their place, one
+// direction each.
+type Relay struct {
+	// In, Out and Err are the command's streams: a pipe of the relay, or the caller's own stream
+	// where the sandbox may have that.
+	In, Out, Err *os.File
+
+	input   *input
+	outputs []*output
+	screens []*Screen
+	// given are the command's ends of the pipes, which Start closes.
+	given []*os.File
+	// stop can be read once the command has ended, because stopped is closed then.
+	stop, stopped *os.File
+}
+
+// Open returns the relay for the streams of a caller; one of them may be nil. Terminals are always
+// relayed, and pipes and stream sockets if the sandbox outlives the command. All else, such as a
+// regular file, is handed over. After an error nothing is left open. Cost: two system calls a
+// stream, and some more for each that is relayed.
+func Open(in, out, err *os.File, outlives bool) (_ *Relay, failed error) {
+	r := &Relay{In: in, Out: out, Err: err}
+	defer func() {
+		if failed != nil {
+			r.Close()
+		}
+	}()
+	if kind := kindOf(in); kind.relayed(outlives) {
+		if failed = r.relayInput(kind); failed != nil {
+			return nil, failed
+		}
+	}
+	for _, stream := range []**os.File{&r.Out, &r.Err} {
+		kind := kindOf(*stream)
+		if !kind.relayed(outlives) {
+			continue
+		}
+		if stream == &r.Err && r.Out != out && sameFile(out, err) {
+			r.Err = r.Out // one pipe keeps the order of what is written to both
+			continue
+		}
+		if failed = r.relayOutput(kind, stream); failed != nil {
+			return nil, failed
+		}
+	}
+	if r.input != nil || len(r.outputs) > 0 {
+		r.stop, r.stopped, failed = newPipe()
+	}
+	return r, failed
+}
+
+func (r *Relay) relayInput(kind kind) error {
+	read, write, err := newPipe()
+	if err != nil {
+		return err
+	}
+	r.input = newInput(kind, r.In, write)
+	r.In, r.given = read, append(r.given, read)
+	return nil
+}
+
+func (r *Relay) relayOutput(kind kind, stream **os.File) error {
+	read, write, err := newPipe()
+	if err != nil {
+		return err
+	}
+	o := &output{from: read, to: *stream, kind: kind, done: make(chan struct{})}
+	if kind == terminal {
+		o.screen = NewScreen(*stream)
+		r.screens = append(r.screens, o.screen)
+	}
+	r.outputs = append(r.outputs, o)
+	*stream, r.given = write, append(r.given, write)
+	return nil
+}
+
+// Start begins to copy. The caller calls it once, when the command has its streams and has
+// started.
+func (r *Relay) Start() {
+	r.closeGiven()
+	if r.input != nil {
+		go r.input.copy(r.stop)
+	}
+	for _, o := range r.outputs {
+		go o.copy(r.stop)
+	}
+}
+
+// settling bounds the wait for the input of a command that has ended.
+const settling = time.Second
+
+// End ends the relay after the command. It first copies the output that the command has written,
+// even while another process holds the other end. Bytes of a pipe or a socket that the command has
+// not read stay there. A terminal whose state the output may have changed gets it back. End returns early when giveUp is
+// closed, because the reader of the output may never go on.
+func (r *Relay) End(giveUp <-chan struct{}) {
+	if r.stopped != nil {
+		r.stopped.Close()
+	}
+	for _, o := range r.outputs {
+		select {
+		case <-o.done:
+		case <-giveUp:
+		}
+	}
+	if r.input != nil {
+		select {
+		case <-r.input.done:
+		case <-giveUp:
+		case <-time.After(settling):
+		}
+	}
+	for _, s := range r.screens {
+		s.Reset()
+	}
+}
+
+// Close closes the pipes of a relay that was not started.
+func (r *Relay) Close() {
+	r.closeGiven()
+	if r.input != nil {
+		r.input.to.Close()
+	}
+	for _, o := range r.outputs {
+		o.from.Close()
+	}
+	r.stop.Close() // nil without a pipe
+	r.stopped.Close()
+}
+
+func (r *Relay) closeGiven() {
+	for _, f := range r.given {
+		f.Close()
+	}
+	r.given = nil
+}
+
+// A kind is the type of a stream, as far as a relay treats it differently.
+type kind int
+
+const (
+	file     kind = iota // or a device, or nothing
+	terminal             // any, whoever's
+	pipe
+	socket // of streams
+)
+
+func (k kind) relayed(outlives bool) bool { return k == terminal || outlives && k != file }
+
+func kindOf(f *os.File) kind {
+	if f == nil {
+		return file
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return file
+	case info.Mode()&os.ModeNamedPipe != 0: // or one without a name
+		return pipe
+	case info.Mode()&os.ModeSocket != 0 && isStream(f):
+		return socket
+	case info.Mode()&os.ModeCharDevice != 0 && IsTerminal(f):
+		return terminal
+	}
+	return file
+}
+
+func sameFile(a, b *os.File) bool {
+	x, err := a.Stat()
+	y, berr := b.Stat()
+	return errors.Join(err, berr) == nil && os.SameFile(x, y)
+}

@@ -1,0 +1,172 @@
+package relay
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"sync"
+)
+
+// A Screen is a terminal of the caller to which a command's output is written. It notes which
+// states of the terminal the output may have changed, so that Reset can undo that.
+type Screen struct {
+	f *os.File
+
+	mu     sync.Mutex
+	parser parser
+}
+
+// NewScreen returns the screen of a terminal.
+func NewScreen(tty *os.File) *Screen { return &Screen{f: tty} }
+
+// Write writes output to the terminal.
+func (s *Screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	s.parser.note(p)
+	s.mu.Unlock()
+	return len(p), writeAll(s.f, p)
+}
+
+// Reset gives the terminal the state in which text is visible and keys arrive as they are typed.
+// It writes nothing if the output had no control sequences, and neither clears the screen nor,
+// with one exception, moves the cursor: after the mode in which positions count from a margin, it
+// goes to the last line.
+func (s *Screen) Reset() {
+	s.mu.Lock()
+	text := s.parser.reset()
+	s.parser = parser{}
+	s.mu.Unlock()
+	if text != "" {
+		writeAll(s.f, []byte(text)) //nolint:errcheck // a terminal that has gone needs no reset
+	}
+}
+
+// A parser reads control sequences (ECMA-48, and the private ones of xterm's ctlseqs).
+type parser struct {
+	state   int
+	private byte
+	args    []byte
+
+	touched   bool // by a control sequence
+	origin    bool // positions may count from a margin
+	link      bool // text may be a link, or the title of one
+	keyboard  bool // keys may be encoded in the way of kitty
+	modifiers bool // keys may be encoded in the way of xterm
+	cursor    bool // the cursor may have another shape
+}
+
+const (
+	text = iota
+	escape
+	sequence // after CSI
+)
+
+const (
+	esc = 0x1b
+	csi = 0x9b // the control character of one byte
+)
+
+// mostArgs bounds the arguments of a sequence that the parser records.
+const mostArgs = 64
+
+func (p *parser) note(out []byte) {
+	for _, b := range out {
+		switch {
+		case b == esc:
+			p.touched, p.state = true, escape
+		case p.state == escape:
+			p.afterEscape(b)
+		case p.state == sequence:
+			p.inSequence(b)
+		case b == 0x0e || b == 0x0f: // other character sets
+			p.touched = true
+		case b >= 0x80 && b <= 0x9f: // a control character, or a part of a letter
+			p.touched, p.link = true, true
+			if b == csi {
+				p.begin()
+			}
+		}
+	}
+}
+
+func (p *parser) afterEscape(b byte) {
+	p.state = text
+	switch {
+	case b == '[':
+		p.begin()
+	case b == ']', b == 'P', b == '_', b == '^', b == 'X':
+		p.link = true
+	case b < 0x20 || b >= 0x80: // a terminal goes on behind it
+		p.state = escape
+	}
+}
+
+func (p *parser) begin() { p.state, p.private, p.args = sequence, 0, p.args[:0] }
+
+func (p *parser) inSequence(b byte) {
+	switch {
+	case b >= '<' && b <= '?':
+		p.private = b
+	case b >= 0x40 && b <= 0x7e:
+		p.state = text
+		p.end(b)
+	case b >= 0x20 && len(p.args) < mostArgs:
+		p.args = append(p.args, b)
+	}
+}
+
+// end notes the sequence with the final byte b.
+func (p *parser) end(b byte) {
+	switch {
+	case b == 'h' && (len(p.args) >= mostArgs || len(bytes.TrimLeft(p.args, "0123456789;")) > 0):
+		p.origin = true // who knows
+	case b == 'h' && p.private == '?':
+		for arg := range bytes.SplitSeq(p.args, []byte(";")) {
+			if string(bytes.TrimLeft(arg, "0")) == "6" {
+				p.origin = true
+			}
+		}
+	case b == 'r' && p.private == '?': // restores modes that were saved
+		p.origin = true
+	case b == 'u' && p.private != 0:
+		p.keyboard = true
+	case b == 'm' && p.private == '>':
+		p.modifiers = true
+	case b == 'q' && len(p.args) > 0 && p.args[len(p.args)-1] == ' ':
+		p.cursor = true
+	}
+}
+
+// reset returns the sequences that undo what the output may have changed. Those for every output
+// with a control sequence do nothing in a terminal whose state is as usual.
+func (p *parser) reset() string {
+	if !p.touched {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\x1b\\")           // the end of an unfinished string
+	b.WriteString("\x1b7\x1b[?1049l") // the main screen; on that already, the cursor stays
+	b.WriteString("\x1b7\x1b[r\x1b8") // all lines scroll; this alone would move the cursor
+	if p.origin {
+		b.WriteString("\x1b[?6l\x1b[999;1H")
+	}
+	b.WriteString("\x1b[?69l")                                                       // no margins at the sides
+	b.WriteString("\x0f\x1b(B\x1b[m")                                                // letters, and no colours
+	b.WriteString("\x1b[4l\x1b[?7h")                                                 // text replaces text, and long lines wrap
+	b.WriteString("\x1b[?5l\x1b[?25h")                                               // not inverse, and with a cursor
+	b.WriteString("\x1b[?1l\x1b>")                                                   // the usual codes of keys
+	b.WriteString("\x1b[?9;1000;1001;1002;1003;1004;1005;1006;1015;1016;2004;2026l") // no reports of mouse, focus, paste
+	if p.link {
+		b.WriteString("\x1b]8;;\x1b\\")
+	}
+	if p.keyboard {
+		b.WriteString("\x1b[=0u\x1b[<99u")
+	}
+	if p.modifiers {
+		b.WriteString("\x1b[>4m")
+	}
+	if p.cursor {
+		b.WriteString("\x1b[0 q")
+	}
+	return b.String()
+}
