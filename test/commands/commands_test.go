@@ -185,6 +185,18 @@ func (p *play) ends() {
 	for _, ws := range p.spaces {
 		p.check(ws)
 	}
+	landed := 0
+	for _, ws := range p.spaces {
+		for token := range ws.must {
+			if strings.HasPrefix(token, "s:") {
+				landed++
+			}
+		}
+	}
+	p.t.Logf("%d edits of sandboxes are in the real trees at the end", landed)
+	if len(p.script) > 500 && landed == 0 {
+		p.t.Error("no edit of a sandbox has come to a real tree")
+	}
 	for what, n := range p.errors {
 		p.t.Logf("%4d × %s", n, what)
 	}

@@ -87,9 +87,13 @@ func (w *worker) forks(ws *workspace) {
 // script returns a shell command that adds a token to a file.
 func (w *worker) script() string {
 	token, file := w.name("s:"), fileName(w.rand.IntN(6))
-	switch w.rand.IntN(6) {
+	switch w.rand.IntN(8) {
 	case 0:
 		return fmt.Sprintf("echo %s >> %s", token, file)
+	case 2: // moves a file with all that is in it
+		return fmt.Sprintf("if [ -e %[2]s ]; then mv %[2]s %[3]s; echo %[1]s >> %[3]s; fi", token, file, w.name("moved"))
+	case 3: // moves one back, if it is gone
+		return fmt.Sprintf("set -- moved*; [ -e %[2]s ] || [ ! -e \"$1\" ] || { mv \"$1\" %[2]s; echo %[1]s >> %[2]s; }", token, file)
 	case 1:
 		return fmt.Sprintf("echo %s > n%s", token, strings.TrimPrefix(token, "s:"))
 	default:
@@ -134,9 +138,9 @@ func (w *worker) promotes(ws *workspace) {
 		args := []string{"promote", s.name}
 		switch w.rand.IntN(10) {
 		case 0:
-			args = append(args, "--mine", fileName(w.rand.IntN(6)))
+			args = append(args, "--mine", w.place())
 		case 1, 2:
-			args = append(args, "--theirs", fileName(w.rand.IntN(6)))
+			args = append(args, "--theirs", w.place())
 		case 3:
 			args = append(args, "--only", fileName(w.rand.IntN(6)))
 		}
@@ -149,6 +153,14 @@ func (w *worker) promotes(ws *workspace) {
 		ws.real.RUnlock()
 	})
 	w.check(ws)
+}
+
+// place returns a file, or all of them.
+func (w *worker) place() string {
+	if w.rand.IntN(2) == 0 {
+		return "."
+	}
+	return fileName(w.rand.IntN(6))
 }
 
 // replacing runs a command that may replace tokens of a kind, while nothing else changes the real
