@@ -147,6 +147,16 @@ fuzz-merge: ## compare TEXTS merges with git merge-file, and TREES with git merg
 	@SNAPFS_FUZZ_TEXTS="$(SEED) $(TEXTS)" SNAPFS_FUZZ_TREES="$(SEED) $(TREES)" \
 		$(GO) test -count=1 -timeout 30m -run 'AgreesWithGitOnRandomEdits|TreesAgreeWithGit$$' -v ./engine/merge | grep -Ev '^ *(===|--- PASS: .*/)'
 
+# For make commands: how many random commands and kills, from which seed.
+COMMANDS ?= 2000
+KILLS    ?= 150
+RUNSEED  ?= $(shell date +%s)
+
+.PHONY: commands
+commands: programs ## play COMMANDS random commands with KILLS kills from RUNSEED on, and count every edit (as root)
+	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_COMMANDS="$(COMMANDS) $(KILLS) $(RUNSEED)" SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
+		$(GO) test -exec $(CURDIR)/.ci/apart -count=1 -timeout 3h -run '^TestRandomCommands' -v ./test/commands
+
 .PHONY: posix
 posix: out/posix/bin/pjdfstest ## run all of pjdfstest on a mount of fusecow (as root; cargo builds the suite)
 	@.ci/users .ci/skips .ci/traceless env SNAPFS_NO_SKIP=$(NOSKIP) SNAPFS_PJDFSTEST=$(CURDIR)/out/posix/bin/pjdfstest \

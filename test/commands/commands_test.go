@@ -35,11 +35,12 @@ type play struct {
 
 // TestRandomCommandsAndKillsLoseNoEdit plays random commands of several workers, with a person
 // who edits meanwhile and processes that are killed. SNAPFS_COMMANDS is "COMMANDS KILLS SEED
-// WORKERS BACKENDS", and SNAPFS_COMMANDS_KINDS limits the kinds of commands ("exec promote").
+// WORKERS BACKENDS",
+// and SNAPFS_COMMANDS_KINDS limits the kinds of commands ("exec promote").
 func TestRandomCommandsAndKillsLoseNoEdit(t *testing.T) {
 	treetest.NeedRoot(t) // for the disks
 	treetest.NeedFS(t, "btrfs", "ext4")
-	options := []string{strconv.Itoa(treetest.Budget(t, 40, 600)), strconv.Itoa(treetest.Budget(t, 3, 45)), strconv.FormatInt(time.Now().Unix(), 10), "4", "overlay,fusecow,btrfs,plain"}
+	options := []string{strconv.Itoa(treetest.Budget(t, 40, 600)), strconv.Itoa(treetest.Budget(t, 3, 45)), strconv.Itoa(treetest.Budget(t, 1, int(time.Now().Unix()))), "4", "overlay,fusecow,btrfs,plain"}
 	copy(options, strings.Fields(os.Getenv("SNAPFS_COMMANDS")))
 	number := func(i int) int {
 		n, err := strconv.Atoi(options[i])

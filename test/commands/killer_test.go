@@ -39,5 +39,5 @@ func programs(built string) map[int]string {
 	return runs
 }
 
-// kill ends a process with SIGKILL by a descriptor, if it is still one of snapfs's.
+// kill ends a process that [programs] has just listed.
 func kill(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }

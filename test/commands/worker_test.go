@@ -18,10 +18,19 @@ type kind struct {
 
 func kinds() []kind {
 	return []kind{
-		{"new", 6, (*worker).makes}, {"fork", 3, (*worker).forks}, {"exec", 20, (*worker).edits},
-		{"run", 4, (*worker).runs}, {"promote", 14, (*worker).promotes}, {"refresh", 6, (*worker).refreshes},
-		{"snapshot", 4, (*worker).marks}, {"rollback", 3, (*worker).goesBack}, {"undo", 3, (*worker).undoes},
-		{"rm", 3, (*worker).removes}, {"race", 1, (*worker).races}, {"look", 8, (*worker).looks}, {"rename", 1, (*worker).renames},
+		{"new", 6, (*worker).makes},
+		{"fork", 3, (*worker).forks},
+		{"exec", 20, (*worker).edits},
+		{"run", 4, (*worker).runs},
+		{"promote", 14, (*worker).promotes},
+		{"refresh", 6, (*worker).refreshes},
+		{"snapshot", 4, (*worker).marks},
+		{"rollback", 3, (*worker).goesBack},
+		{"undo", 3, (*worker).undoes},
+		{"rm", 3, (*worker).removes},
+		{"race", 1, (*worker).races},
+		{"look", 8, (*worker).looks},
+		{"rename", 1, (*worker).renames},
 	}
 }
 
