@@ -304,16 +304,61 @@ type finder struct {
 	top        string
 	dir        string
 	inOrdinary bool
+	// packages is set if dir or one above it, below top, is a PackageDir.
+	packages bool
 	// news are the new environments, as absolute paths.
 	news []string
 }
 
 // indexFor returns the index of the patterns that hold in a directory.
 func (f *finder) indexFor(dir string) *index {
-	packages, fresh := false, f.inNewEnvironment(dir)
-	for element := range strings.SplitSeq(strings.TrimPrefix(dir, f.top), "/") {
-		packages = packages || isPackageDir(element)
+	return f.indexOf(hasPackageDir(strings.TrimPrefix(dir, f.top)), f.inNewEnvironment(dir))
+}
+
+// hasPackageDir reports whether an element of a path is a PackageDir.
+func hasPackageDir(dir string) bool {
+	for element := range strings.SplitSeq(dir, "/") {
+		if isPackageDir(element) {
+			return true
+		}
 	}
+	return false
+}
+
+// enter makes dir, which ends with a slash, the directory of the next lookups. For a directory
+// below the one before, it looks at the new elements alone: in a deep nest of directories, its cost
+// then does not grow with the depth.
+func (f *finder) enter(dir string) {
+	rest, below := strings.CutPrefix(dir, f.dir)
+	if below = below && f.dir != "" && strings.HasPrefix(f.dir, f.top); below {
+		f.packages = f.packages || hasPackageDir(rest)
+	} else {
+		f.packages = hasPackageDir(strings.TrimPrefix(dir, f.top))
+	}
+	last := f.index
+	f.index = f.indexOf(f.packages, f.inNewEnvironment(dir))
+	if below && f.inOrdinary && f.index == last {
+		f.inOrdinary = f.ordinaryBelow(rest)
+	} else {
+		f.inOrdinary = f.ordinary(dir)
+	}
+	f.dir = dir
+}
+
+// ordinaryBelow reports whether a directory is ordinary whose path has the elements of rest below an
+// ordinary one: no pattern began there, so none goes on in rest.
+func (all *index) ordinaryBelow(rest string) bool {
+	elements := strings.Split(strings.Trim(strings.ToLower(rest), "/"), "/")
+	for i := range elements {
+		if all.at(elements[i:], true) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// indexOf returns the index of the patterns that hold in package directories, and in new environments.
+func (f *finder) indexOf(packages, fresh bool) *index {
 	switch {
 	case packages && fresh:
 		return inPackagesOfNew()
@@ -333,8 +378,7 @@ func (f *finder) inNewEnvironment(abs string) bool {
 func (f *finder) find(abs string, link bool) (why string, depth int) {
 	dir, name := path.Split(abs)
 	if dir != f.dir {
-		f.index = f.indexFor(dir)
-		f.dir, f.inOrdinary = dir, f.ordinary(dir)
+		f.enter(dir)
 	}
 	if !f.inOrdinary {
 		return f.index.find(abs, link)

@@ -19,15 +19,19 @@ func TestFinderAgreesWithIndex(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	matched, ordinary := 0, 0
-	f := finder{index: patterns()}
+	f, last := finder{index: patterns()}, "/"
 	for range 20_000 {
 		dir := "/"
+		if r.IntN(2) == 0 && strings.Count(last, "/") < 12 {
+			dir = last // go on below the directory before
+		}
 		for range r.IntN(5) {
 			dir = path.Join(dir, elements[r.IntN(min(len(elements), 1<<(1+r.IntN(12))))])
 		}
 		for range 1 + r.IntN(3) {
 			abs, link := path.Join(dir, elements[r.IntN(len(elements))]), r.IntN(2) == 0
 			dir, _ := path.Split(abs)
+			last = path.Clean(dir)
 			why, depth := f.indexFor(dir).find(abs, link)
 			if got, at := f.find(abs, link); got != why || at != depth {
 				t.Fatalf("%s (a link: %t): %q, %d, and the index says %q, %d", abs, link, got, at, why, depth)

@@ -103,18 +103,24 @@ func Less(a, b string) bool {
 	if a == "." || b == "." {
 		return a == "." && b != "."
 	}
-	for {
-		x, restA, moreA := strings.Cut(a, "/")
-		y, restB, moreB := strings.Cut(b, "/")
-		if x != y {
-			return x < y
-		}
-		if !moreA || !moreB {
-			return !moreA && moreB
-		}
-		a, b = restA, restB
+	i, n := 0, min(len(a), len(b))
+	for i+lessChunk <= n && a[i:i+lessChunk] == b[i:i+lessChunk] { // long equal parts, at the speed of memory
+		i += lessChunk
 	}
+	for i < n && a[i] == b[i] {
+		i++
+	}
+	switch {
+	case i == n:
+		return len(a) < len(b)
+	case a[i] == '/' || b[i] == '/': // the name that ends first comes first
+		return a[i] == '/'
+	}
+	return a[i] < b[i]
 }
+
+// lessChunk is the number of bytes that Less compares at once.
+const lessChunk = 64
 
 // Inside reports whether path is below dir. Both are relative to one root, which is ".".
 func Inside(path, dir string) bool {

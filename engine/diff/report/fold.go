@@ -25,6 +25,9 @@ func Fold(rows []Row, most int) []Row {
 	return rows
 }
 
+// FoldBelow returns rows in which the paths below a directory of this depth share a row.
+func FoldBelow(rows []Row, depth int) []Row { return foldAt(rows, depth) }
+
 // foldWhole folds what lies in added and deleted directories into the rows of those.
 func foldWhole(all []Row) []Row {
 	var rows []Row
