@@ -21,6 +21,22 @@ import (
 // is a fifth. A file or a pipe gets all changes.
 const screenful = 50
 
+// The bounds of a list without a terminal: where its paths are longer than deepOutput bytes
+// together, what lies deeper than deepLevels directories shares a line. A nest of 3,000
+// directories would print 455 MB.
+const (
+	deepOutput = 32 << 20
+	deepLevels = 64
+)
+
+// lengthOf returns the bytes of the paths of rows.
+func lengthOf(rows []report.Row) (n int) {
+	for _, r := range rows {
+		n += len(r.Path) + len(r.From)
+	}
+	return n
+}
+
 // printTable prints the changes of the workspace, by relative path, and then those outside of
 // it. It leaves out directories of which only the time changed. most bounds the first list (0:
 // no bound), and all is the command that prints everything. A closed pipe is not an error,
@@ -74,8 +90,13 @@ func withAbsolutePaths(rows []report.Row, root string) []report.Row {
 
 func printList(w io.Writer, all []report.Row, most int, how string) error {
 	rows := all
-	if most > 0 {
+	switch {
+	case most > 0:
 		rows = report.Fold(all, most)
+	case lengthOf(all) > deepOutput:
+		if rows = report.FoldBelow(all, deepLevels); len(rows) < len(all) {
+			how = "all: --json"
+		}
 	}
 	folded := len(rows) < len(all)
 	left := 0
