@@ -30,6 +30,7 @@ func TestWhatIsInstalledWorksAndIsRemoved(t *testing.T) {
 	installed := filepath.Join(dest, "usr/bin/snapfs")
 	work := treetest.Dir(t)
 	run(installed, "run", "-C", work, "--net", "allow:example.org", "--", "true") // starts snapfs-edge
+	run(installed, "mcp", "-C", work)                                             // starts snapfs-serve, without input
 	for _, path := range []string{"share/man/man1/snapfs-run.1", "share/bash-completion/completions/snapfs"} {
 		if info, err := os.Stat(filepath.Join(dest, "usr", path)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", path, err)

@@ -50,7 +50,7 @@ type Options struct {
 // Serve answers the requests of the client at o.In until that ends, which is no error, or ctx does. Commands of
 // sandbox_exec end with it, and background commands do not.
 func Serve(ctx context.Context, service *serve.Service, o Options) error {
-	ctx, stop := context.WithCancel(ctx)
+	calls, stop := context.WithCancel(ctx)
 	defer stop()
 	s := &server{service: service}
 	if _, err := rand.Read(s.key[:]); err != nil {
@@ -64,35 +64,19 @@ func Serve(ctx context.Context, service *serve.Service, o Options) error {
 	s.addPromote(m)
 	s.addResources(m)
 	s.addPrompts(m)
-	in := &ending{ReadCloser: o.In, end: stop}
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(call context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			call, done := context.WithCancel(call)
 			defer done()
-			defer context.AfterFunc(ctx, done)() // a call ends with the connection
+			defer context.AfterFunc(calls, done)() // a call ends with the connection
 			return next(call, method, r)
 		}
 	})
-	err := m.Run(context.WithoutCancel(ctx), &mcp.IOTransport{Reader: in, Writer: o.Out})
-	if errors.Is(err, io.EOF) {
-		return nil
+	in := &draining{Transport: &mcp.IOTransport{Reader: o.In, Writer: o.Out}, calls: calls, end: stop}
+	if err := m.Run(context.WithoutCancel(ctx), in); !errors.Is(err, io.EOF) {
+		return err
 	}
-	return err
-}
-
-// An ending is a reader that calls end when it has ended.
-type ending struct {
-	io.ReadCloser
-	end func()
-}
-
-// Read reads, and calls end after the last byte or an error.
-func (e *ending) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	if err != nil {
-		e.end()
-	}
-	return n, err
+	return nil
 }
 
 // forModel returns an error whose text is for a model, or nil: the SDK makes it the result of the tool.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -252,4 +253,27 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	if second.do("list", M{}, &l); l.Sandboxes[0].Running {
 		t.Error("processes run in a stopped sandbox")
 	}
+}
+
+// TestASignalEndsTheServerAndItsCalls: SIGTERM ends the command of a call, and the server with status 0.
+func TestASignalEndsTheServerAndItsCalls(t *testing.T) {
+	treetest.OncePerRun(t)
+	d := newDesk(t)
+	first := d.agent(nil)
+	first.do("new", M{"name": "s"}, nil)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = first.cs.CallTool(t.Context(), &mcp.CallToolParams{ // the server ends
+			Name: "sandbox_exec", Arguments: M{"sandbox": "s", "command": "touch calling; sleep 4323"},
+		})
+	}()
+	first.until("the call runs", M{"sandbox": "s", "command": "test -e calling"})
+	if err := first.server.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	first.close()
+	second := d.agent(nil)
+	second.until("the call's command has ended", M{"sandbox": "s", "command": "! grep -qs '[s]leep.4323' /proc/*/cmdline"})
 }
