@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/stdio"
 )
 
 // A Command is a program to run in a container.
@@ -24,8 +25,8 @@ type Command struct {
 	UID, GID uint32
 	Groups   []uint32
 	// Stdin, Stdout and Stderr are passed to the command unchanged; the caller still closes them. Nil is the
-	// terminal if TTY is set, and /dev/null otherwise. None may be a directory: from a directory, the command
-	// could reach the whole host.
+	// terminal if TTY is set, and /dev/null otherwise. None may be a directory, from which the command could
+	// reach the whole host, nor a terminal, from which a process could read for as long as the container lives.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the program a controlling terminal of the container's own, of this size. See [Process.PTY].
 	TTY *Size
@@ -71,6 +72,9 @@ func (c *Command) check(spec Spec) error {
 	for _, f := range files {
 		if info, err := f.Stat(); err == nil && info.IsDir() {
 			return badCommand("standard input or output is a directory: " + f.Name())
+		}
+		if stdio.IsTerminal(f) {
+			return badCommand("standard input or output is a terminal of the host: " + f.Name())
 		}
 	}
 	return nil

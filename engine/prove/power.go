@@ -71,8 +71,19 @@ func calls() []powerCall {
 			}
 			return err
 		}},
-		{"terminal", "type into a terminal", func() error { return raw(unix.SYS_IOCTL, minusOne, unix.TIOCSTI) }},
+		{"terminal", "type into a terminal, or take it from others", takeTerminal},
 	}
+}
+
+// takeTerminal makes the ioctls that insert input into a terminal, lock it, and change its line discipline. It
+// returns nil or the error of the first that is allowed, and otherwise that of the last.
+func takeTerminal() (err error) {
+	for _, call := range []uintptr{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS} {
+		if err = raw(unix.SYS_IOCTL, minusOne, call); err == nil || letIn(err) {
+			return err
+		}
+	}
+	return err
 }
 
 const minusOne = ^uintptr(0)

@@ -69,12 +69,6 @@ func isStream(f *os.File) bool {
 	return err == nil && kind == unix.SOCK_STREAM && lerr == nil && listens == 0
 }
 
-// IsTerminal reports whether f is a terminal.
-func IsTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
 // lineMode reports whether a terminal delivers whole lines.
 func lineMode(tty *os.File) bool {
 	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)

@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 )
 
 // newPipe returns the ends of a pipe in blocking mode.
@@ -40,9 +39,6 @@ func takeBack(*os.File) (int, error) { return 0, unix.ENOSYS }
 func reopen(*os.File) *os.File { return nil }
 
 func isStream(*os.File) bool { return true }
-
-// IsTerminal reports whether f is a terminal.
-func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // lineMode returns true: the mode of a terminal is not read here.
 func lineMode(*os.File) bool { return true }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"time"
+
+	"github.com/snapfs/snapfs/internal/stdio"
 )
 
 // A Relay copies between the caller's streams and pipes that the command gets in their place, one
@@ -167,7 +169,7 @@ func kindOf(f *os.File) kind {
 		return pipe
 	case info.Mode()&os.ModeSocket != 0 && isStream(f):
 		return socket
-	case info.Mode()&os.ModeCharDevice != 0 && IsTerminal(f):
+	case info.Mode()&os.ModeCharDevice != 0 && stdio.IsTerminal(f):
 		return terminal
 	}
 	return file

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // WaitReadable waits until one of files can be read or is at its end, and returns its index.
@@ -33,6 +34,9 @@ func WaitReadable(timeout time.Duration, files ...*os.File) (int, error) {
 		}
 	}
 }
+
+// IsTerminal reports whether f is a terminal.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // InBackground reports whether a terminal is this process's own and has another process group in
 // the foreground.

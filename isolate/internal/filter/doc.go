@@ -4,7 +4,8 @@
 // It is Docker's default profile (github.com/moby/profiles) for a process with the capabilities of a
 // container's root, assembled by generate, with three changes:
 //
-//   - It denies the ioctls TIOCSTI and TIOCLINUX, which insert input into terminals.
+//   - It denies ioctls that insert input into a terminal (TIOCSTI, TIOCLINUX) or take it from its other users
+//     (TIOCEXCL, TIOCSETD, TIOCVHANGUP, TIOCCONS, TIOCSLCKTRMIOS).
 //   - System calls younger than the profile fail with ENOSYS, which programs expect of an old kernel, instead of EPERM.
 //   - 32-bit programs are filtered by the same rules.
 package filter

@@ -172,10 +172,21 @@ const (
 	btrfsSubvolCreateV2 = 0x50009418
 )
 
+// terminalCalls are ioctls that insert input into a terminal, or take it from its other users: lock
+// it, change its line discipline, hang it up, lock its modes, or divert the console's output
+// (ioctl_tty(2)). No shell, editor or multiplexer needs one of them. TIOCSCTTY is not among them,
+// because each terminal's first process calls it; to steal a terminal by it takes root of the host.
+var terminalCalls = []uint32{
+	unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCEXCL, unix.TIOCSETD, unix.TIOCVHANGUP, unix.TIOCCONS, tiocsLockTermios,
+}
+
+// tiocsLockTermios is TIOCSLCKTRMIOS of asm-generic/ioctls.h.
+const tiocsLockTermios = 0x5457
+
 // harden denies those calls that the profile allows but a sandbox must not make.
 func (a abi) harden(rules []rule) {
 	ioctl := &rules[a.info.SyscallNames["ioctl"]]
-	ioctl.arg, ioctl.never = 1, []uint32{unix.TIOCSTI, unix.TIOCLINUX, btrfsSnapCreateV2, btrfsSubvolCreateV2}
+	ioctl.arg, ioctl.never = 1, append([]uint32{btrfsSnapCreateV2, btrfsSubvolCreateV2}, terminalCalls...)
 	socket := &rules[a.info.SyscallNames["socket"]]
 	*socket = rule{action: allow, arg: 0, never: []uint32{unix.AF_VSOCK}}
 }

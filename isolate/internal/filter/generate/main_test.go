@@ -46,6 +46,13 @@ func TestFilterDecides(t *testing.T) {
 		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCSTI}, int(deny)},
 		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCSTI | 7<<32}, int(deny)},
 		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCLINUX}, int(deny)},
+		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCEXCL}, int(deny)},
+		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCSETD}, int(deny)},
+		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCVHANGUP}, int(deny)},
+		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCCONS}, int(deny)},
+		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, tiocsLockTermios}, int(deny)},
+		{"amd64", x86, unix.SYS_IOCTL, [2]uint64{0, unix.TIOCSCTTY}, int(allow)},
+		{"amd64", i386, 54, [2]uint64{0, unix.TIOCEXCL}, int(deny)}, // ioctl
 		{"amd64", x86, unix.SYS_CLONE, [2]uint64{unix.CLONE_VM}, int(allow)},
 		{"amd64", x86, unix.SYS_CLONE, [2]uint64{unix.CLONE_NEWUSER}, int(deny)},
 		{"amd64", x86, unix.SYS_CLONE, [2]uint64{unix.CLONE_NEWNS | unix.CLONE_VM}, int(deny)},
