@@ -46,6 +46,8 @@ type parser struct {
 	state   int
 	private byte
 	args    []byte
+	first   byte // of a character in UTF-8
+	left    int  // bytes of it to come
 
 	touched   bool // by a control sequence
 	origin    bool // positions may count from a margin
@@ -80,13 +82,32 @@ func (p *parser) note(out []byte) {
 			p.inSequence(b)
 		case b == 0x0e || b == 0x0f: // other character sets
 			p.touched = true
-		case b >= 0x80 && b <= 0x9f: // a control character, or a part of a letter
+		case p.control(b):
 			p.touched, p.link = true, true
 			if b == csi {
 				p.begin()
 			}
 		}
 	}
+}
+
+// control reports whether b is, or completes, a control character above ASCII: a byte by itself, or the
+// second byte of one in UTF-8. Such a byte within another character of UTF-8 is part of that.
+func (p *parser) control(b byte) bool {
+	first, left := p.first, p.left
+	p.first, p.left = 0, 0
+	switch {
+	case b >= 0x80 && b < 0xc0 && left > 0:
+		p.left = left - 1
+		return first == 0xc2 && b <= 0x9f
+	case b >= 0xf0:
+		p.first, p.left = b, 3
+	case b >= 0xe0:
+		p.first, p.left = b, 2
+	case b >= 0xc2:
+		p.first, p.left = b, 1
+	}
+	return b >= 0x80 && b <= 0x9f
 }
 
 func (p *parser) afterEscape(b byte) {

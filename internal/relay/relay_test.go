@@ -1,0 +1,141 @@
+//go:build linux
+
+package relay
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pipes returns a pipe that closes with the test.
+func pipes(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := newPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
+// inside returns the command's own copy of a stream that the relay has given it.
+func inside(t *testing.T, f *os.File) *os.File {
+	t.Helper()
+	own := reopenAs(t, f)
+	t.Cleanup(func() { own.Close() })
+	return own
+}
+
+// TestInputThatIsNotReadStaysWithTheCaller: to the byte, for few bytes and for many.
+func TestInputThatIsNotReadStaysWithTheCaller(t *testing.T) {
+	for _, c := range []struct{ size, read int }{{12, 0}, {12, 4}, {12, 12}, {60_000, 1}, {60_000, 5000}, {60_000, 60_000}} {
+		from, to := pipes(t)
+		text := strings.Repeat("0123456789", c.size/10+1)[:c.size]
+		if _, err := to.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		to.Close()
+		r, err := Open(from, nil, nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command := inside(t, r.In)
+		r.Start()
+		got := make([]byte, c.read)
+		if _, err := io.ReadFull(command, got); err != nil || string(got) != text[:c.read] {
+			t.Errorf("%v: the command read %d other bytes: %v", c, len(got), err)
+		}
+		r.End(nil)
+		if rest, err := io.ReadAll(from); err != nil || string(rest) != text[c.read:] {
+			t.Errorf("%v: the caller finds %d bytes: %v", c, len(rest), err)
+		}
+	}
+}
+
+// TestTheRelayEndsWithTheCommand: although another process holds the pipe and writes on, all that
+// the command has written before arrives, and End returns.
+func TestTheRelayEndsWithTheCommand(t *testing.T) {
+	from, to := pipes(t)
+	r, err := Open(nil, to, to, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Out == to || r.Out != r.Err {
+		t.Fatal("output and messages that are one pipe get none, or two")
+	}
+	daemon := inside(t, r.Out)
+	r.Start()
+	if _, err := daemon.WriteString("the command's"); err != nil {
+		t.Fatal(err)
+	}
+	r.End(nil)
+	if _, err := daemon.WriteString("later"); err == nil {
+		t.Error("a process can write after the command")
+	}
+	to.Close()
+	if got, err := io.ReadAll(from); err != nil || string(got) != "the command's" {
+		t.Errorf("the caller got %q: %v", got, err)
+	}
+}
+
+// TestAReaderThatHasGoneClosesTheCommandsOutput: the command gets SIGPIPE, as without a relay.
+func TestAReaderThatHasGoneClosesTheCommandsOutput(t *testing.T) {
+	from, to := pipes(t)
+	r, err := Open(nil, to, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := inside(t, r.Out)
+	r.Start()
+	from.Close()
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		if _, err := command.WriteString("x"); err != nil {
+			break
+		}
+		if time.Since(start) > 20*time.Second {
+			t.Fatal("it can still write")
+		}
+	}
+	r.End(nil)
+}
+
+// TestGivingUpEndsARelayThatNobodyReads: a signal does not wait for a full pipe.
+func TestGivingUpEndsARelayThatNobodyReads(t *testing.T) {
+	from, to := pipes(t)
+	r, err := Open(nil, to, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := inside(t, r.Out)
+	r.Start()
+	if _, err := command.Write(make([]byte, 128<<10)); err != nil { // two pipes full
+		t.Fatal(err)
+	}
+	giveUp := make(chan struct{})
+	close(giveUp)
+	r.End(giveUp)
+	from.Close()
+}
+
+// TestOnlyFilesAreHandedOver: and pipes where the sandbox ends with the command.
+func TestOnlyFilesAreHandedOver(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	_, to := pipes(t)
+	for outlives, want := range map[bool]*os.File{false: to, true: nil} {
+		r, err := Open(null, to, null, outlives)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.In != null || r.Err != null || want != nil && r.Out != want || want == nil && r.Out == to {
+			t.Errorf("outlives %v: the command gets others", outlives)
+		}
+		r.Close()
+	}
+}
