@@ -253,7 +253,7 @@ func serviceRows() []HiddenRow {
 
 // places are the places of all rows in the form that a search needs: without a leading slash,
 // relative to a home directory or to the root. settings are those that are hidden only where
-// they hold a credential, as in the rows.
+// they hold a credential, as in the rows. home and root are sorted.
 type places struct{ home, root, settings []string }
 
 // hiddenPlaces returns the places of all rows but the logs, which have a search of their own. It
@@ -274,5 +274,7 @@ var hiddenPlaces = sync.OnceValue(func() (p places) {
 			}
 		}
 	}
+	slices.Sort(p.home)
+	slices.Sort(p.root)
 	return p
 })

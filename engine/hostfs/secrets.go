@@ -258,9 +258,10 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 	return others
 }
 
-// present returns those of names that exist in dir. It lists dir, and each directory in it
-// that several names lie in, only once. An element * of a name stands for every entry.
-func present(dir string, names []string, at func(string) string) []string {
+// present returns those of names that exist in dir. names is sorted. present lists dir, and each
+// directory in it that several names lie in, only once. An element * of a name stands for every
+// entry.
+func present(dir string, names []string, at func(string) string) (found []string) {
 	if len(names) == 1 && !strings.Contains(names[0], "*") {
 		path := filepath.Join(dir, names[0])
 		if _, err := os.Lstat(at(path)); absent(err) {
@@ -268,38 +269,50 @@ func present(dir string, names []string, at func(string) string) []string {
 		}
 		return []string{path}
 	}
-	entries, err := os.ReadDir(at(dir))                                    // sorted
+	entries, err := os.ReadDir(at(dir))
 	if absent(err) || err != nil && !Privileged() && !enterable(at(dir)) { // a command runs as this user and cannot read it either
 		return nil
 	}
-	listed := err == nil
-	var found []string
-	deeper := map[string][]string{}
-	for _, name := range names {
-		first, rest, deep := strings.Cut(name, "/")
-		if first == "*" {
-			for _, e := range entries {
-				if deep {
-					deeper[e.Name()] = append(deeper[e.Name()], rest)
-				} else {
-					found = append(found, filepath.Join(dir, e.Name()))
-				}
-			}
-			continue
-		}
-		if _, there := slices.BinarySearchFunc(entries, first, func(e fs.DirEntry, name string) int { return strings.Compare(e.Name(), name) }); listed && !there {
-			continue
-		}
-		if deep {
-			deeper[first] = append(deeper[first], rest)
-		} else {
-			found = append(found, filepath.Join(dir, name))
-		}
+	if err != nil {
+		return oneByOne(dir, names, at)
 	}
-	for first, rest := range deeper {
-		found = append(found, present(filepath.Join(dir, first), rest, at)...)
+	every, any := under(names, "*") // most directories have fewer entries than there are names
+	for _, e := range entries {
+		rest, is := under(names, e.Name())
+		path := filepath.Join(dir, e.Name())
+		if is || any {
+			found = append(found, path)
+		}
+		for _, deeper := range [][]string{rest, every} {
+			if len(deeper) > 0 {
+				found = append(found, present(path, deeper, at)...)
+			}
+		}
 	}
 	return found
+}
+
+// oneByOne returns those of names that exist in a directory that cannot be listed. It leaves out
+// those with an element *.
+func oneByOne(dir string, names []string, at func(string) string) (found []string) {
+	for _, name := range names {
+		path := filepath.Join(dir, name)
+		if _, err := os.Lstat(at(path)); !strings.Contains(name, "*") && !absent(err) {
+			found = append(found, path)
+		}
+	}
+	return found
+}
+
+// under returns those of the sorted names that lie under first, relative to it, and whether first
+// itself is one.
+func under(names []string, first string) (rest []string, is bool) {
+	_, is = slices.BinarySearch(names, first)
+	above := first + "/"
+	for i, _ := slices.BinarySearch(names, above); i < len(names) && strings.HasPrefix(names[i], above); i++ {
+		rest = append(rest, names[i][len(above):])
+	}
+	return rest, is
 }
 
 // empty reports whether a file or directory has no contents to hide.
