@@ -86,13 +86,13 @@ func killingServers(t *testing.T, most int, do func() error) (killed int, err er
 				text, _ := os.ReadFile(list)
 				for word := range strings.FieldsSeq(string(text)) {
 					var pid, calls int
-					fmt.Sscan(word, &pid)
+					_, _ = fmt.Sscan(word, &pid)
 					if slices.Contains(before, pid) || slices.Contains(done, pid) {
 						continue
 					}
 					io, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 					if _, rest, ok := strings.Cut(string(io), "syscr: "); ok {
-						fmt.Sscan(rest, &calls)
+						_, _ = fmt.Sscan(rest, &calls)
 					}
 					if calls < 75 {
 						continue
