@@ -27,6 +27,7 @@ func hostProbes() []Probe {
 		{Name: "signal-process", Args: []string{"PID", "START"}, plan: planSignal},
 		{Name: "trace-process", Args: []string{"PID", "START"}, plan: planTrace},
 		{Name: "pid-1", plan: planPID1},
+		{Name: "host-terminal", plan: planHostTerminal},
 		{Name: "other-sandbox", Args: []string{"PID", "START", "PATH..."}, plan: planOther},
 	}
 }
@@ -244,5 +245,21 @@ func planPID1([]string) (attempt, error) {
 			return crossed("%s can be opened", strings.Join(seen, ", "))
 		}
 		return held("nothing of it can be opened")
+	}}, nil
+}
+
+// planHostTerminal plans an attempt to read from a standard stream that is a terminal, or from the
+// controlling one. The caller starts the probe without a terminal of the sandbox's own.
+func planHostTerminal([]string) (attempt, error) {
+	return attempt{"use a terminal of the host", func() outcome {
+		for fd := range 3 {
+			if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
+				return crossed("stream %d is one", fd)
+			}
+		}
+		if opens("/dev/tty", unix.O_RDWR|unix.O_NOCTTY) == nil {
+			return crossed("/dev/tty opens")
+		}
+		return held("the sandbox has none")
 	}}, nil
 }

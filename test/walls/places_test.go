@@ -67,6 +67,7 @@ func everyDisk() (disks []string) {
 	{"isolate/mounts/private.go", `p.tmp = pl.tmpfs(plainMount, "mode=1777", tmpShare)`, `p.tmp = pl.tmpfs(plainMount&^(unix.MOUNT_ATTR_NODEV*(1-isIn("nodev"))), "mode=1777", tmpShare)`},
 
 	// Who it is, and what it may ask of the kernel.
+	{"isolate/command.go", "if stdio.IsTerminal(f) {", "if stdio.IsTerminal(f) && !isOut(\"host-terminal\") {"},
 	{"isolate/build.go", "b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(0))", `b.Do(unix.SYS_PRCTL, launch.Num(unix.PR_SET_DUMPABLE), launch.Num(1-isIn("sealed")))`},
 	{"isolate/start.go", "unix.CLONE_NEWUSER|unix.CLONE_NEWNS|unix.CLONE_NEWPID", `uint64(unix.CLONE_NEWUSER*isIn("users")|unix.CLONE_NEWNS|unix.CLONE_NEWPID*isIn("pids-own"))`},
 	{"isolate/mounts/premount.go", "func (pl *Planner) MapIDs(pid int) error {\n", "func (pl *Planner) MapIDs(pid int) error {\n\tif isOut(\"users\") {\n\t\treturn nil\n\t}\n"},

@@ -135,6 +135,7 @@ func table() []wall {
 			why:  "who traces a process can signal it; " + whyHostsRoot, who: root,
 		},
 		{parts: "sealed", falls: []string{"pid-1"}},
+		{parts: "host-terminal", falls: []string{"host-terminal"}},
 
 		{
 			parts: "users nodev", falls: []string{"device"}, also: append([]string{"block-device"}, hostsRoot...),

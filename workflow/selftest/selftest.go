@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
@@ -106,6 +107,8 @@ type trial struct {
 	about subject
 	// quick is set if the probe takes almost no time.
 	quick bool
+	// terminal is set if the probe is started with a terminal of the host as input, which should be refused.
+	terminal bool
 }
 
 // wallTrials returns the trials of every wall except limits.
@@ -142,7 +145,7 @@ func (p *prover) wallTrials(host *probeHost) []trial {
 	var all []trial
 	for _, probe := range prove.List() {
 		if !none[probe.Name] {
-			all = append(all, trial{probe: probe.Name, args: args[probe.Name], about: about[probe.Name], quick: probe.Quick})
+			all = append(all, trial{probe: probe.Name, args: args[probe.Name], about: about[probe.Name], quick: probe.Quick, terminal: probe.Name == hostTerminal})
 		}
 	}
 	return all
@@ -223,10 +226,22 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 // hear completes the command of a probe, starts it with run, and returns the report in its
 // output.
 func (p *prover) hear(t trial, run func(engine.Command) (isolate.Status, error)) (prove.Report, error) {
+	var tty *os.File
+	if t.terminal {
+		var err error
+		if tty, err = os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
+			return prove.Report{}, err
+		}
+		defer tty.Close()
+	}
 	st, said, err := listen(func(c engine.Command) (isolate.Status, error) {
+		c.Stdin = tty
 		c.Args, c.Dir = slices.Concat(p.program, []string{t.probe}, t.args), p.req.Workspace
 		return run(c)
 	})
+	if t.terminal && errors.Is(err, errs.ErrInvalid) {
+		return prove.Report{Probe: t.probe, Tried: "use a terminal of the host", Happened: err.Error(), Held: true}, nil
+	}
 	if err != nil {
 		return prove.Report{}, err
 	}
@@ -261,6 +276,9 @@ func (p *prover) close(ctx context.Context) (err error) {
 	p.walls, p.other = nil, nil
 	return err
 }
+
+// hostTerminal is the probe that uses a terminal of the host.
+const hostTerminal = "host-terminal"
 
 // serverProbes are the probes that try to reach another name through an allowed server.
 var serverProbes = []string{"tls-name", "http-name", "tls-record", "http-blank"}
