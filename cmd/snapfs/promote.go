@@ -40,7 +40,9 @@ func newPromote(a *app) *cobra.Command {
 	var answers answerFlags
 	var stages stageFlags
 	var o reconcile.PromoteOptions
-	cmd := &cobra.Command{
+	var patch bool
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use:   "promote [flags] sandbox",
 		Short: "merge a sandbox's changes into the real tree",
 		Long: `Merges a sandbox's changes of its workspace into the real tree: all of them or none.
@@ -64,6 +66,13 @@ changes nothing, lists them by reason and prints the command that approves them
 ("snapfs help held"). "snapfs undo" restores the target as long as nobody has changed
 the result.
 
+--patch shows each change, and each hunk of a changed text, and asks: y promotes it, n
+leaves it in the sandbox, a and d are y and n for the rest of the file, s splits a hunk, q
+leaves the rest, ? prints help. A new, deleted, moved or binary file, a link and a change
+of metadata are one question each. Where standard input is no terminal, it holds the
+answers, one a line. What is not picked stays among the sandbox's changes; so do commits,
+whose files are promoted as changes.
+
 A merge tool is a shell command. It reads the files $BASE, $MINE and $REAL, writes
 $OUT, and exits with status 0 when the file is merged; a command that names none of
 these gets them as arguments.
@@ -74,6 +83,7 @@ promotes to the target, then runs its checks after on the real machine. A stage 
 fails is undone alone. snapfs records each decision: --continue resumes after a crash,
 an interruption or an approval, and takes the promotion's name or the sandbox's.`,
 		Example: `  snapfs promote fix
+  snapfs promote fix --patch
   snapfs promote fix --to staging
   snapfs promote fix --squash -m "fix the port"
   snapfs promote --continue --approve
@@ -83,6 +93,11 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 		Args:              stages.args,
 		ValidArgsFunction: a.completeSandbox,
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
+			if patch {
+				if err := a.pickArgs(cmd); err != nil {
+					return err
+				}
+			}
 			if stages.resume || stages.cancel {
 				return a.promoteStages(ctx, e, args, stages, o)
 			}
@@ -96,6 +111,9 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 			if stages.to != "" {
 				return a.promoteStages(ctx, e, args, stages, o)
 			}
+			if patch {
+				return a.promotePicked(ctx, e, args[0], o)
+			}
 			return a.promote(ctx, e, args[0], o, promoteWords)
 		}),
 	}
@@ -103,6 +121,7 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 	answers.add(cmd)
 	stages.add(a, cmd)
 	cmd.Flags().StringVar(&o.Plan, "plan", "", "promote only if the plan has this `fingerprint`")
+	cmd.Flags().BoolVarP(&patch, "patch", "p", false, "ask about each change, and each hunk of a text, and promote what is picked")
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, "check only, change nothing")
 	return cmd
 }

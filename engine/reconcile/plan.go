@@ -17,6 +17,7 @@ import (
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -40,6 +41,8 @@ type PlanOptions struct {
 	Also []string
 	// Git says what becomes of commits.
 	Git gitresult.Options
+	// Files is the name of a fork of the sandbox whose files are promoted in place of the sandbox's own; "" for none.
+	Files string
 	// execute is set if the plan will be carried out, not only shown.
 	execute bool
 }
@@ -271,7 +274,11 @@ func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOpti
 		Format: 1, Sandbox: rec.Name, Target: rec.Workspace, Made: time.Now(),
 		Steps: []Step{}, Conflicts: []Conflict{}, NeedsApproval: []ApprovalPath{},
 	}}
-	changes, err := rc.compare.ChangesAt(ctx, rec, "", "", listed)
+	from, err := rc.filesOf(rec, o, &listed)
+	if err != nil {
+		return c, func() {}, err
+	}
+	changes, err := rc.compare.ChangesAt(ctx, from, "", "", listed)
 	done = func() {
 		for _, p := range c.Parts {
 			p.closeGit()
@@ -285,6 +292,15 @@ func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOpti
 		err = rc.merge(ctx, c, changes, o, a)
 	}
 	return c, done, err
+}
+
+// filesOf returns the record of the sandbox whose files are promoted. listed is of rec alone.
+func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[string][]snapshot.Candidate) (*catalog.Record, error) {
+	if o.Files == "" {
+		return rec, nil
+	}
+	*listed = nil
+	return rc.cat.Get(o.Files)
 }
 
 // merge merges all selected parts and adds the conflicts to the plan.

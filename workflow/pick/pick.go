@@ -1,0 +1,448 @@
+package pick
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/baseline"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/diff/patch"
+	"github.com/snapfs/snapfs/engine/promote"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Question is about one file, or one hunk of a text.
+type Question struct {
+	// Path is absolute.
+	Path string
+	// Move is set for what was moved; its paths are relative to the directory Root.
+	Move *diff.Rename
+	Root string
+	// Change is the change of the file.
+	Change diff.Change
+	// Hunk writes the hunk in question; nil for a question about the whole file.
+	Hunk func(w io.Writer) error
+	// Number is the number of the hunk among Of hunks, from 1.
+	Number, Of int
+	// Splits is set if the hunk can be split into smaller ones.
+	Splits bool
+}
+
+// An Answer says what to take.
+type Answer int
+
+// The answers. TakeRest and LeaveRest are for this and all later hunks of the file, and Quit leaves all that was not
+// asked yet. Split asks again about the parts of the hunk.
+const (
+	Leave Answer = iota
+	Take
+	TakeRest
+	LeaveRest
+	Split
+	Quit
+)
+
+// Asker asks a person. Its errors end the promotion with nothing changed.
+type Asker func(q Question) (Answer, error)
+
+// Result is the result of [Promote].
+type Result struct {
+	reconcile.Promoted
+	// Left is the number of questions whose answer was no.
+	Left int
+	// Picked is false if nothing was picked. Then nothing was promoted.
+	Picked bool
+}
+
+// forkLives is after which time the fork of a killed command is removed by itself.
+const forkLives = time.Hour
+
+// Promote asks about each change of a sandbox that o.Only selects, or of its workspace, and promotes what was picked
+// as [reconcile.Reconciler.Promote] does. Without o.DryRun, what was not picked stays among the sandbox's changes, and
+// what was picked no longer is one. Commits stay in the sandbox: their files are promoted as changes.
+//
+// Errors: those of ask and of Reconciler.Promote. After any error the real tree and the sandbox are unchanged. After a
+// kill, a fork of the sandbox stays for an hour.
+func Promote(ctx context.Context, e *engine.Engine, name string, o reconcile.PromoteOptions, ask Asker) (r Result, err error) {
+	rec, fork, err := forkOf(ctx, e, name)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), fork.Name)) }()
+	changes, err := e.Compare.Changes(ctx, fork)
+	if err != nil {
+		return r, err
+	}
+	defer changes.Close()
+	p := picker{e: e, rec: rec, fork: fork, ask: ask}
+	if p.base, err = e.Baseline.Read(fork); err != nil {
+		return r, err
+	}
+	for _, problem := range changes.FindCommits() {
+		e.Notice(problem)
+	}
+	if err := changes.FindRenames(ctx); err != nil {
+		return r, err
+	}
+	only, err := compare.PatternsOf(fork.Workspace, o.Only)
+	if err != nil {
+		return r, err
+	}
+	for _, part := range changes.Parts {
+		part, ok := only.Part(part, new(int))
+		if !ok {
+			continue
+		}
+		part.Changes = only.Pick(part.Root, part.Changes)
+		if err := p.part(ctx, part); err != nil {
+			return r, err
+		}
+	}
+	if err := only.Unmatched("--only"); err != nil {
+		return r, err
+	}
+	if r.Left, r.Picked = p.left, len(p.picked) > 0; !r.Picked {
+		return r, nil
+	}
+	o.Only, o.Files = p.picked, fork.Name
+	if r.Promoted, err = e.Reconcile.Promote(ctx, name, o); err != nil || o.DryRun {
+		return r, err
+	}
+	if err := p.recognise(context.WithoutCancel(ctx)); err != nil {
+		e.Notice("promoted, but the sandbox's baseline was not updated: " + err.Error())
+	}
+	return r, nil
+}
+
+// forkOf makes a fork of the sandbox, after the originals of its changes have been recorded, and returns both.
+func forkOf(ctx context.Context, e *engine.Engine, name string) (rec, fork *catalog.Record, err error) {
+	h, err := e.Supervise.HoldAny(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.Baseline.Record(ctx, h.Record)
+	h.Release()
+	if fork, err = e.Fork(ctx, name, "", ""); err != nil {
+		return nil, nil, err
+	}
+	if rec, err = e.Catalog().Get(name); err != nil {
+		return nil, nil, errors.Join(err, e.Remove(context.WithoutCancel(ctx), fork.Name))
+	}
+	_, err = e.Supervise.SetLimits(ctx, fork.Name, func(l *engine.Limits) error {
+		l.TTL, l.Idle, l.RemoveAfter, l.KeepEnd = 0, 0, forkLives, false
+		return nil
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, e.Remove(context.WithoutCancel(ctx), fork.Name))
+	}
+	return rec, fork, nil
+}
+
+// A picker collects the answers about one sandbox.
+type picker struct {
+	e      *engine.Engine
+	rec    *catalog.Record // the sandbox
+	fork   *catalog.Record
+	ask    Asker
+	base   *baseline.Baseline
+	picked []string // patterns for [reconcile.PlanOptions]
+	left   int
+	over   bool // the answer was Quit
+}
+
+// part asks about the changes of one part, and writes the picked texts to the fork.
+func (p *picker) part(ctx context.Context, part compare.Part) error {
+	base, err := p.mergeBase(part)
+	if err != nil {
+		return err
+	}
+	defer base.Frozen.Close()
+	if base.Live != nil {
+		defer base.Live.Real.Root.Close()
+	}
+	moved, within := movesOf(part)
+	texts := map[string][]byte{}
+	for _, c := range part.Changes {
+		move := moved[c.Path]
+		if p.over || within.covers(c.Path) || c.TimeOnly() || move == nil && isParent(c, part.Changes) {
+			continue
+		}
+		now, err := sinceBase(&c, base, part.New)
+		if err != nil {
+			return err
+		}
+		if now == nil || now.TimeOnly() {
+			continue // it was promoted before
+		}
+		if c = *now; c.Kind != diff.Added {
+			move = nil
+		}
+		if c.Old != nil && c.Old.Mode.IsDir() && c.Kind == diff.Modified && c.What&diff.Type == 0 {
+			p.e.Notice(filepath.Join(part.Root, c.Path) + " itself is not picked: snapfs promote --only carries its metadata with all that is in it")
+			continue
+		}
+		taken, text, err := p.file(part.Root, &c, move, textOf(&c, base, part.New))
+		if err != nil {
+			return err
+		}
+		if text != nil {
+			texts[c.Path] = text
+		}
+		if taken {
+			p.picked = append(p.picked, pattern(part.Root, c.Path))
+		}
+		if taken && move != nil {
+			p.picked = append(p.picked, pattern(part.Root, move.From))
+		}
+		if move != nil || c.Old != nil && c.Old.Mode.IsDir() {
+			within[c.Path] = true // the answer was for all that is in it
+		}
+	}
+	return p.write(ctx, part, texts)
+}
+
+// mergeBase opens the common state of the sandbox and the real tree, of which the caller closes Frozen, and the root of
+// Live if it is set.
+func (p *picker) mergeBase(part compare.Part) (*baseline.MergeBase, error) {
+	base := &baseline.MergeBase{Root: part.Root, Baseline: p.base, Frozen: baseline.RootedReader{Root: part.Old}}
+	if part.Frozen {
+		return base, nil
+	}
+	known, err := p.e.Baseline.Stamps(p.rec.Name)
+	if err != nil {
+		return nil, err
+	}
+	real, err := baseline.OpenRoot(part.Root)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(p.rec.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
+	base.Live = &baseline.LiveBase{
+		Real: baseline.RootedReader{Root: real}, Since: p.e.Baseline.Since(p.rec, &p.rec.Trees[i]), Known: known.In(part.Root),
+		OpenFork: func() (*os.File, error) { return part.New, nil },
+	}
+	return base, nil
+}
+
+// sinceBase returns how the sandbox's file differs from the merge base; nil for no difference. Where the base is not
+// known, it returns c.
+func sinceBase(c *diff.Change, base *baseline.MergeBase, tree *os.File) (*diff.Change, error) {
+	old, _, why, err := base.At(c.Path)
+	if err != nil || why != "" {
+		return c, err
+	}
+	return base.Between(c.Path, old, c.New, tree)
+}
+
+// file asks about one file. It returns whether any of it was taken, and the text of the file if only a part of it was.
+func (p *picker) file(root string, c *diff.Change, move *diff.Rename, text *patch.Text) (taken bool, partly []byte, err error) {
+	if text != nil {
+		some, all, err := p.hunks(root, c, text)
+		if err != nil || len(some) == 0 || all {
+			return len(some) > 0, nil, err
+		}
+		return true, text.With(func(i int) bool { return some[i] }), nil
+	}
+	answer, err := p.ask(Question{Path: filepath.Join(root, c.Path), Root: root, Change: *c, Move: move, Number: 1, Of: 1})
+	p.over = answer == Quit
+	if taken = answer == Take || answer == TakeRest; !taken {
+		p.left++
+	}
+	return taken, nil, err
+}
+
+// hunks asks about the hunks of a text. It returns the taken changes, and whether these are all.
+func (p *picker) hunks(root string, c *diff.Change, text *patch.Text) (taken map[int]bool, all bool, err error) {
+	abs := filepath.Join(root, c.Path)
+	taken, all = map[int]bool{}, true
+	queue := text.Hunks()
+	rest := Split // the answer for the rest of the file, once there is one
+	for i := 0; i < len(queue); i++ {
+		h, answer := queue[i], rest
+		if rest == Split {
+			answer, err = p.ask(Question{
+				Path: abs, Root: root, Change: *c, Number: i + 1, Of: len(queue), Splits: h.Last > h.First,
+				Hunk: func(w io.Writer) error { return text.WriteHunk(w, h) },
+			})
+			if err != nil {
+				return nil, false, err
+			}
+		}
+		switch answer {
+		case Split:
+			var parts []patch.Range
+			for n := h.First; n <= h.Last; n++ {
+				parts = append(parts, patch.Range{First: n, Last: n})
+			}
+			queue = slices.Replace(queue, i, i+1, parts...)
+			i--
+			continue
+		case TakeRest:
+			rest = Take
+		case LeaveRest:
+			rest = Leave
+		case Quit:
+			rest, p.over = Leave, true
+		case Take, Leave:
+		}
+		if answer != Take && answer != TakeRest {
+			p.left++
+			all = false
+			continue
+		}
+		for n := h.First; n <= h.Last; n++ {
+			taken[n] = true
+		}
+	}
+	return taken, all, nil
+}
+
+// write writes texts to files of the fork, which keep their mode and owner.
+func (p *picker) write(ctx context.Context, part compare.Part, texts map[string][]byte) (err error) {
+	if len(texts) == 0 {
+		return nil
+	}
+	dir, err := os.MkdirTemp(p.e.Catalog().Path(p.fork.Name), "picked-")
+	if err != nil {
+		return errs.With("creating the scratch directory", p.e.StateDir(), err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	now := baseline.RootedReader{Root: part.New}
+	defer now.Close()
+	source := promote.Source{Tree: part.New, In: map[string]bool{}}
+	var changes []diff.Change
+	for path, text := range texts {
+		at := filepath.Join(dir, path)
+		if err := cmp.Or(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, text, 0o600)); err != nil {
+			return errs.With("writing", at, err)
+		}
+		n, err := now.Node(path)
+		if err != nil || n == nil {
+			return errs.Wrap("reading", filepath.Join(part.Root, path), errors.Join(err, errs.ErrNotFound))
+		}
+		n.Size, n.MTime, n.LinkOf, n.NLink = int64(len(text)), time.Now(), "", 1
+		source.In[path] = true
+		changes = append(changes, diff.Change{Path: path, Kind: diff.Added, New: n})
+	}
+	baseline.SortChanges(changes)
+	if source.Built, err = baseline.OpenRoot(dir); err != nil {
+		return err
+	}
+	defer source.Built.Close()
+	i := slices.IndexFunc(p.fork.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
+	fork, err := p.e.Reconcile.OpenFork(ctx, p.fork.Trees[i], part.Root)
+	if err != nil {
+		return err
+	}
+	defer fork.Close()
+	if err := promote.Replay(ctx, fork.Dir, source, changes); err != nil {
+		return err
+	}
+	return fork.Sync(ctx)
+}
+
+// recognise makes the sandbox's own files those that were promoted, where the fork has copies of them: the baseline
+// holds the bytes of small texts only, and knows other files by their inode and change time.
+func (p *picker) recognise(ctx context.Context) error {
+	changes, err := p.e.Compare.Changes(ctx, p.rec)
+	if err != nil {
+		return err
+	}
+	defer changes.Close()
+	return p.e.Baseline.Update(ctx, p.rec, func(k *baseline.Baseline) error {
+		for _, part := range changes.Parts {
+			for _, c := range part.Changes {
+				abs := filepath.Join(part.Root, c.Path)
+				n, ok := k.Nodes[abs]
+				if !ok || !n.Promoted || n.Data != "" || n.Node == nil || c.New == nil || !c.New.CTime.Before(p.fork.Created) ||
+					n.Node.Mode != c.New.Mode || n.Node.Size != c.New.Size || !n.Node.MTime.Equal(c.New.MTime) {
+					continue // among others, a file that was written to since the fork
+				}
+				node := *n.Node
+				node.Ino, node.CTime = c.New.Ino, c.New.CTime
+				n.Node = &node
+				k.Set(abs, n)
+			}
+		}
+		return nil
+	})
+}
+
+// textOf returns the comparison of a changed text with its original, or nil for a change that is one question: one of
+// anything but the content of a text with one name.
+func textOf(c *diff.Change, base *baseline.MergeBase, tree *os.File) *patch.Text {
+	if c.Kind != diff.Modified || c.What&diff.Content == 0 || c.What&diff.Type != 0 || !c.New.Mode.IsRegular() ||
+		c.New.NLink > 1 || c.Old.Size > patch.TextMax || c.New.Size > patch.TextMax {
+		return nil
+	}
+	old, err := base.Open(c.Path)
+	if err != nil {
+		return nil // its original is not known any more
+	}
+	defer old.Close()
+	mine := baseline.RootedReader{Root: tree}
+	defer mine.Close()
+	new, err := mine.Open(c.Path)
+	if err != nil {
+		return nil
+	}
+	defer new.Close()
+	a, err := io.ReadAll(io.LimitReader(old, patch.TextMax+1))
+	b, err2 := io.ReadAll(io.LimitReader(new, patch.TextMax+1))
+	if err != nil || err2 != nil || len(a) > patch.TextMax || len(b) > patch.TextMax || diff.IsBinary(a) || diff.IsBinary(b) {
+		return nil
+	}
+	return patch.CompareTexts(a, b)
+}
+
+// places are paths of directories and files, with all that lies in them.
+type places map[string]bool
+
+func (p places) covers(path string) bool {
+	for dir := path; dir != "."; dir = filepath.Dir(dir) {
+		if p[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+// movesOf returns the moves of files and directories by the new paths, and the old places, about which nobody asks a
+// second time.
+func movesOf(part compare.Part) (moved map[string]*diff.Rename, within places) {
+	moved, within = map[string]*diff.Rename{}, places{}
+	listed := map[string]bool{}
+	for _, c := range part.Changes {
+		listed[c.Path] = true
+	}
+	for _, r := range part.Renames {
+		if listed[r.From] && listed[r.To] {
+			moved[r.To] = &r
+			within[r.From] = true
+		}
+	}
+	return moved, within
+}
+
+// isParent reports whether a change makes a directory with entries, about which the questions are.
+func isParent(c diff.Change, all []diff.Change) bool {
+	return c.New != nil && c.New.Mode.IsDir() && (c.Old == nil || !c.Old.Mode.IsDir()) && slices.ContainsFunc(all, func(o diff.Change) bool {
+		return strings.HasPrefix(o.Path, c.Path+"/")
+	})
+}
+
+// pattern returns the pattern of package pathlist that matches a path alone, and what lies in it.
+func pattern(root, path string) string {
+	return filepath.Join(root, strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path))
+}
