@@ -85,7 +85,7 @@ func Promote(ctx context.Context, e *engine.Engine, name string, o reconcile.Pro
 		return r, err
 	}
 	defer changes.Close()
-	p := picker{e: e, rec: rec, fork: fork, ask: ask}
+	p := picker{e: e, rec: rec, fork: fork, forked: time.Now(), ask: ask}
 	if p.base, err = e.Baseline.Read(fork); err != nil {
 		return r, err
 	}
@@ -154,6 +154,7 @@ type picker struct {
 	e      *engine.Engine
 	rec    *catalog.Record // the sandbox
 	fork   *catalog.Record
+	forked time.Time // when the fork was complete
 	ask    Asker
 	base   *baseline.Baseline
 	picked []string // patterns for [reconcile.PlanOptions]
@@ -365,7 +366,7 @@ func (p *picker) recognise(ctx context.Context) error {
 			for _, c := range part.Changes {
 				abs := filepath.Join(part.Root, c.Path)
 				n, ok := k.Nodes[abs]
-				if !ok || !n.Promoted || n.Data != "" || n.Node == nil || c.New == nil || !c.New.CTime.Before(p.fork.Created) ||
+				if !ok || !n.Promoted || n.Data != "" || n.Node == nil || c.New == nil || !c.New.CTime.Before(p.forked) ||
 					n.Node.Mode != c.New.Mode || n.Node.Size != c.New.Size || !n.Node.MTime.Equal(c.New.MTime) {
 					continue // among others, a file that was written to since the fork
 				}
