@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/spf13/cobra"
 )
@@ -31,8 +32,8 @@ func (f *answerFlags) in(e *engine.Engine, name string) (mine, theirs []string, 
 }
 
 // terminal returns the streams of a merge tool, whose output must not mix with the result.
-func (u *ui) terminal() *reconcile.Terminal {
-	return &reconcile.Terminal{In: u.in, Out: u.err, Err: u.err}
+func (u *ui) terminal() *mergetool.Terminal {
+	return &mergetool.Terminal{In: u.in, Out: u.err, Err: u.err}
 }
 
 func newPromote(a *app) *cobra.Command {

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/sandbox"
@@ -34,7 +35,7 @@ type PromoteOptions struct {
 	// no $, the four names are its arguments in this order.
 	Tool string
 	// Terminal connects the tool to a person; nil for none.
-	Terminal *Terminal
+	Terminal *mergetool.Terminal
 	// DryRun checks everything and changes nothing.
 	DryRun bool
 	// Temporary leaves the promotion out of the history. The caller must undo or forget it.

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -26,7 +27,7 @@ import (
 type RefreshOptions struct {
 	Mine, Theirs []string
 	Tool         string
-	Terminal     *Terminal
+	Terminal     *mergetool.Terminal
 }
 
 // Refreshed is the result of a refresh.

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/merge"
+	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -131,7 +132,7 @@ func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *com
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(at), 0o700)); err != nil {
 		return scratchError(at, err)
 	}
-	if err := copyTo(at, func() (io.ReadCloser, error) { return os.Open(file) }); err != nil {
+	if err := mergetool.CopyTo(at, func() (io.ReadCloser, error) { return os.Open(file) }); err != nil {
 		return scratchError(at, err)
 	}
 	built, err := baseline.OpenRoot(dir)
@@ -189,8 +190,8 @@ func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compa
 	}
 	out := filepath.Join(scratch, "merged")
 	defer os.Remove(out) //nolint:errcheck // or the next use does
-	files := toolFiles{version(c.Base), version(c.Mine), version(c.Real)}
-	if err := w.a.run(ctx, files, filepath.Join(scratch, "tool"), c.Path, out); err != nil {
+	files := mergetool.Versions{Base: version(c.Base), Mine: version(c.Mine), Real: version(c.Real)}
+	if err := mergetool.Run(ctx, w.a.tool, w.a.terminal, files, filepath.Join(scratch, "tool"), c.Path, out); err != nil {
 		return err
 	}
 	return w.writeFile(ctx, c, part, out)
