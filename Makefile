@@ -15,7 +15,7 @@ PKGS   ?= ./...
 FIRST  := ./engine ./test/realwork ./engine/promote ./engine/merge ./test/walls ./cmd/snapfs ./backends/fusecow
 # More arguments of go test: make test PKGS=./isolate FLAGS='-run Exec -v'
 FLAGS  ?=
-LINT   := $(GO) tool -modfile=tools/go.mod golangci-lint
+LINT   := $(GO) tool -modfile=internal/tools/go.mod golangci-lint
 # As root, every test must run. An ordinary user's tests that need root say so
 # and are counted at the end.
 ROOT   := $(filter 0,$(shell id -u))
@@ -62,7 +62,7 @@ check-all: ## after make test: the rest: other platforms, long tests, POSIX, spe
 .PHONY: tidy
 tidy: ## check that go.mod and go.sum list exactly the modules in use
 	$(GO) mod tidy -diff
-	$(GO) -C tools mod tidy -diff
+	$(GO) -C internal/tools mod tidy -diff
 
 .PHONY: lint
 lint: ## run go vet and golangci-lint with the import rules, for this platform
@@ -75,7 +75,7 @@ lint-all: ## run go vet for every other platform and every build tag
 	GOARCH=amd64 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
 	@# Most tests need Linux: for other platforms vet the code without them, and the tests that build there.
-	lint=$$($(GO) tool -n -modfile=tools/go.mod golangci-lint); for p in $(PLATFORMS); do export GOOS=$${p%/*} GOARCH=$${p#*/}; \
+	lint=$$($(GO) tool -n -modfile=internal/tools/go.mod golangci-lint); for p in $(PLATFORMS); do export GOOS=$${p%/*} GOARCH=$${p#*/}; \
 		$$lint run --tests=false --enable-only govet ./... 2>/dev/null; $(GO) vet $$(.ci/portable); done
 	for a in amd64 arm64; do GOOS=windows GOARCH=$$a $(GO) vet $(WINDOWS) ./internal/wsl; done
 	$(GO) vet -tags vm,posix ./backends/zfs ./backends/zfsuser ./backends/fusecow/trial ./engine ./limits

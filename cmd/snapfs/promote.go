@@ -36,17 +36,7 @@ func (u *ui) terminal() *mergetool.Terminal {
 	return &mergetool.Terminal{In: u.in, Out: u.err, Err: u.err}
 }
 
-func newPromote(a *app) *cobra.Command {
-	var flags selectFlags
-	var answers answerFlags
-	var stages stageFlags
-	var o reconcile.PromoteOptions
-	var patch bool
-	var cmd *cobra.Command
-	cmd = &cobra.Command{
-		Use:   "promote [flags] sandbox",
-		Short: "merge a sandbox's changes into the real tree",
-		Long: `Merges a sandbox's changes of its workspace into the real tree: all of them or none.
+const promoteLong = `Merges a sandbox's changes of its workspace into the real tree: all of them or none.
 "snapfs plan" shows the steps beforehand, and --plan promotes exactly that plan.
 
 If both sides changed the same place, promote reports a conflict and changes nothing.
@@ -82,7 +72,19 @@ these gets them as arguments.
 runs its checks before in a sandbox of its target with the changes applied, then
 promotes to the target, then runs its checks after on the real machine. A stage that
 fails is undone alone. snapfs records each decision: --continue resumes after a crash,
-an interruption or an approval, and takes the promotion's name or the sandbox's.`,
+an interruption or an approval, and takes the promotion's name or the sandbox's.`
+
+func newPromote(a *app) *cobra.Command {
+	var flags selectFlags
+	var answers answerFlags
+	var stages stageFlags
+	var o reconcile.PromoteOptions
+	var patch bool
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
+		Use:   "promote [flags] sandbox",
+		Short: "merge a sandbox's changes into the real tree",
+		Long:  promoteLong,
 		Example: `  snapfs promote fix
   snapfs promote fix --patch
   snapfs promote fix --to staging
@@ -94,28 +96,26 @@ an interruption or an approval, and takes the promotion's name or the sandbox's.
 		Args:              stages.args,
 		ValidArgsFunction: a.completeSandbox,
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) (err error) {
+			do := func() error { return a.promote(ctx, e, args[0], o, promoteWords) }
 			if patch {
 				if err := a.pickArgs(cmd); err != nil {
 					return err
 				}
+				do = func() error { return a.promotePicked(ctx, e, args[0], o) }
 			}
-			if stages.resume || stages.cancel {
-				return a.promoteStages(ctx, e, args, stages, o)
+			if stages.resume || stages.cancel || stages.to != "" {
+				do = func() error { return a.promoteStages(ctx, e, args, stages, o) }
 			}
-			if o.PlanOptions, err = flags.options(e, args[0]); err != nil {
-				return err
+			if !stages.resume && !stages.cancel {
+				if o.PlanOptions, err = flags.options(e, args[0]); err != nil {
+					return err
+				}
+				if o.Mine, o.Theirs, err = answers.in(e, args[0]); err != nil {
+					return err
+				}
+				o.Tool, o.Terminal = answers.tool, a.ui.terminal()
 			}
-			if o.Mine, o.Theirs, err = answers.in(e, args[0]); err != nil {
-				return err
-			}
-			o.Tool, o.Terminal = answers.tool, a.ui.terminal()
-			if stages.to != "" {
-				return a.promoteStages(ctx, e, args, stages, o)
-			}
-			if patch {
-				return a.promotePicked(ctx, e, args[0], o)
-			}
-			return a.promote(ctx, e, args[0], o, promoteWords)
+			return do()
 		}),
 	}
 	flags.add(cmd)

@@ -186,31 +186,41 @@ func (p *picker) part(ctx context.Context, part compare.Part) error {
 		if now == nil || now.TimeOnly() {
 			continue // it was promoted before
 		}
-		if c = *now; c.Kind != diff.Added {
+		if now.Kind != diff.Added {
 			move = nil
 		}
-		if c.Old != nil && c.Old.Mode.IsDir() && c.Kind == diff.Modified && c.What&diff.Type == 0 {
-			p.e.Notice(filepath.Join(part.Root, c.Path) + " itself is not picked: snapfs promote --only carries its metadata with all that is in it")
-			continue
-		}
-		taken, text, err := p.file(part.Root, &c, move, textOf(&c, base, part.New))
-		if err != nil {
+		if err := p.pick(part, now, move, base, within, texts); err != nil {
 			return err
-		}
-		if text != nil {
-			texts[c.Path] = text
-		}
-		if taken {
-			p.picked = append(p.picked, pattern(part.Root, c.Path))
-		}
-		if taken && move != nil {
-			p.picked = append(p.picked, pattern(part.Root, move.From))
-		}
-		if move != nil || c.Old != nil && c.Old.Mode.IsDir() {
-			within[c.Path] = true // the answer was for all that is in it
 		}
 	}
 	return p.write(ctx, part, texts)
+}
+
+// pick asks about one change, and adds what was taken to p.picked: a text of which only a part was taken also to texts.
+// within gets the path of a directory whose answer is for all that is in it.
+func (p *picker) pick(part compare.Part, c *diff.Change, move *diff.Rename, base *baseline.MergeBase, within places, texts map[string][]byte) error {
+	dir := c.Old != nil && c.Old.Mode.IsDir()
+	if dir && c.Kind == diff.Modified && c.What&diff.Type == 0 {
+		p.e.Notice(filepath.Join(part.Root, c.Path) + " itself is not picked: snapfs promote --only carries its metadata with all that is in it")
+		return nil
+	}
+	taken, text, err := p.file(part.Root, c, move, textOf(c, base, part.New))
+	if err != nil {
+		return err
+	}
+	if text != nil {
+		texts[c.Path] = text
+	}
+	if taken {
+		p.picked = append(p.picked, pattern(part.Root, c.Path))
+	}
+	if taken && move != nil {
+		p.picked = append(p.picked, pattern(part.Root, move.From))
+	}
+	if move != nil || dir {
+		within[c.Path] = true
+	}
+	return nil
 }
 
 // mergeBase opens the common state of the sandbox and the real tree, of which the caller closes Frozen, and the root of

@@ -1,4 +1,4 @@
-module github.com/snapfs/snapfs/tools
+module github.com/snapfs/snapfs/internal/tools
 
 go 1.26.8
 
