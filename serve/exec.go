@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,13 +133,12 @@ func (s *Service) startPiped(ctx context.Context, e *engine.Engine, q ExecReques
 			f.Close()
 		}
 	}()
-	pipe := func() (r, w *os.File, err error) { return os.Pipe() }
-	outR, outW, err := pipe()
+	outR, outW, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	files = append(files, outW)
-	errR, errW, err := pipe()
+	errR, errW, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, outR.Close())
 	}
@@ -149,7 +147,7 @@ func (s *Service) startPiped(ctx context.Context, e *engine.Engine, q ExecReques
 	var inW *os.File
 	if q.Stdin != "" {
 		var inR *os.File
-		if inR, inW, err = pipe(); err != nil {
+		if inR, inW, err = os.Pipe(); err != nil {
 			return nil, errors.Join(err, outR.Close(), errR.Close())
 		}
 		files = append(files, inR)
@@ -157,15 +155,13 @@ func (s *Service) startPiped(ctx context.Context, e *engine.Engine, q ExecReques
 	}
 	p, err := e.Supervise.ExecWith(ctx, q.Sandbox, c, supervise.ExecOptions{EndAtTTL: true})
 	if err != nil {
-		return nil, errors.Join(err, outR.Close(), errR.Close(), inW.Close())
+		inW.Close() // nil without input
+		return nil, errors.Join(err, outR.Close(), errR.Close())
 	}
 	out.read(outR, out.stdout)
 	out.read(errR, out.stderr)
 	if inW != nil {
-		go func() {
-			_, _ = io.WriteString(inW, q.Stdin) // the command may not read it
-			inW.Close()
-		}()
+		out.feed(inW, q.Stdin)
 	}
 	return p, nil
 }

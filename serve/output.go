@@ -35,11 +35,11 @@ const (
 	startKind = "start"
 )
 
-// An output collects the output of one command, and stores it in a file.
+// An output collects the output of one command and stores it in a file. It also writes the command's input.
 type output struct {
 	stdout, stderr *clip
 	number         int
-	reading        sync.WaitGroup
+	copying        sync.WaitGroup
 	pipes          []*os.File
 
 	mu     sync.Mutex
@@ -94,9 +94,18 @@ func (o *output) name() string { return execKind + "-" + strconv.Itoa(o.number) 
 // read copies a stream of the command until its end.
 func (o *output) read(r *os.File, c *clip) {
 	o.pipes = append(o.pipes, r)
-	o.reading.Go(func() {
+	o.copying.Go(func() {
 		_, _ = io.Copy(io.MultiWriter(c, o), r) // it ends with the stream or its deadline
 		r.Close()
+	})
+}
+
+// feed writes text to the standard input of the command.
+func (o *output) feed(w *os.File, text string) {
+	o.pipes = append(o.pipes, w)
+	o.copying.Go(func() {
+		_, _ = io.WriteString(w, text) // it ends with the text, the command's end of the pipe or its deadline
+		w.Close()
 	})
 }
 
@@ -111,10 +120,10 @@ func (o *output) Write(p []byte) (int, error) {
 
 // wait waits for the ends of the streams, and not for processes that the command has left.
 func (o *output) wait() {
-	for _, r := range o.pipes {
-		_ = r.SetReadDeadline(time.Now().Add(lastOutput)) // a pipe has deadlines
+	for _, p := range o.pipes {
+		_ = p.SetDeadline(time.Now().Add(lastOutput)) // a pipe has deadlines
 	}
-	o.reading.Wait()
+	o.copying.Wait()
 }
 
 func (o *output) close() {
