@@ -107,7 +107,7 @@ func (s *Service) Exec(ctx context.Context, q ExecRequest) (Executed, error) {
 		return r, err
 	}
 	defer p.Close() //nolint:errcheck // the command has ended, or await says why not
-	r.TimedOut, err = s.await(ctx, p, limit, &r.Exit)
+	r.Exit, r.TimedOut, err = await(ctx, p, limit)
 	if err != nil {
 		return r, err
 	}
@@ -178,35 +178,36 @@ func timeout(seconds int, usual time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// await waits for the end of a command and sets its status. At the limit, or when ctx ends, it ends the command.
-func (s *Service) await(ctx context.Context, p supervise.Client, limit time.Duration, status *int) (timedOut bool, err error) {
+// await waits for the end of a command and returns its status. At the limit, or when ctx ends, it ends the command.
+func await(ctx context.Context, p supervise.Client, limit time.Duration) (status int, timedOut bool, err error) {
+	code := 0 // valid once ended has a value
 	ended := make(chan error, 1)
 	whole, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go func() {
 		st, err := p.Wait(whole)
-		*status = st.ExitCode()
+		code = st.ExitCode()
 		ended <- err
 	}()
 	select {
 	case err := <-ended:
-		return false, err
+		return code, false, err
 	case <-time.After(limit):
 		timedOut = true
 	case <-ctx.Done():
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		if err := p.Signal(sig); err != nil {
-			return timedOut, err
+			return 0, timedOut, err
 		}
 		select {
 		case err = <-ended:
 			if ctx.Err() != nil {
 				err = errs.With("running a command", "", errors.Join(errs.ErrInterrupted, err))
 			}
-			return timedOut, err
+			return code, timedOut, err
 		case <-time.After(supervise.GracePeriod):
 		}
 	}
-	return timedOut, errs.New("ending a command", "", errs.ErrBusy, "it has not ended after SIGKILL", "sandbox_remove")
+	return 0, timedOut, errs.New("ending a command", "", errs.ErrBusy, "it has not ended after SIGKILL", "sandbox_remove")
 }
