@@ -126,20 +126,9 @@ func (r *Rules) Command(args ...string) string {
 	}
 	list = append(list, args...)
 	for i, arg := range list {
-		list[i] = quoted(arg)
+		list[i] = errs.Quoted(arg)
 	}
 	return strings.Join(list, " ")
-}
-
-// quoted returns an argument as a shell reads it.
-func quoted(arg string) string {
-	plain := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._-+=:,@%", c)
-	}
-	if arg != "" && strings.IndexFunc(arg, func(c rune) bool { return !plain(c) }) < 0 {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
 // inside returns a path as an absolute one in the workspace. Errors: ErrDenied for a path outside.

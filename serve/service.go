@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -259,10 +258,4 @@ func (s *Service) Remove(ctx context.Context, q Named) (Removed, error) {
 		return Removed{}, err
 	}
 	return Removed{q.Sandbox}, nil
-}
-
-// exists reports whether a file exists, for files that no error of another kind concerns.
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return !errors.Is(err, fs.ErrNotExist)
 }
