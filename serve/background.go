@@ -31,7 +31,7 @@ func (s *Service) Start(ctx context.Context, q CommandLine) (Started, error) {
 	if err != nil {
 		return r, err
 	}
-	r.Command, err = e.Supervise.Detach(ctx, q.Sandbox, c, supervise.ExecOptions{})
+	r.Command, err = e.Supervise.Detach(ctx, q.Sandbox, c, supervise.ExecOptions{Admission: s.Rules.admission()})
 	r.Output = startKind + "-" + strconv.Itoa(r.Command)
 	return r, err
 }

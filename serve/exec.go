@@ -153,7 +153,7 @@ func (s *Service) startPiped(ctx context.Context, e *engine.Engine, q ExecReques
 		files = append(files, inR)
 		c.Stdin = inR
 	}
-	p, err := e.Supervise.ExecWith(ctx, q.Sandbox, c, supervise.ExecOptions{EndAtTTL: true})
+	p, err := e.Supervise.ExecWith(ctx, q.Sandbox, c, supervise.ExecOptions{Admission: s.Rules.admission(), EndAtTTL: true})
 	if err != nil {
 		inW.Close() // nil without input
 		return nil, errors.Join(err, outR.Close(), errR.Close())

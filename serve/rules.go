@@ -39,8 +39,13 @@ func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	}
 	return hostfs.Request{
 		Name: name, Workspace: r.Workspace, Backend: r.Backend, Frozen: r.Frozen, Policy: p,
-		Admission: admission.Options{Queue: r.Queue, IfRoom: r.IfRoom},
+		Admission: r.admission(),
 	}, nil
+}
+
+// admission returns the conditions for starting a sandbox.
+func (r *Rules) admission() admission.Options {
+	return admission.Options{Queue: r.Queue, IfRoom: r.IfRoom}
 }
 
 // Less is what an agent may ask of a new sandbox: restrictions beyond the rules.

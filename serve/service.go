@@ -177,11 +177,7 @@ func (s *Service) fork(ctx context.Context, q NewRequest) (Sandbox, error) {
 	if err := s.countable(ctx, e, 1); err != nil {
 		return Sandbox{}, err
 	}
-	req, err := s.Rules.request("", Less{})
-	if err != nil {
-		return Sandbox{}, err
-	}
-	rec, err := e.ForkAdmitted(ctx, from, state, q.Name, req.Admission)
+	rec, err := e.ForkAdmitted(ctx, from, state, q.Name, s.Rules.admission())
 	if err != nil {
 		return Sandbox{}, err
 	}
