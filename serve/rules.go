@@ -10,6 +10,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -96,15 +97,27 @@ func (r *Rules) covers(rec *catalog.Record) error {
 	if p.Network != "none" && p.Network != "" && p.Network != limit.Network {
 		wider = append(wider, "the network "+p.Network)
 	}
-	for _, more := range [][2][]string{{p.Expose, limit.Expose}, {p.Env, limit.Env}, {limit.Hide, p.Hide}} {
+	for _, more := range [][2][]string{{p.Expose, limit.Expose}, {limit.Hide, p.Hide}} {
 		for _, one := range more[0] {
 			if !slices.Contains(more[1], one) {
 				wider = append(wider, one)
 			}
 		}
 	}
+	for _, variable := range p.Env {
+		if !slices.Contains(limit.Env, variable) {
+			name, _, _ := strings.Cut(variable, "=") // the value may be a secret
+			wider = append(wider, "the variable "+name)
+		}
+	}
 	if p.BestEffort && !limit.BestEffort {
 		wider = append(wider, "best effort")
+	}
+	if limit.Prove && !p.Prove {
+		wider = append(wider, "no self-test")
+	}
+	if t, ok := compare.WorkspaceTree(rec); r.Frozen && ok && !t.Frozen {
+		wider = append(wider, "a live base")
 	}
 	own, bound := p.Limits.Fields(), limit.Limits.Fields()
 	for i := range own {
