@@ -61,16 +61,28 @@ func (c *clip) text() Text {
 		return t
 	}
 	first, last := c.first, c.last
-	for i := 0; i < utf8.UTFMax && len(first) > 0 && !utf8.Valid(first[max(0, len(first)-utf8.UTFMax):]); i++ {
-		first = first[:len(first)-1]
-		t.LeftOut++
-	}
+	first = wholeRunes(first)
+	t.LeftOut += int64(len(c.first) - len(first))
 	for i := 0; i < utf8.UTFMax && len(last) > 0 && !utf8.RuneStart(last[0]); i++ {
 		last = last[1:]
 		t.LeftOut++
 	}
 	t.Text, t.Tail = tame(string(first)), tame(string(last))
 	return t
+}
+
+// wholeRunes returns b without the beginning of a character at its end, of which the rest is missing. Bytes that are no
+// text stay.
+func wholeRunes(b []byte) []byte {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if at := len(b) - i; utf8.RuneStart(b[at]) {
+			if utf8.FullRune(b[at:]) {
+				return b
+			}
+			return b[:at]
+		}
+	}
+	return b
 }
 
 // tame replaces bytes that are no text: a control character takes six bytes as JSON, and no model reads it.

@@ -174,7 +174,11 @@ func (s *Service) Output(ctx context.Context, q OutputRequest) (Piece, error) {
 	if err := copyOutput(ctx, e, q.Sandbox, q.Output, w); err != nil {
 		return p, err
 	}
-	p.Text, p.Next, p.Bytes = tame(string(w.part)), q.Offset+int64(len(w.part)), w.n
+	part := w.part
+	if whole := wholeRunes(part); len(whole) > 0 && q.Offset+int64(len(part)) < w.n {
+		part = whole // the next piece begins with the character
+	}
+	p.Text, p.Next, p.Bytes = tame(string(part)), q.Offset+int64(len(part)), w.n
 	p.End = p.Next >= w.n
 	return p, nil
 }
