@@ -27,25 +27,25 @@ type Journal struct {
 	mu   sync.Mutex
 	path string // of the log
 
-	events   *events.Log
-	name, id string                // of the sandbox
-	told     map[announcement]bool // the decisions that are in events
+	events    *events.Log
+	name, id  string                // of the sandbox
+	announced map[announcement]bool // the decisions that are in events
 }
 
 // An announcement is a decision on a destination that is in the stream of events. Each is there
-// once in the life of a container, and at most maxTold of them.
+// once in the life of a container, and at most maxAnnounced of them.
 type announcement struct {
 	host    string
 	port    uint16
 	allowed bool
 }
 
-const maxTold = 1000
+const maxAnnounced = 1000
 
 // JournalOf returns the journal of a sandbox.
 func (eg *Gateway) JournalOf(rec *catalog.Record) *Journal {
 	return &Journal{
-		path: filepath.Join(eg.cat.Path(rec.Name), Events), events: eg.events, name: rec.Name, id: rec.ID, told: map[announcement]bool{},
+		path: filepath.Join(eg.cat.Path(rec.Name), Events), events: eg.events, name: rec.Name, id: rec.ID, announced: map[announcement]bool{},
 	}
 }
 
@@ -81,10 +81,10 @@ func (j *Journal) announce(ev network.Event) {
 		host = ev.Addr.String()
 	}
 	a := announcement{host, ev.Port, ev.Allowed}
-	if j.told[a] || len(j.told) == maxTold {
+	if j.announced[a] || len(j.announced) == maxAnnounced {
 		return
 	}
-	j.told[a] = true
+	j.announced[a] = true
 	kind := events.NetworkRefused
 	if ev.Allowed {
 		kind = events.NetworkAllowed

@@ -173,7 +173,9 @@ func (l *Log) rotate() error {
 	err = f.Close()
 	all, lerr := files(dir)
 	for _, first := range all[:max(0, len(all)-maxFiles)] {
-		err = errors.Join(err, os.Remove(fileOf(dir, first)))
+		if rerr := os.Remove(fileOf(dir, first)); !errors.Is(rerr, fs.ErrNotExist) { // the rotation of a later file may remove it first
+			err = errors.Join(err, rerr)
+		}
 	}
 	return errors.Join(err, lerr)
 }

@@ -140,7 +140,7 @@ func (p *parser) inSequence(b byte) {
 func (p *parser) end(b byte) {
 	switch {
 	case b == 'h' && (len(p.args) >= mostArgs || len(bytes.TrimLeft(p.args, "0123456789;")) > 0):
-		p.origin = true // who knows
+		p.origin = true // which modes it sets is not known
 	case b == 'h' && p.private == '?':
 		for arg := range bytes.SplitSeq(p.args, []byte(";")) {
 			if string(bytes.TrimLeft(arg, "0")) == "6" {
