@@ -240,7 +240,7 @@ func TestRecoverLeavesForeignChangesAndSavesTheOldVersion(t *testing.T) {
 	}
 	saved, err := os.ReadDir(list[0].Saved)
 	must(t, err)
-	if len(saved) == 0 {
+	if len(saved) < 2 { // .gitignore and the old version
 		t.Error("the old version of a is lost")
 	}
 	if list, err := promote.Recover(t.Context(), w.state()); err != nil || len(list) > 0 {

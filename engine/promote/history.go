@@ -147,6 +147,30 @@ func trim(ctx context.Context, stateDir string) {
 	}
 }
 
+// ignoreStages creates ignoreName in the retained stages that lack it, which an earlier snapfs made.
+// Those that cannot be opened now are left for the next promotion. The caller holds the lock.
+func ignoreStages(stateDir string) {
+	names, _ := journals(stateDir, suffixUndo, suffixRedo)
+	for _, name := range names {
+		r, err := readHeader(filepath.Join(stateDir, name))
+		if err != nil {
+			continue // its own undo reports the cause
+		}
+		real, err := r.openTarget()
+		if err != nil {
+			continue
+		}
+		for _, s := range r.stages {
+			if s.dir != nil {
+				_ = s.ignore() // only a listing of git depends on it
+			}
+		}
+		r.closeStages()
+		real.Close()
+		real.Root.Close()
+	}
+}
+
 // makeUndoable marks the journal of a completed promotion as undoable.
 func (r *record) makeUndoable(journal string) error {
 	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)

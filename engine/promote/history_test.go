@@ -15,6 +15,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/promote"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
@@ -217,6 +218,53 @@ func TestJournalsOfTheFirstFormatAreUndone(t *testing.T) {
 	must(t, err)
 	if l := treetest.Lines(old, manifest(t, w)); len(l) > 0 {
 		t.Errorf("after undo: %q", l)
+	}
+	w.clean(t)
+}
+
+// A workspace below the root of a git work tree has its stages in that work tree.
+func TestGitNeitherListsNorDeletesWhatAnUndoNeeds(t *testing.T) {
+	treetest.NeedProgram(t, "git")
+	w := newWorld(t, treetest.Dir(t), treetest.Script{file("a", 1, 10)}, nil)
+	git := func(args ...string) string {
+		t.Helper()
+		var out strings.Builder
+		args = append([]string{"-c", "safe.directory=*"}, args...)
+		err := run.Run(t.Context(), run.Program{Name: "git", Args: args, Dir: w.top, Env: append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null"), Stdout: &out})
+		must(t, err)
+		return out.String()
+	}
+	git("init", "-q")
+	base := w.frozen()
+	base.Known = map[string]promote.Stamp{}
+	before := manifest(t, w)
+	for n := range 2 {
+		must(t, os.WriteFile(w.sandbox.Name()+"/a", fmt.Append(nil, "version ", n), 0o644))
+		r := w.promoted(t, "s", base)
+		base.Known["a"] = r.Stamps["a"]
+		list, err := filepath.Glob(w.top + "/.snapfs-apply-*/.gitignore")
+		must(t, err)
+		if len(list) != n+1 {
+			t.Errorf("after promotion %d: %q", n+1, list)
+		}
+		if n == 0 { // as an earlier snapfs left it
+			must(t, os.Remove(list[0]))
+		}
+	}
+	if listed := git("status", "--porcelain", "-uall"); !strings.Contains(listed, "real/a") || strings.Contains(listed, ".snapfs-apply-") {
+		t.Errorf("git status: %s", listed)
+	}
+	if gone := git("clean", "-fd", "-e", "base", "-e", "real", "-e", "sandbox", "-e", "state"); strings.Contains(gone, "snapfs-apply") {
+		t.Errorf("git clean: %s", gone)
+	}
+	list, err := promote.Promotions(w.state())
+	must(t, err)
+	for _, p := range list {
+		_, err := promote.UndoWith(t.Context(), w.state(), p.ID, promote.UndoOptions{})
+		must(t, err)
+	}
+	if l := treetest.Lines(before, manifest(t, w)); len(l) > 0 {
+		t.Errorf("undone: %q", l)
 	}
 	w.clean(t)
 }

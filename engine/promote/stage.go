@@ -25,6 +25,11 @@ type stage struct {
 
 const stagePrefix = ".snapfs-apply-"
 
+// ignoreName is a file in each stage with the pattern "*". A stage may lie in a git work tree,
+// for years if it is retained for an undo: because of this file `git status` does not list it
+// and `git clean -fd` does not delete it (gitignore(5)).
+const ignoreName = ".gitignore"
+
 // stageFor returns the index of a stage for nodes in the real directory path, on the same
 // mount. It plans a new stage if there is none.
 func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
@@ -108,7 +113,7 @@ func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	return f(up)
 }
 
-// make creates the stage: empty, private, and without inherited attributes.
+// make creates the stage: private, without inherited attributes, and empty but for ignoreName.
 func (s *stage) make(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
@@ -119,8 +124,26 @@ func (s *stage) make(real *nodes.Dirs) error {
 			return err
 		}
 		s.dir = f
-		return nodes.Meta{What: diff.Mode | diff.Owner | diff.Xattrs, Mode: 0o700, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}.Set(f)
+		err = nodes.Meta{What: diff.Mode | diff.Owner | diff.Xattrs, Mode: 0o700, UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}.Set(f)
+		if err != nil {
+			return err
+		}
+		return s.ignore()
 	})
+}
+
+// ignore creates ignoreName in an open stage that does not have it yet.
+func (s *stage) ignore() error {
+	fd, err := unix.Openat(int(s.dir.Fd()), ignoreName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err == unix.EEXIST {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: s.name + "/" + ignoreName, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), s.name+"/"+ignoreName)
+	_, err = f.WriteString("*\n")
+	return errors.Join(err, f.Close())
 }
 
 // open opens a stage that an earlier process created, as s.dir, which stays nil if the stage
@@ -147,13 +170,16 @@ func (s *stage) open(real *nodes.Dirs) error {
 	})
 }
 
-// remove removes the stage and everything in it.
+// remove removes the stage and everything in it, ignoreName last.
 func (s *stage) remove(real *nodes.Dirs) error {
 	if s.dir == nil {
 		return nil
 	}
-	if err := nodes.Empty(s.dir); err != nil {
+	if err := nodes.Empty(s.dir, ignoreName); err != nil {
 		return err
+	}
+	if err := unix.Unlinkat(int(s.dir.Fd()), ignoreName, 0); err != nil && err != unix.ENOENT {
+		return &os.PathError{Op: "remove", Path: s.name + "/" + ignoreName, Err: err}
 	}
 	s.close()
 	return s.in(real, func(dir *os.File) error {

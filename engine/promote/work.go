@@ -348,6 +348,7 @@ func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
 	}
 	if appendJournal(w.journal, stampLines(stamps)) == nil && w.makeUndoable(name) == nil && w.retain == retainHistory {
 		trim(ctx, w.t.StateDir)
+		ignoreStages(w.t.StateDir)
 	}
 }
 

@@ -240,14 +240,17 @@ func Remove(dir *os.File, name string, st *vfs.Stat) error {
 	return PathError("unlink", name, unix.Unlinkat(int(dir.Fd()), name, 0))
 }
 
-// Empty removes everything in an open directory, on its own filesystem only: a mount point
-// is busy. After an error some of it may be left.
-func Empty(dir *os.File) error {
+// Empty removes everything in an open directory but the name keep, on its own filesystem only:
+// a mount point is busy. After an error some of it may be left.
+func Empty(dir *os.File, keep string) error {
 	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {
 		return err
 	}
 	for _, e := range list {
+		if e.Name == keep {
+			continue
+		}
 		err := unix.Unlinkat(int(dir.Fd()), e.Name, 0)
 		if err == unix.EISDIR {
 			err = removeDir(dir, e.Name)
@@ -273,7 +276,7 @@ func removeDir(in *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	err = Empty(dir)
+	err = Empty(dir, "")
 	dir.Close()
 	if err != nil {
 		return err
