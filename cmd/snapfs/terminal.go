@@ -59,7 +59,8 @@ func starting(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // command returns c with its streams set: to a pseudoterminal, to the pipes of a relay, to a feed of
-// a regular file as input, or to the person's streams. The caller calls follow or close.
+// a regular file as input, or to the person's streams. The caller calls follow; if the command does not start,
+// the process ends and what is open ends with it.
 func (t *terminal) command(c engine.Command) (_ engine.Command, err error) {
 	if t.ownPTY {
 		size := t.size()
