@@ -113,6 +113,9 @@ func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Ra
 			err = setMark(e, name)
 		}
 		if err != nil {
+			for _, kept := range stay {
+				err = errors.Join(err, e.Remove(ctx, kept))
+			}
 			return Race{}, err
 		}
 	}

@@ -3,10 +3,12 @@ package mcpserver
 import (
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -45,6 +47,8 @@ type asked struct {
 	// Command is the command by which a person promotes the same plan.
 	Command string    `json:"command"`
 	Until   time.Time `json:"until"`
+	// Once is a random text, by which the server knows an answer that it has had.
+	Once string `json:"once"`
 }
 
 // ask plans, and returns a request to ask a person whether to carry out exactly that plan. The SDK sends it to a
@@ -64,7 +68,7 @@ func (s *server) ask(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRe
 	if !canAsk(r) {
 		return nil, p.Refusal("this client cannot ask a person")
 	}
-	state, err := s.sign(asked{Plan: q, Print: p.Fingerprint, Command: p.Command, Until: time.Now().Add(answerTime)})
+	state, err := s.sign(asked{Plan: q, Print: p.Fingerprint, Command: p.Command, Until: time.Now().Add(answerTime), Once: rand.Text()})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +109,27 @@ func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.P
 	if !ok || e.Action != "accept" || e.Content["promote"] != true {
 		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "it was not approved, so nothing was changed; a person can promote this plan", a.Command)
 	}
+	if !s.first(a) {
+		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "the answer was used before", "sandbox_promote")
+	}
 	return s.service.Promote(ctx, q, a.Print)
+}
+
+// first reports whether this is the first time that the question was accepted, and remembers it
+// until its time is over.
+func (s *server) first(a asked) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(s.used, func(_ string, until time.Time) bool { return now.After(until) })
+	if _, again := s.used[a.Once]; again {
+		return false
+	}
+	if s.used == nil {
+		s.used = map[string]time.Time{}
+	}
+	s.used[a.Once] = a.Until
+	return true
 }
 
 // sign returns the state with a signature of this process.

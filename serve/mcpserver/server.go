@@ -13,6 +13,8 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/snapfs/snapfs/errs"
@@ -34,6 +36,10 @@ type server struct {
 	service *serve.Service
 	// key signs the state that a client returns with a person's answer. It is of this process only.
 	key [32]byte
+
+	mu sync.Mutex
+	// used are the questions that a person has accepted, each until its time is over.
+	used map[string]time.Time
 }
 
 // Options are the parts of [Serve] that differ between callers.

@@ -148,6 +148,10 @@ func TestWithoutASessionAPersonAnswersByASecondRequest(t *testing.T) {
 	if done.Result.IsError || done.Result.ResultType != "complete" || d.real("made-a") != "a\n" {
 		t.Errorf("%+v: %q", done, d.real("made-a"))
 	}
+	again := w.ask("tools/call", call("promote", M{"sandbox": "a"}, M{"requestState": r.RequestState, "inputResponses": yes})).Result
+	if !again.IsError || !strings.Contains(again.Content[0].Text, "used before") {
+		t.Errorf("the answer a second time: %+v", again)
+	}
 	mute := d.wire().ask("tools/call", stateless(M{"name": "sandbox_promote", "arguments": M{"sandbox": "b"}}, M{})).Result
 	if !mute.IsError || !strings.Contains(mute.Content[0].Text, "hint: snapfs ") {
 		t.Errorf("a client that cannot ask: %+v", mute)

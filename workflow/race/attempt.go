@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -31,7 +32,8 @@ type attemptRunner struct {
 	real func() hostfs.SecretPaths
 	// place is the attempt's admission slot, or nil before it has one.
 	place *admission.Slot
-	said  *sink // the command's output; nil before it has started
+	said  *sink                                  // the command's output; nil before it has started
+	ended func(engine.Status, *catalog.LimitHit) // announces the end of the command
 	// err is why the attempt could not run.
 	err error
 	// made holds the snapshots of the command's result, taken before a check or a score writes
@@ -102,6 +104,7 @@ func (l *attemptRunner) race(ctx context.Context) (AttemptState, error) {
 	if err != nil {
 		return l.cannot(ctx, err)
 	}
+	l.ended(st, nil)
 	l.m.note(l.i, func(a *Attempt) { a.Ended = endOf(st) })
 	if st.ExitCode() != 0 {
 		return Failed, nil
@@ -160,6 +163,7 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	}
 	l.s.Supervisor, l.s.Proc, err = l.m.e.engine.Supervise.Start(ctx, l.s.Record, begun, allowed, l.real, &l.c)
 	if err == nil {
+		l.ended = l.m.e.engine.Supervise.Started(l.s.Record, l.s.Supervisor, l.c.Args)
 		l.m.level(l.s.Supervisor.Container.Level())
 		l.m.e.engine.Supervise.ReportNotes(l.s.Supervisor)
 	}
@@ -247,7 +251,9 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 	aside.handed()
 	var st engine.Status
 	if err == nil {
+		ended := l.m.e.engine.Supervise.Started(l.s.Record, l.s.Supervisor, c.Args)
 		if st, err = p.Wait(ctx); err == nil {
+			ended(st, nil)
 			err = l.s.Supervisor.Container.Clear(ctx)
 		}
 		err = errors.Join(err, p.Close())
