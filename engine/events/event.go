@@ -90,7 +90,8 @@ type Data struct {
 	Plan      string `json:"plan,omitempty"`
 	Target    string `json:"target,omitempty"`
 	Changes   int    `json:"changes,omitempty"`
-	// Paths are the paths of conflicts or of changes that need approval, at most [MaxPaths].
+	// Paths are the paths of conflicts or of changes that need approval: at most [MaxPaths], of
+	// which long ones are cut.
 	Paths []string `json:"paths,omitempty"`
 	// First and Last are the numbers of removed events, only in [EventsLost].
 	First uint64 `json:"first,omitempty"`
@@ -106,6 +107,21 @@ const (
 	maxBytes = 256
 )
 
+// cut returns the first most bytes of a text, and "…" for the rest.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return text[:most] + "…"
+}
+
+// AddPath adds a path to Data.Paths: the first 1,024 bytes, and none beyond [MaxPaths].
+func (d *Data) AddPath(path string) {
+	if len(d.Paths) < MaxPaths {
+		d.Paths = append(d.Paths, cut(path, 1024))
+	}
+}
+
 // Command returns the arguments of a command for Data.Command: at most 32, of which each has at
 // most 256 bytes. "…" stands for what is left out.
 func Command(args []string) []string {
@@ -114,10 +130,7 @@ func Command(args []string) []string {
 		if i == maxArgs {
 			return append(short, "…")
 		}
-		if len(arg) > maxBytes {
-			arg = arg[:maxBytes] + "…"
-		}
-		short = append(short, arg)
+		short = append(short, cut(arg, maxBytes))
 	}
 	return short
 }

@@ -27,7 +27,7 @@ const (
 	maxFile  = 4 << 20
 	maxFiles = 8
 	// maxLine bounds the length of an event.
-	maxLine = 64 << 10
+	maxLine = 256 << 10
 )
 
 // A Log appends to the stream of one state directory. It is safe for concurrent use, by any

@@ -18,8 +18,8 @@ import (
 )
 
 // Read calls yield for each stored event of a state directory whose number is greater than after,
-// in order, until yield returns an error, which Read returns. Events that were removed count as
-// one of type [EventsLost]. Cost: it reads the files from the one with the first wanted event on.
+// in order, until yield returns an error, which Read returns. An event of type [EventsLost] stands
+// for those that were removed or cannot be read. Cost: it reads the files from the one with the first wanted event on.
 func Read(state string, after uint64, yield func(Event) error) error {
 	r := newReader(state, after)
 	defer r.close()
@@ -160,14 +160,19 @@ func (r *reader) open(all []uint64, yield func(Event) error) error {
 	}
 	r.file, r.lines, r.offset = f, bufio.NewReader(f), 0
 	if first := all[at]; first > r.next {
-		lost := Event{
-			SpecVersion: "1.0", ContentType: "application/json", Source: r.state, Type: EventsLost, Time: time.Now().UTC(),
-			ID: strconv.FormatUint(first-1, 10), Data: Data{First: r.next, Last: first - 1},
-		}
-		r.next = first
-		return yield(lost)
+		return r.lose(first-1, yield)
 	}
 	return nil
+}
+
+// lose yields an event of type [EventsLost] for the events from r.next to last.
+func (r *reader) lose(last uint64, yield func(Event) error) error {
+	lost := Event{
+		ID: strconv.FormatUint(last, 10), SpecVersion: "1.0", ContentType: "application/json", Source: r.state, Type: EventsLost, Time: time.Now().UTC(),
+		Data: Data{First: r.next, Last: last},
+	}
+	r.next = last + 1
+	return yield(lost)
 }
 
 // read yields the complete lines of the open file that were not read yet.
@@ -184,8 +189,11 @@ func (r *reader) read(yield func(Event) error) error {
 		}
 		r.offset += int64(len(line))
 		var e Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return &errs.Error{Op: "reading", Path: r.file.Name(), Kind: errs.ErrCorrupt, Err: err}
+		if json.Unmarshal(line, &e) != nil || e.Number() == 0 {
+			if err := r.lose(r.next, yield); err != nil {
+				return err
+			}
+			continue
 		}
 		if e.Number() < r.next {
 			continue

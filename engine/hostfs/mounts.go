@@ -147,38 +147,41 @@ func (s *surveyor) split(dir string) error {
 		}
 		return fmt.Errorf("reading %s: %w", dir, err)
 	}
+	return s.frame(dir, entries)
+}
+
+// frame makes dir a frame: it splits the entries in which this user may write, and shows the
+// others.
+func (s *surveyor) frame(dir string, entries []fs.DirEntry) error {
 	s.env.Frames = append(s.env.Frames, dir)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
+		var err error
 		switch {
 		case !e.IsDir() || underReplaced(path) || !enterable(path):
 		case dir == "/" || mine(path) || Writable(path):
-			if err := s.split(path); err != nil {
-				return err
-			}
+			err = s.split(path)
 		default: // not writable; reach finds writable directories in it
-			s.show(path)
+			err = s.show(path)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // show adds a directory that this user may not write to those that the sandbox shows. If it is a small one with
-// mounts below it, it becomes a frame instead and its directories are shown: the kernel makes overlays of those
-// without mounts, and no socket can be reached through an overlay.
-func (s *surveyor) show(dir string) {
+// mounts below it, it becomes a frame instead: the kernel makes overlays of the directories in it that have no mounts,
+// and no socket can be reached through an overlay.
+func (s *surveyor) show(dir string) error {
 	const small = 16 // entries: each costs a mount
 	entries := firstEntries(dir, small+1)
 	if len(entries) == 0 || len(entries) > small || !s.hasMountsBelow(dir) {
 		s.env.Shown = append(s.env.Shown, dir)
-		return
+		return nil
 	}
-	s.env.Frames = append(s.env.Frames, dir)
-	for _, e := range entries {
-		if path := filepath.Join(dir, e.Name()); e.IsDir() && enterable(path) {
-			s.show(path)
-		}
-	}
+	return s.frame(dir, entries)
 }
 
 // canServe reports whether a directory of this user with mounts under it can be a tree all the

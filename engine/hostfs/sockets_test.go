@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/snapfs/snapfs/internal/mount"
+	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/isolate"
 )
 
@@ -56,34 +57,47 @@ func TestSocketsInShownDirectoriesAreKeptAway(t *testing.T) {
 	}
 }
 
-// A small directory of another user with a mount in it is a frame, so that the rest of it can be overlays; a large
-// one is shown as it is.
+// A small directory of another user with a mount in it is a frame, so that the rest of it can be overlays, and what
+// belongs to this user in it is a tree. A large directory is shown as it is.
 func TestSmallDirectoriesWithMountsAreFrames(t *testing.T) {
-	dir := t.TempDir()
-	for i := range 20 {
-		if err := os.MkdirAll(filepath.Join(dir, "large", fmt.Sprint(i)), 0o755); err != nil {
+	const variable = "SNAPFS_TEST_FRAMES"
+	dir := os.Getenv(variable)
+	if dir == "" {
+		treetest.NeedRoot(t)
+		a := treetest.User(t)
+		dir = filepath.Join(a.Home, "top")
+		for i := range 20 {
+			if err := os.MkdirAll(filepath.Join(dir, "large", fmt.Sprint(i)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range []string{"small/a", "small/b/m", "small/b/c", "small/b/own"} {
+			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chown(filepath.Join(dir, "small/b/own"), a.UID, a.GID); err != nil {
 			t.Fatal(err)
 		}
-	}
-	for _, d := range []string{"small/a", "small/b/m", "small/b/c"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(variable+"="+dir))
+		return
 	}
 	s := surveyor{mounts: []mount.Point{{Path: "/", Type: "ext4"}, {Path: dir + "/large/3", Type: "ext4"}, {Path: dir + "/small/b/m", Type: "ext4"}}}
-	s.show(dir)
-	rel := func(paths []string) (list []string) {
-		for _, p := range paths {
-			r, _ := filepath.Rel(dir, p)
-			list = append(list, r)
+	if err := s.show(dir); err != nil {
+		t.Fatal(err)
+	}
+	for what, paths := range map[string][2][]string{
+		"shown":  {s.env.Shown, {"large", "small/a", "small/b/c", "small/b/m"}},
+		"frames": {s.env.Frames, {".", "small", "small/b"}},
+		"trees":  {s.env.Trees, {"small/b/own"}},
+	} {
+		var got []string
+		for _, p := range paths[0] {
+			rel, _ := filepath.Rel(dir, p) // both are absolute
+			got = append(got, rel)
 		}
-		slices.Sort(list)
-		return list
-	}
-	if shown, want := rel(s.env.Shown), []string{"large", "small/a", "small/b/c", "small/b/m"}; !slices.Equal(shown, want) {
-		t.Errorf("shown %q, want %q", shown, want)
-	}
-	if frames, want := rel(s.env.Frames), []string{".", "small", "small/b"}; !slices.Equal(frames, want) {
-		t.Errorf("frames %q, want %q", frames, want)
+		if slices.Sort(got); !slices.Equal(got, paths[1]) {
+			t.Errorf("%s %q, want %q", what, got, paths[1])
+		}
 	}
 }

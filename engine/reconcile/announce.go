@@ -14,13 +14,13 @@ func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Dat
 // approval of some changes.
 func (rc *Reconciler) announceRefusal(c *Promotion) {
 	refused := events.Data{Target: c.Plan.Target, Changes: len(c.Plan.Conflicts), Reason: "conflicts"}
-	for _, conflict := range c.Plan.Conflicts[:min(len(c.Plan.Conflicts), events.MaxPaths)] {
-		refused.Paths = append(refused.Paths, conflict.Path)
+	for _, conflict := range c.Plan.Conflicts {
+		refused.AddPath(conflict.Path)
 	}
 	if len(c.Plan.Conflicts) == 0 {
 		refused.Reason, refused.Changes = "changes that need approval", len(c.Plan.NeedsApproval)
-		for _, a := range c.Plan.NeedsApproval[:min(len(c.Plan.NeedsApproval), events.MaxPaths)] {
-			refused.Paths = append(refused.Paths, a.Path)
+		for _, a := range c.Plan.NeedsApproval {
+			refused.AddPath(a.Path)
 		}
 	}
 	rc.announce(events.ApprovalAsked, c.Rec, refused)

@@ -14,7 +14,7 @@ var PathFlags = []string{
 // ValueFlags lists the flags of snapfs whose values are no file names. The value may follow as
 // a separate argument, and must not be translated to a Linux path.
 var ValueFlags = []string{
-	"--as-branch", "--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
+	"--after", "--as-branch", "--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
 	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs",
 	"--memory", "--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after",
 	"--score", "--set", "--size", "--tail", "--time", "--timeout", "--to", "--tool", "--try",
