@@ -21,11 +21,6 @@ func newLog(t *testing.T, state string, size int64) *Log {
 	t.Helper()
 	l := New(state, func(text string) { t.Error(text) })
 	l.bytes = size
-	t.Cleanup(func() {
-		if l.file != nil {
-			_ = l.close() // the test has ended
-		}
-	})
 	return l
 }
 

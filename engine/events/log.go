@@ -38,13 +38,14 @@ type Log struct {
 	bytes  int64 // maxFile, but in tests
 
 	mu       sync.Mutex
-	file     *os.File // the newest file, once one is open
+	file     *os.File // the newest file, open and locked during an append
+	newest   uint64   // the number of its first event, 0 before the first append
 	end      int64    // its size after the last append
 	next     uint64   // the number of the event at end
 	complain sync.Once
 }
 
-// New returns the log of a state directory. It opens the files at the first event. An event that
+// New returns the log of a state directory. No file stays open between two events. An event that
 // cannot be written is left out, and notice gets the first such error.
 func New(state string, notice func(string)) *Log {
 	return &Log{state: state, notice: notice, bytes: maxFile}
@@ -52,7 +53,7 @@ func New(state string, notice func(string)) *Log {
 
 // Append adds an event with its Type, Subject, SandboxID and Data; it sets the others. The event
 // survives the death of this process, not always that of the machine: the file is not synced.
-// Cost: five system calls, more for the first event of a process.
+// Cost: seven system calls, more for the first event of a process.
 func (l *Log) Append(e Event) {
 	if l == nil {
 		return
@@ -69,7 +70,7 @@ func (l *Log) append(e *Event) error {
 	if err := l.lock(); err != nil {
 		return err
 	}
-	defer unix.Flock(int(l.file.Fd()), unix.LOCK_UN) //nolint:errcheck // it holds a lock
+	defer l.file.Close() //nolint:errcheck // that unlocks it; an event is not synced
 	size, err := l.catchUp()
 	if err != nil {
 		return err
@@ -88,31 +89,28 @@ func (l *Log) append(e *Event) error {
 	return nil
 }
 
-// lock opens the newest file, if another is open, and locks it. It makes the successor of a
-// full one.
+// lock opens the newest file and locks it. It makes the successor of a full one.
 func (l *Log) lock() error {
 	for {
-		if l.file == nil {
-			if err := l.open(); err != nil {
-				return err
-			}
+		if err := l.open(); err != nil {
+			return err
 		}
 		if err := flock(l.file); err != nil {
-			return errs.With("locking", l.file.Name(), err)
+			return errors.Join(errs.With("locking", l.file.Name(), err), l.leave())
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(int(l.file.Fd()), &st); err != nil {
-			return errors.Join(errs.With("reading", l.file.Name(), err), l.close())
+			return errors.Join(errs.With("reading", l.file.Name(), err), l.leave())
 		}
 		if st.Nlink > 0 && st.Size < l.bytes {
 			return nil
 		}
 		if st.Nlink > 0 {
 			if err := l.rotate(); err != nil {
-				return errors.Join(err, l.close())
+				return errors.Join(err, l.leave())
 			}
 		}
-		if err := l.close(); err != nil {
+		if err := l.leave(); err != nil {
 			return err
 		}
 	}
@@ -127,23 +125,29 @@ func flock(f *os.File) error {
 	}
 }
 
-// close closes the file, and so unlocks it.
-func (l *Log) close() error {
-	err := l.file.Close()
-	l.file, l.end, l.next = nil, 0, 0
-	return err
+// leave closes the file, which is not the newest any more.
+func (l *Log) leave() error {
+	l.newest, l.end, l.next = 0, 0, 0
+	return l.file.Close()
 }
 
-// open opens the newest file, and makes the first one.
-func (l *Log) open() error {
+// open opens the file that was the newest one at the last append, or looks for the newest one. It
+// makes the first one.
+func (l *Log) open() (err error) {
 	dir := filepath.Join(l.state, dirName)
+	if l.newest > 0 {
+		if l.file, err = os.OpenFile(fileOf(dir, l.newest), os.O_RDWR, 0); err == nil {
+			return nil
+		}
+	}
+	l.newest, l.end, l.next = 0, 0, 0
 	all, err := files(dir)
 	if err != nil {
 		return err
 	}
-	newest := uint64(1)
+	l.newest = 1
 	if len(all) > 0 {
-		newest = all[len(all)-1]
+		l.newest = all[len(all)-1]
 	}
 	flags := os.O_RDWR
 	if len(all) == 0 {
@@ -152,7 +156,7 @@ func (l *Log) open() error {
 			return errs.With("making", dir, err)
 		}
 	}
-	l.file, err = os.OpenFile(fileOf(dir, newest), flags, 0o600)
+	l.file, err = os.OpenFile(fileOf(dir, l.newest), flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) { // removed by a rotation meanwhile
 		return l.open()
 	}

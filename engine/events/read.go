@@ -71,7 +71,7 @@ func Newest(state string) (uint64, error) {
 	}
 	_, err = l.catchUp()
 	newest := l.next - 1
-	return newest, errors.Join(err, l.close())
+	return newest, errors.Join(err, l.file.Close())
 }
 
 // A reader reads the stream from one event on.
