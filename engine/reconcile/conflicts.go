@@ -224,3 +224,13 @@ func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) err
 		return nil
 	})
 }
+
+// conflictsOf lists the unresolved conflicts of a record.
+func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]Conflict, error) {
+	changes, err := rc.compare.Changes(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	defer changes.Close()
+	return rc.unresolved(ctx, rec, changes)
+}

@@ -110,16 +110,6 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 	return r, rc.sandboxes.SweepLater(ctx)
 }
 
-// conflictsOf lists the unresolved conflicts of a record.
-func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]Conflict, error) {
-	changes, err := rc.compare.Changes(ctx, rec)
-	if err != nil {
-		return nil, err
-	}
-	defer changes.Close()
-	return rc.unresolved(ctx, rec, changes)
-}
-
 // A refreshing is the state of one refresh.
 type refreshing struct {
 	rc       *Reconciler

@@ -64,6 +64,7 @@ func newLine(t *testing.T) *line {
 		t.Fatal(err)
 	}
 	time.Sleep(50 * time.Millisecond) // what is younger than the base counts as changed since
+	l.snapfs("profile", "trust", "snapfs.toml").want(0)
 	l.snapfs("new", "fix").want(0)
 	l.snapfs("exec", "fix", "--", "sh", "-c", "sed -i 's/^workers = 4/workers = 8/' app/server.conf; echo more > app/extra.conf").want(0)
 	l.snapfs("stop", "fix").want(0)
