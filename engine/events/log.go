@@ -70,7 +70,7 @@ func (l *Log) append(e *Event) error {
 	if err := l.lock(); err != nil {
 		return err
 	}
-	defer l.file.Close() //nolint:errcheck // that unlocks it; an event is not synced
+	defer l.file.Close() // and so unlock it
 	size, err := l.catchUp()
 	if err != nil {
 		return err
