@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/snapfs/snapfs/errs"
 )
@@ -60,6 +61,9 @@ func (*Group) ProcessFailed() {}
 
 // Usage returns an empty Usage: this system measures nothing.
 func (*Group) Usage() (Usage, error) { return Usage{}, nil }
+
+// Used returns 0 twice: this system measures nothing.
+func (*Group) Used() (cpu time.Duration, memory int64) { return 0, 0 }
 
 // LimitHit returns false: no limit is enforced.
 func (*Group) LimitHit() (LimitHit, bool) { return LimitHit{}, false }
