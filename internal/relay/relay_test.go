@@ -118,6 +118,7 @@ func TestGivingUpEndsARelayThatNobodyReads(t *testing.T) {
 	close(giveUp)
 	r.End(giveUp)
 	from.Close()
+	<-r.outputs[0].done // before the test closes what it still uses
 }
 
 // TestOnlyFilesAreHandedOver: and pipes where the sandbox ends with the command.
