@@ -27,6 +27,9 @@ func onEachBackend(t *testing.T, test func(t *testing.T, b *bench, backend strin
 				return
 			}
 			treetest.OncePerRun(t)
+			if backend == "fusecow" {
+				treetest.NeedDevice(t, "/dev/fuse")
+			}
 			test(t, newBench(t), backend)
 		})
 	}

@@ -203,6 +203,7 @@ func atATerminal(t *testing.T) {
 func sitAtShell(t *testing.T, b *desk) *person {
 	t.Helper()
 	t.Setenv("PATH", treetest.Built()+":"+os.Getenv("PATH"))
+	t.Setenv("HISTFILE", "") // this shell runs outside: its history would be a file in the real home
 	p := sitAt(t, b, exec.Command("bash", "--norc", "-i"))
 	p.sees("ready> ")
 	return p
