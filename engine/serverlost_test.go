@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -79,7 +80,7 @@ func killingServers(t *testing.T, most int, do func() error) (killed int, err er
 			select {
 			case <-end:
 				return
-			default:
+			case <-time.After(200 * time.Microsecond):
 			}
 			lists, _ := filepath.Glob("/proc/self/task/*/children")
 			for _, list := range lists {

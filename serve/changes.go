@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/diff/patch"
@@ -47,15 +48,20 @@ type Diff struct {
 // Diff compares two states of a sandbox. Errors: those of [compare.Comparer.Diff]; ErrDenied for a path outside the
 // workspace.
 func (s *Service) Diff(ctx context.Context, q DiffRequest) (Diff, error) {
-	r := Diff{Sandbox: q.Sandbox, Paths: []ChangedPath{}}
 	paths, err := s.Rules.allInside(q.Paths)
 	if err != nil {
-		return r, err
+		return Diff{}, err
 	}
 	e, _, err := s.enter(ctx, q.Sandbox)
 	if err != nil {
-		return r, err
+		return Diff{}, err
 	}
+	return compare.Served(ctx, func(ctx context.Context) (Diff, error) { return diffOf(ctx, e, q, paths) })
+}
+
+// diffOf compares the states, and returns the changes at or below the absolute paths.
+func diffOf(ctx context.Context, e *engine.Engine, q DiffRequest, paths []string) (Diff, error) {
+	r := Diff{Sandbox: q.Sandbox, Paths: []ChangedPath{}}
 	changes, err := e.Compare.Diff(ctx, q.Sandbox, q.From, q.To)
 	if err != nil {
 		return r, err

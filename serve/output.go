@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
@@ -58,9 +59,8 @@ func newOutput(record string) (*output, error) {
 	if err != nil {
 		return nil, errs.With("storing output", dir, err)
 	}
-	for len(numbers) >= mostOutputs {
-		_ = os.Remove(outputPath(dir, numbers[0])) // an output that cannot be removed stays
-		numbers = numbers[1:]
+	for _, number := range numbers[:max(0, len(numbers)-mostOutputs+1)] {
+		removeUnused(outputPath(dir, number)) // an output that cannot be removed stays
 	}
 	o := &output{stdout: newClip(), stderr: newClip(), number: 1}
 	if n := len(numbers); n > 0 {
@@ -68,10 +68,29 @@ func newOutput(record string) (*output, error) {
 	}
 	for {
 		o.file, err = os.OpenFile(outputPath(dir, o.number), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if !errors.Is(err, fs.ErrExist) {
-			return o, errs.With("storing output", dir, err)
+		if errors.Is(err, fs.ErrExist) {
+			o.number++ // another call took the number
+			continue
 		}
-		o.number++ // another call took the number
+		if err == nil {
+			if err = syscall.Flock(int(o.file.Fd()), syscall.LOCK_EX); err != nil {
+				o.file.Close()
+			}
+		}
+		return o, errs.With("storing output", dir, err)
+	}
+}
+
+// removeUnused removes the output of a command that has ended. The output of one that still runs, of whichever server,
+// is locked and stays.
+func removeUnused(path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+		_ = os.Remove(path)
 	}
 }
 

@@ -71,9 +71,11 @@ func (s *Service) Race(ctx context.Context, q RaceRequest) (Race, error) {
 	if err != nil {
 		return Race{}, err
 	}
-	if err := s.countable(ctx, e, len(q.Commands)); err != nil {
+	done, err := s.reserve(ctx, e, len(q.Commands))
+	if err != nil {
 		return Race{}, err
 	}
+	defer done()
 	in := race.Request{Request: req, First: q.First, Lower: q.Lower, Jobs: q.Jobs, Timeout: limit}
 	for _, script := range q.Commands {
 		in.Attempts = append(in.Attempts, s.script(script))

@@ -136,7 +136,7 @@ func (r *Rules) covers(rec *catalog.Record) error {
 }
 
 // Command returns a command line of snapfs that a person may run: it names the state directory where snapfs would
-// use another one.
+// use another one. A character that a terminal would interpret shows as a question mark, and then names no file.
 func (r *Rules) Command(args ...string) string {
 	list := []string{"snapfs"}
 	if !r.Usual {
@@ -144,7 +144,7 @@ func (r *Rules) Command(args ...string) string {
 	}
 	list = append(list, args...)
 	for i, arg := range list {
-		list[i] = errs.Quoted(arg)
+		list[i] = tame(errs.Quoted(arg))
 	}
 	return strings.Join(list, " ")
 }

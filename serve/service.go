@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
@@ -19,6 +20,10 @@ type Service struct {
 	// Rules are the limits within which it acts.
 	Rules Rules
 	open  func(ctx context.Context) (*engine.Engine, error)
+
+	mu sync.Mutex
+	// pending counts the sandboxes that calls of reserve have allowed and that may not exist yet.
+	pending int
 }
 
 // New returns a Service. open opens the engine of the rules' state directory; each operation calls it once.
@@ -155,9 +160,11 @@ func (s *Service) New(ctx context.Context, q NewRequest) (Sandbox, error) {
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if err := s.countable(ctx, e, 1); err != nil {
+	done, err := s.reserve(ctx, e, 1)
+	if err != nil {
 		return Sandbox{}, err
 	}
+	defer done()
 	rec, err := e.New(ctx, req)
 	if err != nil {
 		return Sandbox{}, err
@@ -174,9 +181,11 @@ func (s *Service) fork(ctx context.Context, q NewRequest) (Sandbox, error) {
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if err := s.countable(ctx, e, 1); err != nil {
+	done, err := s.reserve(ctx, e, 1)
+	if err != nil {
 		return Sandbox{}, err
 	}
+	defer done()
 	rec, err := e.ForkAdmitted(ctx, from, state, q.Name, s.Rules.admission())
 	if err != nil {
 		return Sandbox{}, err
@@ -184,16 +193,27 @@ func (s *Service) fork(ctx context.Context, q NewRequest) (Sandbox, error) {
 	return s.adopt(ctx, e, rec)
 }
 
-// countable returns an error if agents have too many sandboxes for more of them.
-func (s *Service) countable(ctx context.Context, e *engine.Engine, more int) error {
+// reserve allows a call to make more sandboxes, or returns an error if agents have too many of them. Calls at the
+// same time count each other's until they call done; another server's calls are counted once their sandboxes exist.
+func (s *Service) reserve(ctx context.Context, e *engine.Engine, more int) (done func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	infos, err := s.list(ctx, e)
-	if err == nil && len(infos)+more > mostSandboxes {
-		err = &errs.Error{
+	if err != nil {
+		return nil, err
+	}
+	if len(infos)+s.pending+more > mostSandboxes {
+		return nil, &errs.Error{
 			Op: "making a sandbox", Kind: errs.ErrNoSpace, Err: errors.New("agents have too many sandboxes in this workspace"),
 			Hints: []string{"sandbox_remove"},
 		}
 	}
-	return err
+	s.pending += more
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pending -= more
+	}, nil
 }
 
 // adopt marks a new sandbox as an agent's and describes it. If that is not possible it removes the sandbox, in which

@@ -13,7 +13,7 @@ func TestNoCommandKeepsTheTerminalOfAnOrdinaryUser(t *testing.T) { asUser(t, key
 
 // reader is a command that leaves a process which reads each of its streams as long as it can, and
 // collects what it reads in a file.
-const reader = `sh -c 'for fd in 0 1 2; do (setsid sh -c "while read -r x; do echo \"\$x\" >> got; done <&$fd" 2>/dev/null &); done; sleep 0.1; echo left'`
+const reader = `sh -c 'for fd in 0 1 2; do (setsid sh -c "echo >> ready; while read -r x; do echo \"\$x\" >> got; done <&$fd" 2>/dev/null &); done; until [ $(wc -l < ready) = 3 ]; do sleep 0.01; done 2>/dev/null; echo left'`
 
 func keystrokes(t *testing.T) {
 	for name, line := range map[string]string{

@@ -192,6 +192,8 @@ func newDetachedLog(dir string, args []string) (*detachedLog, *os.File, error) {
 		err = l.save()
 	}
 	if err != nil {
+		l.pipe.Close() // nil without a pipe
+		w.Close()
 		return nil, nil, errors.Join(err, out.Close())
 	}
 	go l.store(out)

@@ -107,18 +107,25 @@ func (r *Relay) End(giveUp <-chan struct{}) {
 	if r.stopped != nil {
 		r.stopped.Close()
 	}
+	copying := false // whether a copier may still use r.stop
 	for _, o := range r.outputs {
 		select {
 		case <-o.done:
 		case <-giveUp:
+			copying = true
 		}
 	}
 	if r.input != nil {
 		select {
 		case <-r.input.done:
 		case <-giveUp:
+			copying = true
 		case <-time.After(settling):
+			copying = true
 		}
+	}
+	if !copying {
+		r.stop.Close() // nil without a pipe
 	}
 	for _, s := range r.screens {
 		s.Reset()

@@ -196,10 +196,9 @@ func TestToolsSayWhatTheyNeedAndDestroy(t *testing.T) {
 func TestMalformedMessagesEndNothingButTheSession(t *testing.T) {
 	treetest.OncePerRun(t)
 	d := newDesk(t)
-	if a := d.agent(nil); true {
-		a.do("new", M{"name": "s"}, nil)
-		a.close()
-	}
+	first := d.agent(nil)
+	first.do("new", M{"name": "s"}, nil)
+	first.close()
 	for _, line := range []string{
 		"{", "garbage", "[]", "null", "\x00\xff", `{"jsonrpc":"1.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":{},"method":"x"}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":7}`, strings.Repeat("[", 100000), strings.Repeat("x", 1<<20),
