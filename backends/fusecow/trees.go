@@ -121,10 +121,11 @@ func (s *server) claimSocket() error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // also unlocks it
 	if err := vfs.Flock(dir, unix.LOCK_EX); err != nil {
+		dir.Close()
 		return err
 	}
+	defer vfs.Unlock(dir)
 	p, err := fdsock.Dial(s.socketPath)
 	switch {
 	case err == nil:

@@ -97,7 +97,7 @@ func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 	if err != nil {
 		return
 	}
-	defer lock.Close()
+	defer vfs.Unlock(lock)
 	if vfs.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return // another supervisor reads it
 	}

@@ -134,7 +134,7 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer vfs.Unlock(lock)
 	k, err := readDir(dir)
 	if err == nil {
 		err = change(k)
@@ -159,7 +159,7 @@ func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer vfs.Unlock(lock)
 	return do()
 }
 

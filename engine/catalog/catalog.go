@@ -260,7 +260,7 @@ func (c *Catalog) flock(how int) (func(), error) {
 		d.Close()
 		return func() {}, fail("locking", c.dir, err)
 	}
-	return func() { d.Close() }, nil
+	return func() { vfs.Unlock(d) }, nil
 }
 
 // Get reads the record of a sandbox. Errors: ErrNotFound, ErrCorrupt, ErrNotSupported for a

@@ -9,11 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // newLog returns the log of a new state directory whose files hold some bytes.
@@ -266,5 +271,85 @@ func TestEventsAreCloudEvents(t *testing.T) {
 	}
 	if _, err := time.Parse(time.RFC3339, fmt.Sprint(got["time"])); err != nil {
 		t.Error(err)
+	}
+}
+
+// A process that was forked during an append has a copy of the locked descriptor, and holds up no other append.
+// Cost: milliseconds.
+func TestACopyOfTheDescriptorKeepsNoLock(t *testing.T) {
+	for name, end := range map[string]func(l *Log){
+		"append":       func(l *Log) { vfs.Unlock(l.file) },
+		"another file": (*Log).leave,
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := t.TempDir()
+			l := newLog(t, state, maxFile)
+			l.Append(Event{Type: SandboxCreated})
+			if err := l.lock(); err != nil {
+				t.Fatal(err)
+			}
+			forked, err := unix.Dup(int(l.file.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(forked)
+			end(l)
+			ended := make(chan struct{})
+			go func() {
+				newLog(t, state, maxFile).Append(Event{Type: SandboxRemoved})
+				close(ended)
+			}()
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the file stayed locked")
+			}
+		})
+	}
+}
+
+// A process that has waited for a file while others filled it and eight more makes no second file of its successor's
+// name. Cost: milliseconds.
+func TestALateWriterMakesNoOldFileAgain(t *testing.T) {
+	state := t.TempDir()
+	late, other := newLog(t, state, 1000), newLog(t, state, 1000)
+	late.Append(Event{Type: SandboxCreated})
+	if err := late.open(); err != nil {
+		t.Fatal(err)
+	}
+	for len(readAll(t, state, 0)) > 0 && other.next < 100 {
+		other.Append(Event{Type: SandboxCreated})
+	}
+	before, err := files(filepath.Join(state, dirName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(vfs.Flock(late.file, unix.LOCK_EX), late.rotate()); err != nil {
+		t.Fatal(err)
+	}
+	vfs.Unlock(late.file)
+	after, err := files(filepath.Join(state, dirName))
+	if err != nil || !slices.Equal(before, after) {
+		t.Errorf("files %v, before %v: %v", after, before, err)
+	}
+}
+
+// A process that has found no file, and makes the first one when others have filled and removed it, appends to the
+// newest one. Cost: milliseconds.
+func TestALateFirstFileTakesNoEvent(t *testing.T) {
+	state := t.TempDir()
+	other := newLog(t, state, 1000)
+	for range 100 {
+		other.Append(Event{Type: SandboxCreated})
+	}
+	dir := filepath.Join(state, dirName)
+	if err := os.WriteFile(fileOf(dir, 1), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	late := newLog(t, state, 1000)
+	late.newest = 1
+	late.Append(Event{Type: SandboxRemoved})
+	if newest, err := Newest(state); newest != 101 || err != nil {
+		t.Errorf("the newest event is %d, %v; want 101", newest, err)
 	}
 }

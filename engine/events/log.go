@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,7 +71,7 @@ func (l *Log) append(e *Event) error {
 	if err := l.lock(); err != nil {
 		return err
 	}
-	defer l.file.Close() // and so unlock it
+	defer vfs.Unlock(l.file)
 	size, err := l.catchUp()
 	if err != nil {
 		return err
@@ -95,40 +96,39 @@ func (l *Log) lock() error {
 		if err := l.open(); err != nil {
 			return err
 		}
-		if err := flock(l.file); err != nil {
-			return errors.Join(errs.With("locking", l.file.Name(), err), l.leave())
+		// Other processes hold the lock for microseconds.
+		if err := vfs.Flock(l.file, unix.LOCK_EX); err != nil {
+			l.leave()
+			return errs.With("locking", l.file.Name(), err)
 		}
 		var st unix.Stat_t
 		if err := unix.Fstat(int(l.file.Fd()), &st); err != nil {
-			return errors.Join(errs.With("reading", l.file.Name(), err), l.leave())
+			l.leave()
+			return errs.With("reading", l.file.Name(), err)
 		}
-		if st.Nlink > 0 && st.Size < l.bytes {
+		newest, err := true, error(nil)
+		switch {
+		case st.Nlink == 0: // removed by a rotation meanwhile
+			newest = false
+		case st.Size == 0: // made just now: if late, beside newer files
+			newest, err = l.isNewest()
+		case st.Size >= l.bytes:
+			newest, err = false, l.rotate()
+		}
+		if newest && err == nil {
 			return nil
 		}
-		if st.Nlink > 0 {
-			if err := l.rotate(); err != nil {
-				return errors.Join(err, l.leave())
-			}
-		}
-		if err := l.leave(); err != nil {
+		l.leave()
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// flock locks a file exclusively. It waits for other processes, which hold it for microseconds.
-func flock(f *os.File) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != unix.EINTR {
-			return err
-		}
-	}
-}
-
-// leave closes the file, which is not the newest any more.
-func (l *Log) leave() error {
+// leave unlocks and closes the file, which is not the newest any more.
+func (l *Log) leave() {
 	l.newest, l.end, l.next = 0, 0, 0
-	return l.file.Close()
+	vfs.Unlock(l.file)
 }
 
 // open opens the file that was the newest one at the last append, or looks for the newest one. It
@@ -163,25 +163,35 @@ func (l *Log) open() (err error) {
 	return errs.With("opening", dir, err)
 }
 
+// isNewest reports whether the locked file is the last of the files.
+func (l *Log) isNewest() (bool, error) {
+	all, err := files(filepath.Join(l.state, dirName))
+	return len(all) > 0 && all[len(all)-1] == l.newest, err
+}
+
 // rotate makes the successor of the locked, full file, unless another process has, and removes
-// the oldest files.
+// the oldest files. A file of which there are successors is left alone: the next one may have been
+// removed since, and would be made again.
 func (l *Log) rotate() error {
+	dir := filepath.Join(l.state, dirName)
+	all, err := files(dir)
+	if err != nil || len(all) == 0 || all[len(all)-1] != l.newest {
+		return err
+	}
 	if _, err := l.catchUp(); err != nil {
 		return err
 	}
-	dir := filepath.Join(l.state, dirName)
 	f, err := os.OpenFile(fileOf(dir, l.next), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return errs.With("making", dir, err)
 	}
 	err = f.Close()
-	all, lerr := files(dir)
-	for _, first := range all[:max(0, len(all)-maxFiles)] {
+	for _, first := range all[:max(0, len(all)+1-maxFiles)] {
 		if rerr := os.Remove(fileOf(dir, first)); !errors.Is(rerr, fs.ErrNotExist) { // the rotation of a later file may remove it first
 			err = errors.Join(err, rerr)
 		}
 	}
-	return errors.Join(err, lerr)
+	return err
 }
 
 // catchUp sets l.next to the number of the next event in the locked file, and returns where it

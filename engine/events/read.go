@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/internal/watch"
 )
 
@@ -69,9 +70,9 @@ func Newest(state string) (uint64, error) {
 	if err := l.lock(); err != nil {
 		return 0, err
 	}
+	defer vfs.Unlock(l.file)
 	_, err = l.catchUp()
-	newest := l.next - 1
-	return newest, errors.Join(err, l.file.Close())
+	return l.next - 1, err
 }
 
 // A reader reads the stream from one event on.

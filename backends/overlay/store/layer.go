@@ -199,7 +199,7 @@ func (s *Store) MakeLocked(ctx context.Context, home string) (release func(), er
 		s.ToTrash(home)
 		return nil, err
 	}
-	return func() { dir.Close() }, nil
+	return func() { vfs.Unlock(dir) }, nil
 }
 
 // IsGone reports whether path no longer exists.

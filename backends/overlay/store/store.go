@@ -155,7 +155,13 @@ func (s *Store) Lock(ctx context.Context, how int) (unlock func(), err error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	return func() { unix.Close(fd) }, nil
+	return func() { unlockFD(fd) }, nil
+}
+
+// unlockFD releases the lock of a descriptor at once, also where a forked process has a copy of it, and closes it.
+func unlockFD(fd int) {
+	_ = unix.Flock(fd, unix.LOCK_UN) // closing does the same, if later
+	unix.Close(fd)
 }
 
 // LockLayer locks a layer against other seals and syncs of its fork. A caller that takes both
@@ -170,7 +176,7 @@ func (s *Store) LockLayer(ctx context.Context, layer string) (unlock func(), err
 		unix.Close(fd)
 		return nil, err
 	}
-	return func() { unix.Close(fd) }, nil
+	return func() { unlockFD(fd) }, nil
 }
 
 // ToTrash moves path into the trash. If that fails, Sweep finds path later.
