@@ -12,11 +12,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
 )
 
 // Of each sandbox the outputs of the last mostOutputs commands whose result was clipped are stored in outputDir beside
@@ -73,7 +75,7 @@ func newOutput(record string) (*output, error) {
 			continue
 		}
 		if err == nil {
-			if err = syscall.Flock(int(o.file.Fd()), syscall.LOCK_EX); err != nil {
+			if err = vfs.Flock(o.file, unix.LOCK_EX); err != nil {
 				o.file.Close()
 			}
 		}
@@ -88,8 +90,8 @@ func removeUnused(path string) {
 	if err != nil {
 		return
 	}
-	defer f.Close()
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+	defer vfs.Unlock(f)
+	if vfs.Flock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
 		_ = os.Remove(path)
 	}
 }
@@ -147,7 +149,7 @@ func (o *output) wait() {
 
 func (o *output) close() {
 	o.wait()
-	o.file.Close()
+	vfs.Unlock(o.file)
 }
 
 // drop removes the file of an output that the result has whole.

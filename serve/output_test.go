@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"testing"
 )
@@ -27,7 +29,7 @@ func TestOutputOfARunningCommandStays(t *testing.T) {
 	if _, err := os.Stat(running.file.Name()); err != nil {
 		t.Errorf("the output of a running command: %v", err)
 	}
-	if _, err := os.Stat(ended.file.Name()); !os.IsNotExist(err) {
+	if _, err := os.Stat(ended.file.Name()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the oldest output of an ended command: %v, want that it does not exist", err)
 	}
 }

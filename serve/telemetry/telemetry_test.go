@@ -1,0 +1,221 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	wire "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/snapfs/snapfs/engine/events"
+)
+
+// A receiver is a collector of spans.
+type receiver struct {
+	mu    sync.Mutex
+	spans []*wire.Span
+	raw   strings.Builder
+	came  chan struct{} // gets a value after spans came
+}
+
+// newReceiver starts a receiver that the environment names.
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{came: make(chan struct{}, 1)}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	body, err := io.ReadAll(q.Body)
+	var message collector.ExportTraceServiceRequest
+	if err != nil || proto.Unmarshal(body, &message) != nil || q.URL.Path != "/v1/traces" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	r.mu.Lock()
+	r.raw.Write(body)
+	for _, about := range message.GetResourceSpans() {
+		for _, scope := range about.GetScopeSpans() {
+			r.spans = append(r.spans, scope.GetSpans()...)
+		}
+	}
+	r.mu.Unlock()
+	select {
+	case r.came <- struct{}{}:
+	default:
+	}
+}
+
+// named returns the spans with a name.
+func (r *receiver) named(name string) []*wire.Span {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.spans), func(s *wire.Span) bool { return s.GetName() != name })
+}
+
+// tracing calls Trace, and returns once it sends what happens. end ends it and waits.
+func tracing(t *testing.T, r *receiver, state string, log *events.Log) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Trace(ctx, state, "v1") }()
+	for before := len(r.named(events.DriftFound)); len(r.named(events.DriftFound)) == before; {
+		log.Append(events.Event{Type: events.DriftFound, Subject: "other", SandboxID: "other"})
+		select {
+		case <-r.came:
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A sandbox is one trace, also if its spans are sent by two servers, and no argument of a command is sent.
+// Cost: 0.3 s.
+func TestASandboxIsOneTrace(t *testing.T) {
+	state, r := t.TempDir(), newReceiver(t)
+	log := events.New(state, func(text string) { t.Error(text) })
+	tell := func(kind string, d events.Data) {
+		log.Append(events.Event{Type: kind, Subject: "fix", SandboxID: "b1", Data: d})
+	}
+	tell(events.SandboxCreated, events.Data{Workspace: "/w"})
+	tell(events.SnapshotCreated, events.Data{Name: "before"})
+	end := tracing(t, r, state, log)
+	if got := r.named(events.SnapshotCreated); len(got) != 0 {
+		t.Errorf("spans of what happened before: %v", got)
+	}
+	tell(events.CommandStarted, events.Data{Run: "1", Command: []string{"/usr/bin/curl", "-u", "ada:hunter2"}})
+	end()
+	end = tracing(t, r, state, log)
+	status := 22
+	tell(events.NetworkRefused, events.Data{Host: "example.org", Port: 443, Reason: "no rule"})
+	tell(events.CommandEnded, events.Data{Run: "1", Status: &status, Seconds: 1})
+	tell(events.CommandStarted, events.Data{Run: "2", Command: []string{"sleep"}})
+	tell(events.SandboxRemoved, events.Data{})
+	end()
+
+	root := r.named("snapfs.sandbox")
+	commands := r.named("snapfs.command")
+	refused := r.named(events.NetworkRefused)
+	if len(root) != 1 || len(commands) != 2 || len(refused) != 1 {
+		t.Fatalf("%d sandboxes, %d commands, %d refusals", len(root), len(commands), len(refused))
+	}
+	for _, s := range append(commands, refused...) {
+		if string(s.GetTraceId()) != string(root[0].GetTraceId()) || string(s.GetParentSpanId()) != string(root[0].GetSpanId()) {
+			t.Errorf("%s is not below the sandbox", s.GetName())
+		}
+	}
+	if len(root[0].GetParentSpanId()) != 0 || root[0].GetStartTimeUnixNano() >= root[0].GetEndTimeUnixNano() {
+		t.Errorf("the sandbox's span: %v", root[0])
+	}
+	if got := commands[0].GetStatus().GetCode(); got != wire.Status_STATUS_CODE_ERROR {
+		t.Errorf("a command with status 22 has %v", got)
+	}
+	if got := commands[1].GetStatus().GetMessage(); !strings.Contains(got, "unseen") {
+		t.Errorf("a command whose end is unknown has %q", got)
+	}
+	if raw := r.raw.String(); strings.Contains(raw, "hunter2") || !strings.Contains(raw, "curl") {
+		t.Error("the spans have an argument, or not the program")
+	}
+}
+
+// A collector that is away ends nothing. Cost: milliseconds.
+func TestACollectorThatIsAwayIsNoError(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "50")
+	if !Wanted() {
+		t.Error("a collector is named, and not wanted")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Trace(ctx, t.TempDir(), "v1"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What happens is counted, by rules of Prometheus for names. Cost: milliseconds.
+func TestMetricsCountWhatHappens(t *testing.T) {
+	state := t.TempDir()
+	log := events.New(state, func(text string) { t.Error(text) })
+	log.Append(events.Event{Type: events.SandboxCreated})
+	broken := false
+	m := NewMetrics(func(context.Context) (Counts, error) {
+		if broken {
+			return Counts{}, errors.New("no state directory")
+		}
+		return Counts{Sandboxes: 3, Running: 1}, nil
+	})
+	zero, two, killed := 0, 2, 137
+	all := []events.Event{
+		{Type: events.NetworkAllowed},
+		{Type: events.LimitReached, Data: events.Data{Limit: "memory"}},
+		{Type: events.ChangesPromoted, Data: events.Data{Changes: 7}},
+	}
+	for _, status := range []*int{&zero, &two, &killed, nil} {
+		all = append(all, events.Event{Type: events.CommandEnded, Data: events.Data{Status: status, Seconds: 0.2}})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Follow(ctx, state) }()
+	for testutil.ToFloat64(m.lastNumber) < 1 { // it has begun
+		time.Sleep(time.Millisecond)
+	}
+	for _, e := range all {
+		log.Append(e)
+	}
+	for testutil.ToFloat64(m.lastNumber) < 8 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(m.registry); err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+	want := `
+# HELP snapfs_commands_ended_total Commands that ended, by result: success is status 0, signal is 128 and more.
+# TYPE snapfs_commands_ended_total counter
+snapfs_commands_ended_total{result="failure"} 1
+snapfs_commands_ended_total{result="signal"} 1
+snapfs_commands_ended_total{result="success"} 1
+snapfs_commands_ended_total{result="unknown"} 1
+# HELP snapfs_promoted_changes_total Paths that promotions changed.
+# TYPE snapfs_promoted_changes_total counter
+snapfs_promoted_changes_total 7
+# HELP snapfs_sandboxes Sandboxes that exist.
+# TYPE snapfs_sandboxes gauge
+snapfs_sandboxes 3
+`
+	names := []string{"snapfs_commands_ended_total", "snapfs_promoted_changes_total", "snapfs_sandboxes"}
+	if err := testutil.GatherAndCompare(m.registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	broken = true
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := answer.Body.String()
+	if diff := cmp.Diff(http.StatusOK, answer.Code); diff != "" || strings.Contains(text, "snapfs_sandboxes ") ||
+		!strings.Contains(text, `snapfs_limits_reached_total{limit="memory"} 1`) {
+		t.Errorf("%s\n%s", diff, text)
+	}
+}
