@@ -42,11 +42,11 @@ type server struct {
 	used map[string]time.Time
 }
 
-// Options are the parts of [Serve] that differ between callers.
+// Options are the parts of [Serve] and [Handler] that differ between callers.
 type Options struct {
 	// Version is that of snapfs.
 	Version string
-	// In and Out are the connection to the client. Serve closes both.
+	// In and Out are the connection to the client. Serve closes both; Handler has none.
 	In  io.ReadCloser
 	Out io.WriteCloser
 	// Log gets errors of the connection.
@@ -58,9 +58,22 @@ type Options struct {
 func Serve(ctx context.Context, service *serve.Service, o Options) error {
 	calls, stop := context.WithCancel(ctx)
 	defer stop()
+	m, err := newServer(calls, service, o)
+	if err != nil {
+		return err
+	}
+	in := &draining{Transport: &mcp.IOTransport{Reader: o.In, Writer: o.Out}, calls: calls, end: stop}
+	if err := m.Run(context.WithoutCancel(ctx), in); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// newServer returns a server with all tools, resources and prompts, whose calls end with ctx.
+func newServer(ctx context.Context, service *serve.Service, o Options) (*mcp.Server, error) {
 	s := &server{service: service}
 	if _, err := rand.Read(s.key[:]); err != nil {
-		return err
+		return nil, err
 	}
 	m := mcp.NewServer(&mcp.Implementation{Name: "snapfs", Title: "snapfs", Version: o.Version}, &mcp.ServerOptions{
 		Instructions: instructions, Logger: o.Log,
@@ -74,15 +87,11 @@ func Serve(ctx context.Context, service *serve.Service, o Options) error {
 		return func(call context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			call, done := context.WithCancel(call)
 			defer done()
-			defer context.AfterFunc(calls, done)() // a call ends with the connection
+			defer context.AfterFunc(ctx, done)() // a call ends with the connection
 			return next(call, method, r)
 		}
 	})
-	in := &draining{Transport: &mcp.IOTransport{Reader: o.In, Writer: o.Out}, calls: calls, end: stop}
-	if err := m.Run(context.WithoutCancel(ctx), in); !errors.Is(err, io.EOF) {
-		return err
-	}
-	return nil
+	return m, nil
 }
 
 // forModel returns an error whose text is for a model, or nil: the SDK makes it the result of the tool.

@@ -1,0 +1,41 @@
+package mcpserver
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/snapfs/snapfs/serve"
+)
+
+// sessionless is the first version of the protocol without sessions. Versions are dates.
+const sessionless = "2026-07-28"
+
+// idle is how long a session without requests lasts.
+const idle = time.Hour
+
+// Handler returns a handler that answers clients by the protocol's streamable HTTP transport, at whatever path it is
+// called for. A request of a version without sessions is answered by itself. An older client gets a session, on which
+// a person can be asked. Commands of sandbox_exec end with the request, or with ctx.
+//
+// Handler checks no token: its caller does. It refuses a request from a page of another origin, and one
+// over loopback with the host name of another machine.
+func Handler(ctx context.Context, service *serve.Service, o Options) (http.Handler, error) {
+	m, err := newServer(ctx, service, o)
+	if err != nil {
+		return nil, err
+	}
+	server := func(*http.Request) *mcp.Server { return m }
+	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{Logger: o.Log, SessionTimeout: idle})
+	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
+		Logger: o.Log, Stateless: true, PropagateRequestCancellation: true,
+	})
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
+			without.ServeHTTP(w, r)
+			return
+		}
+		with.ServeHTTP(w, r)
+	})), nil
+}

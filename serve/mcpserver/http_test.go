@@ -1,0 +1,84 @@
+package mcpserver
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/snapfs/snapfs/serve"
+)
+
+// newHTTP starts a server over HTTP whose tools have no engine.
+func newHTTP(t *testing.T) string {
+	t.Helper()
+	h, err := Handler(t.Context(), serve.New(serve.Rules{Workspace: "/w"}, nil), Options{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// Clients of both eras see the same tools over HTTP. Cost: milliseconds.
+func TestBothErasSeeTheTools(t *testing.T) {
+	url := newHTTP(t)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, nil).
+		Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	list, err := session.ListTools(t.Context(), nil)
+	if err != nil || len(list.Tools) < 10 {
+		t.Errorf("tools: %v, %v", list, err)
+	}
+	for version, request := range map[string]string{
+		"2025-06-18": `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`, //nolint:misspell // the protocol's word
+		sessionless: `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+			`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`,
+	} {
+		answer := post(t, url, request, map[string]string{"Mcp-Protocol-Version": version, "Mcp-Method": "tools/list"})
+		if answer.StatusCode != http.StatusOK || (answer.Header.Get("Mcp-Session-Id") != "") != (version < sessionless) {
+			t.Errorf("%s: %s, session %q", version, answer.Status, answer.Header.Get("Mcp-Session-Id"))
+		}
+	}
+}
+
+// A page of another origin, and a request that names another host, reach no tool. Cost: milliseconds.
+func TestAnotherOriginIsRefused(t *testing.T) {
+	url := newHTTP(t)
+	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+	for name, header := range map[string]map[string]string{
+		"origin": {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+		"host":   {"Host": "evil.example"},
+	} {
+		if answer := post(t, url, list, header); answer.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", name, answer.Status)
+		}
+	}
+}
+
+func post(t *testing.T, url, body string, header map[string]string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	for name, value := range header {
+		r.Header.Set(name, value)
+	}
+	if host := header["Host"]; host != "" {
+		r.Host = host
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	return answer
+}
