@@ -120,6 +120,7 @@ func commands() []command {
 		{"keeper", "", newSupervisor},
 		{"sweeper", "", newSweeper},
 		{"probe", "", newProbe},
+		{"files", "", newFiles},
 	}
 }
 
