@@ -107,7 +107,7 @@ func (s *Service) Exec(ctx context.Context, q ExecRequest) (Executed, error) {
 		return r, err
 	}
 	defer p.Close() //nolint:errcheck // the command has ended, or await says why not
-	r.Exit, r.TimedOut, err = await(ctx, p, limit)
+	r.Exit, r.TimedOut, err = Await(ctx, p, limit)
 	if err != nil {
 		return r, err
 	}
@@ -178,8 +178,9 @@ func timeout(seconds int, usual time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// await waits for the end of a command and returns its status. At the limit, or when ctx ends, it ends the command.
-func await(ctx context.Context, p supervise.Client, limit time.Duration) (status int, timedOut bool, err error) {
+// Await waits for the end of a command and returns its status. At the limit, unless that is 0, or when ctx ends, it
+// ends the command's process group. Errors: ErrInterrupted if ctx has ended; ErrBusy for a command that cannot be ended.
+func Await(ctx context.Context, p supervise.Client, limit time.Duration) (status int, timedOut bool, err error) {
 	code := 0 // valid once ended has a value
 	ended := make(chan error, 1)
 	whole, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -189,15 +190,21 @@ func await(ctx context.Context, p supervise.Client, limit time.Duration) (status
 		code = st.ExitCode()
 		ended <- err
 	}()
+	var over <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
 	case err := <-ended:
 		return code, false, err
-	case <-time.After(limit):
+	case <-over:
 		timedOut = true
 	case <-ctx.Done():
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if err := p.Signal(sig); err != nil {
+		if err := p.SignalGroup(sig); err != nil {
 			return 0, timedOut, err
 		}
 		select {

@@ -35,6 +35,9 @@ type Process interface {
 // A Client is a command that a supervisor runs for this process.
 type Client interface {
 	Process
+	// SignalGroup sends a signal to the command and to the processes that it has started in its
+	// process group, unless the command has ended.
+	SignalGroup(sig syscall.Signal) error
 	// Hit waits until the command has ended. It returns the limit that ended the command or
 	// that the command reached, or nil.
 	Hit() *catalog.LimitHit
@@ -246,8 +249,14 @@ func (g *client) Wait(ctx context.Context) (isolate.Status, error) {
 	}
 }
 
-func (g *client) Signal(sig syscall.Signal) error {
-	msg, err := json.Marshal(Request{Signal: sig})
+func (g *client) Signal(sig syscall.Signal) error { return g.signal(Request{Signal: sig}) }
+
+func (g *client) SignalGroup(sig syscall.Signal) error {
+	return g.signal(Request{Signal: sig, Group: true})
+}
+
+func (g *client) signal(a Request) error {
+	msg, err := json.Marshal(a)
 	if err == nil {
 		err = g.conn.Send(msg)
 	}

@@ -10,12 +10,15 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Request is a message of a client to a supervisor. Exactly one of its fields is set.
+// A Request is a message of a client to a supervisor. Exactly one of its fields is set, or Signal and Group.
 type Request struct {
 	Exec   *execRequest   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
-	Freeze bool           `json:"freeze,omitempty"`
-	Stop   bool           `json:"stop,omitempty"`
+	// Group sends Signal to the command's process group; an older supervisor sends it to the
+	// command only.
+	Group  bool `json:"group,omitempty"`
+	Freeze bool `json:"freeze,omitempty"`
+	Stop   bool `json:"stop,omitempty"`
 	// Leave requests the end of the sandbox if nothing runs in it.
 	Leave bool `json:"leave,omitempty"`
 	// Drift requests a reply with each new drift report, until the client closes the

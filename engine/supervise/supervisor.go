@@ -362,7 +362,11 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 		var a Request
 		if json.Unmarshal(msg, &a) == nil && a.Signal != 0 {
 			h.deadlines.countActivity()()
-			p.Signal(a.Signal) //nolint:errcheck // it may have ended
+			if a.Group {
+				p.SignalGroup(a.Signal) //nolint:errcheck // it may have ended
+			} else {
+				p.Signal(a.Signal) //nolint:errcheck // it may have ended
+			}
 		}
 	}
 }
