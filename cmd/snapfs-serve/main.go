@@ -1,5 +1,5 @@
-// Snapfs-serve speaks with agents for snapfs. `snapfs mcp` starts it, with the rules that its flags made. It is a
-// program of its own because the libraries of its protocols would add to every start of snapfs.
+// Snapfs-serve speaks with agents and programs for snapfs. `snapfs mcp` and `snapfs serve` start it, with what their
+// flags made. It is a program of its own because the libraries of its protocols would add to every start of snapfs.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/local"
 	"github.com/snapfs/snapfs/serve/mcpserver"
@@ -21,15 +22,38 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	var rules serve.Rules
-	if len(os.Args) != 3 || os.Args[1] != "mcp" || json.Unmarshal([]byte(os.Args[2]), &rules) != nil {
-		fmt.Fprintln(os.Stderr, "snapfs-serve: only snapfs can start this program\nhint: snapfs mcp")
-		os.Exit(2)
+	if len(os.Args) != 3 {
+		refuse()
 	}
-	if err := serveMCP(ctx, rules); err != nil && ctx.Err() == nil {
-		fmt.Fprintln(os.Stderr, "snapfs mcp:", err)
+	err := error(nil)
+	switch text := []byte(os.Args[2]); os.Args[1] {
+	case "mcp":
+		err = serveMCP(ctx, parse[serve.Rules](text))
+	case "api":
+		err = serveAPI(ctx, parse[apiRequest](text))
+	default:
+		refuse()
+	}
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintln(os.Stderr, "snapfs:", err)
+		for _, hint := range errs.HintsOf(err) {
+			fmt.Fprintln(os.Stderr, "hint:", hint)
+		}
 		os.Exit(1)
 	}
+}
+
+// parse returns what snapfs passed, and ends the program for anything else.
+func parse[T any](text []byte) (v T) {
+	if json.Unmarshal(text, &v) != nil {
+		refuse()
+	}
+	return v
+}
+
+func refuse() {
+	fmt.Fprintln(os.Stderr, "snapfs-serve: only snapfs can start this program\nhint: snapfs serve")
+	os.Exit(2)
 }
 
 // serveMCP serves the client at the standard streams until that ends, or a signal comes.

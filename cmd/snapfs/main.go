@@ -106,6 +106,8 @@ func commands() []command {
 		{"port", working, newPort},
 		{"limits", working, newLimits},
 		{"mcp", working, newMCP},
+		{"serve", working, newServe},
+		{"token", working, newToken},
 		{"pool", caring, newPool},
 		{"doctor", caring, newDoctor},
 		{"gc", caring, newGc},

@@ -24,6 +24,7 @@ import (
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/internal/timer"
+	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/copier"
 	"github.com/snapfs/snapfs/workflow/pipeline"
 	"github.com/snapfs/snapfs/workflow/transfer"
@@ -93,6 +94,9 @@ func documents() map[string]reflect.Type {
 		"stats":          reflect.TypeFor[[]statsRow](),
 		"status":         reflect.TypeFor[workspaceStatus](),
 		"stop":           reflect.TypeFor[nameDocument](),
+		"token-ls":       reflect.TypeFor[[]token.Token](),
+		"token-new":      reflect.TypeFor[newTokenDocument](),
+		"token-rm":       reflect.TypeFor[[]string](),
 		"timer-status":   reflect.TypeFor[timer.Status](),
 		"undo":           reflect.TypeFor[reconcile.Undone](),
 		"undo-forget":    reflect.TypeFor[forgotten](),

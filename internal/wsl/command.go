@@ -8,16 +8,16 @@ import (
 // PathFlags lists the flags of snapfs whose values are file names.
 var PathFlags = []string{
 	"--allow", "--dir", "--expose", "--file", "--have", "--hide", "--html", "--mine", "--only", "--output",
-	"--profile", "--report", "--state", "--target", "--theirs", "--workspace", "--write", "-C",
+	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace", "--write", "-C",
 }
 
 // ValueFlags lists the flags of snapfs whose values are no file names. The value may follow as
 // a separate argument, and must not be translated to a Linux path.
 var ValueFlags = []string{
 	"--after", "--as-branch", "--attempts", "--backend", "--base", "--check", "--close", "--cpu-time", "--cpus", "--disk", "--env", "--every",
-	"--files", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs",
+	"--expires", "--files", "--host", "--idle", "--inodes", "--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--listen",
 	"--memory", "--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after",
-	"--score", "--set", "--size", "--tail", "--time", "--timeout", "--to", "--tool", "--try",
+	"--scope", "--score", "--set", "--size", "--tail", "--time", "--timeout", "--to", "--tool", "--try",
 	"--ttl", "-j", "-m", "-n",
 }
 

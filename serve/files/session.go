@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,12 +23,25 @@ import (
 type Helper struct {
 	args []string
 	copy func() (*os.File, error)
+	used atomic.Bool
 }
 
 // NewHelper returns the Helper with these arguments, the first of which is the path of the program. It copies the
 // program into memory when it is first needed, as no sandbox may get a descriptor of the real file.
 func NewHelper(args ...string) *Helper {
-	return &Helper{args[1:], sync.OnceValues(func() (*os.File, error) { return proc.SealedCopy(args[0]) })}
+	return &Helper{args: args[1:], copy: sync.OnceValues(func() (*os.File, error) { return proc.SealedCopy(args[0]) })}
+}
+
+// Close frees the copy of the program. Sessions that were started go on.
+func (h *Helper) Close() error {
+	if !h.used.Load() {
+		return nil
+	}
+	f, err := h.copy()
+	if err != nil {
+		return nil //nolint:nilerr // Enter has returned it
+	}
+	return f.Close()
 }
 
 // A Session is the Tree of a sandbox as the sandbox's commands see it. Its calls exclude each other.
@@ -48,6 +62,7 @@ var _ Tree = (*Session)(nil)
 // When ctx ends, so do the calls of the Session; the content that Write reads must end then too. Cost: the start of a command. Errors: those of
 // [supervise.Manager.ExecWith].
 func (h *Helper) Enter(ctx context.Context, e *engine.Engine, name string, o supervise.ExecOptions) (_ *Session, err error) {
+	h.used.Store(true)
 	program, err := h.copy()
 	if err != nil {
 		return nil, errs.With("reading files", "", err)

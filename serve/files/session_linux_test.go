@@ -53,10 +53,21 @@ func newSandbox(t *testing.T) (e *engine.Engine, workspace string) {
 	return e, workspace
 }
 
+func newHelper(t *testing.T) *files.Helper {
+	t.Helper()
+	h := files.NewHelper(treetest.Program(), "files")
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
 // TestFilesOfASandboxAreThoseThatItsCommandsSee costs some 0.2 s.
 func TestFilesOfASandboxAreThoseThatItsCommandsSee(t *testing.T) {
 	e, workspace := newSandbox(t)
-	h := files.NewHelper(treetest.Program(), "files")
+	h := newHelper(t)
 	began := time.Now()
 	s, err := h.Enter(t.Context(), e, "t1", supervise.ExecOptions{})
 	if err != nil {
@@ -99,7 +110,7 @@ func TestFilesOfASandboxAreThoseThatItsCommandsSee(t *testing.T) {
 
 func TestASessionEndsWithItsContextAndItsSandbox(t *testing.T) {
 	e, workspace := newSandbox(t)
-	h := files.NewHelper(treetest.Program(), "files")
+	h := newHelper(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s, err := h.Enter(ctx, e, "t1", supervise.ExecOptions{})
 	if err != nil {

@@ -1,0 +1,188 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/diff/patch"
+	"github.com/snapfs/snapfs/engine/diff/report"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/token"
+)
+
+// patchType is the media type of a patch.
+const patchType = "text/x-diff"
+
+// A Change is a path that differs.
+type Change struct {
+	Path       string   `json:"path" doc:"relative to the workspace; absolute outside of it"`
+	PathBase64 string   `json:"path_base64,omitempty" doc:"the path, where it is not UTF-8"`
+	Kind       string   `json:"kind" enum:"added,modified,deleted"`
+	What       []string `json:"what,omitempty" doc:"what differs of a modified path"`
+}
+
+// A Diff lists differences.
+type Diff struct {
+	Changes []Change `json:"changes" nullable:"false"`
+	Next    string   `json:"next,omitempty" doc:"after of the next page; missing on the last one"`
+	Commits []string `json:"commits,omitempty" doc:"the branches and tags that commits in the sandbox moved"`
+}
+
+type diffInput struct {
+	Named
+	From   string   `query:"from" doc:"the snapshot to compare with; by default the state in which the sandbox was made"`
+	To     string   `query:"to" doc:"the snapshot to compare; by default the present files"`
+	Paths  []string `query:"path,explode" doc:"only changes at or below these paths"`
+	After  int      `query:"after" minimum:"0" doc:"how many changes to leave out from the beginning"`
+	Limit  int      `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"how many to return; a patch is always whole"`
+	Accept string   `header:"Accept"`
+}
+
+// A DriftPath is a real path that changed since a sandbox was made.
+type DriftPath struct {
+	Path string `json:"path" doc:"absolute"`
+	Kind string `json:"kind" doc:"added, modified or deleted; on a live base changed, or entries changed"`
+	Both bool   `json:"both" doc:"the sandbox has changed it too"`
+	Read bool   `json:"read" doc:"the sandbox has read it after it changed"`
+}
+
+// A Drift lists how the real tree has changed since a sandbox was made.
+type Drift struct {
+	Since time.Time   `json:"since"`
+	Exact bool        `json:"exact" doc:"false: paths are found by their change time"`
+	Count int         `json:"count" doc:"how many files changed, also those not listed"`
+	Both  int         `json:"both" doc:"how many the sandbox has changed too"`
+	Paths []DriftPath `json:"paths" nullable:"false" doc:"the first 10,000"`
+}
+
+// maxDrift bounds Drift.Paths.
+const maxDrift = 10_000
+
+type driftOutput struct{ Body Drift }
+
+func (a *API) addChanges() {
+	const path = "/v1/sandboxes/{name}"
+	add(a, route{
+		scope: token.Read, method: http.MethodGet, path: path + "/diff", id: "diff", summary: "List or print what a sandbox changed",
+		detail: "Answers with a patch, as of git diff, where Accept prefers text/x-diff.",
+		edit: func(op *huma.Operation) {
+			op.Responses = map[string]*huma.Response{"200": {Description: "the changes", Content: map[string]*huma.MediaType{
+				"application/json": {Schema: a.schemaOf(Diff{})}, patchType: {Schema: &huma.Schema{Type: "string"}},
+			}}}
+		},
+	}, a.diff)
+	add(a, route{scope: token.Read, method: http.MethodGet, path: path + "/drift", id: "drift", summary: "List how the real tree has changed since"}, a.drift)
+	a.addPromotions()
+}
+
+func (a *API) diff(ctx context.Context, in *diffInput) (*huma.StreamResponse, error) {
+	e, rec, err := a.sandbox(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := e.Compare.Diff(ctx, in.Name, in.From, in.To)
+	if err != nil {
+		return nil, err
+	}
+	changes.FindCommits() // the files of a repository that it cannot read stay in the list
+	limitTo(changes, rec.Workspace, in.Paths)
+	if accepts(in.Accept, "application/json", patchType) == patchType {
+		if err := changes.FindRenames(ctx); err != nil {
+			changes.Close()
+			return nil, err
+		}
+		return stream(patchType, func(w *writer) {
+			defer changes.Close()
+			writePatch(ctx, w, changes)
+		}), nil
+	}
+	defer changes.Close()
+	out := diffOf(changes, in.After, in.Limit)
+	return stream("application/json", func(w *writer) { writeJSON(w, out) }), nil
+}
+
+// writePatch writes the changes as a patch. A patch that an error ended says so in its last line.
+func writePatch(ctx context.Context, w *writer, changes *compare.Changes) {
+	for _, p := range changes.Parts {
+		if !p.Workspace {
+			fmt.Fprintf(w, "# in %s:\n", strings.ReplaceAll(p.Root, "\n", "?"))
+		}
+		if err := patch.Write(ctx, w, p.Old, p.New, p.Changes, patch.Options{Renames: p.Renames}); err != nil {
+			fmt.Fprintf(w, "# the patch is not whole: %s\n", strings.ReplaceAll(err.Error(), "\n", " "))
+			return
+		}
+	}
+}
+
+// limitTo removes the changes that lie at or below none of the paths, which are absolute or relative to the workspace.
+func limitTo(changes *compare.Changes, workspace string, paths []string) {
+	if len(paths) == 0 {
+		return
+	}
+	for i, p := range paths {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(workspace, p)
+		}
+		paths[i] = filepath.Clean(p)
+	}
+	for i, p := range changes.Parts {
+		changes.Parts[i].Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c diff.Change) bool {
+			abs := filepath.Join(p.Root, c.Path)
+			return !slices.ContainsFunc(paths, func(path string) bool { return abs == path || path == "/" || strings.HasPrefix(abs, path+"/") })
+		})
+	}
+}
+
+func diffOf(changes *compare.Changes, after, limit int) Diff {
+	d := Diff{Changes: []Change{}}
+	for _, g := range changes.Git {
+		for _, ref := range g.Refs {
+			d.Commits = append(d.Commits, ref.Ref)
+		}
+	}
+	n := 0
+	for _, p := range changes.Parts {
+		for _, c := range report.Of(slices.DeleteFunc(slices.Clone(p.Changes), diff.Change.TimeOnly)).Changes {
+			if n++; n <= after {
+				continue
+			}
+			if len(d.Changes) == limit {
+				d.Next = fmt.Sprint(after + limit)
+				return d
+			}
+			if !p.Workspace {
+				c.Path = filepath.Join(p.Root, c.Path)
+			}
+			d.Changes = append(d.Changes, Change{c.Path, c.PathBase64, c.Kind, c.What})
+		}
+	}
+	return d
+}
+
+func (a *API) drift(ctx context.Context, in *Named) (*driftOutput, error) {
+	e, _, err := a.sandbox(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	r, err := e.Compare.DriftOf(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Known {
+		return nil, errs.New("looking for drift", in.Name, errs.ErrInterrupted, "the search was abandoned for time")
+	}
+	d := Drift{Since: r.Since, Exact: r.Exact, Count: r.Files, Both: r.Both, Paths: []DriftPath{}}
+	for _, p := range r.Paths[:min(len(r.Paths), maxDrift)] {
+		d.Paths = append(d.Paths, DriftPath(p))
+	}
+	return &driftOutput{d}, nil
+}

@@ -1,0 +1,291 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/serve/token"
+)
+
+// A CommandLine is a command to run in a sandbox.
+type CommandLine struct {
+	Command string   `json:"command,omitempty" doc:"a shell command; or give args"`
+	Args    []string `json:"args,omitempty" doc:"a program and its arguments, without a shell; or give command"`
+	Dir     string   `json:"dir,omitempty" doc:"the directory to start in, absolute or relative to the workspace; by default the workspace"`
+	Env     []string `json:"env,omitempty" doc:"more variables, as NAME=VALUE"`
+	Queue   string   `json:"queue,omitempty" example:"30s" doc:"wait so long for capacity, where the sandbox does not run yet"`
+	IfRoom  bool     `json:"if_room,omitempty" doc:"fail with 503 where this host has no capacity"`
+}
+
+// An ExecRequest is a command whose end the caller awaits.
+type ExecRequest struct {
+	CommandLine
+	Stdin       string `json:"stdin,omitempty" doc:"text for its standard input"`
+	StdinBase64 []byte `json:"stdin_base64,omitempty" doc:"bytes for its standard input, in place of stdin"`
+	Timeout     string `json:"timeout,omitempty" example:"5m" doc:"end the command after this time; by default when it ends, or its caller goes"`
+}
+
+// An Output is what a command wrote to one stream.
+type Output struct {
+	Text    string `json:"text,omitempty"`
+	Base64  []byte `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
+	Bytes   int64  `json:"bytes" doc:"how many bytes the command wrote"`
+	LeftOut int64  `json:"left_out" doc:"how many bytes at the end are left out: of each stream 4 MiB are returned"`
+}
+
+// An Ended says how a command ended.
+type Ended struct {
+	Exit     int     `json:"exit" doc:"the exit status; 128 and the signal's number for a command that a signal ended"`
+	TimedOut bool    `json:"timed_out"`
+	Limit    string  `json:"limit,omitempty" doc:"the limit of the sandbox that the command reached"`
+	Seconds  float64 `json:"seconds"`
+}
+
+// An ExecResult is the result of a command.
+type ExecResult struct {
+	Ended
+	Stdout Output `json:"stdout"`
+	Stderr Output `json:"stderr"`
+}
+
+type execInput struct {
+	Named
+	Accept string `header:"Accept"`
+	Body   ExecRequest
+}
+
+func (a *API) addExec() {
+	add(a, route{
+		scope: token.Run, method: http.MethodPost, path: "/v1/sandboxes/{name}/exec", id: "exec", summary: "Run a command and return its output", stream: true,
+		detail: "Answers when the command has ended. Where Accept prefers a stream, it answers at once: events stdout and stderr with text or base64, " +
+			"lost where the caller was too slow for a part, and at the end exit or error. If the caller goes, the command is ended.",
+		edit: func(op *huma.Operation) {
+			op.Responses = map[string]*huma.Response{"200": {Description: "the result, or a stream of events", Content: map[string]*huma.MediaType{
+				"application/json": {Schema: a.schemaOf(ExecResult{})},
+				ndjsonType:         {Schema: &huma.Schema{Type: "string", Description: "an ExecEvent in each line"}},
+				sseType:            {Schema: &huma.Schema{Type: "string"}},
+			}}}
+			a.schemaOf(ExecEvent{})
+		},
+	}, a.exec)
+}
+
+// command returns the engine's form of a command. Errors: ErrInvalid.
+func (c CommandLine) command(rec *catalog.Record) (engine.Command, error) {
+	const op = "running a command"
+	args := c.Args
+	switch {
+	case (c.Command == "") == (len(args) == 0) || len(args) > 0 && args[0] == "":
+		return engine.Command{}, errs.New(op, rec.Name, errs.ErrInvalid, "give either command or args")
+	case c.Command != "":
+		args = []string{"/bin/sh", "-c", c.Command}
+	}
+	for _, text := range slices.Concat(args, c.Env, []string{c.Dir}) {
+		if strings.ContainsRune(text, 0) {
+			return engine.Command{}, errs.New(op, rec.Name, errs.ErrInvalid, "an argument contains a zero byte")
+		}
+	}
+	env := hostfs.Environ(os.Environ(), rec.Policy.Env)
+	for _, v := range c.Env {
+		name, _, ok := strings.Cut(v, "=")
+		if !ok || name == "" {
+			return engine.Command{}, errs.New(op, rec.Name, errs.ErrInvalid, "env takes NAME=VALUE")
+		}
+		env = slices.DeleteFunc(env, func(o string) bool { return strings.HasPrefix(o, name+"=") })
+		env = append(env, v)
+	}
+	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
+		env = append(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	return engine.Command{Args: args, Env: env, Dir: within(rec, c.Dir)}, nil
+}
+
+// within returns a path as an absolute one: a relative path begins at the workspace.
+func within(rec *catalog.Record, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(rec.Workspace, path)
+}
+
+func (c CommandLine) options() (o supervise.ExecOptions, err error) {
+	o.EndAtTTL = true
+	o.Admission, err = waiting(c.Queue, c.IfRoom)
+	return o, err
+}
+
+func (a *API) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
+	q := &in.Body
+	var limit time.Duration
+	var err error
+	if q.Timeout != "" {
+		if limit, err = units.ParseDuration(q.Timeout); err != nil || limit <= 0 {
+			return nil, errs.New("running a command", in.Name, errs.ErrInvalid, "the timeout is no duration")
+		}
+	}
+	if q.Stdin != "" && q.StdinBase64 != nil {
+		return nil, errs.New("running a command", in.Name, errs.ErrInvalid, "stdin and stdin_base64 exclude each other")
+	}
+	input := q.StdinBase64
+	if q.Stdin != "" {
+		input = []byte(q.Stdin)
+	}
+	e, rec, err := a.sandbox(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	c, err := q.command(rec)
+	if err != nil {
+		return nil, err
+	}
+	o, err := q.options()
+	if err != nil {
+		return nil, err
+	}
+	kind := accepts(in.Accept, "application/json", ndjsonType, sseType)
+	if kind == "application/json" {
+		var out, errOut collected
+		x, err := start(ctx, e, in.Name, c, o, input, func(name string, p []byte) {
+			if name == stderr {
+				errOut.add(p)
+			} else {
+				out.add(p)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		ended, err := x.wait(ctx, limit)
+		if err != nil {
+			return nil, err
+		}
+		return stream(kind, func(w *writer) { writeJSON(w, ExecResult{ended, out.output(), errOut.output()}) }), nil
+	}
+	feed := newQueue()
+	x, err := start(ctx, e, in.Name, c, o, input, feed.add)
+	if err != nil {
+		return nil, err
+	}
+	return stream(kind, func(w *writer) { x.stream(ctx, eventWriter{w, kind == sseType}, feed, limit) }), nil
+}
+
+// maxCollected bounds the bytes of each stream in a result.
+const maxCollected = 4 << 20
+
+// A collected is the beginning of a stream.
+type collected struct {
+	data []byte
+	n    int64
+}
+
+func (c *collected) add(p []byte) {
+	c.n += int64(len(p))
+	c.data = append(c.data, p[:min(len(p), maxCollected-len(c.data))]...)
+}
+
+func (c *collected) output() Output {
+	o := Output{Bytes: c.n, LeftOut: c.n - int64(len(c.data))}
+	whole := c.data
+	if o.LeftOut > 0 {
+		whole = wholeRunes(whole)
+		o.LeftOut = c.n - int64(len(whole))
+	}
+	o.Text, o.Base64 = textOf(whole)
+	return o
+}
+
+// textOf returns bytes as a text, or as they are where they are not UTF-8.
+func textOf(p []byte) (text string, raw []byte) {
+	if utf8.Valid(p) {
+		return string(p), nil
+	}
+	return "", p
+}
+
+// wholeRunes returns p without an incomplete character at its end.
+func wholeRunes(p []byte) []byte {
+	for n := 1; n < utf8.UTFMax && n <= len(p); n++ {
+		if last := p[len(p)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return p[:len(p)-n]
+			}
+			break
+		}
+	}
+	return p
+}
+
+// An ExecEvent is an event of a command.
+type ExecEvent struct {
+	Type   string   `json:"type" enum:"stdout,stderr,lost,exit,error"`
+	Text   string   `json:"text,omitempty" doc:"of stdout and stderr"`
+	Base64 string   `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
+	Stream string   `json:"stream,omitempty" doc:"of lost: stdout or stderr"`
+	Bytes  int64    `json:"bytes,omitempty" doc:"of lost: how many bytes are left out here"`
+	Exit   *Ended   `json:"exit,omitempty" doc:"of exit"`
+	Error  *Problem `json:"error,omitempty" doc:"of error: why the command was ended"`
+}
+
+// stream sends the events of a command until it has ended.
+func (x *execution) stream(ctx context.Context, out eventWriter, feed *queue, limit time.Duration) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	_ = out.w.flush() // the headers, before the first output
+	go beats(ctx, out, stop)
+	last := ExecEvent{Type: "exit"}
+	go func() {
+		ended, err := x.wait(ctx, limit)
+		if last.Exit = &ended; err != nil {
+			last = ExecEvent{Type: "error", Error: problemOf(err)}
+		}
+		feed.end()
+	}()
+	rest := map[string][]byte{}
+	send := func(ev ExecEvent) {
+		if err := out.send("", ev.Type, ev); err != nil {
+			stop(errGone)
+		}
+	}
+	for {
+		c, ok := feed.next()
+		if !ok {
+			break
+		}
+		if c.lost > 0 {
+			send(ExecEvent{Type: "lost", Stream: c.stream, Bytes: c.lost})
+			continue
+		}
+		data := append(rest[c.stream], c.data...)
+		whole := wholeRunes(data)
+		rest[c.stream] = slices.Clone(data[len(whole):])
+		if len(whole) > 0 {
+			send(outputEvent(c.stream, whole))
+		}
+	}
+	for _, name := range []string{stdout, stderr} {
+		if len(rest[name]) > 0 {
+			send(outputEvent(name, rest[name]))
+		}
+	}
+	send(last)
+}
+
+func outputEvent(stream string, data []byte) ExecEvent {
+	text, raw := textOf(data)
+	return ExecEvent{Type: stream, Text: text, Base64: base64.StdEncoding.EncodeToString(raw)}
+}

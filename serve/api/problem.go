@@ -1,0 +1,145 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Problem is an error as a response, application/problem+json. The routes return it to package huma, which writes it.
+type Problem struct {
+	Type   string `json:"type" doc:"about:blank: title is the text of the status"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty" doc:"the whole message"`
+
+	Kind    string   `json:"kind,omitempty" doc:"as in the --json errors of the commands" example:"not found"`
+	Op      string   `json:"op,omitempty" doc:"what was attempted"`
+	Subject string   `json:"subject,omitempty" doc:"the sandbox or snapshot"`
+	Path    string   `json:"path,omitempty"`
+	Hints   []string `json:"hints,omitempty" doc:"commands that help"`
+	Details any      `json:"details,omitempty" doc:"the conflicts and the changes that need approval, where these are the error"`
+
+	Errors []*huma.ErrorDetail `json:"errors,omitempty" doc:"what is wrong with the request"`
+}
+
+// Error returns the detail.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus returns the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is that of RFC 9457.
+func (*Problem) ContentType(string) string { return "application/problem+json" }
+
+// GetHeaders returns the headers that the status requires.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	switch p.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", `Bearer realm="snapfs"`)
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	}
+	return h
+}
+
+// statuses are the HTTP statuses of the kinds of error. The first that an error is decides.
+func statuses() []struct {
+	kind   error
+	status int
+} {
+	return []struct {
+		kind   error
+		status int
+	}{
+		{errs.ErrInvalid, http.StatusBadRequest},
+		{errs.ErrNotFound, http.StatusNotFound},
+		{errs.ErrDenied, http.StatusForbidden},
+		{errs.ErrReadOnly, http.StatusForbidden},
+		{errs.ErrExists, http.StatusConflict},
+		{errs.ErrBusy, http.StatusConflict},
+		{errs.ErrConflict, http.StatusConflict},
+		{errs.ErrDrifted, http.StatusConflict},
+		{errs.ErrClosed, http.StatusConflict},
+		{errs.ErrNotSupported, http.StatusUnprocessableEntity},
+		{errs.ErrNoSpace, http.StatusInsufficientStorage},
+		{errs.ErrInterrupted, http.StatusServiceUnavailable},
+	}
+}
+
+// problemOf returns an error as a Problem.
+func problemOf(err error) *Problem {
+	var done *Problem
+	if errors.As(err, &done) {
+		return done
+	}
+	p := &Problem{Type: "about:blank", Detail: err.Error(), Hints: errs.HintsOf(err), Details: errs.DetailsOf(err), Status: http.StatusInternalServerError}
+	var e *errs.Error
+	if errors.As(err, &e) {
+		p.Op, p.Subject, p.Path = e.Op, e.Subject, e.Path
+	}
+	kind := errs.KindOf(err)
+	if kind != nil {
+		p.Kind = kind.Error()
+	}
+	for _, s := range statuses() {
+		if errors.Is(kind, s.kind) || kind == nil && errors.Is(err, s.kind) {
+			p.Status = s.status
+			break
+		}
+	}
+	var command *engine.CommandError
+	if errors.As(err, &command) { // a program that is not there is not the resource of the request
+		p.Status = http.StatusUnprocessableEntity
+	}
+	switch code, _ := errs.ExitCode(err); code {
+	case exitWall:
+		p.Status = http.StatusForbidden
+	case exitNoRoom:
+		p.Status = http.StatusServiceUnavailable
+	}
+	p.Title = http.StatusText(p.Status)
+	return p
+}
+
+// Exit statuses of the commands that have a status of HTTP too; docs/exit-codes.md lists them.
+const (
+	exitWall   = 122
+	exitNoRoom = 123
+)
+
+// refused returns a Problem without an error of snapfs behind it.
+func refused(status int, kind error, text string) *Problem {
+	p := &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: text}
+	if kind != nil {
+		p.Kind = kind.Error()
+	}
+	return p
+}
+
+// setProblems makes package huma use Problem for its own errors, in this whole process.
+var setProblems = sync.OnceFunc(func() {
+	huma.NewError = func(status int, text string, list ...error) huma.StatusError {
+		p := refused(status, nil, text)
+		if status >= 400 && status < 500 {
+			p.Kind = errs.ErrInvalid.Error()
+		}
+		for _, err := range list {
+			var d huma.ErrorDetailer
+			switch {
+			case err == nil:
+			case errors.As(err, &d):
+				p.Errors = append(p.Errors, d.ErrorDetail())
+			default:
+				p.Errors = append(p.Errors, &huma.ErrorDetail{Message: err.Error()})
+			}
+		}
+		return p
+	}
+})

@@ -1,0 +1,208 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/files"
+	"github.com/snapfs/snapfs/serve/token"
+)
+
+// Options configure [New].
+type Options struct {
+	// State is the state directory.
+	State string
+	// Open opens the engine of State; each request calls it.
+	Open func(ctx context.Context) (*engine.Engine, error)
+	// Files is the program that reads and writes the files of sandboxes.
+	Files *files.Helper
+	// Workspace is the workspace of a new sandbox where a request names none; "" requires one.
+	Workspace string
+	// Backend is the driver of a new sandbox where a request names none; "" chooses.
+	Backend string
+	// Version is that of this program.
+	Version string
+}
+
+// An API answers the requests.
+type API struct {
+	o       Options
+	mux     *http.ServeMux
+	huma    huma.API
+	tokens  *token.Store
+	streams slots // what may last for long
+	calls   slots // everything else
+}
+
+// Bounds of the requests at once, and of what one may send.
+const (
+	maxStreams = 1024
+	maxCalls   = 128
+	maxBody    = 1 << 20
+	bodyTime   = 30 * time.Second
+)
+
+// scopeKey names the scope of a route in the OpenAPI document's operation.
+const scopeKey = "x-snapfs-scope"
+
+// New returns the API.
+func New(o Options) *API {
+	setProblems()
+	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), calls: make(slots, maxCalls)}
+	doc := &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{
+			Title: "snapfs", Version: "v1",
+			Description: "Sandboxes that are instant copies of this machine: run in them, compare, and promote the result. See docs/serve.md.",
+		},
+		Components: &huma.Components{
+			Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+			SecuritySchemes: map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "made by snapfs token new; not needed on the unix socket"}},
+		},
+	}
+	a.huma = humago.New(a.mux, huma.Config{
+		OpenAPI: doc, Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat: "application/json", RejectUnknownQueryParameters: true,
+	})
+	a.huma.UseMiddleware(a.admit)
+	a.addAll()
+	return a
+}
+
+func (a *API) addAll() {
+	a.addHealth()
+	a.addSandboxes()
+	a.addExec()
+	a.addCommands()
+	a.addFiles()
+	a.addStates()
+	a.addChanges()
+	a.addEvents()
+}
+
+// Document returns the OpenAPI document as JSON.
+func (a *API) Document() ([]byte, error) { return a.huma.OpenAPI().MarshalJSON() }
+
+// A route is what the routes differ in, beside their function.
+type route struct {
+	scope               token.Scope // "" for everybody
+	method, path        string
+	id, summary, detail string
+	status              int // of success; 0 for 200
+	stream              bool
+	edit                func(*huma.Operation)
+}
+
+// add adds a route with its function.
+func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
+	op := huma.Operation{
+		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: r.detail, DefaultStatus: r.status,
+		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTime, Metadata: map[string]any{scopeKey: r},
+		Errors: []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity},
+	}
+	if r.scope != "" {
+		op.Errors = append(op.Errors, http.StatusUnauthorized)
+		op.Security = []map[string][]string{{"token": {}}}
+		op.Extensions = map[string]any{scopeKey: r.scope}
+	}
+	if r.edit != nil {
+		r.edit(&op)
+	}
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := do(ctx, in)
+		if err != nil {
+			return nil, problemOf(err)
+		}
+		return out, nil
+	})
+}
+
+// slots bound how many requests are served at once.
+type slots chan struct{}
+
+// take takes a slot and reports whether there was one.
+func (s slots) take() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s slots) release() { <-s }
+
+// A caller is who sent a request.
+type caller struct {
+	// local is set on the unix socket, whose peer was checked.
+	local bool
+}
+
+type callerKey struct{}
+
+// admit checks the caller's token and scope, and bounds the number of requests.
+func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
+	r, _ := ctx.Operation().Metadata[scopeKey].(route)
+	if err := a.authorize(ctx.Context(), ctx.Header("Authorization"), r.scope); err != nil {
+		writeProblem(ctx, problemOf(err))
+		return
+	}
+	s := a.calls
+	if r.stream {
+		s = a.streams
+	}
+	if !s.take() {
+		writeProblem(ctx, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server has too many requests at once"))
+		return
+	}
+	defer s.release()
+	next(ctx)
+}
+
+// authorize returns an error unless the caller has the scope. A caller that sends a token has no more than that.
+func (a *API) authorize(ctx context.Context, header string, scope token.Scope) error {
+	if scope == "" {
+		return nil
+	}
+	c, _ := ctx.Value(callerKey{}).(caller)
+	if header == "" && c.local {
+		return nil
+	}
+	text, ok := bearer(header)
+	if !ok {
+		return refused(http.StatusUnauthorized, errs.ErrDenied, "the request needs a header Authorization: Bearer TOKEN; see snapfs token new")
+	}
+	t, err := a.tokens.Check(text)
+	if errors.Is(err, errs.ErrDenied) {
+		p := problemOf(err)
+		p.Status, p.Title = http.StatusUnauthorized, http.StatusText(http.StatusUnauthorized)
+		return p
+	}
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(t.Scopes, scope) {
+		return errs.New("checking a token", "", errs.ErrDenied, "the token "+t.Name+" has not the scope "+string(scope))
+	}
+	return nil
+}
+
+// writeProblem answers a request before its function.
+func writeProblem(ctx huma.Context, p *Problem) {
+	for name, values := range p.GetHeaders() {
+		for _, v := range values {
+			ctx.SetHeader(name, v)
+		}
+	}
+	ctx.SetHeader("Content-Type", p.ContentType(""))
+	ctx.SetStatus(p.Status)
+	writeJSON(ctx.BodyWriter(), p)
+}

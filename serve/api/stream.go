@@ -1,0 +1,130 @@
+package api
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// stallTime is how long a caller may read nothing of a response before the connection is closed.
+const stallTime = 30 * time.Second
+
+// A writer writes a response. A caller that reads nothing for stallTime gets no more: then, and when the caller has
+// gone, each Write returns an error. It is safe for concurrent use.
+type writer struct {
+	mu      sync.Mutex
+	w       io.Writer
+	control *http.ResponseController
+}
+
+func newWriter(ctx huma.Context) *writer {
+	_, w := humago.Unwrap(ctx)
+	return &writer{w: ctx.BodyWriter(), control: http.NewResponseController(w)}
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.control.SetWriteDeadline(time.Now().Add(stallTime)) // a connection without deadlines is a test's
+	return w.w.Write(p)
+}
+
+// flush sends what was written.
+func (w *writer) flush() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.control.SetWriteDeadline(time.Now().Add(stallTime)) // see Write
+	return w.control.Flush()
+}
+
+// stream returns a response that do writes.
+func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		ctx.SetHeader("Content-Type", contentType)
+		ctx.SetHeader("X-Content-Type-Options", "nosniff")
+		ctx.SetHeader("Cache-Control", "no-store")
+		w := newWriter(ctx)
+		do(w)
+		_ = w.flush() // an error means that the caller has gone
+	}}
+}
+
+// The media types of a stream of events.
+const (
+	sseType    = "text/event-stream"
+	ndjsonType = "application/x-ndjson"
+)
+
+// An eventWriter writes events, each at once, as server-sent events or as lines of JSON.
+type eventWriter struct {
+	w   *writer
+	sse bool
+}
+
+// send writes an event. id and name are left out of lines of JSON, in which v has to say them.
+func (e eventWriter) send(id, name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	text := string(data) + "\n"
+	if e.sse {
+		text = ""
+		if id != "" {
+			text = "id: " + id + "\n"
+		}
+		text += "event: " + name + "\ndata: " + string(data) + "\n\n"
+	}
+	if _, err := io.WriteString(e.w, text); err != nil {
+		return err
+	}
+	return e.w.flush()
+}
+
+// beat sends something that is no event, so that a connection that is gone is noticed.
+func (e eventWriter) beat() error {
+	text := "\n"
+	if e.sse {
+		text = ": \n\n"
+	}
+	if _, err := io.WriteString(e.w, text); err != nil {
+		return err
+	}
+	return e.w.flush()
+}
+
+// beatTime is the time between two beats of a stream.
+const beatTime = 15 * time.Second
+
+// accepts returns the one of the offered media types that an Accept header prefers, or the first.
+func accepts(header string, offered ...string) string {
+	best, quality := offered[0], 0.0
+	for part := range strings.SplitSeq(header, ",") {
+		kind, params, _ := strings.Cut(part, ";")
+		q := 1.0
+		if name, value, ok := strings.Cut(strings.TrimSpace(params), "="); ok && strings.TrimSpace(name) == "q" {
+			if n, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil {
+				q = n
+			}
+		}
+		for _, o := range offered {
+			if strings.EqualFold(strings.TrimSpace(kind), o) && q > quality {
+				best, quality = o, q
+			}
+		}
+	}
+	return best
+}
+
+// schemaOf returns a reference to the schema of v's type.
+func (a *API) schemaOf(v any) *huma.Schema {
+	return a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
+}

@@ -1,0 +1,251 @@
+// Package token makes and checks the bearer tokens of the HTTP API.
+//
+// [Store] has them in one file of the state directory: of each its name, its scopes, its end and the SHA-256 of its 32
+// random bytes, never the token itself. A removed token is refused from the next request on, by every server.
+package token
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Scope is a right that a token has.
+type Scope string
+
+// The scopes.
+const (
+	// Read permits to see sandboxes, their files, changes and events.
+	Read Scope = "read"
+	// Run permits to make, change and remove sandboxes and to run commands in them.
+	Run Scope = "run"
+	// Promote permits to change the real tree: to promote, and to undo a promotion.
+	Promote Scope = "promote"
+)
+
+// Scopes lists all scopes.
+func Scopes() []Scope { return []Scope{Read, Run, Promote} }
+
+// ParseScopes returns the scopes of a text such as "read,run". Errors: errs.ErrInvalid.
+func ParseScopes(text string) (list []Scope, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		s := Scope(strings.TrimSpace(word))
+		if !slices.Contains(Scopes(), s) {
+			return nil, errs.New("reading scopes", "", errs.ErrInvalid, fmt.Sprintf("no scope is named %q; the scopes are read, run and promote", s))
+		}
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
+
+// A Token describes a token.
+type Token struct {
+	Name    string    `json:"name"`
+	Scopes  []Scope   `json:"scopes"`
+	Created time.Time `json:"created"`
+	// Expires is the end of the token; zero means never.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// Expired reports whether the token has ended.
+func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
+
+// A stored token has the hash of its bytes, in hexadecimal.
+type stored struct {
+	Token
+	Hash string `json:"sha256"`
+}
+
+type document struct {
+	Format int      `json:"format"`
+	Tokens []stored `json:"tokens"`
+}
+
+const (
+	fileName = "tokens.json"
+	lockName = "tokens.lock"
+	format   = 1
+	prefix   = "snapfs_" // lets a person, and a search for leaked secrets, recognise a token
+	length   = 32        // random bytes
+	most     = 1000      // tokens in a store
+)
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+func validName(name string) bool {
+	return name != "" && len(name) <= 64 && strings.Contains(letters, name[:1]) && strings.Trim(name, letters+"._-") == ""
+}
+
+// A Store has the tokens of a state directory. It is safe for concurrent use, by any number of processes.
+type Store struct{ dir string }
+
+// Open returns the Store of a state directory, which need not exist until [Store.New].
+func Open(state string) *Store { return &Store{state} }
+
+// New makes a token and returns its text, which is stored nowhere. Atomic. Errors: errs.ErrExists (the name),
+// errs.ErrInvalid.
+func (s *Store) New(t Token) (text string, err error) {
+	const op = "making a token"
+	switch {
+	case !validName(t.Name):
+		return "", errs.New(op, t.Name, errs.ErrInvalid, "a name has 1 to 64 letters, digits, dots, dashes and underscores")
+	case len(t.Scopes) == 0:
+		return "", errs.New(op, t.Name, errs.ErrInvalid, "a token without a scope permits nothing")
+	}
+	raw := make([]byte, length)
+	_, _ = rand.Read(raw) // never fails
+	err = s.change(func(d *document) error {
+		if slices.ContainsFunc(d.Tokens, func(o stored) bool { return o.Name == t.Name }) {
+			return errs.New(op, t.Name, errs.ErrExists, "the name is taken", "snapfs token rm "+errs.Quoted(t.Name))
+		}
+		if len(d.Tokens) >= most {
+			return errs.New(op, t.Name, errs.ErrNoSpace, "there are too many tokens", "snapfs token ls")
+		}
+		d.Tokens = append(d.Tokens, stored{t, hashOf(raw)})
+		return nil
+	})
+	return prefix + base64.RawURLEncoding.EncodeToString(raw), err
+}
+
+// List returns the tokens, oldest first.
+func (s *Store) List() ([]Token, error) {
+	d, err := s.read()
+	list := []Token{}
+	for _, t := range d.Tokens {
+		list = append(list, t.Token)
+	}
+	return list, err
+}
+
+// Remove removes a token. Atomic. Errors: errs.ErrNotFound.
+func (s *Store) Remove(name string) error {
+	return s.change(func(d *document) error {
+		n := len(d.Tokens)
+		d.Tokens = slices.DeleteFunc(d.Tokens, func(t stored) bool { return t.Name == name })
+		if len(d.Tokens) == n {
+			return errs.New("removing a token", "", errs.ErrNotFound, fmt.Sprintf("no token is named %q", name), "snapfs token ls")
+		}
+		return nil
+	})
+}
+
+// Check returns the token with this text. The time that it takes depends on the number of tokens only. Errors:
+// errs.ErrDenied for any text that is no token or that of an expired one.
+func (s *Store) Check(text string) (Token, error) {
+	const op = "checking a token"
+	d, err := s.read()
+	if err != nil {
+		return Token{}, err
+	}
+	encoded, ok := strings.CutPrefix(text, prefix)
+	raw, derr := base64.RawURLEncoding.DecodeString(encoded[:min(len(encoded), 2*length)])
+	hash, found := []byte(hashOf(raw)), -1
+	for i, t := range d.Tokens {
+		if subtle.ConstantTimeCompare(hash, []byte(t.Hash)) == 1 {
+			found = i
+		}
+	}
+	switch {
+	case !ok || derr != nil || len(raw) != length || len(encoded) > 2*length || found < 0:
+		return Token{}, errs.New(op, "", errs.ErrDenied, "it is unknown or was removed", "snapfs token new NAME")
+	case d.Tokens[found].Expired(time.Now()):
+		return Token{}, errs.New(op, "", errs.ErrDenied, "it has expired", "snapfs token new NAME")
+	}
+	return d.Tokens[found].Token, nil
+}
+
+func hashOf(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// read returns the stored tokens; none if the file does not exist. Errors: errs.ErrCorrupt; errs.ErrDenied if others
+// than this user could have changed the file.
+func (s *Store) read() (d document, err error) {
+	const op = "reading tokens"
+	path := filepath.Join(s.dir, fileName)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return document{Format: format}, nil
+	}
+	if err != nil {
+		return d, errs.With(op, path, err)
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return d, errs.With(op, path, err)
+	}
+	if st.Mode&0o077 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return d, errs.New(op, path, errs.ErrDenied, "other users may read or change the file", "chmod 600 "+errs.Quoted(path))
+	}
+	if err := json.NewDecoder(f).Decode(&d); err != nil {
+		return d, &errs.Error{Op: op, Path: path, Kind: errs.ErrCorrupt, Err: err}
+	}
+	if d.Format != format {
+		return d, errs.New(op, path, errs.ErrNotSupported, "another version of snapfs wrote the file")
+	}
+	return d, nil
+}
+
+// change replaces the stored tokens by what do makes of them, under the lock of the store.
+func (s *Store) change(do func(*document) error) error {
+	const op = "storing tokens"
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return errs.With(op, s.dir, err)
+	}
+	lock, err := os.OpenFile(filepath.Join(s.dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return errs.With(op, s.dir, err)
+	}
+	if err := vfs.Flock(lock, unix.LOCK_EX); err != nil {
+		return errs.With(op, s.dir, errors.Join(err, lock.Close()))
+	}
+	defer vfs.Unlock(lock)
+	d, err := s.read()
+	if err == nil {
+		err = do(&d)
+	}
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(d, "", "  ")
+	if err == nil {
+		err = replace(filepath.Join(s.dir, fileName), append(data, '\n'))
+	}
+	return errs.Wrap(op, s.dir, err)
+}
+
+// replace writes a file that only this user may read, atomically and durably.
+func replace(path string, data []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return err
+}
