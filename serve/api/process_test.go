@@ -1,0 +1,210 @@
+//go:build linux
+
+package api
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/serve/token"
+)
+
+// spawn starts snapfs serve as a process, and makes the client one of that.
+func (d *desk) spawn(cmd *exec.Cmd) {
+	d.t.Helper()
+	r, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		d.client.CloseIdleConnections()
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Wait()
+	})
+	line, err := bufio.NewReader(r).ReadString('\n')
+	_, address, ok := strings.Cut(strings.TrimSpace(line), "serving at ")
+	if err != nil || !ok {
+		d.t.Fatalf("%q, %v", line, err)
+	}
+	d.connect(address)
+}
+
+func (d *desk) serve(args ...string) *exec.Cmd {
+	cmd := exec.Command(treetest.Program(), append([]string{"--state", d.state, "serve"}, args...)...)
+	cmd.Dir = d.work
+	return cmd
+}
+
+// TestAKilledServerLosesNothing kills a server while it runs a command, writes a file and has one command in the
+// background. It costs some 1 s.
+func TestAKilledServerLosesNothing(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	d := newState(t)
+	first := d.serve()
+	d.spawn(first)
+	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.want(201, nil, "POST", "/v1/sandboxes/t1/commands", map[string]any{"command": "until test -e go; do sleep 0.05; done; echo went"})
+	r, err := d.try(t.Context(), "POST", "/v1/sandboxes/t1/exec", map[string]any{"command": "echo started; exec sleep 600"}, "Accept", ndjsonType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if _, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	content, feed := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		r, err := d.try(context.Background(), "PUT", file("a.txt"), content)
+		if err == nil {
+			err = errors.Join(errors.New(r.Status), r.Body.Close())
+		}
+		written <- err
+	}()
+	if _, err := feed.Write([]byte(strings.Repeat("half", 100_000))); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	feed.CloseWithError(errors.New("the server was killed"))
+	if err := <-written; err == nil {
+		t.Error("a killed server has answered")
+	}
+
+	d.spawn(d.serve())
+	if r := d.want(200, nil, "GET", file("a.txt"), nil); r.body != "one\n" {
+		t.Errorf("got %.40q", r.body)
+	}
+	d.want(200, nil, "PUT", file("go"), strings.NewReader(""))
+	var c Command
+	d.want(200, &c, "GET", "/v1/sandboxes/t1/commands/1?wait=20s", nil)
+	if c.Running || c.Exit == nil || *c.Exit != 0 {
+		t.Errorf("%+v", c)
+	}
+	if r := d.want(200, nil, "GET", "/v1/sandboxes/t1/commands/1/output", nil); r.body != "went\n" {
+		t.Errorf("got %q", r.body)
+	}
+	waitFor(t, "the end of the command whose caller's server was killed", func() bool {
+		var s Sandbox
+		d.want(200, &s, "GET", "/v1/sandboxes/t1", nil)
+		return !s.Running
+	})
+	if r := d.exec("t1", "ls -A"); r.Stdout.Text != "a.txt\ngo\n" {
+		t.Errorf("left: %q", r.Stdout.Text)
+	}
+}
+
+// TestASocketFromSystemdIsServed costs some 0.2 s.
+func TestASocketFromSystemdIsServed(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.Leaks(t)
+	d := newState(t)
+	l, err := net.Listen("unix", d.work+"/../activated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		t.Fatal("no unix socket")
+	}
+	f, err := u.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd := exec.Command("sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" --state "$1" serve`, treetest.Program(), d.state)
+	cmd.Dir, cmd.ExtraFiles = d.work, []*os.File{f}
+	d.spawn(cmd)
+	d.want(200, nil, "GET", "/healthz", nil)
+	d.want(200, nil, "GET", "/v1/sandboxes", nil) // as this user, without a token
+}
+
+// TestTLSIsServedUnderTheNamesOfItsCertificate costs some 0.1 s.
+func TestTLSIsServedUnderTheNamesOfItsCertificate(t *testing.T) {
+	d := newDesk(t)
+	cert, key := d.certificate("snapfs.example")
+	text, err := token.Open(d.state).New(token.Token{Name: "x", Scopes: token.Scopes()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.listen(Where{Listen: "127.0.0.1:0", Cert: d.work + "/../cert.pem", Key: key})
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	address := strings.TrimPrefix(d.base, "http://")
+	d.token, d.base = text, "https://snapfs.example"
+	transport := &http.Transport{
+		ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool},
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var n net.Dialer
+			return n.DialContext(ctx, "tcp", address)
+		},
+	}
+	d.client.Transport = transport
+	if r := d.want(200, nil, "GET", "/v1/sandboxes", nil); r.ProtoMajor != 2 {
+		t.Error(r.Proto)
+	}
+	d.want(421, nil, "GET", "/v1/sandboxes", nil, "Host", "evil.example")
+	// Without TLS nothing is answered on this address.
+	d.client, d.base = &http.Client{Timeout: 10 * time.Second}, "http://"+address
+	if r, err := d.try(t.Context(), "GET", "/healthz", nil); err == nil && r.StatusCode == http.StatusOK {
+		t.Error("plain HTTP is answered")
+	}
+	transport.CloseIdleConnections()
+}
+
+// certificate makes a certificate for a name and its key, as files.
+func (d *desk) certificate(name string) (cert *x509.Certificate, key string) {
+	d.t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	key = d.work + "/../key.pem"
+	if err := errors.Join(
+		os.WriteFile(d.work+"/../cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600),
+	); err != nil {
+		d.t.Fatal(err)
+	}
+	cert, err = x509.ParseCertificate(der)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return cert, key
+}
