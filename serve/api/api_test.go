@@ -85,6 +85,9 @@ func TestAWholeSession(t *testing.T) {
 	if len(page.Sandboxes) != 1 || page.Next != "t1" {
 		t.Errorf("%+v", page)
 	}
+	if r := d.want(200, nil, "GET", "/metrics", nil); !strings.Contains(r.body, `snapfs_sandboxes{state="idle"} 2`) || !strings.Contains(r.body, `snapfs_http_requests_total{route="fork-sandbox",status="201"} 1`) {
+		t.Error(r.body)
+	}
 	d.want(204, nil, "DELETE", t1, nil)
 	d.want(404, nil, "GET", t1, nil)
 	d.want(404, nil, "GET", "/nothing", nil)
@@ -95,6 +98,7 @@ func TestAWholeSession(t *testing.T) {
 func TestFilesAreReadAndWrittenInside(t *testing.T) {
 	d := newDesk(t)
 	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
+	d.want(201, nil, "POST", "/v1/sandboxes/t1/commands", map[string]any{"command": "exec sleep 600"}) // so that the rest is quick
 	big := strings.Repeat("0123456789abcdef", 60_000)
 	d.want(200, nil, "PUT", file("new/big", "&parents=true&mode=600"), strings.NewReader(big))
 	if r := d.want(200, nil, "GET", file("new/big"), nil); r.body != big {
@@ -368,7 +372,7 @@ func TestBadRequestsAreProblems(t *testing.T) {
 		body   any
 		status int
 	}{
-		{"", map[string]any{"name": "../x"}, 400},
+		{"", map[string]any{"name": "../x"}, 422},
 		{"", map[string]any{"name": strings.Repeat("x", 10<<10)}, 422},
 		{"", map[string]any{"name": 3}, 422},
 		{"", map[string]any{"unknown": 3}, 422},
@@ -399,6 +403,49 @@ func TestBadRequestsAreProblems(t *testing.T) {
 		if r := d.do("GET", "/healthz", nil, "X-Long", strings.Repeat("x", 200<<10)); r.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("a long header: status %d", r.StatusCode)
 		}
+	}
+}
+
+// TestARepeatedRequestIsCarriedOutOnce costs some 0.3 s.
+func TestARepeatedRequestIsCarriedOutOnce(t *testing.T) {
+	d := newDesk(t)
+	var first, second Sandbox
+	d.want(201, &first, "POST", "/v1/sandboxes", map[string]any{"name": "t1"}, replayHeader, "k1")
+	if r := d.want(201, &second, "POST", "/v1/sandboxes", map[string]any{"name": "t1"}, replayHeader, "k1"); first.ID != second.ID || r.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%+v, %+v", first, second)
+	}
+	d.want(422, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t2"}, replayHeader, "k1")
+	d.want(409, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"}, replayHeader, "k2")
+	// Two at once, of which one waits for the other.
+	run := map[string]any{"command": "sleep 0.2; echo x >> runs; wc -l < runs"}
+	results := make(chan string, 2)
+	for range 2 {
+		go func() {
+			r, err := d.try(context.Background(), "POST", "/v1/sandboxes/t1/exec", run, replayHeader, "k3")
+			if err != nil {
+				results <- err.Error()
+				return
+			}
+			defer r.Body.Close()
+			var x ExecResult
+			if err := json.NewDecoder(r.Body).Decode(&x); err != nil {
+				results <- err.Error()
+				return
+			}
+			results <- x.Stdout.Text
+		}()
+	}
+	for range 2 {
+		if got := <-results; got != "1\n" {
+			t.Errorf("got %q", got)
+		}
+	}
+	// A stream is not repeated.
+	for range 2 {
+		d.want(200, nil, "POST", "/v1/sandboxes/t1/exec", run, replayHeader, "k4", "Accept", ndjsonType)
+	}
+	if r := d.exec("t1", "wc -l < runs"); r.Stdout.Text != "3\n" {
+		t.Errorf("got %q", r.Stdout.Text)
 	}
 }
 

@@ -99,7 +99,7 @@ func made(rec *catalog.Record) *sandboxOutput {
 
 // Named is the sandbox in the path of a route.
 type Named struct {
-	Name string `path:"name" maxLength:"64" doc:"the sandbox's name"`
+	Name string `path:"name" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits, dots, underscores and dashes" doc:"the sandbox's name"`
 }
 
 type sandboxOutput struct{ Body Sandbox }
@@ -120,7 +120,7 @@ type listOutput struct {
 
 // A NewSandbox describes a wanted sandbox. The defaults are the strictest policy.
 type NewSandbox struct {
-	Name       string            `json:"name,omitempty" maxLength:"64" doc:"by default one from the workspace's"`
+	Name       string            `json:"name,omitempty" maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" patternDescription:"letters, digits, dots, underscores and dashes" doc:"by default one from the workspace's"`
 	Workspace  string            `json:"workspace,omitempty" doc:"the absolute directory to copy; by default the one in which the server was started"`
 	Backend    string            `json:"backend,omitempty" doc:"a backend by name; by default the best that works"`
 	Frozen     bool              `json:"frozen,omitempty" doc:"require a base that later edits of the real files cannot change"`
@@ -141,7 +141,7 @@ type newInput struct{ Body NewSandbox }
 type forkInput struct {
 	Named
 	Body *struct {
-		Name string `json:"name,omitempty" maxLength:"64" doc:"the fork's name; by default one from the workspace's"`
+		Name string `json:"name,omitempty" maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" patternDescription:"letters, digits, dots, underscores and dashes" doc:"the fork's name; by default one from the workspace's"`
 		At   string `json:"at,omitempty" doc:"the snapshot to fork; by default the present files"`
 	} `required:"false"`
 }

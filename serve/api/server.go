@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -40,6 +41,8 @@ type API struct {
 	tokens  *token.Store
 	streams slots // what may last for long
 	calls   slots // everything else
+	replays replays
+	metrics *metrics
 }
 
 // Bounds of the requests at once, and of what one may send.
@@ -72,6 +75,7 @@ func New(o Options) *API {
 		OpenAPI: doc, Formats: map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat: "application/json", RejectUnknownQueryParameters: true,
 	})
+	a.metrics = newMetrics(a)
 	a.huma.UseMiddleware(a.admit)
 	a.addAll()
 	return a
@@ -86,6 +90,7 @@ func (a *API) addAll() {
 	a.addStates()
 	a.addChanges()
 	a.addEvents()
+	a.addMetrics()
 }
 
 // Document returns the OpenAPI document as JSON.
@@ -112,6 +117,12 @@ func add[I, O any](a *API, r route, do func(context.Context, *I) (*O, error)) {
 		op.Errors = append(op.Errors, http.StatusUnauthorized)
 		op.Security = []map[string][]string{{"token": {}}}
 		op.Extensions = map[string]any{scopeKey: r.scope}
+	}
+	if r.method == http.MethodPost {
+		op.Parameters = append(op.Parameters, &huma.Param{
+			Name: replayHeader, In: "header", Description: "a text of the caller's own: a repeated request with it is not carried out again, but gets the first response, for 10 minutes and while the server runs",
+			Schema: &huma.Schema{Type: "string", MaxLength: new(maxReplayKey)},
+		})
 	}
 	if r.edit != nil {
 		r.edit(&op)
@@ -151,6 +162,10 @@ type callerKey struct{}
 // admit checks the caller's token and scope, and bounds the number of requests.
 func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	r, _ := ctx.Operation().Metadata[scopeKey].(route)
+	began, status := time.Now(), 0
+	defer func() {
+		a.metrics.observe(ctx.Operation(), cmp.Or(status, ctx.Status(), http.StatusOK), r.stream, time.Since(began))
+	}()
 	if err := a.authorize(ctx.Context(), ctx.Header("Authorization"), r.scope); err != nil {
 		writeProblem(ctx, problemOf(err))
 		return
@@ -164,6 +179,10 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	defer s.release()
+	if key := ctx.Header(replayHeader); key != "" && ctx.Method() == http.MethodPost {
+		status = a.replayed(ctx, key, next)
+		return
+	}
 	next(ctx)
 }
 

@@ -18,7 +18,7 @@ type snapshotsOutput struct {
 type snapshotInput struct {
 	Named
 	Body *struct {
-		Name string `json:"name,omitempty" maxLength:"64" doc:"by default one that snapfs chooses"`
+		Name string `json:"name,omitempty" maxLength:"64" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]*)?$" patternDescription:"letters, digits, dots, underscores and dashes" doc:"by default one that snapfs chooses"`
 	} `required:"false"`
 }
 

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// replayHeader is the request header by which a caller repeats a request whose response it did not get.
+const replayHeader = "Idempotency-Key"
+
+// Bounds of what is remembered for repeated requests: each for replayTime, until the server ends.
+const (
+	replayTime   = 10 * time.Minute
+	maxReplays   = 1000
+	maxReplayed  = 256 << 10
+	maxReplayKey = 255
+)
+
+// replays remember the responses to requests with a key. They are in memory only: a promotion that is repeated
+// after the server's end is refused by the fingerprint of its plan, and a sandbox by its name.
+type replays struct {
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]*replay
+}
+
+// A replay is a request and, once done is closed, its response.
+type replay struct {
+	body  [sha256.Size]byte
+	began time.Time
+	done  chan struct{}
+
+	status int // 0 if the response cannot be repeated
+	header http.Header
+	data   []byte
+}
+
+// find returns the replay with this key. first is set if there was none: then the caller serves the request and calls
+// finish.
+func (s *replays) find(key, body [sha256.Size]byte) (r *replay, first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for k, old := range s.known {
+		if now.Sub(old.began) > replayTime && old.ended() {
+			delete(s.known, k)
+		}
+	}
+	if r, ok := s.known[key]; ok {
+		return r, false
+	}
+	if len(s.known) >= maxReplays {
+		return nil, false
+	}
+	r = &replay{body: body, began: now, done: make(chan struct{})}
+	if s.known == nil {
+		s.known = map[[sha256.Size]byte]*replay{}
+	}
+	s.known[key] = r
+	return r, true
+}
+
+func (r *replay) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// finish stores the response. One that must be tried again, or is too long, is forgotten.
+func (s *replays) finish(key [sha256.Size]byte, r *replay, w *recorder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer close(r.done)
+	if w.status == 0 || w.status >= http.StatusInternalServerError || w.long || strings.HasPrefix(w.Header().Get("Content-Type"), "text/") ||
+		w.Header().Get("Content-Type") == ndjsonType {
+		delete(s.known, key)
+		return
+	}
+	r.status, r.header, r.data = w.status, w.Header().Clone(), w.data.Bytes()
+}
+
+// A recorder keeps what is written to a response.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	data   bytes.Buffer
+	long   bool
+}
+
+// WriteHeader keeps the status.
+func (r *recorder) WriteHeader(status int) {
+	r.status = status
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Write keeps the data, up to maxReplayed bytes.
+func (r *recorder) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	if r.long = r.long || r.data.Len()+len(p) > maxReplayed; !r.long {
+		r.data.Write(p)
+	}
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap lets an http.ResponseController find the connection.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// replayed serves a request that has a key: once, and its repetitions with the response of the first. It returns the
+// status if ctx does not have it.
+func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (status int) {
+	r, w := humago.Unwrap(ctx)
+	if len(key) > maxReplayKey {
+		writeProblem(ctx, refused(http.StatusBadRequest, errs.ErrInvalid, replayHeader+" has at most 255 bytes"))
+		return 0
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // as package huma does
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		p := refused(http.StatusBadRequest, errs.ErrInvalid, "the body did not come whole")
+		if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
+			p = refused(http.StatusRequestEntityTooLarge, errs.ErrInvalid, "the body is larger than 1 MiB")
+		}
+		writeProblem(ctx, p)
+		return 0
+	}
+	id := sha256.Sum256([]byte(strings.Join([]string{r.Header.Get("Authorization"), r.Method, r.URL.RequestURI(), key}, "\x00")))
+	known, first := a.replays.find(id, sha256.Sum256(body))
+	switch {
+	case known == nil:
+		writeProblem(ctx, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server remembers too many requests with "+replayHeader))
+	case first:
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		rec := &recorder{ResponseWriter: w}
+		defer a.replays.finish(id, known, rec)
+		next(humago.NewContext(ctx.Operation(), r, rec))
+		return rec.status
+	case known.body != sha256.Sum256(body):
+		writeProblem(ctx, refused(http.StatusUnprocessableEntity, errs.ErrInvalid, "another request had this "+replayHeader))
+	default:
+		a.repeat(ctx, known)
+	}
+	return 0
+}
+
+// repeat answers with the response of an earlier request, once that has one.
+func (a *API) repeat(ctx huma.Context, r *replay) {
+	select {
+	case <-r.done:
+	case <-ctx.Context().Done():
+		return
+	}
+	if r.status == 0 {
+		writeProblem(ctx, refused(http.StatusConflict, errs.ErrInterrupted, "the request that had this "+replayHeader+" has no response that can be repeated; send it with another key"))
+		return
+	}
+	for name, values := range r.header {
+		for _, v := range values {
+			ctx.SetHeader(name, v)
+		}
+	}
+	ctx.SetHeader("Idempotency-Replayed", "true")
+	ctx.SetStatus(r.status)
+	_, _ = ctx.BodyWriter().Write(r.data) // an error means that the caller has gone
+}
