@@ -3,8 +3,10 @@ module github.com/snapfs/snapfs
 go 1.26.8
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/elastic/go-seccomp-bpf v1.6.0
+	github.com/fsnotify/fsnotify v1.10.1
 	github.com/godbus/dbus/v5 v5.2.4
 	github.com/google/go-cmp v0.7.0
 	github.com/google/jsonschema-go v0.4.3

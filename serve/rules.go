@@ -89,9 +89,9 @@ func limitNames(fields []catalog.Limit) string {
 	return strings.Join(names, ", ")
 }
 
-// covers returns an error unless a sandbox may do at most what the rules allow. A sandbox of an earlier server, with
+// Covers returns an error unless a sandbox may do at most what the rules allow. A sandbox of an earlier server, with
 // wider flags, is not covered.
-func (r *Rules) covers(rec *catalog.Record) error {
+func (r *Rules) Covers(rec *catalog.Record) error {
 	p, limit := rec.Policy, r.Policy
 	var wider []string
 	if p.Network != "none" && p.Network != "" && p.Network != limit.Network {

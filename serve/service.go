@@ -79,7 +79,7 @@ func (s *Service) enter(ctx context.Context, name string) (*engine.Engine, *cata
 	if rec.Workspace != s.Rules.Workspace {
 		return nil, nil, errs.New("opening", name, errs.ErrDenied, "its workspace is "+rec.Workspace+", and that of this server "+s.Rules.Workspace)
 	}
-	return e, rec, s.Rules.covers(rec)
+	return e, rec, s.Rules.Covers(rec)
 }
 
 // withNames adds the names that exist to an ErrNotFound.

@@ -31,6 +31,8 @@ func main() {
 		err = serveMCP(ctx, parse[serve.Rules](text))
 	case "api":
 		err = serveAPI(ctx, parse[apiRequest](text))
+	case "e2b":
+		err = serveE2B(ctx, parse[serve.E2BConfig](text))
 	default:
 		refuse()
 	}

@@ -123,6 +123,8 @@ func commands() []command {
 		{"sweeper", "", newSweeper},
 		{"probe", "", newProbe},
 		{"files", "", newFiles},
+		{"watchdir", "", newWatchdir},
+		{"e2b", "", newE2B},
 	}
 }
 

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/serve/watchdir"
+)
+
+// newWatchdir returns the hidden command of the process that watches a directory from inside a sandbox.
+func newWatchdir(*app) *cobra.Command {
+	var recursive bool
+	cmd := &cobra.Command{
+		Use:    "watchdir directory",
+		Short:  "report changes in a directory of this sandbox to snapfs serve",
+		Hidden: true,
+		Args:   exactly("directory"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return watchdir.Serve(args[0], recursive, os.Stdout)
+		},
+	}
+	cmd.Flags().BoolVar(&recursive, "recursive", false, "also report changes in the directories in it")
+	return cmd
+}

@@ -1,0 +1,270 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// baseTemplate is the template of the real machine.
+const baseTemplate = "base"
+
+// usualTimeout is the time-out of a sandbox whose client sets none.
+const usualTimeout = 300 * time.Second
+
+// mostSandboxes bounds the sandboxes and snapshots of this server in one state directory.
+const mostSandboxes = 1000
+
+// A creation is the result of a request with an idempotency key: a client that repeats the request gets the same one.
+type creation struct {
+	done  chan struct{}
+	at    time.Time
+	reply sandboxReply
+	err   error
+}
+
+// create makes a sandbox from a template.
+func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
+	var q newSandbox
+	if err := readJSON(r, &q); err != nil {
+		return err
+	}
+	var reply sandboxReply
+	var err error
+	if key := r.Header.Get("Idempotency-Key"); key != "" {
+		reply, err = s.once(r.Context(), key, func() (sandboxReply, error) { return s.make(r, &q) })
+	} else {
+		reply, err = s.make(r, &q)
+	}
+	if err == nil {
+		writeJSON(w, http.StatusCreated, reply)
+	}
+	return err
+}
+
+// onceFor is how long a key is remembered. Clients repeat a request within seconds.
+const onceFor = 10 * time.Minute
+
+// once calls do for a new key, and returns the result of the first call for a known one.
+func (s *Server) once(ctx context.Context, key string, do func() (sandboxReply, error)) (sandboxReply, error) {
+	s.mu.Lock()
+	for k, c := range s.created {
+		if time.Since(c.at) > onceFor {
+			delete(s.created, k)
+		}
+	}
+	c, known := s.created[key]
+	if !known {
+		c = &creation{done: make(chan struct{}), at: time.Now()}
+		s.created[key] = c
+	}
+	s.mu.Unlock()
+	if known {
+		select {
+		case <-c.done:
+			return c.reply, c.err
+		case <-ctx.Done():
+			return sandboxReply{}, errs.With("making a sandbox", "", errors.Join(errs.ErrInterrupted, ctx.Err()))
+		}
+	}
+	c.reply, c.err = do()
+	if c.err != nil {
+		s.mu.Lock()
+		delete(s.created, key) // it may be tried again
+		s.mu.Unlock()
+	}
+	close(c.done)
+	return c.reply, c.err
+}
+
+// check returns ErrInvalid for what this server does not have: it ignores no demand.
+func (q *newSandbox) check() error {
+	const op = "making a sandbox"
+	for what, given := range map[string]bool{
+		"volumeMounts": len(q.VolumeMounts) > 0, "mcp": present(q.MCP), "iam": present(q.IAM),
+	} {
+		if given {
+			return errs.New(op, "", errs.ErrInvalid, "this server does not support "+what)
+		}
+	}
+	for name, value := range q.EnvVars {
+		if err := checkVariable(name, value); err != nil {
+			return err
+		}
+	}
+	return q.Network.check()
+}
+
+func present(raw []byte) bool { return len(raw) > 0 && string(raw) != "null" }
+
+func checkVariable(name, value string) error {
+	if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
+		return errs.New("setting a variable", "", errs.ErrInvalid, fmt.Sprintf("%q is no name of a variable, or its value contains a zero byte", name))
+	}
+	return nil
+}
+
+// timeout returns the time-out that a request asks for.
+func (s *Server) timeout(seconds *int64, usual time.Duration) (time.Duration, error) {
+	switch {
+	case seconds == nil:
+		return min(usual, s.o.MaxTimeout), nil
+	case *seconds < 0 || *seconds > int64(s.o.MaxTimeout/time.Second):
+		return 0, errs.New("setting the time-out", "", errs.ErrInvalid, "the time-out must be from 0 to "+s.o.MaxTimeout.String())
+	}
+	return max(time.Duration(*seconds)*time.Second, time.Millisecond), nil
+}
+
+// make makes the sandbox that a request asks for.
+func (s *Server) make(r *http.Request, q *newSandbox) (sandboxReply, error) {
+	ctx := r.Context()
+	if err := q.check(); err != nil {
+		return sandboxReply{}, err
+	}
+	timeout, err := s.timeout(q.Timeout, usualTimeout)
+	if err != nil {
+		return sandboxReply{}, err
+	}
+	m := meta{
+		Template: q.TemplateID, Metadata: q.Metadata, Envs: q.EnvVars, AutoPause: q.AutoPause, AutoResume: q.AutoResume.Enabled,
+		Timeout: timeout, Started: time.Now(), Internet: q.AllowInternet, Network: q.Network, Token: newToken(),
+	}
+	if m.Template == "" {
+		m.Template = baseTemplate
+	}
+	if n := q.Network; n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic {
+		m.Traffic = newToken()
+	}
+	e, err := s.o.Open(ctx)
+	if err != nil {
+		return sandboxReply{}, err
+	}
+	if err := s.countable(ctx, 1); err != nil {
+		return sandboxReply{}, err
+	}
+	rec, err := s.fromTemplate(ctx, e, &m)
+	if err != nil {
+		return sandboxReply{}, err
+	}
+	return s.reply(r, rec.Name, &m), nil
+}
+
+// countable returns an error if there are too many sandboxes for more of them.
+func (s *Server) countable(ctx context.Context, more int) error {
+	list, err := s.all(ctx)
+	if err == nil && len(list)+more > mostSandboxes {
+		err = errs.New("making a sandbox", "", errs.ErrNoSpace, fmt.Sprintf("this server has %d sandboxes already", len(list)))
+	}
+	return err
+}
+
+// newID returns the ID of a sandbox: also its name, and a label of a host name.
+func newID() string { return "e" + catalog.NewID() }
+
+// admission returns the conditions for starting a sandbox.
+func (s *Server) admission() admission.Options {
+	return admission.Options{Queue: s.o.Rules.Queue, IfRoom: s.o.Rules.IfRoom}
+}
+
+// fromTemplate makes a sandbox with a meta from the template that the meta names. After an error there is none.
+// Errors: ErrNotFound (the template), those of [engine.Engine.New] and [engine.Engine.Fork].
+func (s *Server) fromTemplate(ctx context.Context, e *engine.Engine, m *meta) (*catalog.Record, error) {
+	profile, named := s.o.Templates[m.Template]
+	if m.Template == baseTemplate || named {
+		req := s.request(newID(), m)
+		if named {
+			// As if the operator had named the profile on the command line: the flags of the server stay in force.
+			if err := engine.Under(&req, profile, s.given); err != nil {
+				return nil, err
+			}
+		}
+		rec, err := e.New(ctx, req)
+		return rec, s.adopt(ctx, e, rec, m, err)
+	}
+	from, state, _ := strings.Cut(strings.TrimSuffix(m.Template, ":default"), "@")
+	if catalog.CheckName(from) != nil {
+		return nil, noTemplate(m.Template)
+	}
+	origin, err := e.Catalog().Get(from)
+	if errors.Is(err, errs.ErrNotFound) || err == nil && origin.Workspace != s.o.Rules.Workspace {
+		return nil, noTemplate(m.Template)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.covers(origin); err != nil {
+		return nil, err
+	}
+	rec, err := e.ForkAdmitted(ctx, from, state, newID(), s.admission())
+	return rec, s.adopt(ctx, e, rec, m, err)
+}
+
+func noTemplate(name string) error {
+	return errs.New("making a sandbox", "", errs.ErrNotFound, fmt.Sprintf("no template is named %q", name))
+}
+
+// given reports whether the operator's flags set a part of the policy, which a profile then leaves.
+func (s *Server) given(flag string) bool {
+	if flag == "net" {
+		return true // a profile may grant no network that the server does not have
+	}
+	for _, f := range s.o.Rules.Policy.Limits.Fields() {
+		if f.Name == flag {
+			return f.Value.String() != ""
+		}
+	}
+	return false
+}
+
+// request returns the request for a sandbox of the real machine.
+func (s *Server) request(id string, m *meta) hostfs.Request {
+	p := s.o.Rules.Policy
+	p.Network = narrowed(p.Network, m.Internet, m.Network)
+	p.Limits = s.limits(p.Limits, m, 0)
+	return hostfs.Request{
+		Name: id, Workspace: s.o.Rules.Workspace, Backend: s.o.Rules.Backend, Frozen: s.o.Rules.Frozen, Policy: p,
+		Admission: s.admission(),
+	}
+}
+
+// adopt writes the meta of a new sandbox and sets its limits. If that is not possible it removes the sandbox, in which
+// nothing has run. It passes on the error of the sandbox's creation.
+func (s *Server) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record, m *meta, err error) error {
+	if err != nil {
+		return err
+	}
+	if err = m.save(e, rec.Name); err == nil {
+		_, err = e.Supervise.SetLimits(ctx, rec.Name, func(l *catalog.Limits) error {
+			*l = s.limits(*l, m, rec.AgeAt(catalog.Now()))
+			return nil
+		})
+	}
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
+}
+
+// limits returns the limits of a sandbox of this age, whose time-out begins now. Without AutoPause the sandbox is
+// removed at its end; with it, it is paused and stays for the time that the server's rules say.
+func (s *Server) limits(l catalog.Limits, m *meta, age time.Duration) catalog.Limits {
+	own := s.o.Rules.Policy.Limits
+	switch {
+	case m.Snapshot:
+		l.TTL, l.RemoveAfter = 0, 0
+	case m.AutoPause:
+		l.TTL, l.RemoveAfter, l.KeepEnd = age+m.Timeout, own.RemoveAfter, own.KeepEnd
+	default:
+		l.TTL, l.RemoveAfter, l.KeepEnd = 0, age+m.Timeout, false
+	}
+	return l
+}

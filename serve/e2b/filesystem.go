@@ -1,0 +1,249 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os/user"
+	"path"
+	"strconv"
+	"sync"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/e2b/envd"
+	"github.com/snapfs/snapfs/serve/files"
+)
+
+// filesystem carries out the requests of E2B's filesystem service.
+type filesystem struct{ s *Server }
+
+var _ envd.FilesystemHandler = (*filesystem)(nil)
+
+// maxEntries bounds the entries of a list of directories.
+const maxEntries = 100_000
+
+// files calls do with the files of the request's sandbox.
+func (f *filesystem) files(ctx context.Context, do func(b *opened, t files.Tree) error) error {
+	b := sandboxOf(ctx)
+	err := f.s.checkUser(callOf(ctx).user)
+	if err == nil {
+		err = f.s.room(b).withFiles(ctx, b, func(t files.Tree) error { return do(b, t) })
+	}
+	return rpcError(err)
+}
+
+// target returns the path of a file to change. Errors: ErrInvalid for none: it would be the whole home.
+func target(b *opened, p string) (string, error) {
+	at := b.path(p)
+	if p == "" || at == "/" {
+		return "", errs.New("changing", p, errs.ErrInvalid, "the request must name a file")
+	}
+	return at, nil
+}
+
+// Stat describes a file.
+func (f *filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatResponse, error) {
+	out := &envd.StatResponse{}
+	err := f.files(ctx, func(b *opened, t files.Tree) (err error) {
+		out.Entry, err = describeFile(t, b.path(q.Path))
+		return err
+	})
+	return out, err
+}
+
+// MakeDir makes a directory, with its missing parents. Errors: ErrExists.
+func (f *filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd.MakeDirResponse, error) {
+	out := &envd.MakeDirResponse{}
+	err := f.files(ctx, func(b *opened, t files.Tree) error {
+		at, err := target(b, q.Path)
+		if err != nil {
+			return err
+		}
+		if i, err := t.Stat(at, true); err == nil && i.Type != files.Directory {
+			return errs.New("making a directory", at, errs.ErrInvalid, "it is a "+i.Type)
+		} else if err == nil {
+			return errs.New("making a directory", at, errs.ErrExists, "")
+		}
+		if err := parents(t, at); err != nil {
+			return err
+		}
+		if _, err := t.MakeDir(at, false); err != nil {
+			return err
+		}
+		out.Entry, err = describeFile(t, at)
+		return err
+	})
+	return out, err
+}
+
+// parents makes the missing parents of a path.
+func parents(t files.Tree, at string) error {
+	dir := path.Dir(at)
+	if dir == "/" {
+		return nil
+	}
+	_, err := t.MakeDir(dir, true)
+	return err
+}
+
+// Move gives a file another path, whose missing parents it makes.
+func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveResponse, error) {
+	out := &envd.MoveResponse{}
+	err := f.files(ctx, func(b *opened, t files.Tree) error {
+		from, err := target(b, q.Source)
+		if err != nil {
+			return err
+		}
+		to, err := target(b, q.Destination)
+		if err != nil {
+			return err
+		}
+		if _, err := t.Stat(from, false); err != nil {
+			return err
+		}
+		if err := parents(t, to); err != nil {
+			return err
+		}
+		if err := t.Rename(from, to); err != nil {
+			return err
+		}
+		out.Entry, err = describeFile(t, to)
+		return err
+	})
+	return out, err
+}
+
+// Remove removes a file, or a directory with everything in it. One that does not exist is no error.
+func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.RemoveResponse, error) {
+	err := f.files(ctx, func(b *opened, t files.Tree) error {
+		at, err := target(b, q.Path)
+		if err == nil {
+			err = t.Remove(at, true)
+		}
+		if errors.Is(err, errs.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+	return &envd.RemoveResponse{}, err
+}
+
+// ListDir describes the entries of a directory, and of those in it down to the depth of the request.
+func (f *filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd.ListDirResponse, error) {
+	out := &envd.ListDirResponse{}
+	err := f.files(ctx, func(b *opened, t files.Tree) error {
+		at := b.path(q.Path)
+		if i, err := t.Stat(at, true); err != nil {
+			return err
+		} else if i.Type != files.Directory {
+			return errs.New("listing", at, errs.ErrInvalid, "it is no directory but a "+i.Type)
+		}
+		return list(t, at, max(q.Depth, 1), out)
+	})
+	return out, err
+}
+
+func list(t files.Tree, at string, depth uint32, out *envd.ListDirResponse) error {
+	for after, more := "", true; more; {
+		var entries []files.Info
+		var err error
+		if entries, more, err = t.List(at, files.ListOptions{After: after}); err != nil {
+			return err
+		}
+		for _, i := range entries {
+			after = i.Name
+			child := path.Join(at, i.Name)
+			if len(out.Entries) == maxEntries {
+				return connect.NewError(connect.CodeResourceExhausted, errors.New("the directories have more entries than fit in a reply"))
+			}
+			out.Entries = append(out.Entries, entryInfo(t, child, i))
+			if i.Type != files.Directory || depth == 1 {
+				continue
+			}
+			if err := list(t, child, depth-1, out); err != nil && !errors.Is(err, errs.ErrNotFound) && !errors.Is(err, errs.ErrDenied) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func describeFile(t files.Tree, at string) (*envd.EntryInfo, error) {
+	i, err := t.Stat(at, false)
+	if err != nil {
+		return nil, err
+	}
+	return entryInfo(t, at, i), nil
+}
+
+// entryInfo describes a file as a client knows it. Of a symbolic link the type is that of its target.
+func entryInfo(t files.Tree, at string, i files.Info) *envd.EntryInfo {
+	mode, _ := strconv.ParseUint(i.Mode, 8, 32) // files wrote it
+	bits := fs.FileMode(mode & 0o777)
+	e := &envd.EntryInfo{
+		Name: path.Base(at), Path: at, Size: i.Size, Mode: uint32(bits), Permissions: bits.String(),
+		Owner: ownerName(i.UID), Group: groupName(i.GID), ModifiedTime: timestamppb.New(i.Modified),
+	}
+	kind := i.Type
+	if kind == files.Symlink {
+		e.IsSymlink, e.SymlinkTarget = true, &i.Target
+		if target, err := t.Stat(at, true); err == nil {
+			kind = target.Type
+		}
+	}
+	switch kind {
+	case files.File:
+		e.Type = envd.FileType_FILE_TYPE_FILE
+	case files.Directory:
+		e.Type, e.Permissions = envd.FileType_FILE_TYPE_DIRECTORY, "d"+bits.String()[1:]
+	case files.Symlink:
+		e.Type = envd.FileType_FILE_TYPE_SYMLINK
+	}
+	return e
+}
+
+// names caches the names of users and groups. The sandbox is a copy of this machine, and so are its users.
+var names sync.Map // of nameKey
+
+type nameKey struct {
+	group bool
+	id    uint32
+}
+
+func ownerName(id uint32) string {
+	return cachedName(nameKey{false, id}, func(text string) (string, error) {
+		u, err := user.LookupId(text)
+		if err != nil {
+			return "", err
+		}
+		return u.Username, nil
+	})
+}
+
+func groupName(id uint32) string {
+	return cachedName(nameKey{true, id}, func(text string) (string, error) {
+		g, err := user.LookupGroupId(text)
+		if err != nil {
+			return "", err
+		}
+		return g.Name, nil
+	})
+}
+
+func cachedName(key nameKey, look func(string) (string, error)) string {
+	if known, ok := names.Load(key); ok {
+		if name, ok := known.(string); ok {
+			return name
+		}
+	}
+	text := strconv.FormatUint(uint64(key.id), 10)
+	name, err := look(text)
+	if err != nil {
+		name = text
+	}
+	names.Store(key, name)
+	return name
+}

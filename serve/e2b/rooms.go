@@ -1,0 +1,282 @@
+package e2b
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/e2b/envd"
+	"github.com/snapfs/snapfs/serve/files"
+)
+
+// A room holds the resources of this process for one sandbox: its commands and watches, and the processes that read files.
+type room struct {
+	s *Server
+
+	mu       sync.Mutex
+	closed   bool
+	commands map[uint32]*command
+	last     uint32
+	watchers map[string]*watcher
+
+	free  []*lease // the processes that read files and that no request uses
+	idle  *time.Timer
+	usage usageSample
+
+	slots chan struct{} // one for each request for files
+}
+
+// room returns the room of a sandbox, and makes one for a new sandbox.
+func (s *Server) room(b *opened) *room {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rooms[b.ID]
+	if r == nil {
+		r = &room{s: s, commands: map[uint32]*command{}, watchers: map[string]*watcher{}, slots: make(chan struct{}, mostFiles)}
+		if s.ctx.Err() == nil {
+			s.rooms[b.ID] = r
+		}
+	}
+	return r
+}
+
+// forget closes the room of a removed sandbox.
+func (s *Server) forget(id string) {
+	s.mu.Lock()
+	r := s.rooms[id]
+	delete(s.rooms, id)
+	s.mu.Unlock()
+	if r != nil {
+		r.close()
+	}
+}
+
+// firstPID is the number of a sandbox's first command. Processes inside do not have such numbers by default.
+const firstPID = 1 << 22
+
+// add gives a command its number, and removes it when it has ended.
+func (r *room) add(x *command) {
+	r.mu.Lock()
+	if r.last < firstPID {
+		r.last = firstPID
+	}
+	r.last++
+	x.pid = r.last
+	r.commands[x.pid] = x
+	closed := r.closed
+	r.mu.Unlock()
+	if closed {
+		_ = x.process.Signal(syscall.SIGKILL) // it may have ended
+	}
+	go func() {
+		<-x.done
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.commands, x.pid)
+	}()
+}
+
+// all returns the commands by number.
+func (r *room) all() []*command {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*command
+	for _, x := range r.commands {
+		list = append(list, x)
+	}
+	slices.SortFunc(list, func(a, b *command) int { return cmp.Compare(a.pid, b.pid) })
+	return list
+}
+
+// find returns the command that a request names. Errors: ErrNotFound.
+func (r *room) find(which *envd.ProcessSelector) (*command, error) {
+	const op = "finding a command"
+	for _, x := range r.all() {
+		switch by := which.GetSelector().(type) {
+		case *envd.ProcessSelector_Pid:
+			if x.pid == by.Pid {
+				return x, nil
+			}
+		case *envd.ProcessSelector_Tag:
+			if x.tag != nil && *x.tag == by.Tag {
+				return x, nil
+			}
+		}
+	}
+	return nil, errs.New(op, "", errs.ErrNotFound, "no running command has this pid or tag")
+}
+
+// close ends the commands and the process that reads files, and waits for them.
+func (r *room) close() {
+	r.mu.Lock()
+	r.closed = true
+	watchers := r.watchers
+	r.watchers = map[string]*watcher{}
+	r.mu.Unlock()
+	for _, w := range watchers {
+		w.stop()
+	}
+	all := r.all()
+	for _, x := range all {
+		_ = x.process.Signal(syscall.SIGKILL) // it may have ended
+	}
+	for _, x := range all {
+		select {
+		case <-x.done:
+		case <-time.After(supervise.GracePeriod): // its sandbox is paused, and it gets the signal afterwards
+		}
+	}
+	r.closeFiles()
+}
+
+// idleFiles is how long processes that read files stay for the next request. mostFiles bounds those of one sandbox.
+const (
+	idleFiles = 20 * time.Second
+	mostFiles = 16
+)
+
+// A lease is a process that reads files, for one request at a time.
+type lease struct {
+	*files.Session
+	end context.CancelFunc
+}
+
+func (l *lease) close() {
+	l.end()
+	_ = l.Session.Close() // it has nothing left to do
+}
+
+// withFiles calls do with the files of a sandbox. When ctx ends, so do the calls of the Tree.
+func (r *room) withFiles(ctx context.Context, b *opened, do func(t files.Tree) error) error {
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-r.slots }()
+	l, err := r.lease(b)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, l.end)
+	err = do(l)
+	if !stop() || broken(err) {
+		l.close()
+		return err
+	}
+	r.release(l)
+	return err
+}
+
+// lease returns a process that reads files and that no request uses.
+func (r *room) lease(b *opened) (*lease, error) {
+	for {
+		r.mu.Lock()
+		n := len(r.free)
+		if n == 0 {
+			r.mu.Unlock()
+			break
+		}
+		l := r.free[n-1]
+		r.free = r.free[:n-1]
+		r.mu.Unlock()
+		if _, err := l.Stat("/", true); err == nil {
+			return l, nil
+		}
+		l.close() // it ended since the last request, with the processes of the sandbox
+	}
+	ctx, end := context.WithCancel(r.s.ctx)
+	session, err := r.s.o.Files.Enter(ctx, b.e, b.Name, supervise.ExecOptions{Admission: r.s.admission()})
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &lease{session, end}, nil
+}
+
+// release makes a process available to the next request.
+func (r *room) release(l *lease) {
+	r.mu.Lock()
+	closed := r.closed
+	if !closed {
+		r.free = append(r.free, l)
+		if r.idle == nil {
+			r.idle = time.AfterFunc(idleFiles, r.closeFiles)
+		} else {
+			r.idle.Reset(idleFiles)
+		}
+	}
+	r.mu.Unlock()
+	if closed {
+		l.close()
+	}
+}
+
+// broken reports whether an error means that the process that reads files has ended.
+func broken(err error) bool { return errors.Is(err, errs.ErrInterrupted) }
+
+// closeFiles ends the processes that read files and that no request uses.
+func (r *room) closeFiles() {
+	r.mu.Lock()
+	free := r.free
+	r.free = nil
+	r.mu.Unlock()
+	for _, l := range free {
+		l.close()
+	}
+}
+
+// forgetFiles ends the processes that read files of a sandbox.
+func (s *Server) forgetFiles(id string) {
+	s.mu.Lock()
+	r := s.rooms[id]
+	s.mu.Unlock()
+	if r != nil {
+		r.closeFiles()
+	}
+}
+
+// sweepEvery is the time between two looks for sandboxes whose time is over.
+const sweepEvery = 5 * time.Second
+
+// sweep opens the engine from time to time, which removes sandboxes whose time is over also where no request comes, and
+// closes the rooms of sandboxes that are gone.
+func (s *Server) sweep() {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		list, err := s.all(s.ctx)
+		if err != nil {
+			if s.ctx.Err() == nil {
+				s.o.Notice("looking for sandboxes whose time is over: " + err.Error())
+			}
+			continue
+		}
+		known := map[string]bool{}
+		for _, b := range list {
+			known[b.ID] = true
+		}
+		s.mu.Lock()
+		var gone []string
+		for id := range s.rooms {
+			if !known[id] {
+				gone = append(gone, id)
+			}
+		}
+		s.mu.Unlock()
+		for _, id := range gone {
+			s.forget(id)
+		}
+	}
+}

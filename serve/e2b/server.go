@@ -1,0 +1,180 @@
+package e2b
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/serve"
+	"github.com/snapfs/snapfs/serve/files"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Rules are the limits of every sandbox. Its workspace is the home of the template base.
+	Rules serve.Rules
+	// Open opens the engine of the rules' state directory. Each request calls it once.
+	Open func(ctx context.Context) (*engine.Engine, error)
+	// Files is the snapfs program, which reads, changes and watches files in a sandbox.
+	Files *files.Helper
+	// Key reports whether an API key is valid. Nil accepts every key: for a server that only this machine reaches.
+	Key func(key string) bool
+	// Hosts are the names, without ports, by which clients may reach the server, besides localhost, its subdomains and
+	// addresses of loopback. Subdomains of each are hosts of ports.
+	Hosts []string
+	// Templates are profiles by the name of their template: absolute paths.
+	Templates map[string]string
+	// MaxTimeout is the longest time-out that a client may set; 0 means 24 hours.
+	MaxTimeout time.Duration
+	// Notice is called with a sentence for the operator. It may be nil.
+	Notice func(text string)
+}
+
+// The longest time-out by default, and the bound of a request's body on a control route.
+const (
+	maxTimeout = 24 * time.Hour
+	maxBody    = 1 << 20
+)
+
+// A Server is the handler that New returns. It is safe for concurrent use.
+type Server struct {
+	o       Options
+	control http.Handler
+	envd    http.Handler
+	csrf    *http.CrossOriginProtection
+
+	// ctx ends with Close.
+	ctx context.Context
+	end context.CancelFunc
+
+	mu      sync.Mutex
+	rooms   map[string]*room     // by the sandbox's record ID
+	created map[string]*creation // by idempotency key
+}
+
+// New returns the handler for the root of an address. The caller closes it.
+func New(o Options) *Server {
+	if o.MaxTimeout == 0 {
+		o.MaxTimeout = maxTimeout
+	}
+	if o.Notice == nil {
+		o.Notice = func(string) {}
+	}
+	s := &Server{o: o, csrf: http.NewCrossOriginProtection(), rooms: map[string]*room{}, created: map[string]*creation{}}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	s.control = s.controlRoutes()
+	s.envd = s.envdRoutes()
+	go s.sweep()
+	return s
+}
+
+// Close ends the commands that the server runs, and waits for them. The sandboxes stay.
+func (s *Server) Close() error {
+	s.end()
+	s.mu.Lock()
+	rooms := s.rooms
+	s.rooms = map[string]*room{}
+	s.mu.Unlock()
+	for _, r := range rooms {
+		r.close()
+	}
+	return nil
+}
+
+// ServeHTTP serves a request for a control route, for the agent in a sandbox, or for a port of a sandbox.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	host := hostOf(r.Host)
+	if port, id, ok := portHost(host); ok && s.knows(host[strings.IndexByte(host, '.')+1:]) {
+		if port == envdPort {
+			r.Header.Set(idHeader, id)
+			s.serveEnvd(w, r)
+			return
+		}
+		s.proxy(w, r, id, port)
+		return
+	}
+	if !s.knows(host) {
+		writeError(w, http.StatusMisdirectedRequest, "this server does not answer for the host "+host)
+		return
+	}
+	if err := s.csrf.Check(r); err != nil {
+		writeError(w, http.StatusForbidden, err.Error())
+		return
+	}
+	if r.Header.Get(idHeader) != "" || envdPath(r.URL.Path) {
+		s.serveEnvd(w, r)
+		return
+	}
+	if !s.mayControl(r) {
+		writeError(w, http.StatusUnauthorized, "the header X-API-Key has no valid key")
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	s.control.ServeHTTP(w, r)
+}
+
+// mayControl reports whether a request has a valid API key. It also requires one where every key is valid: a page in a
+// browser cannot send this header to another origin.
+func (s *Server) mayControl(r *http.Request) bool {
+	key := r.Header.Get("X-API-Key")
+	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && key == "" {
+		key = bearer
+	}
+	return key != "" && (s.o.Key == nil || s.o.Key(key))
+}
+
+// knows reports whether the server answers for a host. A page of another site cannot use a name of its own for it.
+func (s *Server) knows(host string) bool {
+	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil && ip.IsLoopback() || within(host, "localhost") {
+		return true
+	}
+	for _, h := range s.o.Hosts {
+		if within(host, strings.ToLower(h)) {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether a host is domain or a subdomain of it.
+func within(host, domain string) bool { return host == domain || strings.HasSuffix(host, "."+domain) }
+
+// hostOf returns the host of a Host header in lower case, without its port.
+func hostOf(header string) string {
+	if host, _, err := net.SplitHostPort(header); err == nil {
+		header = host
+	}
+	return strings.ToLower(strings.TrimSuffix(header, "."))
+}
+
+// SameKey returns a function for Options.Key that accepts one key.
+func SameKey(key string) func(string) bool {
+	return func(other string) bool { return subtle.ConstantTimeCompare([]byte(key), []byte(other)) == 1 }
+}
+
+// userOf returns the user that a request names, or "".
+func userOf(r *http.Request) string {
+	if name := r.URL.Query().Get("username"); name != "" {
+		return name
+	}
+	return userOfHeader(r.Header)
+}
+
+func userOfHeader(h http.Header) string {
+	encoded, ok := strings.CutPrefix(h.Get("Authorization"), "Basic ")
+	if !ok {
+		return ""
+	}
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(string(text), ":")
+	return name
+}

@@ -1,0 +1,126 @@
+package e2b
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"path"
+	"strconv"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/files"
+)
+
+// A written file, in the reply to an upload.
+type writtenFile struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+	Path string `json:"path"`
+}
+
+// download sends the content of a file.
+func (s *Server) download(w http.ResponseWriter, r *http.Request) {
+	b := sandboxOf(r.Context())
+	begun := false
+	err := s.checkUser(callOf(r.Context()).user)
+	if err == nil {
+		err = s.room(b).withFiles(r.Context(), b, func(t files.Tree) error {
+			at := b.path(r.URL.Query().Get("path"))
+			from, info, err := t.Read(at, 0)
+			if err != nil {
+				return err
+			}
+			w.Header().Set("Content-Type", "application/octet-stream")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(at)}))
+			w.Header().Set("Content-Length", strconv.FormatInt(info.Size, 10))
+			begun = true
+			_, err = io.CopyN(w, from, info.Size)
+			return errors.Join(err, from.Close())
+		})
+	}
+	switch {
+	case err == nil:
+	case begun:
+		panic(http.ErrAbortHandler) //nolint:forbidigo // the way of net/http to end a reply that is not whole
+	default:
+		fail(w, err)
+	}
+}
+
+// upload writes one file from the body, or each file of a form. Missing parents are made.
+func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
+	b := sandboxOf(r.Context())
+	written := []writtenFile{}
+	err := s.checkUser(callOf(r.Context()).user)
+	if err == nil {
+		err = s.room(b).withFiles(r.Context(), b, func(t files.Tree) error {
+			write := func(name string, from io.Reader) error {
+				at := b.path(name)
+				if _, err := t.Write(at, from, files.WriteOptions{Parents: true}); err != nil {
+					return err
+				}
+				written = append(written, writtenFile{path.Base(at), "file", at})
+				return nil
+			}
+			return uploaded(r, write)
+		})
+	}
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, written)
+}
+
+// uploaded calls write for each file of a request.
+func uploaded(r *http.Request, write func(name string, from io.Reader) error) error {
+	const op = "writing"
+	invalid := func(err error) error { return &errs.Error{Op: op, Kind: errs.ErrInvalid, Err: err} }
+	name := r.URL.Query().Get("path")
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	var body io.Reader = r.Body
+	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+	case "gzip":
+		unpacked, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return invalid(err)
+		}
+		body = unpacked
+	default:
+		return invalid(errors.New("the content encoding " + encoding + " is not supported"))
+	}
+	if err != nil || kind != "multipart/form-data" {
+		if name == "" {
+			return invalid(errors.New("the request names no path"))
+		}
+		return write(name, body)
+	}
+	form := multipart.NewReader(body, params["boundary"])
+	for n := 0; ; n++ {
+		part, err := form.NextRawPart()
+		switch {
+		case errors.Is(err, io.EOF) && n > 0:
+			return nil
+		case err != nil:
+			return invalid(err)
+		case part.FormName() != "file":
+			continue
+		}
+		to := name
+		if to == "" {
+			// Not FileName, which leaves out the directories.
+			_, disposition, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+			if to = disposition["filename"]; err != nil || to == "" {
+				return invalid(errors.New("a part of the form names no file"))
+			}
+		}
+		if err := write(to, part); err != nil {
+			return err
+		}
+	}
+}

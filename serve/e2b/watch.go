@@ -1,0 +1,271 @@
+package e2b
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/e2b/envd"
+	"github.com/snapfs/snapfs/serve/files"
+	"github.com/snapfs/snapfs/serve/watchdir"
+)
+
+// Bounds of watches.
+const (
+	maxWatchers = 64      // without a stream, in one sandbox
+	maxStored   = 10_000  // events of such a watch that nobody has fetched
+	maxEvent    = 1 << 16 // bytes of an event's line
+)
+
+// A watcher watches a directory of a sandbox, by a process in it.
+type watcher struct {
+	process supervise.Client
+	from    *os.File
+	events  chan watchdir.Event // closed at the end
+	failed  string              // what the process said at its end; valid once events is closed
+	once    sync.Once
+
+	mu     sync.Mutex
+	stored []*envd.FilesystemEvent
+	missed bool
+	ended  error
+}
+
+// watch begins to watch a directory. It returns when the watch has begun. The watch ends with the Server, with stop, or
+// with the sandbox's processes.
+func (s *Server) watch(ctx context.Context, b *opened, at string, recursive bool) (*watcher, error) {
+	from, out, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	said, stderr, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, from.Close(), out.Close())
+	}
+	args := []string{"watchdir", "--", at}
+	if recursive {
+		args = slices.Insert(args, 1, "--recursive")
+	}
+	p, err := s.o.Files.Start(s.ctx, b.e, b.Name, args, out, stderr, supervise.ExecOptions{Admission: s.admission()})
+	out.Close()
+	stderr.Close()
+	if err != nil {
+		return nil, errors.Join(err, from.Close(), said.Close())
+	}
+	w := &watcher{process: p, from: from, events: make(chan watchdir.Event, 256)}
+	go w.read(said)
+	select {
+	case first, open := <-w.events:
+		if open && first.Kind == watchdir.Ready {
+			return w, nil
+		}
+		w.stop()
+		return nil, errs.New("watching", at, errs.ErrInvalid, w.failed)
+	case <-ctx.Done():
+		w.stop()
+		return nil, ctx.Err()
+	}
+}
+
+// read reads the events until the process ends.
+func (w *watcher) read(said *os.File) {
+	defer close(w.events)
+	lines := bufio.NewScanner(w.from)
+	lines.Buffer(nil, maxEvent)
+	for lines.Scan() {
+		var e watchdir.Event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			break
+		}
+		w.events <- e
+	}
+	text := make([]byte, 500)
+	_ = said.SetReadDeadline(time.Now().Add(time.Second)) // a pipe has deadlines
+	n, _ := said.Read(text)
+	said.Close()
+	first, _, _ := strings.Cut(string(text[:n]), "\n")
+	w.failed = strings.TrimPrefix(first, "snapfs: ")
+	if w.failed == "" {
+		w.failed = "the processes of the sandbox were ended"
+	}
+}
+
+// stop ends the watch and waits for its process.
+func (w *watcher) stop() {
+	w.once.Do(func() {
+		go func() {
+			for range w.events { // so that read can end
+			}
+		}()
+		_ = w.process.Close() // sends SIGHUP
+		w.from.Close()
+	})
+}
+
+var eventTypes = map[string]envd.EventType{
+	watchdir.Create: envd.EventType_EVENT_TYPE_CREATE,
+	watchdir.Write:  envd.EventType_EVENT_TYPE_WRITE,
+	watchdir.Remove: envd.EventType_EVENT_TYPE_REMOVE,
+	watchdir.Rename: envd.EventType_EVENT_TYPE_RENAME,
+	watchdir.Chmod:  envd.EventType_EVENT_TYPE_CHMOD,
+}
+
+// event returns an event as a client knows it, with a description of the file where that was asked for and it exists.
+func (s *Server) event(ctx context.Context, b *opened, dir string, e watchdir.Event, describe bool) *envd.FilesystemEvent {
+	name := strings.ToValidUTF8(string(e.Name), "\uFFFD")
+	out := &envd.FilesystemEvent{Name: name, Type: eventTypes[e.Kind]}
+	if describe && e.Kind != watchdir.Remove && e.Kind != watchdir.Rename {
+		_ = s.room(b).withFiles(ctx, b, func(t files.Tree) error { // without it, the event says enough
+			entry, err := describeFile(t, path.Join(dir, string(e.Name)))
+			out.Entry = entry
+			return err
+		})
+	}
+	return out
+}
+
+// watchable returns the path of a directory that a client may watch. Errors: ErrNotFound, ErrInvalid.
+func (f *filesystem) watchable(ctx context.Context, dir string) (string, error) {
+	var at string
+	err := f.files(ctx, func(b *opened, t files.Tree) error {
+		at = b.path(dir)
+		i, err := t.Stat(at, true)
+		if err == nil && i.Type != files.Directory {
+			err = errs.New("watching", at, errs.ErrInvalid, "it is no directory but a "+i.Type)
+		}
+		return err
+	})
+	return at, err
+}
+
+// WatchDir sends the changes in a directory until the client goes.
+func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *connect.ServerStream[envd.WatchDirResponse]) error {
+	b := sandboxOf(ctx)
+	at, err := f.watchable(ctx, q.Path)
+	if err != nil {
+		return err
+	}
+	w, err := f.s.watch(ctx, b, at, q.Recursive)
+	if err != nil {
+		return rpcError(err)
+	}
+	defer w.stop()
+	if err := to.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Start{Start: &envd.WatchDirResponse_StartEvent{}}}); err != nil {
+		return err
+	}
+	alive := time.NewTicker(callOf(ctx).keepalive())
+	defer alive.Stop()
+	for {
+		reply := &envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}}
+		select {
+		case e, open := <-w.events:
+			if !open {
+				return connect.NewError(connect.CodeUnavailable, errors.New("the watch has ended: "+w.failed))
+			}
+			reply.Event = &envd.WatchDirResponse_Filesystem{Filesystem: f.s.event(ctx, b, at, e, q.IncludeEntry)}
+		case <-alive.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := to.Send(reply); err != nil {
+			return err
+		}
+	}
+}
+
+// CreateWatcher begins a watch whose events the client fetches.
+func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherRequest) (*envd.CreateWatcherResponse, error) {
+	b := sandboxOf(ctx)
+	at, err := f.watchable(ctx, q.Path)
+	if err != nil {
+		return nil, err
+	}
+	r := f.s.room(b)
+	r.mu.Lock()
+	full := len(r.watchers) >= maxWatchers
+	r.mu.Unlock()
+	if full {
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("the sandbox has too many watches"))
+	}
+	w, err := f.s.watch(ctx, b, at, q.Recursive)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	id := newToken()
+	r.mu.Lock()
+	closed := r.closed
+	if !closed {
+		r.watchers[id] = w
+	}
+	r.mu.Unlock()
+	if closed {
+		w.stop()
+		return nil, rpcError(notFound(b.Name))
+	}
+	go func() {
+		for e := range w.events {
+			event := f.s.event(f.s.ctx, b, at, e, q.IncludeEntry)
+			w.mu.Lock()
+			if len(w.stored) < maxStored {
+				w.stored = append(w.stored, event)
+			} else {
+				w.missed = true
+			}
+			w.mu.Unlock()
+		}
+		w.mu.Lock()
+		w.ended = errors.New("the watch has ended: " + w.failed)
+		w.mu.Unlock()
+	}()
+	return &envd.CreateWatcherResponse{WatcherId: id}, nil
+}
+
+var errNoWatcher = connect.NewError(connect.CodeNotFound, errors.New("no watch has this ID"))
+
+// GetWatcherEvents returns the events since the last call.
+func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEventsRequest) (*envd.GetWatcherEventsResponse, error) {
+	r := f.s.room(sandboxOf(ctx))
+	r.mu.Lock()
+	w := r.watchers[q.WatcherId]
+	r.mu.Unlock()
+	if w == nil {
+		return nil, errNoWatcher
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := &envd.GetWatcherEventsResponse{Events: slices.Clone(w.stored)}
+	missed := w.missed
+	w.stored, w.missed = nil, false
+	switch {
+	case missed:
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("events were lost: there were too many since the last call"))
+	case len(out.Events) == 0 && w.ended != nil:
+		return nil, connect.NewError(connect.CodeUnavailable, w.ended)
+	}
+	return out, nil
+}
+
+// RemoveWatcher ends a watch.
+func (f *filesystem) RemoveWatcher(ctx context.Context, q *envd.RemoveWatcherRequest) (*envd.RemoveWatcherResponse, error) {
+	r := f.s.room(sandboxOf(ctx))
+	r.mu.Lock()
+	w := r.watchers[q.WatcherId]
+	delete(r.watchers, q.WatcherId)
+	r.mu.Unlock()
+	if w == nil {
+		return nil, errNoWatcher
+	}
+	w.stop()
+	return &envd.RemoveWatcherResponse{}, nil
+}

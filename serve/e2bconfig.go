@@ -1,0 +1,19 @@
+package serve
+
+import "time"
+
+// An E2BConfig configures a server of E2B's wire. The flags of the person who starts it make it.
+type E2BConfig struct {
+	Rules Rules `json:"rules"`
+	// Listen is the address to listen on, as HOST:PORT.
+	Listen string `json:"listen"`
+	// KeyFile is a file with the API key that clients must have. Without one the server accepts every key, and listens on
+	// loopback only.
+	KeyFile string `json:"key_file,omitempty"`
+	// Hosts are names by which clients reach the server, besides localhost.
+	Hosts []string `json:"hosts,omitempty"`
+	// Templates are profiles by the name of their template: absolute paths.
+	Templates map[string]string `json:"templates,omitempty"`
+	// MaxTimeout is the longest time-out that a client may set; 0 means 24 hours.
+	MaxTimeout time.Duration `json:"max_timeout_ns,omitempty"`
+}
