@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/serve/e2b"
 )
@@ -246,6 +247,54 @@ func TestTheTimeOutEndsASandbox(t *testing.T) {
 	if got := quiet.sh("cat a"); got != "real" {
 		t.Errorf("after it was resumed by a request: %q", got)
 	}
+}
+
+// TestTheOperatorsLimitsAreBounds: of time, of what a later server with narrower flags allows, and of the network.
+func TestTheOperatorsLimitsAreBounds(t *testing.T) {
+	treetest.NeedRoot(t)
+	d := newDesk(t, func(o *e2b.Options) {
+		o.Rules.Policy.Network = "allow:a.example,b.example"
+		o.Rules.Policy.Limits.RemoveAfter, o.MaxTimeout = time.Hour, 10*time.Hour
+	})
+	s := d.create(M{"timeout": 7200})
+	pausing := d.create(M{"timeout": 60, "autoPause": true, "allow_internet_access": false})
+	narrow := d.create(M{"network": M{"allowOut": []string{"b.example", "c.example"}, "denyOut": []string{"0.0.0.0/0"}}})
+	e, err := d.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(id string) (time.Duration, string) {
+		rec, err := e.Catalog().Get(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rec.Policy.Limits.RemovalAge(), rec.Policy.Network
+	}
+	for id, network := range map[string]string{s.SandboxID: "allow:a.example,b.example", pausing.SandboxID: "none", narrow.SandboxID: "allow:b.example"} {
+		got, net := end(id)
+		if got > time.Hour || net != network {
+			t.Errorf("removed at %v, network %s, want %s", got, net, network)
+		}
+	}
+	d.do(http.StatusNoContent, http.MethodPost, "/sandboxes/"+s.SandboxID+"/timeout", M{"timeout": 36000}, nil)
+	d.do(http.StatusNoContent, http.MethodPost, "/sandboxes/"+s.SandboxID+"/pause", nil, nil)
+	if got, _ := end(s.SandboxID); got > time.Hour {
+		t.Errorf("after a longer time-out and a pause it is removed at %v", got)
+	}
+	path := "/sandboxes/" + narrow.SandboxID + "/network"
+	d.do(http.StatusNoContent, http.MethodPut, path, M{}, nil)
+	if _, net := end(narrow.SandboxID); !strings.Contains(net, "a.example") || !strings.Contains(net, "b.example") {
+		t.Errorf("the widened network is %s", net)
+	}
+	d.do(http.StatusOK, http.MethodGet, "/sandboxes/"+narrow.SandboxID, nil, nil)
+	d.refuses(http.StatusBadRequest, "only grow", http.MethodPut, path, M{"allow_internet_access": false})
+	if _, err := e.Supervise.SetLimits(t.Context(), pausing.SandboxID, func(l *catalog.Limits) error { l.PIDs = 50; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	d.do(http.StatusOK, http.MethodGet, "/sandboxes/"+pausing.SandboxID, nil, nil)
+	strict := newServer(t, d, func(o *e2b.Options) { o.Rules.Policy.Limits.Memory = 1 << 30 })
+	strict.refuses(http.StatusForbidden, "memory", http.MethodGet, "/sandboxes/"+pausing.SandboxID, nil)
+	strict.refuses(http.StatusForbidden, "memory", http.MethodPost, "/v2/sandboxes", M{"templateID": pausing.SandboxID})
 }
 
 // TestAKeyCreatesOneSandbox: a client that repeats its request after a lost reply gets the same sandbox.

@@ -188,7 +188,10 @@ func (s *Server) fromTemplate(ctx context.Context, e *engine.Engine, m *meta) (*
 			}
 		}
 		rec, err := e.New(ctx, req)
-		return rec, s.adopt(ctx, e, rec, m, err)
+		if err == nil {
+			err = s.note(ctx, e, rec, m)
+		}
+		return rec, err
 	}
 	from, state, _ := strings.Cut(strings.TrimSuffix(m.Template, ":default"), "@")
 	if catalog.CheckName(from) != nil {
@@ -236,35 +239,60 @@ func (s *Server) request(id string, m *meta) hostfs.Request {
 	}
 }
 
-// adopt writes the meta of a new sandbox and sets its limits. If that is not possible it removes the sandbox, in which
-// nothing has run. It passes on the error of the sandbox's creation.
+// note writes the meta of a new sandbox. If that is not possible it removes the sandbox, in which nothing has run.
+func (s *Server) note(ctx context.Context, e *engine.Engine, rec *catalog.Record, m *meta) error {
+	err := m.save(e, rec.Name)
+	if err != nil {
+		err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
+	}
+	return err
+}
+
+// adopt does the same as note for a fork, and sets its limits. It passes on the error of the sandbox's creation.
 func (s *Server) adopt(ctx context.Context, e *engine.Engine, rec *catalog.Record, m *meta, err error) error {
+	if err == nil {
+		err = s.note(ctx, e, rec, m)
+	}
 	if err != nil {
 		return err
 	}
-	if err = m.save(e, rec.Name); err == nil {
-		_, err = e.Supervise.SetLimits(ctx, rec.Name, func(l *catalog.Limits) error {
-			*l = s.limits(*l, m, rec.AgeAt(catalog.Now()))
-			return nil
-		})
-	}
-	if err == nil {
+	_, err = e.Supervise.SetLimits(ctx, rec.Name, func(l *catalog.Limits) error {
+		*l = s.limits(*l, m, rec.AgeAt(catalog.Now()))
 		return nil
+	})
+	if err != nil {
+		err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
 	}
-	return errors.Join(err, e.Remove(context.WithoutCancel(ctx), rec.Name))
+	return err
 }
 
 // limits returns the limits of a sandbox of this age, whose time-out begins now. Without AutoPause the sandbox is
-// removed at its end; with it, it is paused and stays for the time that the server's rules say.
+// removed at its end; with it, it is paused. The operator's ttl and remove-after stay bounds.
 func (s *Server) limits(l catalog.Limits, m *meta, age time.Duration) catalog.Limits {
-	own := s.o.Rules.Policy.Limits
+	own, end := s.o.Rules.Policy.Limits, age+m.Timeout
+	if own.TTL > 0 {
+		end = min(end, own.TTL)
+	}
 	switch {
 	case m.Snapshot:
-		l.TTL, l.RemoveAfter = 0, 0
+		l.TTL, l.RemoveAfter, l.KeepEnd = 0, 0, false
 	case m.AutoPause:
-		l.TTL, l.RemoveAfter, l.KeepEnd = age+m.Timeout, own.RemoveAfter, own.KeepEnd
+		l = s.pausedAt(l, end)
 	default:
-		l.TTL, l.RemoveAfter, l.KeepEnd = 0, age+m.Timeout, false
+		if most := own.RemovalAge(); most > 0 {
+			end = min(end, most)
+		}
+		l.TTL, l.RemoveAfter, l.KeepEnd = 0, end, false
+	}
+	return l
+}
+
+// pausedAt returns the limits of a sandbox that is paused at an age, and removed when the operator's limits say so.
+func (s *Server) pausedAt(l catalog.Limits, age time.Duration) catalog.Limits {
+	own := s.o.Rules.Policy.Limits
+	l.TTL, l.RemoveAfter, l.KeepEnd = max(age, time.Millisecond), 0, own.KeepEnd
+	if most := own.RemovalAge(); most > 0 {
+		l.RemoveAfter = max(most-l.TTL, time.Millisecond)
 	}
 	return l
 }

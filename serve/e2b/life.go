@@ -121,10 +121,7 @@ func (s *Server) pause(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	own := s.o.Rules.Policy.Limits
-	err = b.setLimits(r.Context(), func(l *catalog.Limits, age time.Duration) {
-		l.TTL, l.RemoveAfter, l.KeepEnd = max(age, time.Millisecond), own.RemoveAfter, own.KeepEnd
-	})
+	err = b.setLimits(r.Context(), func(l *catalog.Limits, age time.Duration) { *l = s.pausedAt(*l, age) })
 	if err != nil {
 		return err
 	}

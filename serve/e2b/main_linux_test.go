@@ -53,22 +53,7 @@ func newDesk(t *testing.T, change ...func(*e2b.Options)) *desk {
 	d.open = func(ctx context.Context) (*engine.Engine, error) {
 		return local.Open(ctx, local.Options{State: filepath.Join(dir, "state"), Program: treetest.Program(), Notice: func(s string) { t.Log(s) }})
 	}
-	o := e2b.Options{
-		Open: d.open, Files: files.NewHelper(treetest.Program(), "files"),
-		Rules: serve.Rules{Workspace: d.work},
-	}
-	o.Rules.Policy.Network = "none"
-	for _, f := range change {
-		f(&o)
-	}
-	handler := e2b.New(o)
-	server := httptest.NewServer(handler)
-	d.url = server.URL
 	t.Cleanup(func() {
-		if err := errors.Join(handler.Close(), o.Files.Close()); err != nil {
-			t.Error(err)
-		}
-		server.Close()
 		e, err := d.open(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +71,28 @@ func newDesk(t *testing.T, change ...func(*e2b.Options)) *desk {
 			t.Error(err)
 		}
 	})
-	return d
+	return newServer(t, d, change...)
+}
+
+// newServer starts another server for the workspace and the state directory of a desk.
+func newServer(t *testing.T, d *desk, change ...func(*e2b.Options)) *desk {
+	t.Helper()
+	o := e2b.Options{Open: d.open, Files: files.NewHelper(treetest.Program(), "files"), Rules: serve.Rules{Workspace: d.work}}
+	o.Rules.Policy.Network = "none"
+	for _, f := range change {
+		f(&o)
+	}
+	handler := e2b.New(o)
+	server := httptest.NewServer(handler)
+	t.Cleanup(func() {
+		if err := errors.Join(handler.Close(), o.Files.Close()); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
+	other := *d
+	other.url = server.URL
+	return &other
 }
 
 // request sends a request and returns the status and the body of the reply.

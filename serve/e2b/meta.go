@@ -127,6 +127,9 @@ func (s *Server) covers(rec *catalog.Record) error {
 	limited := *rec
 	own, l := s.o.Rules.Policy.Limits, &limited.Policy.Limits
 	l.TTL, l.RemoveAfter, l.KeepEnd = own.TTL, own.RemoveAfter, own.KeepEnd
+	if narrower(rec.Policy.Network, s.o.Rules.Policy.Network) {
+		limited.Policy.Network = "none"
+	}
 	return s.o.Rules.Covers(&limited)
 }
 

@@ -87,6 +87,16 @@ func narrowed(most string, internet *bool, n *networkConfig) string {
 	return hostfs.AllowNet + rules.String()
 }
 
+// narrower reports whether a network allows nothing that another one does not.
+func narrower(network, most string) bool {
+	rules, allowed, err := hostfs.NetworkRules(network)
+	if err != nil || !allowed || most == "host" {
+		return err == nil && most == "host"
+	}
+	outer, allowed, err := hostfs.NetworkRules(most)
+	return err == nil && allowed && rules.Both(outer).String() == rules.String()
+}
+
 // setNetwork changes what a sandbox may reach. The engine can only allow more to a sandbox that exists.
 func (s *Server) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	const op = "setting the network"

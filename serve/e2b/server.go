@@ -1,16 +1,21 @@
 package e2b
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/files"
 )
@@ -36,10 +41,11 @@ type Options struct {
 	Notice func(text string)
 }
 
-// The longest time-out by default, and the bound of a request's body on a control route.
+// The longest time-out by default, and the bounds of a request's body on a control route.
 const (
-	maxTimeout = 24 * time.Hour
-	maxBody    = 1 << 20
+	maxTimeout  = 24 * time.Hour
+	maxBody     = 1 << 20
+	bodyTimeout = 20 * time.Second
 )
 
 // A Server is the handler that New returns. It is safe for concurrent use.
@@ -115,8 +121,25 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusUnauthorized, "the header X-API-Key has no valid key")
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	body, err := bodyOf(w, r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	s.control.ServeHTTP(w, r)
+}
+
+// bodyOf reads the body of a request for a control route, which comes soon or not at all.
+func bodyOf(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's recorder has no deadline
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	_ = connection.SetReadDeadline(time.Time{})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errs.With("reading the request", "", errors.Join(errs.ErrInvalid, err))
+	}
+	return data, err
 }
 
 // mayControl reports whether a request has a valid API key. It also requires one where every key is valid: a page in a
