@@ -5,7 +5,11 @@ package agents
 import (
 	"bufio"
 	_ "embed"
+	"encoding/json"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,35 +31,124 @@ const (
 	e2bNPM  = "e2b@2.51.0"
 )
 
-// serveE2B starts the server of E2B's wire, and returns the environment of its clients.
-func (d *desk) serveE2B() []string {
+// An e2bServer is a server of E2B's wire.
+type e2bServer struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	env []string // of its clients
+	url string
+}
+
+// serveE2B starts a server of E2B's wire. The caller ends it.
+func (d *desk) serveE2B() *e2bServer {
 	d.t.Helper()
 	key := filepath.Join(treetest.Dir(d.t), "key")
 	if err := os.WriteFile(key, []byte("the-key\n"), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
-	cmd := d.command("e2b", "--listen", "127.0.0.1:0", "--e2b-key", key, "-C", d.work)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
+	s := &e2bServer{t: d.t, cmd: d.command("e2b", "--listen", "127.0.0.1:0", "--e2b-key", key, "-C", d.work)}
+	s.cmd.Stderr = os.Stderr
+	out, err := s.cmd.StdoutPipe()
 	if err == nil {
-		err = cmd.Start()
+		err = s.cmd.Start()
 	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			d.t.Error(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			d.t.Errorf("the server's end: %v", err)
-		}
-	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return append(strings.Fields(line), "E2B_API_KEY=the-key", "WORK="+d.work)
+	s.env = append(strings.Fields(line), "E2B_API_KEY=the-key", "WORK="+d.work)
+	s.url = strings.TrimPrefix(s.env[0], "E2B_API_URL=")
+	return s
+}
+
+// end ends the server as a person does, and fails the test unless it ends well.
+func (s *e2bServer) end() {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Error(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Errorf("the server's end: %v", err)
+	}
+}
+
+// request sends a request and decodes the reply into v if that is not nil.
+func (s *e2bServer) request(method, path, body string, v any, headers ...string) int {
+	s.t.Helper()
+	q, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	q.Header.Set("X-Api-Key", "the-key")
+	for i := 0; i < len(headers); i += 2 {
+		q.Header.Set(headers[i], headers[i+1])
+	}
+	reply, err := http.DefaultClient.Do(q)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	data, err := io.ReadAll(reply.Body)
+	if err == nil && v != nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
+		s.t.Fatalf("%s %s: %d %v: %s", method, path, reply.StatusCode, err, data)
+	}
+	return reply.StatusCode
+}
+
+// TestAKilledServerOfE2BLosesNoSandbox: the next one knows the sandbox, its files and its client's data. The commands
+// that the killed one ran are gone. Cost: a second.
+func TestAKilledServerOfE2BLosesNoSandbox(t *testing.T) {
+	treetest.OncePerRun(t)
+	d := newDesk(t)
+	first := d.serveE2B()
+	var made, found struct {
+		SandboxID       string
+		EnvdAccessToken string
+		Metadata        map[string]string
+	}
+	if code := first.request(http.MethodPost, "/v2/sandboxes", `{"metadata":{"a":"b"},"timeout":1000}`, &made); code != http.StatusCreated {
+		t.Fatal(code)
+	}
+	agent := []string{"E2b-Sandbox-Id", made.SandboxID, "X-Access-Token", made.EnvdAccessToken}
+	if code := first.request(http.MethodPost, "/files?path=f", "content", nil, agent...); code != http.StatusOK {
+		t.Fatal(code)
+	}
+	start := `{"process":{"cmd":"/bin/sleep","args":["1000"]}}`
+	frame := string(append([]byte{0, 0, 0, 0, byte(len(start))}, start...))
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, first.url+"/process.Process/Start", strings.NewReader(frame))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Content-Type", "application/connect+json")
+	q.Header.Set(agent[0], agent[1])
+	q.Header.Set(agent[2], agent[3])
+	stream, err := http.DefaultClient.Do(q)
+	if err != nil || stream.StatusCode != http.StatusOK {
+		t.Fatal(err, stream)
+	}
+	defer stream.Body.Close()
+	if err := first.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.cmd.Wait() // it was killed
+	second := d.serveE2B()
+	defer second.end()
+	if code := second.request(http.MethodGet, "/sandboxes/"+made.SandboxID, "", &found); code != http.StatusOK || found.Metadata["a"] != "b" || found.EnvdAccessToken != made.EnvdAccessToken {
+		t.Errorf("%d %+v", code, found)
+	}
+	if code := second.request(http.MethodGet, "/files?path=f", "", nil, agent...); code != http.StatusOK {
+		t.Error(code)
+	}
+	out, err := d.snapfs("exec", made.SandboxID, "--", "sh", "-c", "cat f; ! pgrep -x sleep")
+	if err != nil || out != "content" {
+		t.Errorf("in the sandbox: %q, %v", out, err)
+	}
 }
 
 // TestClientsOfE2BRunAWholeSession: the clients for Python and for JavaScript, unchanged as their registries have them.
@@ -70,7 +163,9 @@ func TestClientsOfE2BRunAWholeSession(t *testing.T) {
 		dir := treetest.Dir(t)
 		installed(t, e2bPyPI, "python3", "-m", "venv", dir)
 		installed(t, e2bPyPI, dir+"/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", e2bPyPI)
-		out, err := d.run(append(d.serveE2B(), "LEAVE=1"), dir+"/bin/python", "-c", e2bPython)
+		s := d.serveE2B()
+		defer s.end()
+		out, err := d.run(append(s.env, "LEAVE=1"), dir+"/bin/python", "-c", e2bPython)
 		if err != nil || !strings.HasSuffix(out, "done\n") {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -89,7 +184,9 @@ func TestClientsOfE2BRunAWholeSession(t *testing.T) {
 		if err := os.WriteFile(script, []byte(e2bJavaScript), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		out, err := d.run(d.serveE2B(), "node", script)
+		s := d.serveE2B()
+		defer s.end()
+		out, err := d.run(s.env, "node", script)
 		if err != nil || !strings.HasSuffix(out, "done\n") {
 			t.Fatalf("%v\n%s", err, out)
 		}
