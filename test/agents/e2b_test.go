@@ -21,14 +21,17 @@ import (
 var (
 	//go:embed testdata/e2bsession.py
 	e2bPython string
+	//go:embed testdata/e2bagents.py
+	e2bAgents string
 	//go:embed testdata/e2bsession.mjs
 	e2bJavaScript string
 )
 
-// The versions of E2B's clients.
+// The versions of E2B's clients, and of a framework that uses one.
 const (
-	e2bPyPI = "e2b==2.63.0"
-	e2bNPM  = "e2b@2.51.0"
+	e2bPyPI      = "e2b==2.63.0"
+	e2bNPM       = "e2b@2.51.0"
+	openaiAgents = "openai-agents==0.24.0"
 )
 
 // An e2bServer is a server of E2B's wire.
@@ -151,8 +154,18 @@ func TestAKilledServerOfE2BLosesNoSandbox(t *testing.T) {
 	}
 }
 
-// TestClientsOfE2BRunAWholeSession: the clients for Python and for JavaScript, unchanged as their registries have them.
-// Only make test-long runs it: it fetches 60 MB.
+// pip installs packages and returns the Python that has them.
+func pip(t *testing.T, packages ...string) string {
+	t.Helper()
+	dir, what := treetest.Dir(t), strings.Join(packages, " ")
+	installed(t, what, "python3", "-m", "venv", dir)
+	args := append([]string{dir + "/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"}, packages...)
+	installed(t, what, args...)
+	return dir + "/bin/python"
+}
+
+// TestClientsOfE2BRunAWholeSession: the clients for Python and for JavaScript, and a framework, unchanged as their
+// registries have them. Only make test-long runs it: it fetches 100 MB.
 func TestClientsOfE2BRunAWholeSession(t *testing.T) {
 	treetest.OncePerRun(t)
 	if treetest.Budget(t, 0, 1) == 0 {
@@ -160,12 +173,10 @@ func TestClientsOfE2BRunAWholeSession(t *testing.T) {
 	}
 	t.Run("python", func(t *testing.T) {
 		d := newDesk(t)
-		dir := treetest.Dir(t)
-		installed(t, e2bPyPI, "python3", "-m", "venv", dir)
-		installed(t, e2bPyPI, dir+"/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", e2bPyPI)
+		python := pip(t, e2bPyPI)
 		s := d.serveE2B()
 		defer s.end()
-		out, err := d.run(append(s.env, "LEAVE=1"), dir+"/bin/python", "-c", e2bPython)
+		out, err := d.run(append(s.env, "LEAVE=1"), python, "-c", e2bPython)
 		if err != nil || !strings.HasSuffix(out, "done\n") {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -174,6 +185,16 @@ func TestClientsOfE2BRunAWholeSession(t *testing.T) {
 		id, _, _ = strings.Cut(id, "\n")
 		if _, err := d.snapfs("promote", "--only", "add.sh", id); err != nil || d.real("add.sh") != "echo $(($1 + $2))\n" {
 			t.Errorf("promote %s: %v; the real file is %q", id, err, d.real("add.sh"))
+		}
+	})
+	t.Run("openai-agents", func(t *testing.T) {
+		d := newDesk(t)
+		python := pip(t, openaiAgents, e2bPyPI)
+		s := d.serveE2B()
+		defer s.end()
+		out, err := d.run(s.env, python, "-c", e2bAgents)
+		if err != nil || !strings.HasSuffix(out, "done\n") {
+			t.Fatalf("%v\n%s", err, out)
 		}
 	})
 	t.Run("javascript", func(t *testing.T) {
