@@ -200,6 +200,19 @@ func TestFilesAreThoseOfTheSandbox(t *testing.T) {
 	if code, text := get("~/deep/er/f"); code != http.StatusOK || text != "content" {
 		t.Errorf("%d %q", code, text)
 	}
+	d.do(http.StatusOK, http.MethodPost, "/files?path=tagged", "x", nil, append(s.headers(), "X-Metadata-Owner", "me", "X-Metadata-Kind", "k")...)
+	tagged := func(e *envd.EntryInfo) bool {
+		return len(e.GetMetadata()) == 2 && e.Metadata["owner"] == "me" && e.Metadata["kind"] == "k"
+	}
+	if r, err := s.files.Stat(ctx, &envd.StatRequest{Path: "tagged"}); err != nil || !tagged(r.Entry) {
+		t.Errorf("metadata of a file: %v, %v", r, err)
+	}
+	if r, err := s.files.ListDir(ctx, &envd.ListDirRequest{Path: "."}); err != nil || len(r.Entries) != 3 || !tagged(r.Entries[2]) || len(r.Entries[0].Metadata) != 0 {
+		t.Errorf("metadata in a list: %v, %v", r, err)
+	}
+	if r, err := s.files.Move(ctx, &envd.MoveRequest{Source: "tagged", Destination: "moved"}); err != nil || !tagged(r.Entry) {
+		t.Errorf("metadata after a move: %v, %v", r, err)
+	}
 	if code, text := get("a"); code != http.StatusOK || text != "real" {
 		t.Errorf("%d %q", code, text)
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os/user"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -26,11 +29,11 @@ var _ envd.FilesystemHandler = (*filesystem)(nil)
 const maxEntries = 100_000
 
 // files calls do with the files of the request's sandbox.
-func (f *filesystem) files(ctx context.Context, do func(b *opened, t files.Tree) error) error {
+func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error) error {
 	b := sandboxOf(ctx)
 	err := f.s.checkUser(callOf(ctx).user)
 	if err == nil {
-		err = f.s.room(b).withFiles(ctx, b, func(t files.Tree) error { return do(b, t) })
+		err = f.s.room(b).withFiles(ctx, b, func(t tree) error { return do(b, t) })
 	}
 	return rpcError(err)
 }
@@ -47,7 +50,7 @@ func target(b *opened, p string) (string, error) {
 // Stat describes a file.
 func (f *filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatResponse, error) {
 	out := &envd.StatResponse{}
-	err := f.files(ctx, func(b *opened, t files.Tree) (err error) {
+	err := f.files(ctx, func(b *opened, t tree) (err error) {
 		out.Entry, err = describeFile(t, b.path(q.Path))
 		return err
 	})
@@ -57,7 +60,7 @@ func (f *filesystem) Stat(ctx context.Context, q *envd.StatRequest) (*envd.StatR
 // MakeDir makes a directory, with its missing parents. Errors: ErrExists.
 func (f *filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd.MakeDirResponse, error) {
 	out := &envd.MakeDirResponse{}
-	err := f.files(ctx, func(b *opened, t files.Tree) error {
+	err := f.files(ctx, func(b *opened, t tree) error {
 		at, err := target(b, q.Path)
 		if err != nil {
 			return err
@@ -80,7 +83,7 @@ func (f *filesystem) MakeDir(ctx context.Context, q *envd.MakeDirRequest) (*envd
 }
 
 // parents makes the missing parents of a path.
-func parents(t files.Tree, at string) error {
+func parents(t tree, at string) error {
 	dir := path.Dir(at)
 	if dir == "/" {
 		return nil
@@ -92,7 +95,7 @@ func parents(t files.Tree, at string) error {
 // Move gives a file another path, whose missing parents it makes.
 func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveResponse, error) {
 	out := &envd.MoveResponse{}
-	err := f.files(ctx, func(b *opened, t files.Tree) error {
+	err := f.files(ctx, func(b *opened, t tree) error {
 		from, err := target(b, q.Source)
 		if err != nil {
 			return err
@@ -118,7 +121,7 @@ func (f *filesystem) Move(ctx context.Context, q *envd.MoveRequest) (*envd.MoveR
 
 // Remove removes a file, or a directory with everything in it. One that does not exist is no error.
 func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.RemoveResponse, error) {
-	err := f.files(ctx, func(b *opened, t files.Tree) error {
+	err := f.files(ctx, func(b *opened, t tree) error {
 		at, err := target(b, q.Path)
 		if err == nil {
 			err = t.Remove(at, true)
@@ -134,7 +137,7 @@ func (f *filesystem) Remove(ctx context.Context, q *envd.RemoveRequest) (*envd.R
 // ListDir describes the entries of a directory, and of those in it down to the depth of the request.
 func (f *filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd.ListDirResponse, error) {
 	out := &envd.ListDirResponse{}
-	err := f.files(ctx, func(b *opened, t files.Tree) error {
+	err := f.files(ctx, func(b *opened, t tree) error {
 		at := b.path(q.Path)
 		if i, err := t.Stat(at, true); err != nil {
 			return err
@@ -146,20 +149,23 @@ func (f *filesystem) ListDir(ctx context.Context, q *envd.ListDirRequest) (*envd
 	return out, err
 }
 
-func list(t files.Tree, at string, depth uint32, out *envd.ListDirResponse) error {
+func list(t tree, at string, depth uint32, out *envd.ListDirResponse) error {
 	for after, more := "", true; more; {
 		var entries []files.Info
 		var err error
 		if entries, more, err = t.List(at, files.ListOptions{After: after}); err != nil {
 			return err
 		}
-		for _, i := range entries {
+		attributes := attributesOf(t, at, entries)
+		for n, i := range entries {
 			after = i.Name
 			child := path.Join(at, i.Name)
 			if len(out.Entries) == maxEntries {
 				return connect.NewError(connect.CodeResourceExhausted, errors.New("the directories have more entries than fit in a reply"))
 			}
-			out.Entries = append(out.Entries, entryInfo(t, child, i))
+			e := entryInfo(t, child, i)
+			e.Metadata = attributes[n]
+			out.Entries = append(out.Entries, e)
 			if i.Type != files.Directory || depth == 1 {
 				continue
 			}
@@ -171,25 +177,55 @@ func list(t files.Tree, at string, depth uint32, out *envd.ListDirResponse) erro
 	return nil
 }
 
-func describeFile(t files.Tree, at string) (*envd.EntryInfo, error) {
+func describeFile(t tree, at string) (*envd.EntryInfo, error) {
 	i, err := t.Stat(at, false)
 	if err != nil {
 		return nil, err
 	}
-	return entryInfo(t, at, i), nil
+	e := entryInfo(t, at, i)
+	if all, err := t.Attributes(attributePrefix, []string{at}); err == nil && len(all) == 1 {
+		e.Metadata = valid(all[0])
+	}
+	return e, nil
+}
+
+// attributePrefix is the beginning of the names of the extended attributes that hold a file's metadata.
+const attributePrefix = "user.e2b."
+
+// attributesOf returns the metadata of each entry of a directory. An entry whose metadata cannot be read has none.
+func attributesOf(t tree, dir string, entries []files.Info) []map[string]string {
+	paths := make([]string, len(entries))
+	for i, e := range entries {
+		paths[i] = path.Join(dir, e.Name)
+	}
+	all, err := t.Attributes(attributePrefix, paths)
+	if err != nil || len(all) != len(entries) {
+		return make([]map[string]string, len(entries))
+	}
+	for i := range all {
+		all[i] = valid(all[i])
+	}
+	return all
+}
+
+// valid leaves out what no message can hold.
+func valid(values map[string]string) map[string]string {
+	maps.DeleteFunc(values, func(name, value string) bool { return !utf8.ValidString(name) || !utf8.ValidString(value) })
+	return values
 }
 
 // entryInfo describes a file as a client knows it. Of a symbolic link the type is that of its target.
-func entryInfo(t files.Tree, at string, i files.Info) *envd.EntryInfo {
+func entryInfo(t tree, at string, i files.Info) *envd.EntryInfo {
 	mode, _ := strconv.ParseUint(i.Mode, 8, 32) // files wrote it
 	bits := fs.FileMode(mode & 0o777)
 	e := &envd.EntryInfo{
-		Name: path.Base(at), Path: at, Size: i.Size, Mode: uint32(bits), Permissions: bits.String(),
+		Name: text(path.Base(at)), Path: text(at), Size: i.Size, Mode: uint32(bits), Permissions: bits.String(),
 		Owner: ownerName(i.UID), Group: groupName(i.GID), ModifiedTime: timestamppb.New(i.Modified),
 	}
 	kind := i.Type
 	if kind == files.Symlink {
-		e.IsSymlink, e.SymlinkTarget = true, &i.Target
+		target := text(i.Target)
+		e.IsSymlink, e.SymlinkTarget = true, &target
 		if target, err := t.Stat(at, true); err == nil {
 			kind = target.Type
 		}
@@ -204,6 +240,9 @@ func entryInfo(t files.Tree, at string, i files.Info) *envd.EntryInfo {
 	}
 	return e
 }
+
+// text returns a name as a message can hold it.
+func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 // names caches the names of users and groups. The sandbox is a copy of this machine, and so are its users.
 var names sync.Map // of nameKey

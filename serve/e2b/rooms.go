@@ -152,8 +152,14 @@ func (l *lease) close() {
 	_ = l.Session.Close() // it has nothing left to do
 }
 
-// withFiles calls do with the files of a sandbox. When ctx ends, so do the calls of the Tree.
-func (r *room) withFiles(ctx context.Context, b *opened, do func(t files.Tree) error) error {
+// A tree is the files of a sandbox with their extended attributes.
+type tree interface {
+	files.Tree
+	files.Attributer
+}
+
+// withFiles calls do with the files of a sandbox. When ctx ends, so do the calls of the tree.
+func (r *room) withFiles(ctx context.Context, b *opened, do func(t tree) error) error {
 	select {
 	case r.slots <- struct{}{}:
 	case <-ctx.Done():

@@ -19,7 +19,7 @@ import (
 )
 
 // envdVersion is the version of E2B's agent whose protocol this server speaks: clients offer the features of it.
-const envdVersion = "0.6.1"
+const envdVersion = "0.6.7"
 
 // clientID stands for the machine in replies.
 const clientID = "snapfs"

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
@@ -16,9 +17,27 @@ import (
 
 // A written file, in the reply to an upload.
 type writtenFile struct {
-	Name string `json:"name"`
-	Type string `json:"type"`
-	Path string `json:"path"`
+	Name     string            `json:"name"`
+	Type     string            `json:"type"`
+	Path     string            `json:"path"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// metadataHeader is the beginning of the headers with the metadata of uploaded files.
+const metadataHeader = "X-Metadata-"
+
+// metadataOf returns the metadata of a request, which all of its files get.
+func metadataOf(h http.Header) map[string]string {
+	var values map[string]string
+	for name, list := range h {
+		if short, ok := strings.CutPrefix(name, metadataHeader); ok && short != "" && len(list) > 0 {
+			if values == nil {
+				values = map[string]string{}
+			}
+			values[strings.ToLower(short)] = list[0]
+		}
+	}
+	return values
 }
 
 // download sends the content of a file.
@@ -27,7 +46,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	begun := false
 	err := s.checkUser(callOf(r.Context()).user)
 	if err == nil {
-		err = s.room(b).withFiles(r.Context(), b, func(t files.Tree) error {
+		err = s.room(b).withFiles(r.Context(), b, func(t tree) error {
 			at := b.path(r.URL.Query().Get("path"))
 			from, info, err := t.Read(at, 0)
 			if err != nil {
@@ -54,16 +73,19 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 // upload writes one file from the body, or each file of a form. Missing parents are made.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	b := sandboxOf(r.Context())
-	written := []writtenFile{}
+	written, metadata := []writtenFile{}, metadataOf(r.Header)
 	err := s.checkUser(callOf(r.Context()).user)
 	if err == nil {
-		err = s.room(b).withFiles(r.Context(), b, func(t files.Tree) error {
+		err = s.room(b).withFiles(r.Context(), b, func(t tree) error {
 			write := func(name string, from io.Reader) error {
 				at := b.path(name)
 				if _, err := t.Write(at, from, files.WriteOptions{Parents: true}); err != nil {
 					return err
 				}
-				written = append(written, writtenFile{path.Base(at), "file", at})
+				if err := t.SetAttributes(attributePrefix, at, metadata); err != nil {
+					return err
+				}
+				written = append(written, writtenFile{path.Base(at), "file", at, metadata})
 				return nil
 			}
 			return uploaded(r, write)

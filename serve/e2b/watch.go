@@ -123,10 +123,9 @@ var eventTypes = map[string]envd.EventType{
 
 // event returns an event as a client knows it, with a description of the file where that was asked for and it exists.
 func (s *Server) event(ctx context.Context, b *opened, dir string, e watchdir.Event, describe bool) *envd.FilesystemEvent {
-	name := strings.ToValidUTF8(string(e.Name), "\uFFFD")
-	out := &envd.FilesystemEvent{Name: name, Type: eventTypes[e.Kind]}
+	out := &envd.FilesystemEvent{Name: text(string(e.Name)), Type: eventTypes[e.Kind]}
 	if describe && e.Kind != watchdir.Remove && e.Kind != watchdir.Rename {
-		_ = s.room(b).withFiles(ctx, b, func(t files.Tree) error { // without it, the event says enough
+		_ = s.room(b).withFiles(ctx, b, func(t tree) error { // without it, the event says enough
 			entry, err := describeFile(t, path.Join(dir, string(e.Name)))
 			out.Entry = entry
 			return err
@@ -138,7 +137,7 @@ func (s *Server) event(ctx context.Context, b *opened, dir string, e watchdir.Ev
 // watchable returns the path of a directory that a client may watch. Errors: ErrNotFound, ErrInvalid.
 func (f *filesystem) watchable(ctx context.Context, dir string) (string, error) {
 	var at string
-	err := f.files(ctx, func(b *opened, t files.Tree) error {
+	err := f.files(ctx, func(b *opened, t tree) error {
 		at = b.path(dir)
 		i, err := t.Stat(at, true)
 		if err == nil && i.Type != files.Directory {

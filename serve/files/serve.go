@@ -75,6 +75,9 @@ func (s *server) do(q message) (reply message, data []byte, err error) {
 		return reply, nil, s.tree.Rename(path, to)
 	case opRemove:
 		return reply, nil, s.tree.Remove(path, q.Flag)
+	case opAttributes, opSetAttributes:
+		reply, err = s.attributes(q)
+		return reply, nil, err
 	default:
 		return reply, nil, errs.New("serving files", "", errs.ErrNotSupported, "unknown request (running an older snapfs?)")
 	}

@@ -34,6 +34,10 @@ type message struct {
 	Limit  int          `json:"limit,omitempty"`
 	Write  WriteOptions `json:"write,omitzero"`
 
+	// Of the operations on extended attributes, To is the prefix.
+	Paths  [][]byte            `json:"paths,omitempty"`
+	Values []map[string]string `json:"values,omitempty"`
+
 	Bytes int  `json:"bytes,omitempty"`
 	Last  bool `json:"last,omitempty"`
 	Abort bool `json:"abort,omitempty"`

@@ -70,6 +70,11 @@ form.append('file', new Blob(['up']), 'up.txt')
 assert.equal((await fetch(await s.uploadUrl('up.txt', { useSignatureExpiration: 60 }), { method: 'POST', body: form })).status, 200)
 assert.equal(await (await fetch(await s.downloadUrl('up.txt'))).text(), 'up')
 
+await s.files.write('tagged', 'x', { metadata: { owner: 'me' } })
+assert.deepEqual((await s.files.getInfo('tagged')).metadata, { owner: 'me' })
+await s.files.write('packed', 'x'.repeat(100000), { gzip: true })
+assert.equal((await s.files.read('packed', { gzip: true })).length, 100000)
+
 step('watch')
 const events = []
 const w = await s.files.watchDir('.', (e) => events.push(e.type + ' ' + e.name), { recursive: true })

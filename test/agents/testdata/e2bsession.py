@@ -108,7 +108,16 @@ refused(SandboxException, lambda: s.files.list("add.sh"))
 assert urllib.request.urlopen(s.download_url("add.sh", use_signature_expiration=60)).read() == b"echo $(($1 - $2))\n"
 assert not os.path.exists(os.environ["WORK"] + "/data.bin")
 
+s.files.write("tagged", "x", metadata={"Owner": "me"})
+assert s.files.get_info("tagged").metadata == {"owner": "me"} and s.files.get_info("add.sh").metadata is None
+s.files.write("packed", "x" * 100000, gzip=True)
+assert s.files.read("packed", gzip=True) == "x" * 100000
+
 step("watch")
+w = s.files.watch_dir(".", include_entry=True)
+s.files.write("entry", "12345")
+until(lambda: any(e.name == "entry" and e.entry and e.entry.size == 5 for e in w.get_new_events()))
+w.stop()
 w = s.files.watch_dir(".", recursive=True)
 s.files.write("seen", "x")
 s.commands.run("mkdir -p w/x; echo y > w/x/z; mv seen gone; rm gone")
