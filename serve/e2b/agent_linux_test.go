@@ -1,7 +1,11 @@
 package e2b_test
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -396,7 +400,7 @@ func TestAPortIsReachedByItsHost(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	host := "8123-" + s.SandboxID + "." + s.Domain
-	_, next, stop := s.begin(shell("python3 -u -m http.server 8123 --bind 127.0.0.1"))
+	_, next, stop := s.begin(shell("exec python3 -u -m http.server 8123 --bind 127.0.0.1"))
 	defer stop()
 	for r := (result{}); !strings.Contains(r.stdout, "Serving"); {
 		e := next()
@@ -410,6 +414,37 @@ func TestAPortIsReachedByItsHost(t *testing.T) {
 		t.Errorf("%d %s", reply.StatusCode, data)
 	}
 	d.refuses(http.StatusForbidden, "require", http.MethodGet, "/a", nil, "Host", host)
+
+	// A connection that is upgraded, as one of a WebSocket is, leads to the port both ways.
+	_, next, stopEcho := s.begin(shell(`exec python3 -u -c '
+import socket
+l = socket.create_server(("127.0.0.1", 8125)); print("up"); c = l.accept()[0]
+while not c.recv(4096).endswith(b"\r\n\r\n"): pass
+c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+while True: c.sendall(c.recv(4096).upper())'`))
+	defer stopEcho()
+	if got := string(next().GetData().GetStdout()); got != "up\n" {
+		t.Fatalf("%q", got)
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: 8125-%s.%s\r\nConnection: Upgrade\r\nUpgrade: echo\r\nE2b-Traffic-Access-Token: %s\r\n\r\n", s.SandboxID, s.Domain, s.Traffic)
+	reader := bufio.NewReader(conn)
+	upgraded, err := http.ReadResponse(reader, nil)
+	if err != nil || upgraded.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", upgraded, err)
+	}
+	for _, word := range []string{"one", "two"} {
+		fmt.Fprint(conn, word)
+		got := make([]byte, 3)
+		if _, err := io.ReadFull(reader, got); err != nil || string(got) != strings.ToUpper(word) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
 	d.refuses(http.StatusBadGateway, "port is not open", http.MethodGet, "/a", nil, "Host", "8124-"+s.SandboxID+"."+s.Domain, "E2b-Traffic-Access-Token", s.Traffic)
 	d.refuses(http.StatusBadGateway, "was not found", http.MethodGet, "/a", nil, "Host", "8123-other."+s.Domain)
 	d.refuses(http.StatusMisdirectedRequest, "host", http.MethodGet, "/a", nil, "Host", "8123-"+s.SandboxID+".evil.example")

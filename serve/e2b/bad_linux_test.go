@@ -8,10 +8,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/serve/e2b"
 	"github.com/snapfs/snapfs/serve/e2b/envd"
@@ -160,6 +163,26 @@ func TestAHalfClosedStreamLeavesTheCommand(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	d.do(http.StatusNoContent, http.MethodDelete, "/sandboxes/"+s.SandboxID, nil, nil)
+}
+
+// TestAServerClaimsItsRequestsOnly: so that it can share an address.
+func TestAServerClaimsItsRequestsOnly(t *testing.T) {
+	s := e2b.New(e2b.Options{Open: func(context.Context) (*engine.Engine, error) { return nil, errs.ErrNotFound }})
+	defer s.Close() //nolint:errcheck // it has nothing open
+	for target, want := range map[string]bool{
+		"http://localhost/v2/sandboxes": true, "http://localhost/sandboxes/x/fork": true, "http://localhost/snapshots": true, "http://localhost/files?path=x": true,
+		"http://localhost/process.Process/Start": true, "http://80-abc.localhost:99/": true, "http://localhost/": false, "http://localhost/v1/sandboxes": false,
+		"http://localhost/v2/other": false, "http://80-abc.evil.example/": false, "http://localhost/health": true, "http://localhost/metrics": false,
+	} {
+		q := httptest.NewRequest(http.MethodGet, target, nil)
+		if got := s.Claims(q); got != want {
+			t.Errorf("%s: %v", target, got)
+		}
+		q.Header.Set("E2b-Sandbox-Id", "x")
+		if !s.Claims(q) {
+			t.Errorf("%s with an ID is not claimed", target)
+		}
+	}
 }
 
 // TestOnlyItsClientsReachAServer: keys, tokens, signatures, hosts and pages of other sites. Cost: half a second.

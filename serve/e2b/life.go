@@ -150,7 +150,7 @@ func (s *Server) fork(w http.ResponseWriter, r *http.Request) error {
 	if count < 1 || count > most {
 		return errs.New("forking", b.Name, errs.ErrInvalid, fmt.Sprintf("count must be from 1 to %d", most))
 	}
-	if err := s.countable(r.Context(), count); err != nil {
+	if err := s.countable(r.Context(), b.e, count); err != nil {
 		return err
 	}
 	type result struct {
@@ -193,7 +193,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) error {
 			return errors.Join(errs.New("making a snapshot", name, errs.ErrInvalid, "the name of a snapshot must be one of a sandbox, and of no template"), err)
 		}
 	}
-	if err := s.countable(r.Context(), 1); err != nil {
+	if err := s.countable(r.Context(), b.e, 1); err != nil {
 		return err
 	}
 	m := meta{Template: b.meta.Template, Envs: b.meta.Envs, Started: time.Now(), Snapshot: true, Of: b.Name}

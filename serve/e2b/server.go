@@ -93,6 +93,17 @@ func (s *Server) Close() error {
 	return nil
 }
 
+// Claims reports whether a request is one for this Server, where another handler has the rest of the address: by its
+// host, its headers or its path.
+func (s *Server) Claims(r *http.Request) bool {
+	host := hostOf(r.Host)
+	if _, _, ok := portHost(host); ok && s.knows(host) || r.Header.Get(idHeader) != "" || envdPath(r.URL.Path) {
+		return true
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/"), "v2/"), "/")
+	return first == "sandboxes" || first == "snapshots" || first == "templates"
+}
+
 // ServeHTTP serves a request for a control route, for the agent in a sandbox, or for a port of a sandbox.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host := hostOf(r.Host)
