@@ -13,6 +13,7 @@ import (
 // Start starts the Helper's program in a sandbox with other arguments than for a [Session], such as those that watch a
 // directory. Errors: those of [supervise.Manager.ExecWith].
 func (h *Helper) Start(ctx context.Context, e *engine.Engine, name string, args []string, stdout, stderr *os.File, o supervise.ExecOptions) (supervise.Client, error) {
+	h.used.Store(true)
 	program, err := h.copy()
 	if err != nil {
 		return nil, errs.With("starting a helper", "", err)
@@ -20,13 +21,4 @@ func (h *Helper) Start(ctx context.Context, e *engine.Engine, name string, args 
 	return e.Supervise.ExecWith(ctx, name, engine.Command{
 		Args: slices.Concat([]string{"/proc/self/fd/0"}, args), Env: []string{"LC_ALL=C"}, Dir: "/", Stdin: program, Stdout: stdout, Stderr: stderr,
 	}, o)
-}
-
-// Close frees the memory of the program's copy. The Helper starts nothing afterwards; processes that run go on.
-func (h *Helper) Close() error {
-	program, err := h.copy()
-	if err != nil {
-		return nil //nolint:nilerr // there is no copy
-	}
-	return program.Close()
 }
