@@ -1,8 +1,8 @@
 //go:build linux
 
-// Snapfs-fuse serves one tree of a sandbox over FUSE, where no filesystem of the kernel can do it: either a
-// fork of package backends/fusecow, or a tree with id mapping by package isolate/idmap. Its arguments say
-// which. Snapfs starts it with private descriptors, and it ends with the last mount of the tree. It is a
+// Snapfs-fuse serves one tree of a sandbox over FUSE, where no filesystem of the kernel can do it: a fork of
+// package backends/fusecow, a tree with id mapping by package isolate/idmap, or a view of a sandbox on the host by
+// package isolate/hostview. Its arguments say which. Snapfs starts it with private descriptors, and it ends with the last mount of the tree. It is a
 // separate program because initialising go-fuse would add 0.3 ms to every start of snapfs.
 package main
 
@@ -17,6 +17,7 @@ import (
 
 	"github.com/snapfs/snapfs/backends/fusecow"
 	"github.com/snapfs/snapfs/backends/fusecow/mount"
+	"github.com/snapfs/snapfs/isolate/hostview/viewserver"
 	"github.com/snapfs/snapfs/isolate/idmap"
 )
 
@@ -47,6 +48,9 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 			return fusecow.Serve(ctx, mount.Mount)
 		}, true
 	}
+	if len(args) == 4 && args[0] == "view" {
+		return parseView(args[1:])
+	}
 	if len(args) != 2 || args[0] != "shift" {
 		return nil, false
 	}
@@ -55,6 +59,20 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 		return nil, false
 	}
 	return func() error { return idmap.Serve(idmap.Device, os.NewFile(idmap.Tree, "tree"), uint32(base)) }, true
+}
+
+// parseView returns the function that serves the view of a container at a directory of the host; its arguments are
+// the directory, the control socket and the first of the container's ids.
+func parseView(args []string) (serve func() error, ok bool) {
+	base, err := strconv.ParseUint(args[2], 10, 32)
+	if err != nil {
+		return nil, false
+	}
+	return func() error {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+		defer stop()
+		return viewserver.Serve(ctx, args[0], args[1], uint32(base))
+	}, true
 }
 
 // hasStarter reports whether snapfs started this process, with a socket for requests.

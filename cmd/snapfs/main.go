@@ -108,6 +108,8 @@ func commands() []command {
 		{"mcp", working, newMCP},
 		{"serve", working, newServe},
 		{"token", working, newToken},
+		{"agent", working, newAgent},
+		{"hook", working, newHook},
 		{"pool", caring, newPool},
 		{"doctor", caring, newDoctor},
 		{"gc", caring, newGc},

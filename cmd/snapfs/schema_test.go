@@ -49,6 +49,7 @@ type errorSchema struct {
 // error for what is printed on standard error.
 func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
+		"agent-status":   reflect.TypeFor[agentReport](),
 		"apply":          reflect.TypeFor[reconcile.Promoted](),
 		"cp":             reflect.TypeFor[copier.Copied](),
 		"diff":           reflect.TypeFor[changesDocument](),

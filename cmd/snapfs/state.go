@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/snapfs/snapfs/workflow/agenthook"
 	"github.com/spf13/cobra"
 )
 
@@ -43,7 +44,7 @@ type rolledBack struct {
 }
 
 func newRollback(a *app) *cobra.Command {
-	var stop, live bool
+	var stop, live, turn, call bool
 	cmd := &cobra.Command{
 		Use:   "rollback sandbox [state]",
 		Short: "restore a sandbox's files to a named snapshot or its base",
@@ -55,8 +56,13 @@ Rollback is refused while processes run in the sandbox. --stop ends them. --live
 them for that instant, and they continue on the restored files: files that they have
 open or mapped keep their content, also those that the snapshot does not have, as
 unlinked files do. The processes' memory does not change. Only the backend fusecow
-supports --live.`,
-		Example:           "  snapfs rollback fix before\n  snapfs rollback fix --live",
+supports --live.
+
+In a sandbox that an agent works in (snapfs agent), the agent's own view of the files does
+not count as a process, and shows the restored files at once. --call restores the files
+from before the last call of a tool, --turn those from before the last prompt; repeated,
+they go further back.`,
+		Example:           "  snapfs rollback fix before\n  snapfs rollback fix --live\n  snapfs rollback agent-x --turn",
 		ValidArgsFunction: a.completeState,
 		Args:              between("sandbox", "state"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,6 +73,9 @@ supports --live.`,
 			if stop && live {
 				return usageError(errors.New("--stop and --live exclude one another"))
 			}
+			if (turn || call) && (live || state != "" || turn && call) {
+				return usageError(errors.New("--turn, --call, --live and a state exclude one another"))
+			}
 			e, err := a.engine(cmd.Context())
 			if err != nil {
 				return err
@@ -76,11 +85,17 @@ supports --live.`,
 					return err
 				}
 			}
-			back := e.Rollback
-			if live {
-				back = e.RollbackLive
+			switch ctx := cmd.Context(); {
+			case turn:
+				state, err = agenthook.Undo(ctx, e, args[0], agenthook.LastTurn)
+			case call:
+				state, err = agenthook.Undo(ctx, e, args[0], agenthook.LastCall)
+			case live:
+				err = e.RollbackLive(ctx, args[0], state)
+			default:
+				err = agenthook.Rollback(ctx, e, args[0], state)
 			}
-			if err := back(cmd.Context(), args[0], state); err != nil {
+			if err != nil {
 				return err
 			}
 			err = a.ui.result(rolledBack{args[0], state}, func(io.Writer) error { return nil })
@@ -90,5 +105,7 @@ supports --live.`,
 	}
 	cmd.Flags().BoolVar(&stop, "stop", false, "end the sandbox's processes first")
 	cmd.Flags().BoolVar(&live, "live", false, "keep the sandbox's processes running on the restored files")
+	cmd.Flags().BoolVar(&turn, "turn", false, "restore the files from before the agent's last prompt")
+	cmd.Flags().BoolVar(&call, "call", false, "restore the files from before the agent's last call of a tool")
 	return cmd
 }

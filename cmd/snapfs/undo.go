@@ -18,7 +18,7 @@ import (
 )
 
 func newUndo(a *app) *cobra.Command {
-	var list, forget, anywhere, yes bool
+	var list, forget, anywhere, yes, turn bool
 	cmd := &cobra.Command{
 		Use:   "undo [promotion] [path...]",
 		Short: "undo an apply or a promotion, or some of its paths",
@@ -32,7 +32,11 @@ can be undone later. Commits are undone with the whole promotion only.
 
 The sandbox, if it still exists, keeps its changes. The last ten of all workspaces can be
 undone; of those that changed the same place, the newest first. snapfs redo does again
-what was undone. The data for both takes disk space; --forget deletes it.`,
+what was undone. The data for both takes disk space; --forget deletes it.
+
+--turn undoes in a sandbox instead of the real tree: it restores the files from before the
+last prompt of the agent that works in the named sandbox, or in the newest one of this
+workspace. It is the same as snapfs rollback --turn.`,
 		Example:           "  snapfs undo\n  snapfs undo src/main.c docs\n  snapfs undo --any\n  snapfs undo --list\n  snapfs undo --forget apply-4x1k0z",
 		ValidArgsFunction: a.completePromotion,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,6 +48,10 @@ what was undone. The data for both takes disk space; --forget deletes it.`,
 				return err
 			}
 			switch {
+			case turn && (list || forget || anywhere || len(args) > 1):
+				return usageError(errors.New("--turn takes at most the name of a sandbox"))
+			case turn:
+				return a.undoTurn(cmd.Context(), e, args)
 			case list:
 				return a.listPromotions(e.Reconcile.Promotions())
 			case forget && len(args) != 1:
@@ -75,6 +83,7 @@ what was undone. The data for both takes disk space; --forget deletes it.`,
 	cmd.Flags().BoolVarP(&list, "list", "l", false, "list what can be undone")
 	cmd.Flags().BoolVar(&anywhere, "any", false, "undo the last apply or promotion of any workspace")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&turn, "turn", false, "undo the last turn of an agent in its sandbox")
 	cmd.Flags().BoolVar(&forget, "forget", false, "delete this promotion's data for undo and redo; its result stays")
 	return cmd
 }

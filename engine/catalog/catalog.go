@@ -117,7 +117,10 @@ func (c *Catalog) Rehearse(plan fault.Plan) { c.plan = plan }
 func (c *Catalog) Dir() string { return c.dir }
 
 // Path returns the directory of the sandbox called name, existing or not.
-func (c *Catalog) Path(name string) string { return filepath.Join(c.dir, sandboxes, name) }
+func (c *Catalog) Path(name string) string { return SandboxDir(c.dir, name) }
+
+// SandboxDir returns the same for the catalogue in a state directory, without opening it.
+func SandboxDir(state, name string) string { return filepath.Join(state, sandboxes, name) }
 
 // DataDir returns the directory in the state directory for the data of the backend driver. It
 // need not exist.

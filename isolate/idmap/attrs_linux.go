@@ -31,8 +31,8 @@ func (s *server) entry(fd int, out *fuse.EntryOut) error {
 		return err
 	}
 	out.NodeId, out.Generation = n.id, 1
-	out.SetEntryTimeout(cacheTime)
-	out.SetAttrTimeout(cacheTime)
+	out.SetEntryTimeout(s.cache)
+	out.SetAttrTimeout(s.cache)
 	s.fill(&st, &out.Attr)
 	return nil
 }
@@ -44,7 +44,7 @@ func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 		fd, err := openPath(dir, name)
 		if err == unix.ENOENT {
 			out.NodeId = 0
-			out.SetEntryTimeout(cacheTime)
+			out.SetEntryTimeout(s.cache)
 			return nil
 		}
 		if err != nil {
@@ -65,7 +65,7 @@ func (s *server) attr(fd int, out *fuse.AttrOut) error {
 	if err != nil {
 		return err
 	}
-	out.SetTimeout(cacheTime)
+	out.SetTimeout(s.cache)
 	s.fill(&st, &out.Attr)
 	return nil
 }

@@ -1,6 +1,7 @@
 package idmap
 
 import (
+	"os"
 	"runtime"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -31,7 +32,7 @@ func (m creators) work(ready chan<- error) {
 	runtime.LockOSThread() // never unlocked: nothing else may run with these ids
 	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP, capabilities(7)
 	err := unix.Unshare(unix.CLONE_FS)
-	if err == nil {
+	if err == nil && os.Geteuid() == 0 {
 		err = unix.Prctl(unix.PR_SET_SECUREBITS, noFixup, 0, 0, 0)
 	}
 	ready <- err
@@ -64,7 +65,7 @@ func (s *server) as(caller fuse.Owner, umask uint32, do func() error) (err error
 		if err == nil {
 			err = do()
 		}
-		_, _ = unix.Setfsuid(0), unix.Setfsgid(0) // cannot fail for root
+		_, _ = unix.Setfsuid(os.Geteuid()), unix.Setfsgid(os.Getegid()) // cannot fail
 		done <- err
 	}
 	return <-done

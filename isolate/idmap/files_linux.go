@@ -27,12 +27,26 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 			unix.Close(f)
 			return err
 		}
-		out.Fh, out.OpenFlags = uint64(f), fuse.FOPEN_KEEP_CACHE
+		out.Fh, out.OpenFlags = s.opened(f)
 		return nil
 	}))
 }
 
-func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { unix.Close(int(in.Fh)) }
+// opened returns the handle of an open file and the flags of the reply that carries it.
+func (s *server) opened(f int) (handle uint64, flags uint32) {
+	if s.handles != nil {
+		s.handles.add(f)
+		return uint64(f), 0
+	}
+	return uint64(f), fuse.FOPEN_KEEP_CACHE
+}
+
+func (s *server) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
+	if s.handles != nil {
+		s.handles.drop(int(in.Fh))
+	}
+	unix.Close(int(in.Fh))
+}
 
 // Flush answers ENOSYS, so that the kernel sends no more requests when files are closed: there
 // is nothing to write then.

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idMap is the constant that is added to an id on disk to get the shown id.
-type idMap uint32
+// An idMap is a range of ids on disk and the range of the same size in which they are shown.
+type idMap struct{ disk, shown, size uint32 }
 
 // Size is the number of users and of groups that are mapped.
 const Size = 1 << 16
@@ -15,28 +15,39 @@ const Size = 1 << 16
 // nobody is the invalid id. The kernel shows it as the owner, and grants it nothing.
 const nobody = 1<<32 - 1
 
+// higherBy maps the ids on disk to ids that are higher by base.
+func higherBy(base uint32) idMap { return idMap{shown: base, size: Size} }
+
+// lowerBy maps ids from base on to ids that are lower by base. With 0 it changes no id.
+func lowerBy(base uint32) idMap {
+	if base == 0 {
+		return idMap{size: nobody}
+	}
+	return idMap{disk: base, size: Size}
+}
+
 // toShown returns the shown id for an id on disk; nobody if it is not mapped.
 func (s idMap) toShown(id uint32) uint32 {
-	if id >= Size {
+	if id < s.disk || id-s.disk >= s.size {
 		return nobody
 	}
-	return uint32(s) + id
+	return id - s.disk + s.shown
 }
 
 // toDisk returns the id on disk for a shown id. EOVERFLOW: it is not mapped.
 func (s idMap) toDisk(id uint32) (uint32, error) {
-	if id < uint32(s) || id-uint32(s) >= Size {
+	if id < s.shown || id-s.shown >= s.size {
 		return 0, unix.EOVERFLOW
 	}
-	return id - uint32(s), nil
+	return id - s.shown + s.disk, nil
 }
 
 // toShownStrict does the same as toShown, but returns EOVERFLOW for an id that is not mapped.
 func (s idMap) toShownStrict(id uint32) (uint32, error) {
-	if id >= Size {
+	if id = s.toShown(id); id == nobody {
 		return 0, unix.EOVERFLOW
 	}
-	return s.toShown(id), nil
+	return id, nil
 }
 
 // Names of the extended attributes that contain ids.

@@ -54,7 +54,7 @@ func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 			unix.Close(fd)
 			return err
 		}
-		out.Fh, out.OpenFlags = uint64(fd), fuse.FOPEN_KEEP_CACHE
+		out.Fh, out.OpenFlags = s.opened(fd)
 		return nil
 	}))
 }

@@ -39,12 +39,9 @@ func Serve(dev int, tree *os.File, base uint32) error {
 		return fmt.Errorf("starting threads: %w", err)
 	}
 	defer close(m)
-	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
-	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: idMap(base), creators: m}
-	options := &fuse.MountOptions{
-		MaxWrite: MaxRead, EnableAcl: true, EnableSymlinkCaching: true, ExplicitDataCacheControl: true,
-		DisableSplice: true, ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
-	}
+	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: higherBy(base), creators: m, cache: cacheTime}
+	options := mountOptions()
+	options.EnableSymlinkCaching, options.ExplicitDataCacheControl = true, true
 	var f *fuse.Server
 	spare.Loop(func() { f, err = fuse.NewServer(s, "/dev/fd/"+strconv.Itoa(dev), options) })
 	if err != nil {
@@ -54,6 +51,14 @@ func Serve(dev int, tree *os.File, base uint32) error {
 	return nil
 }
 
+// mountOptions returns the options that all servers share.
+func mountOptions() *fuse.MountOptions {
+	const extra = fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_DONT_MASK | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_SETXATTR_EXT
+	return &fuse.MountOptions{
+		MaxWrite: MaxRead, EnableAcl: true, DisableSplice: true, ExtraCapabilities: extra, Logger: log.New(io.Discard, "", 0),
+	}
+}
+
 // A server answers the kernel's FUSE requests for one directory.
 type server struct {
 	fuse.RawFileSystem
@@ -61,6 +66,10 @@ type server struct {
 	ids      idMap
 	creators creators
 	lists    listings
+	// cache is how long the kernel may cache names and attributes.
+	cache time.Duration
+	// handles are the open files of a [View]; nil for a directory that only this server writes.
+	handles *handles
 }
 
 // cacheTime is the time for which the kernel may cache names and attributes: only this server

@@ -15,6 +15,7 @@ type table struct {
 	root *os.File // for handles; open for reading
 	// handles is set if the filesystem can open inodes by file handle.
 	handles bool
+	gate    *gate // of a [View], or nil
 
 	mu     sync.Mutex
 	next   uint64
@@ -34,18 +35,47 @@ type inode struct {
 }
 
 func newTable(tree *os.File) (*table, error) {
+	t := &table{next: fuse.FUSE_ROOT_ID + 1}
+	return t, t.reset(tree)
+}
+
+// reset makes tree the root, and forgets every other inode.
+func (t *table) reset(tree *os.File) error {
 	fd, err := unix.Openat(int(tree.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t := &table{root: os.NewFile(uintptr(fd), tree.Name()), next: fuse.FUSE_ROOT_ID, inodes: map[uint64]*inode{}, byKey: map[string]*inode{}}
+	root := os.NewFile(uintptr(fd), tree.Name())
 	at, err := openPath(fd, ".")
 	if err != nil {
-		return nil, err
+		return errors.Join(err, root.Close())
 	}
-	t.handles = opensByHandle(fd, at)
-	_, _, err = t.adopt(at)
-	return t, err
+	t.mu.Lock()
+	t.root, t.inodes, t.byKey, t.handles = root, map[uint64]*inode{}, map[string]*inode{}, opensByHandle(fd, at)
+	t.mu.Unlock()
+	n, _, err := t.adopt(at)
+	if err != nil {
+		return errors.Join(err, root.Close())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.inodes, n.id)
+	n.id = fuse.FUSE_ROOT_ID
+	t.inodes[n.id] = n
+	return nil
+}
+
+// clear closes every descriptor. Until the next reset all inodes are gone.
+func (t *table) clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range t.inodes {
+		if n.fd >= 0 {
+			unix.Close(n.fd)
+		}
+	}
+	t.inodes, t.byKey = map[uint64]*inode{}, map[string]*inode{}
+	t.root.Close()
 }
 
 // opensByHandle reports whether the filesystem opens an inode by its handle.
@@ -156,6 +186,10 @@ func (t *table) forget(id, times uint64) {
 // with calls do with an inode and an O_PATH descriptor of it, which is valid until do returns.
 // ESTALE: the inode is gone.
 func (t *table) with(id uint64, do func(n *inode, fd int) error) error {
+	if t.gate != nil {
+		t.gate.enter()
+		defer t.gate.leave()
+	}
 	t.mu.Lock()
 	n := t.inodes[id]
 	if n == nil {

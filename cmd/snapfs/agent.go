@@ -1,0 +1,288 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/workflow/agenthook"
+	"github.com/snapfs/snapfs/workflow/agentsetup"
+	"github.com/spf13/cobra"
+	"znkr.io/diff/textdiff"
+)
+
+func newAgent(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "give coding agents sandboxes",
+		Long: `Sets up a coding agent so that its sessions work in sandboxes: its worktrees and subagents
+are clones of the whole environment, with uncommitted files and dependencies; its shell
+commands run inside the clone; a checkpoint follows each call of a tool, for snapfs undo
+--turn. The agent's own hooks call snapfs hook. docs/agents.md says for each agent what is
+protected and what is not.`,
+		Example: "  snapfs agent install claude\n  snapfs agent status\n  snapfs agent uninstall claude",
+		Args:    exactly(),
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(agentInstall(a), agentUninstall(a), agentStatus(a))
+	return cmd
+}
+
+// setupFlags select the configuration that a command changes.
+type setupFlags struct{ project, all, yes bool }
+
+func (f *setupFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.project, "project", false, "change the configuration of this workspace, not the user's")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	cmd.ValidArgs = agentsetup.Agents
+}
+
+// setup returns the setup of an agent, with flags for its hooks.
+func (a *app) setup(f setupFlags, agent string, more []string) (agentsetup.Setup, error) {
+	s := agentsetup.Setup{Agent: agent, Flags: more}
+	if f.all {
+		s.Flags = append([]string{"--all"}, s.Flags...)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return s, errs.With("setting up", agent, err)
+	}
+	s.Program = []string{program}
+	if a.state != "" {
+		state, err := absolute(a.state)
+		if err != nil {
+			return s, err
+		}
+		s.Program = append(s.Program, "--state", state)
+	}
+	if f.project {
+		dir, err := workdir()
+		if err == nil {
+			s.Project, err = hostfs.Workspace(dir)
+		}
+		return s, err
+	}
+	return s, nil
+}
+
+func agentInstall(a *app) *cobra.Command {
+	var f setupFlags
+	cmd := &cobra.Command{
+		Use:   "install [flags] agent [-- flag...]",
+		Short: "write snapfs's hooks into an agent's configuration",
+		Long: `Adds snapfs's hooks to the configuration of claude, codex or opencode, shows the change
+first, and asks on a terminal. All else in the file stays as it is, byte for byte. What is
+installed already is brought up to date.
+
+Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, --net,
+--backend and so on. The file names this program and, with --state, its state directory.`,
+		Example: "  snapfs agent install claude\n  snapfs agent install codex --all -- --net allow:pypi.org --memory 4G",
+		Args:    atLeast("agent"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := checkHookFlags(args[1:]); err != nil {
+				return err
+			}
+			s, err := a.setup(f, args[0], args[1:])
+			if err != nil {
+				return err
+			}
+			e, err := s.Install()
+			if err != nil {
+				return err
+			}
+			changed, err := a.edit(e, f.yes, "install", "installed already: "+e.Path)
+			if err == nil && changed {
+				a.ui.notice("installed in " + e.Path)
+			}
+			if err == nil {
+				a.afterInstall(s)
+			}
+			return err
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&f.all, "all", false, "give every session a sandbox, not only worktrees and subagents")
+	return cmd
+}
+
+// checkHookFlags returns a usage error unless args are flags of snapfs hook.
+func checkHookFlags(args []string) error {
+	var flags requestFlags
+	probe := &cobra.Command{Use: "hook", SilenceErrors: true, SilenceUsage: true}
+	flags.add(probe)
+	if err := probe.ParseFlags(args); err != nil {
+		return usageError(flagError(err))
+	}
+	if rest := probe.Flags().Args(); len(rest) > 0 {
+		return usageError(fmt.Errorf("%q is no flag of snapfs new", rest[0]))
+	}
+	return nil
+}
+
+func agentUninstall(a *app) *cobra.Command {
+	var f setupFlags
+	cmd := &cobra.Command{
+		Use:   "uninstall [flags] agent",
+		Short: "remove snapfs's hooks from an agent's configuration",
+		Long: `Removes from the configuration of an agent what snapfs agent install has added, and nothing
+else: the file is as it was before, byte for byte, unless it has been changed since. It
+shows the change first, and asks on a terminal.`,
+		Example: "  snapfs agent uninstall claude",
+		Args:    exactly("agent"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := a.setup(f, args[0], nil)
+			if err != nil {
+				return err
+			}
+			e, err := s.Uninstall()
+			if err != nil {
+				return err
+			}
+			changed, err := a.edit(e, f.yes, "uninstall", "not installed: "+e.Path)
+			if err == nil && changed {
+				a.ui.notice("uninstalled from " + e.Path)
+			}
+			return err
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// edit shows a change of a file, asks, and writes it. It reports whether it has.
+func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error) {
+	if e.Empty() {
+		a.ui.notice(nothing)
+		return false, nil
+	}
+	fmt.Fprintf(a.ui.err, "--- %s\n+++ %s\n%s", e.Path, e.Path, textdiff.Unified(string(e.Before), string(e.After)))
+	if !yes && !a.ui.agrees(do+" this?", "write the file", "change nothing") {
+		a.ui.notice("changed nothing")
+		return false, nil
+	}
+	return true, e.Write()
+}
+
+// afterInstall prints the next steps of the person, after which the agent calls the hooks.
+func (a *app) afterInstall(s agentsetup.Setup) {
+	switch s.Agent {
+	case "codex":
+		if trust := agentsetup.CodexTrust(s); trust != agentsetup.Trusted {
+			a.ui.notice("codex skips hooks that you have not trusted, without a word (" + string(trust) + " now): start codex once and accept them with /hooks")
+			a.ui.hint("snapfs agent status codex")
+		}
+	case "claude":
+		a.ui.notice("sessions that run now read their hooks when they start")
+	}
+}
+
+// An agentRow is the state of an agent's configuration.
+type agentRow struct {
+	Agent     string `json:"agent"`
+	Path      string `json:"path"`
+	Installed bool   `json:"installed"`
+	// Trust is what the agent thinks of the hooks, "" if it does not ask for trust.
+	Trust string `json:"trust,omitempty"`
+}
+
+// A sessionRow is a session of an agent in a sandbox.
+type sessionRow struct {
+	Sandbox     string `json:"sandbox"`
+	Agent       string `json:"agent"`
+	Session     string `json:"session"`
+	Workspace   string `json:"workspace"`
+	View        string `json:"view"`
+	Running     bool   `json:"running"`
+	Checkpoints int    `json:"checkpoints"`
+}
+
+type agentReport struct {
+	Agents   []agentRow   `json:"agents"`
+	Sessions []sessionRow `json:"sessions"`
+}
+
+func agentStatus(a *app) *cobra.Command {
+	var f setupFlags
+	cmd := &cobra.Command{
+		Use:   "status [flags] [agent]",
+		Short: "show which agents call snapfs, and their sandboxes",
+		Long: `Shows for each agent whether snapfs's hooks are in its configuration, the user's or with
+--project this workspace's; for codex also whether it trusts them, because it skips hooks
+that the person has not accepted. Then it lists the sandboxes that agents work or worked in.`,
+		Example: "  snapfs agent status\n  snapfs agent status codex --json",
+		Args:    atMost("agent"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names := agentsetup.Agents
+			if len(args) == 1 {
+				names = args
+			}
+			r := agentReport{Agents: []agentRow{}, Sessions: []sessionRow{}}
+			for _, name := range names {
+				row, err := a.agentRow(f, name)
+				if err != nil {
+					return err
+				}
+				r.Agents = append(r.Agents, row)
+			}
+			e, err := a.engine(cmd.Context())
+			if err != nil {
+				return err
+			}
+			for _, l := range agenthook.Leases(e) {
+				if slices.Contains(names, l.Agent) {
+					r.Sessions = append(r.Sessions, sessionRow{
+						Sandbox: l.Sandbox, Agent: l.Agent, Session: l.Session, Workspace: l.Workspace, View: l.View,
+						Running: proc.Alive(l.Owner), Checkpoints: len(l.Checkpoints),
+					})
+				}
+			}
+			return a.ui.result(r, r.print)
+		},
+	}
+	cmd.Flags().BoolVar(&f.project, "project", false, "show the configuration of this workspace, not the user's")
+	cmd.ValidArgs = agentsetup.Agents
+	return cmd
+}
+
+func (a *app) agentRow(f setupFlags, name string) (agentRow, error) {
+	s, err := a.setup(f, name, nil)
+	if err != nil {
+		return agentRow{}, err
+	}
+	r := agentRow{Agent: name}
+	if r.Path, err = s.Path(); err != nil {
+		return r, err
+	}
+	r.Installed, err = s.Installed()
+	if err == nil && r.Installed && name == "codex" {
+		r.Trust = string(agentsetup.CodexTrust(s))
+	}
+	return r, err
+}
+
+func (r agentReport) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, g := range r.Agents {
+		state := "not installed"
+		if g.Installed {
+			state = "installed"
+		}
+		if g.Trust != "" {
+			state += ", " + g.Trust
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", g.Agent, state, visible(g.Path))
+	}
+	for _, s := range r.Sessions {
+		state := "ended"
+		if s.Running {
+			state = "running"
+		}
+		fmt.Fprintf(t, "%s\t%s %s\t%s\t%s\n", s.Sandbox, s.Agent, state, count(max(s.Checkpoints-1, 0), "checkpoint"), visible(s.View))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,120 @@
+package hostview
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/internal/run"
+	"golang.org/x/sys/unix"
+)
+
+// A Source is a directory of a container, with the pipes that tie the two lives together. See the descriptors of
+// the package.
+type Source struct {
+	Tree, Ended, Hold *os.File
+	Base              uint32
+}
+
+// Close closes the descriptors of this process. Errors do not matter: a view has its own descriptors.
+func (s *Source) Close() {
+	for _, f := range []*os.File{s.Tree, s.Ended, s.Hold} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// Start mounts a view of s at the existing directory at, served by a process of program, which listens on the
+// socket path control and ends when the container ends, when the process owner ends, if that is not 0, or when the
+// view is unmounted. After an error nothing is mounted. The caller closes s.
+func Start(ctx context.Context, program []string, at, control string, s *Source, owner int) error {
+	pidfd, err := openOwner(owner)
+	if err != nil {
+		return err
+	}
+	defer pidfd.Close()
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	args := append(append([]string{}, program...), "view", at, control, strconv.FormatUint(uint64(s.Base), 10))
+	_, err = run.Background(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
+	theirs.Close()
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { ready.SetReadDeadline(aLongTimeAgo) })() //nolint:errcheck // pipes support deadlines
+	said, err := io.ReadAll(ready)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return ctx.Err()
+	}
+	if err == nil && string(said) != Ready {
+		err = fmt.Errorf("mounting the view: %s", said)
+	}
+	return err
+}
+
+// openOwner returns a pidfd of a process, or /dev/null for 0.
+func openOwner(pid int) (*os.File, error) {
+	if pid == 0 {
+		return os.Open(os.DevNull)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("watching process %d: %w", pid, err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// A Conn is a connection to a view's process.
+type Conn struct{ c *fdsock.Conn }
+
+// Dial connects to the process of the view with a control socket. Errors: ENOENT and ECONNREFUSED if there is none.
+func Dial(control string) (*Conn, error) {
+	c, err := fdsock.Dial(control)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{c}, nil
+}
+
+// Close closes the connection. If the view has left a directory and not entered another, it ends.
+func (c *Conn) Close() error { return c.c.Close() }
+
+// Leave makes the view's process close everything of the container. The view stays mounted, and its users wait.
+func (c *Conn) Leave() error { return c.do(Request{Leave: true}) }
+
+// Enter makes the view show s. The caller closes s.
+func (c *Conn) Enter(s *Source) error {
+	return c.do(Request{Enter: &Enter{Base: s.Base}}, s.Tree, s.Ended, s.Hold)
+}
+
+// End makes the view's process unmount the view and end.
+func (c *Conn) End() error { return c.do(Request{End: true}) }
+
+func (c *Conn) do(q Request, files ...*os.File) error {
+	msg, err := json.Marshal(q)
+	if err == nil {
+		err = c.c.Send(msg, files...)
+	}
+	if err != nil {
+		return err
+	}
+	msg, more, err := c.c.Receive()
+	fdsock.CloseAll(more)
+	if err != nil {
+		return err
+	}
+	var r Reply
+	if err = json.Unmarshal(msg, &r); err == nil && r.Error != "" {
+		err = errors.New(r.Error)
+	}
+	return err
+}

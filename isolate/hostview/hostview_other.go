@@ -1,0 +1,49 @@
+//go:build !linux
+
+package hostview
+
+import (
+	"context"
+	"os"
+
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Source is a directory of a container.
+type Source struct {
+	Tree, Ended, Hold *os.File
+	Base              uint32
+}
+
+// Close closes the descriptors of this process.
+func (s *Source) Close() {}
+
+// A Conn is a connection to a view's process.
+type Conn struct{}
+
+// OpenTree always fails: only Linux has containers.
+func OpenTree(int, string) (*os.File, uint32, error) { return nil, 0, vfs.ErrNeedsLinux }
+
+// Start always fails: only Linux has containers.
+func Start(context.Context, []string, string, string, *Source, int) error { return vfs.ErrNeedsLinux }
+
+// Dial always fails: only Linux has containers.
+func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
+
+// Close does nothing.
+func (c *Conn) Close() error { return nil }
+
+// Leave always fails.
+func (c *Conn) Leave() error { return vfs.ErrNeedsLinux }
+
+// Enter always fails.
+func (c *Conn) Enter(*Source) error { return vfs.ErrNeedsLinux }
+
+// End always fails.
+func (c *Conn) End() error { return vfs.ErrNeedsLinux }
+
+// Unmount does nothing: there are no views.
+func Unmount(context.Context, string) error { return nil }
+
+// Alive reports that there is no view.
+func Alive(string) bool { return false }

@@ -1,0 +1,48 @@
+package hostview
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/run"
+	"golang.org/x/sys/unix"
+)
+
+var aLongTimeAgo = time.Unix(1, 0)
+
+// Unmount detaches whatever is mounted at a view's directory, also if its process was killed, and removes the
+// directory. Nothing there is no error. Another user than root needs fusermount3.
+func Unmount(ctx context.Context, at string) error {
+	for mounted(at) {
+		var err error
+		if os.Geteuid() == 0 {
+			err = unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		} else {
+			_, err = run.Output(ctx, "fusermount3", "-u", "-z", at)
+		}
+		if err != nil {
+			return &os.PathError{Op: "umount", Path: at, Err: err}
+		}
+	}
+	if err := os.Remove(at); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// mounted reports whether something is mounted at a directory. A FUSE mount whose process was killed counts.
+func mounted(at string) bool {
+	var here unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, at, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &here); err != nil {
+		return errors.Is(err, unix.ENOTCONN)
+	}
+	return here.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
+// Alive reports whether a view is mounted at a directory and its process runs.
+func Alive(at string) bool {
+	var st unix.Stat_t
+	return mounted(at) && unix.Lstat(at, &st) == nil
+}

@@ -1,0 +1,95 @@
+package hostview
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenTree opens the directory path of the container whose first process is a child of the process supervisor, and
+// returns the first of the container's ids, or 0 if its ids are the host's. It follows no symbolic link, which the
+// container could have made. The caller closes the file. Errors: ENOENT if the container has ended.
+func OpenTree(supervisor int, path string) (tree *os.File, base uint32, err error) {
+	pid, err := firstProcess(supervisor)
+	if err != nil {
+		return nil, 0, err
+	}
+	proc := "/proc/" + strconv.Itoa(pid)
+	root, err := unix.Open(proc+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, &os.PathError{Op: "open", Path: proc + "/root", Err: err}
+	}
+	defer unix.Close(root)
+	how := &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := unix.Openat2(root, path, how)
+	if err != nil {
+		return nil, 0, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	tree = os.NewFile(uintptr(fd), path)
+	data, err := os.ReadFile(proc + "/uid_map")
+	if err == nil {
+		base, err = firstID(data)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, tree.Close())
+	}
+	return tree, base, nil
+}
+
+// firstID returns the id outside of the container that is 0 inside, or 0 if none is or the ids are the host's.
+func firstID(uidMap []byte) (uint32, error) {
+	for line := range bytes.Lines(uidMap) {
+		f := strings.Fields(string(line))
+		if len(f) == 3 && f[0] == "0" {
+			id, err := strconv.ParseUint(f[1], 10, 32)
+			if f[2] == "1" {
+				return 0, err // the user alone, shown as root
+			}
+			return uint32(id), err
+		}
+	}
+	return 0, nil
+}
+
+// firstProcess returns the child of a process that has a mount namespace of its own.
+func firstProcess(supervisor int) (int, error) {
+	here, err := mountNamespace(supervisor)
+	if err != nil {
+		return 0, err
+	}
+	lists, err := filepath.Glob("/proc/" + strconv.Itoa(supervisor) + "/task/*/children")
+	if err != nil {
+		return 0, err
+	}
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
+		s := bufio.NewScanner(bytes.NewReader(data))
+		s.Split(bufio.ScanWords)
+		for s.Scan() {
+			pid, err := strconv.Atoi(s.Text())
+			if err != nil {
+				continue
+			}
+			if there, err := mountNamespace(pid); err == nil && there != here {
+				return pid, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("looking for the container of process %d: %w", supervisor, unix.ENOENT)
+}
+
+func mountNamespace(pid int) (string, error) {
+	return os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/mnt")
+}

@@ -1,0 +1,163 @@
+package idmap
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/snapfs/snapfs/internal/spare"
+	"golang.org/x/sys/unix"
+)
+
+// A View shows a directory of a running sandbox on the host, with the ids that the host would see without the
+// sandbox's own range. The processes of the sandbox write to the same directory at the same time, so the kernel
+// caches no names and attributes, and checks the content of a file when it is opened.
+//
+// The directory can be replaced by another while the view is mounted, see [View.Leave].
+type View struct {
+	s *server
+	f *fuse.Server
+}
+
+// MountView shows the directory tree at the existing directory at, with ids lower by base; base 0 changes no id.
+// Root mounts it by itself, another user by fusermount3. Only this user can use the mount.
+// After an error nothing is mounted.
+func MountView(at string, tree *os.File, base uint32) (*View, error) {
+	t, err := newTable(tree)
+	if err != nil {
+		return nil, fmt.Errorf("opening the tree: %w", err)
+	}
+	m, err := newCreators()
+	if err != nil {
+		return nil, fmt.Errorf("starting threads: %w", err)
+	}
+	t.gate = &gate{}
+	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: lowerBy(base), creators: m, handles: &handles{open: map[int]bool{}}}
+	options := mountOptions()
+	options.FsName, options.Name, options.DirectMountStrict = "snapfs", "snapfs-view", os.Geteuid() == 0
+	options.Options = []string{"default_permissions", "nosuid", "nodev"}
+	if os.Geteuid() == 0 {
+		options.DirectMountFlags = unix.MS_NOSUID | unix.MS_NODEV
+		options.Options = options.Options[:1]
+	}
+	v := &View{s: s}
+	spare.Loop(func() { v.f, err = fuse.NewServer(s, at, options) })
+	if err != nil {
+		return nil, fmt.Errorf("mounting: %w", err)
+	}
+	go v.f.Serve()
+	return v, v.f.WaitMount()
+}
+
+// Wait returns when the view is unmounted.
+func (v *View) Wait() { v.f.Wait() }
+
+// leaveTime bounds how long Leave waits for requests that have begun.
+const leaveTime = time.Second
+
+// Leave closes every descriptor of the directory, so that its filesystem can be unmounted. The mount stays, and
+// requests wait until Enter. Files that processes have open are empty from then on.
+func (v *View) Leave() {
+	v.s.t.gate.close(leaveTime)
+	v.s.handles.clear()
+	v.s.t.clear()
+}
+
+// Enter shows the directory tree in place of the one that the view has left, with ids lower by base. After an error
+// the view is without a directory, and requests go on waiting.
+func (v *View) Enter(tree *os.File, base uint32) error {
+	if err := v.s.t.reset(tree); err != nil {
+		return fmt.Errorf("opening the tree: %w", err)
+	}
+	v.s.ids = lowerBy(base)
+	v.s.t.gate.open()
+	return nil
+}
+
+// A gate makes requests wait while a view has no directory.
+type gate struct {
+	mu     sync.Mutex
+	shut   chan struct{} // closed by open; nil while the gate is open
+	inside int
+	empty  chan struct{} // closed when inside is 0, if somebody waits for that
+}
+
+// enter waits until the gate is open, at most for staleTime, and counts the caller.
+func (g *gate) enter() {
+	const staleTime = 10 * time.Second
+	g.mu.Lock()
+	if shut := g.shut; shut != nil {
+		g.mu.Unlock()
+		select {
+		case <-shut:
+		case <-time.After(staleTime): // the request finds that its inode is gone
+		}
+		g.mu.Lock()
+	}
+	g.inside++
+	g.mu.Unlock()
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside--; g.inside == 0 && g.empty != nil {
+		close(g.empty)
+		g.empty = nil
+	}
+}
+
+// close closes the gate and waits until nobody is inside, at most for patience.
+func (g *gate) close(patience time.Duration) {
+	g.mu.Lock()
+	if g.shut == nil {
+		g.shut = make(chan struct{})
+	}
+	var empty chan struct{}
+	if g.inside > 0 {
+		empty = make(chan struct{})
+		g.empty = empty
+	}
+	g.mu.Unlock()
+	if empty == nil {
+		return
+	}
+	select {
+	case <-empty:
+	case <-time.After(patience):
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut != nil {
+		close(g.shut)
+		g.shut = nil
+	}
+}
+
+// handles are the descriptors of the files that are open through a view.
+type handles struct {
+	mu   sync.Mutex
+	open map[int]bool
+}
+
+func (h *handles) add(fd int)  { h.mu.Lock(); h.open[fd] = true; h.mu.Unlock() }
+func (h *handles) drop(fd int) { h.mu.Lock(); delete(h.open, fd); h.mu.Unlock() }
+
+// clear replaces each open file by the null device, under the same descriptor.
+func (h *handles) clear() {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(null)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for fd := range h.open {
+		_ = unix.Dup3(null, fd, unix.O_CLOEXEC) // both are open
+	}
+}

@@ -1,0 +1,126 @@
+package agenthook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/compare"
+)
+
+// postToolUse does what postToolBatch does for an agent without batches, and tells the model where a subagent's
+// result is.
+func (h *Handler) postToolUse(ctx context.Context, ev *event) ([]byte, error) {
+	if !h.anyViews() {
+		return nil, nil
+	}
+	if text, err := h.resultText(ctx, ev); err != nil || text != "" {
+		if err != nil {
+			return nil, err
+		}
+		return output{Context: text}.encode(ev)
+	}
+	if h.Agent == "claude" { // PostToolBatch follows
+		return nil, nil
+	}
+	return h.postToolBatch(ctx, ev)
+}
+
+// resultText returns a text for the model about the clone that a subagent worked in, or "".
+func (h *Handler) resultText(ctx context.Context, ev *event) (string, error) {
+	var r struct {
+		WorktreePath string `json:"worktreePath"`
+	}
+	_ = json.Unmarshal(ev.Response, &r) // another tool's answer has another form
+	name := sandboxAt(h.State, r.WorktreePath)
+	if name == "" {
+		return "", nil
+	}
+	e, err := h.Open(ctx)
+	if err != nil {
+		return "", err
+	}
+	n, err := changes(ctx, e, name)
+	if err != nil || n == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("The subagent worked in the snapfs sandbox %s (%s), which has %d changes. They are not in the real files. "+
+		"The user can review them with `snapfs diff %s --patch` and take them over with `snapfs promote %s`, which merges.", name, r.WorktreePath, n, name, name), nil
+}
+
+// postToolBatch takes a checkpoint if a call may have changed files, and tells the model of drift.
+func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) {
+	if !h.anyViews() {
+		return nil, nil
+	}
+	c, changed := ev.changer()
+	if !changed {
+		return nil, nil
+	}
+	l, err := h.leaseOf(ctx, ev)
+	if err != nil || l == nil {
+		return nil, err
+	}
+	e, err := h.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkpoint(ctx, e, l, Checkpoint{Call: c.ID, Tool: c.Tool, Turn: ev.turn()}); err != nil {
+		return nil, err
+	}
+	text, err := driftText(ctx, e, l)
+	if err != nil || text == "" {
+		return nil, err
+	}
+	return output{Context: text}.encode(ev)
+}
+
+// The time that a hook has to search the real workspace for drift.
+const (
+	lookTime    = 5 * time.Millisecond
+	compareTime = 5 * time.Millisecond
+)
+
+// driftText returns a text for the model about the drift of the real workspace, or "" if the model had the same text
+// before. A workspace too large for the time is not searched.
+func driftText(ctx context.Context, e *engine.Engine, l *Lease) (string, error) {
+	r, err := e.Compare.DriftWithin(ctx, l.Sandbox, lookTime, lookTime+compareTime)
+	if err != nil || !r.Known || len(r.Paths) == 0 {
+		return "", err
+	}
+	found := fingerprint(r)
+	if found == l.Drift {
+		return "", nil
+	}
+	l.Drift = found
+	const most = 10
+	var names []string
+	for _, p := range r.Paths[:min(len(r.Paths), most)] {
+		name := p.Path
+		if rel, err := filepath.Rel(l.Workspace, name); err == nil && filepath.IsLocal(rel) {
+			name = rel
+		}
+		if p.Both {
+			name += " (changed here too)"
+		}
+		names = append(names, fmt.Sprintf("%q", name))
+	}
+	if more := len(r.Paths) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("The real files of %s have changed since the sandbox %s was made: %s. The sandbox still has the earlier content. "+
+		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.save(e)
+}
+
+// fingerprint identifies the paths of a drift report.
+func fingerprint(r compare.DriftReport) string {
+	var b strings.Builder
+	for _, p := range r.Paths {
+		fmt.Fprintf(&b, "%s %v %s\n", p.Kind, p.Both, p.Path)
+	}
+	return digest(b.String())
+}

@@ -1,0 +1,110 @@
+package agenthook
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// firstCheckpoint is the name of the snapshot of a sandbox before the first call.
+const firstCheckpoint = "before-agent"
+
+// checkpoint takes a named snapshot after a call and adds it to the lease. A call that has one already is no error.
+func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
+	call.Name = snapshotName(call.Call)
+	call.Time = time.Now()
+	_, err := e.Snapshot(ctx, l.Sandbox, call.Name)
+	if errors.Is(err, errs.ErrExists) {
+		return nil // the agent sent the same event twice
+	}
+	if err != nil {
+		return err
+	}
+	l.Checkpoints = append(l.Checkpoints, call)
+	return l.save(e)
+}
+
+// snapshotName makes the name of a snapshot from the id of a call, which an agent chooses.
+func snapshotName(call string) string {
+	name := cleanName(call)
+	if catalog.CheckName(name) != nil {
+		return firstCheckpoint
+	}
+	return name
+}
+
+// cleanName replaces what cannot be in the name of a sandbox or snapshot, and shortens it.
+func cleanName(s string) string {
+	const most = 48 // leaves room for a number
+	s = strings.Map(func(r rune) rune {
+		if r < 128 && (r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '_' || r == '-') {
+			return r
+		}
+		return '-'
+	}, s)
+	s = strings.TrimLeft(s, "._-")
+	return s[:min(len(s), most)]
+}
+
+// A Back says how far [Undo] goes back.
+type Back int
+
+// What Undo takes back.
+const (
+	// LastCall is the last call of a tool that left a checkpoint.
+	LastCall Back = iota
+	// LastTurn is every call since the last prompt.
+	LastTurn
+)
+
+// Undo returns a sandbox to its checkpoint before the last call or turn of its agent, and returns that checkpoint's
+// name. Those after it leave the lease, so that the next Undo goes further back; their snapshots stay. The agent's
+// file tools see the restored files at once. Errors: errs.ErrNotFound if no agent works in the sandbox or nothing is
+// left to undo; errs.ErrBusy while other processes run in it.
+func Undo(ctx context.Context, e *engine.Engine, sandbox string, back Back) (string, error) {
+	l, err := readLease(e.StateDir(), sandbox)
+	if err != nil {
+		if errors.Is(err, errs.ErrNotFound) {
+			err = errs.New("undoing", sandbox, errs.ErrNotFound, "no agent has worked in this sandbox", "snapfs show "+sandbox)
+		}
+		return "", err
+	}
+	n := before(l.Checkpoints, back)
+	if n == 0 {
+		return "", errs.New("undoing", sandbox, errs.ErrNotFound, "the agent has called no tool that could be undone", "snapfs rollback "+sandbox)
+	}
+	to := l.Checkpoints[n-1].Name
+	if err := Rollback(ctx, e, sandbox, to); err != nil {
+		return "", err
+	}
+	l.Checkpoints = l.Checkpoints[:n]
+	return to, l.save(e)
+}
+
+// before returns how many checkpoints stay after an undo: 0 if there is nothing to undo.
+func before(all []Checkpoint, back Back) int {
+	n := len(all) - 1
+	if n <= 0 {
+		return 0
+	}
+	if back == LastTurn {
+		for turn := all[n].Turn; n > 1 && all[n-1].Turn == turn && turn != ""; {
+			n--
+		}
+	}
+	return n
+}
+
+// Rollback does the same as [engine.Engine.Rollback], also while an agent uses a view of the sandbox.
+func Rollback(ctx context.Context, e *engine.Engine, sandbox, mark string) error {
+	l, err := LeaseOf(e, sandbox)
+	if err != nil || l == nil {
+		return errors.Join(err, e.Rollback(ctx, sandbox, mark))
+	}
+	return withoutView(ctx, e, l, func() error { return e.Rollback(ctx, sandbox, mark) })
+}

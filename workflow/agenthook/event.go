@@ -1,0 +1,91 @@
+package agenthook
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// An event is what an agent says about its session. Agents differ in the events that they send and agree in these
+// fields; those that an event does not have are empty.
+type event struct {
+	Name         string          `json:"hook_event_name"`
+	Session      string          `json:"session_id"`
+	Dir          string          `json:"cwd"`
+	Prompt       string          `json:"prompt_id"`
+	Turn         string          `json:"turn_id"` // of Codex, for Prompt
+	Subagent     string          `json:"agent_id"`
+	Tool         string          `json:"tool_name"`
+	Input        json.RawMessage `json:"tool_input"`
+	Response     json.RawMessage `json:"tool_response"`
+	Call         string          `json:"tool_use_id"`
+	Calls        []call          `json:"tool_calls"`
+	Worktree     string          `json:"name"`
+	WorktreePath string          `json:"worktree_path"`
+}
+
+// A call is a call of a tool in a batch.
+type call struct {
+	Tool  string          `json:"tool_name"`
+	Input json.RawMessage `json:"tool_input"`
+	ID    string          `json:"tool_use_id"`
+}
+
+// parse reads an event. The name on the command line decides, as an agent may leave it out of the event.
+func parse(name string, data []byte) (*event, error) {
+	ev := &event{}
+	if err := json.Unmarshal(data, ev); err != nil {
+		return nil, fmt.Errorf("reading the event %s: %w", name, err)
+	}
+	ev.Name = name
+	return ev, nil
+}
+
+// turn returns what identifies the prompt that the event belongs to.
+func (ev *event) turn() string {
+	if ev.Prompt != "" {
+		return ev.Prompt
+	}
+	return ev.Turn
+}
+
+// readers are the tools that change no file.
+var readers = []string{
+	"Read", "Glob", "Grep", "LS", "WebFetch", "WebSearch", "TodoWrite", "Task", "Agent", "AskUserQuestion", "ToolSearch", "Skill",
+	"EnterWorktree", "ExitWorktree", "BashOutput", "TaskOutput", "KillShell", "TaskStop", "TaskCreate", "TaskUpdate", "TaskList", "TaskGet",
+	"read", "glob", "grep", "list", "webfetch", "todowrite", "todoread", "task",
+}
+
+// changer returns the last call of the event that may have changed files, or false.
+func (ev *event) changer() (call, bool) {
+	calls := ev.Calls
+	if ev.Call != "" {
+		calls = append(calls, call{Tool: ev.Tool, Input: ev.Input, ID: ev.Call})
+	}
+	for _, c := range slices.Backward(calls) {
+		if !slices.Contains(readers, c.Tool) {
+			return c, true
+		}
+	}
+	return call{}, false
+}
+
+// A reply is what an agent reads from a hook's standard output.
+type reply struct {
+	Output output `json:"hookSpecificOutput"`
+}
+
+// An output is the part of a reply that belongs to one event.
+type output struct {
+	Event    string                     `json:"hookEventName"`
+	Decision string                     `json:"permissionDecision,omitempty"`
+	Reason   string                     `json:"permissionDecisionReason,omitempty"`
+	Input    map[string]json.RawMessage `json:"updatedInput,omitempty"`
+	Context  string                     `json:"additionalContext,omitempty"`
+}
+
+func (o output) encode(ev *event) ([]byte, error) {
+	o.Event = ev.Name
+	data, err := json.Marshal(reply{o})
+	return append(data, '\n'), err
+}

@@ -1,0 +1,96 @@
+package agenthook
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
+)
+
+// leaseFile is the name of a lease's file in the directory of its sandbox.
+const leaseFile = "agent.json"
+
+// A Lease ties a sandbox to a session of an agent.
+type Lease struct {
+	// Sandbox is the sandbox's name, and Workspace its workspace on the host.
+	Sandbox   string `json:"sandbox"`
+	Workspace string `json:"workspace"`
+	// View is the directory of the host that shows the workspace.
+	View string `json:"view"`
+	// Agent is the program, such as "claude"; Session is its session's id, and Worktree the name by which the agent
+	// knows the clone, "" if the whole session works in it.
+	Agent    string `json:"agent"`
+	Session  string `json:"session"`
+	Worktree string `json:"worktree,omitempty"`
+	// Owner is the agent's process. The view ends with it.
+	Owner proc.Process `json:"owner"`
+	// Checkpoints are the states that an undo can return to, oldest first. The first is from before any call.
+	Checkpoints []Checkpoint `json:"checkpoints"`
+	// Drift is the fingerprint of the last report of drift to the model.
+	Drift string `json:"drift,omitempty"`
+}
+
+// A Checkpoint is a named snapshot of the sandbox, taken after a call of a tool.
+type Checkpoint struct {
+	// Name is the snapshot's name, made of the call's id.
+	Name string `json:"name"`
+	// Call is the call's id, "" for the state before any call. Tool is the tool's name.
+	Call string `json:"call,omitempty"`
+	Tool string `json:"tool,omitempty"`
+	// Turn identifies the prompt that the call belongs to, where the agent says so.
+	Turn string    `json:"turn,omitempty"`
+	Time time.Time `json:"time"`
+}
+
+// readLease returns the lease of a sandbox. It needs no engine, for hooks that must answer in a millisecond. Errors:
+// errs.ErrNotFound, errs.ErrCorrupt.
+func readLease(state, sandbox string) (*Lease, error) {
+	path := filepath.Join(catalog.SandboxDir(state, sandbox), leaseFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, errs.With("reading the lease of", sandbox, err)
+	}
+	l := &Lease{}
+	if err := json.Unmarshal(data, l); err != nil {
+		return nil, &errs.Error{Op: "reading the lease of", Path: sandbox, Kind: errs.ErrCorrupt, Err: err}
+	}
+	l.Sandbox = sandbox // it may have been renamed since
+	return l, nil
+}
+
+// save writes the lease beside the sandbox's record, atomically.
+func (l *Lease) save(e *engine.Engine) error {
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return errs.With("writing the lease of", l.Sandbox, e.Catalog().WriteFile(l.Sandbox, leaseFile, data))
+}
+
+// Leases returns the leases of all sandboxes, the newest first. It skips those that cannot be read.
+func Leases(e *engine.Engine) (all []*Lease) {
+	records, _ := e.Catalog().List() // what cannot be read has no readable lease either
+	slices.SortFunc(records, func(a, b *catalog.Record) int { return b.Created.Compare(a.Created) })
+	for _, r := range records {
+		if l, err := readLease(e.StateDir(), r.Name); err == nil {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// LeaseOf returns the lease of a sandbox, or nil if no agent works in it. Errors: errs.ErrCorrupt.
+func LeaseOf(e *engine.Engine, sandbox string) (*Lease, error) {
+	l, err := readLease(e.StateDir(), sandbox)
+	if errors.Is(err, errs.ErrNotFound) {
+		return nil, nil //nolint:nilnil // no lease is the usual case
+	}
+	return l, err
+}

@@ -1,0 +1,120 @@
+package agenthook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/hostview"
+)
+
+// anyViews reports whether the state directory has any view. Most sessions have none, and end here.
+func (h *Handler) anyViews() bool {
+	entries, err := os.ReadDir(ViewsDir(h.State))
+	return err == nil && len(entries) > 0
+}
+
+// leaseOf returns the lease of the sandbox that the event's session works in, or nil. With All it makes one for a
+// session that has none.
+func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
+	if name := sandboxAt(h.State, ev.Dir); name != "" {
+		return readLease(h.State, name)
+	}
+	if !h.All || ev.Session == "" || ev.Dir == "" {
+		return nil, nil //nolint:nilnil // a session without a sandbox
+	}
+	entries, err := os.ReadDir(ViewsDir(h.State))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, entry := range entries {
+		l, err := readLease(h.State, entry.Name())
+		if err == nil && l.Session == ev.Session && l.Worktree == "" {
+			return l, nil
+		}
+	}
+	if os.Getenv("SNAPFS_SANDBOX") != "" {
+		return nil, nil //nolint:nilnil // the agent itself runs in a sandbox
+	}
+	return h.clone(ctx, ev, "")
+}
+
+// preToolUse makes the call of a tool work on the sandbox: a command runs inside, and a path of the real workspace
+// becomes the path of the view.
+func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
+	l, err := h.leaseOf(ctx, ev)
+	if err != nil {
+		return nil, errors.Join(errBlock, err)
+	}
+	if l == nil {
+		return nil, nil
+	}
+	var input map[string]json.RawMessage
+	if err := json.Unmarshal(ev.Input, &input); err != nil {
+		return nil, errors.Join(errBlock, fmt.Errorf("reading the input of %s: %w", ev.Tool, err))
+	}
+	switch ev.Tool {
+	case "Bash", "bash":
+		if err := h.wrap(input, ev, l); err != nil {
+			return nil, errors.Join(errBlock, err)
+		}
+		return output{Decision: "allow", Reason: "it runs in the snapfs sandbox " + l.Sandbox, Input: input}.encode(ev)
+	case "apply_patch":
+		return h.patch(input, ev, l)
+	}
+	moved := false
+	for _, key := range []string{"file_path", "notebook_path", "path", "filePath"} {
+		var path string
+		if json.Unmarshal(input[key], &path) != nil || !filepath.IsAbs(path) || !within(filepath.Clean(path), l.Workspace) {
+			continue
+		}
+		if input[key], err = json.Marshal(l.inView(path)); err != nil {
+			return nil, errors.Join(errBlock, err)
+		}
+		moved = true
+	}
+	if !moved {
+		return nil, nil
+	}
+	return output{Decision: "allow", Reason: "it works on the snapfs sandbox " + l.Sandbox, Input: input}.encode(ev)
+}
+
+// inView returns the path in the view for a path in the real workspace; other paths stay.
+func (l *Lease) inView(path string) string {
+	path = filepath.Clean(path)
+	if !within(path, l.Workspace) {
+		return path
+	}
+	return l.View + strings.TrimPrefix(path, l.Workspace)
+}
+
+// wrap replaces the command of a shell tool by one that runs it in the sandbox, in the directory of the session.
+func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) error {
+	var command string
+	if err := json.Unmarshal(input["command"], &command); err != nil {
+		return fmt.Errorf("reading the command: %w", err)
+	}
+	if !hostview.Alive(l.View) {
+		return errs.New("running a command", l.Sandbox, errs.ErrInterrupted, "the view of the sandbox is gone", "snapfs agent status")
+	}
+	words := make([]string, 0, len(h.Program)+8)
+	for _, w := range append(append(words, h.Program...), "exec", "-C", l.inView(ev.Dir), l.Sandbox, "--", shell(), "-c", command) {
+		words = append(words, errs.Quoted(w))
+	}
+	var err error
+	input["command"], err = json.Marshal(strings.Join(words, " "))
+	return err
+}
+
+// shell returns the shell in which agents write their commands.
+func shell() string {
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		return "/bin/bash"
+	}
+	return "/bin/sh"
+}

@@ -1,0 +1,218 @@
+package agenthook
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/isolate/hostview"
+)
+
+// ViewsDir returns the directory with the views of a state directory. It lies where no sandbox shows the host's
+// files, and where nothing survives a reboot.
+func ViewsDir(state string) string {
+	sum := sha256.Sum256([]byte(state))
+	id := hex.EncodeToString(sum[:4])
+	if os.Geteuid() == 0 {
+		return filepath.Join("/run/snapfs", id)
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && within(dir, "/run") {
+		return filepath.Join(dir, "snapfs", id)
+	}
+	return filepath.Join("/tmp", "snapfs-"+strconv.Itoa(os.Geteuid()), id)
+}
+
+// within reports whether path is dir or lies under it.
+func within(path, dir string) bool { return hostfs.Within(path, dir) }
+
+// makeViewsDir creates the directory of views, which only this user can enter. Errors: errs.ErrDenied if another user
+// has it.
+func makeViewsDir(state string) (string, error) {
+	dir := ViewsDir(state)
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", errs.With("making the directory of views", d, err)
+		}
+		if err := onlyOurs(d); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// sandboxAt returns the name of the sandbox whose view holds a path, "" if none does.
+func sandboxAt(state, path string) string {
+	rest, ok := strings.CutPrefix(path, ViewsDir(state)+"/")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}
+
+// control returns the path of the socket of a view's process.
+func control(e *engine.Engine, sandbox string) string {
+	return filepath.Join(e.Catalog().Path(sandbox), "view")
+}
+
+// openView shows the workspace of a sandbox at the directory l.View until the process l.Owner ends, and returns when
+// agents can use it. It starts the sandbox. Inside, a symbolic link leads from the same path to the workspace, so that
+// a command can use the paths that the agent uses.
+func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), l *Lease) error {
+	program, err := viewer()
+	if err != nil {
+		return err
+	}
+	s, err := enter(ctx, e, l)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := hostview.Unmount(ctx, l.View); err != nil { // of a process that was killed
+		return errs.With("making a view", l.View, err)
+	}
+	if err := os.Mkdir(l.View, 0o700); err != nil {
+		return errs.With("making a view", l.View, err)
+	}
+	if err := hostview.Start(ctx, program, l.View, control(e, l.Sandbox), s, l.Owner.PID); err != nil {
+		return errors.Join(errs.With("making a view", l.View, err), os.Remove(l.View))
+	}
+	return nil
+}
+
+// holder is the command whose life is that of a view. Its input is a pipe that the view's process holds; it ignores
+// the end of its client, which is this process.
+const holder = `trap "" HUP; mkdir -p "${1%/*}" && ln -sfn "$2" "$1"; echo; exec cat 3>&1 >/dev/null`
+
+// enter starts a process in the sandbox that lives as long as the view, and opens the workspace as it sees it.
+func enter(ctx context.Context, e *engine.Engine, l *Lease) (_ *hostview.Source, err error) {
+	s := &hostview.Source{}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	input, hold, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer input.Close()
+	s.Hold = hold
+	ended, output, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	s.Ended = ended
+	c := isolate.Command{
+		Args: []string{"/bin/sh", "-c", holder, "snapfs-view", l.View, l.Workspace}, Env: hostfs.Environ(os.Environ(), nil), Dir: "/",
+		Stdin: input, Stdout: output,
+	}
+	// The client is not closed: the command is to outlive it.
+	if _, err = e.Supervise.ExecWith(ctx, l.Sandbox, c, supervise.ExecOptions{}); err != nil {
+		return nil, err
+	}
+	output.Close()
+	if _, err := ended.Read(make([]byte, 1)); err != nil {
+		return nil, errs.New("making a view", l.Sandbox, errs.ErrInterrupted, "the sandbox ended at once")
+	}
+	rec, err := e.Catalog().Get(l.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	if rec.Supervisor == nil {
+		return nil, errs.New("making a view", l.Sandbox, errs.ErrInterrupted, "the sandbox has ended")
+	}
+	s.Tree, s.Base, err = hostview.OpenTree(rec.Supervisor.PID, rec.Workspace)
+	return s, errs.With("making a view", l.Sandbox, err)
+}
+
+// closeView unmounts a view and ends its process. A view that is gone already is no error.
+func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
+	c, err := hostview.Dial(control(e, l.Sandbox))
+	if err == nil {
+		err = c.End()
+		c.Close() //nolint:errcheck // the process ends
+	} else {
+		err = nil // it has ended, or was killed
+	}
+	return errors.Join(errs.With("closing a view", l.View, err), hostview.Unmount(ctx, l.View))
+}
+
+// idleTime bounds how long the processes of a view may take to end.
+const idleTime = 3 * time.Second
+
+// withoutView calls do while the view of a sandbox holds nothing of it, so that do can replace its files. The view
+// stays mounted, and its users wait. Afterwards the view shows the sandbox as do left it, also after an error.
+// Errors: errs.ErrBusy if other processes run in the sandbox.
+func withoutView(ctx context.Context, e *engine.Engine, l *Lease, do func() error) error {
+	c, err := hostview.Dial(control(e, l.Sandbox))
+	if err != nil {
+		return do() // there is no view
+	}
+	defer c.Close() //nolint:errcheck // a view without a directory ends with it
+	if err := c.Leave(); err != nil {
+		return errs.With("leaving a view", l.View, err)
+	}
+	err = do()
+	for end := time.Now().Add(idleTime); errors.Is(err, errs.ErrBusy) && time.Now().Before(end); err = do() {
+		time.Sleep(5 * time.Millisecond) // the sandbox ends once its last process has
+	}
+	s, eerr := enter(ctx, e, l)
+	if eerr != nil {
+		return errors.Join(err, eerr)
+	}
+	defer s.Close()
+	return errors.Join(err, errs.With("returning to a view", l.View, c.Enter(s)))
+}
+
+// agentProcess returns the process that started this one for a hook: the nearest ancestor that is not a shell.
+func agentProcess() (proc.Process, error) {
+	pid := os.Getppid()
+	for {
+		name, parent, err := describe(pid)
+		if err != nil {
+			return proc.Process{}, err
+		}
+		switch name {
+		case "sh", "bash", "dash", "zsh", "ksh", "fish", "env", "timeout":
+			if parent > 1 {
+				pid = parent
+				continue
+			}
+		}
+		return proc.Identify(pid)
+	}
+}
+
+// describe returns the name of a process and its parent.
+func describe(pid int) (name string, parent int, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0, err
+	}
+	// "PID (NAME) STATE PARENT ...", see proc_pid_stat(5); the name may hold anything.
+	begin, end := strings.IndexByte(string(data), '('), strings.LastIndexByte(string(data), ')')
+	if begin < 0 || end < begin {
+		return "", 0, fmt.Errorf("reading the state of process %d: %q", pid, data)
+	}
+	fields := strings.Fields(string(data[end+1:]))
+	if len(fields) < 2 {
+		return "", 0, fmt.Errorf("reading the state of process %d: %q", pid, data)
+	}
+	parent, err = strconv.Atoi(fields[1])
+	return string(data[begin+1 : end]), parent, err
+}

@@ -1,0 +1,6 @@
+// Package agentsetup writes snapfs's hooks into the configuration of a coding agent, and takes them back.
+//
+// [Setup.Install] and [Setup.Uninstall] return the edits and change nothing; the caller shows them and calls
+// [Edit.Write]. Both change only entries that run snapfs, and leave every other byte as it is (internal/confedit).
+// Installing twice is the same as installing once.
+package agentsetup

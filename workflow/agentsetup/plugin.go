@@ -1,0 +1,46 @@
+package agentsetup
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// pluginHead is the first line of opencode's plugin, by which Uninstall knows it.
+const pluginHead = "// Made by snapfs agent install; snapfs agent uninstall removes it.\n"
+
+// pluginText is opencode's plugin: it calls snapfs as the other agents do, with the same events.
+const pluginText = `import { spawnSync } from "node:child_process"
+
+const command = COMMAND
+
+// call returns snapfs's answer to an event, or throws if the tool must not be called.
+function call(event, fields) {
+  const r = spawnSync(command[0], [...command.slice(1), event], { input: JSON.stringify({ hook_event_name: event, ...fields }), encoding: "utf8" })
+  if (r.status === 2 || r.error) throw new Error(r.stderr || String(r.error))
+  try {
+    return JSON.parse(r.stdout).hookSpecificOutput ?? {}
+  } catch {
+    return {}
+  }
+}
+
+export const Snapfs = async ({ directory }) => ({
+  "tool.execute.before": async (input, output) => {
+    const answer = call("PreToolUse", {
+      session_id: input.sessionID, cwd: directory, tool_name: input.tool, tool_use_id: input.callID, tool_input: output.args,
+    })
+    if (answer.updatedInput) Object.assign(output.args, answer.updatedInput)
+  },
+  "tool.execute.after": async (input, output) => {
+    const answer = call("PostToolUse", { session_id: input.sessionID, cwd: directory, tool_name: input.tool, tool_use_id: input.callID })
+    if (answer.additionalContext) output.output += "\n" + answer.additionalContext
+  },
+})
+`
+
+// plugin returns the text of opencode's plugin.
+func (s Setup) plugin() ([]byte, error) {
+	command, err := json.Marshal(slices.Concat(s.Program, []string{"hook", "--agent", s.Agent}, s.Flags))
+	return []byte(pluginHead + strings.Replace(pluginText, "COMMAND", string(command), 1)), err
+}

@@ -1,0 +1,259 @@
+package agentsetup
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/confedit"
+)
+
+// Agents lists the agents that can be set up.
+var Agents = []string{"claude", "codex", "opencode"}
+
+// A Setup says which agent to set up, and with which command.
+type Setup struct {
+	// Agent is one of Agents.
+	Agent string
+	// Project is the directory whose own configuration is changed, "" for that of the user.
+	Project string
+	// Program is the command line of snapfs up to "hook", and Flags are the flags of hook.
+	Program, Flags []string
+}
+
+// An Edit is a change of one file.
+type Edit struct {
+	Path string
+	// Before is the content, nil if the file does not exist; After is the new content, nil to remove the file.
+	Before, After []byte
+}
+
+// Empty reports whether the edit changes nothing.
+func (e Edit) Empty() bool {
+	return bytes.Equal(e.Before, e.After) && (e.Before == nil) == (e.After == nil)
+}
+
+// Install returns the edit that makes the agent call snapfs. Errors: errs.ErrInvalid (the agent; a file that is no
+// configuration).
+func (s Setup) Install() (Edit, error) {
+	return s.edit(func(text []byte) ([]byte, error) {
+		if s.Agent == "opencode" {
+			return s.plugin()
+		}
+		return s.addHooks(text)
+	})
+}
+
+// Uninstall returns the edit that takes back what Install adds. Errors: as those of Install.
+func (s Setup) Uninstall() (Edit, error) {
+	return s.edit(func(text []byte) ([]byte, error) {
+		if s.Agent == "opencode" {
+			if !bytes.HasPrefix(text, []byte(pluginHead)) {
+				return text, nil // nobody's, or another's
+			}
+			return nil, nil
+		}
+		return s.removeHooks(text)
+	})
+}
+
+// Installed reports whether the agent calls snapfs.
+func (s Setup) Installed() (bool, error) {
+	e, err := s.Uninstall()
+	return err == nil && !e.Empty(), err
+}
+
+// Path returns the file that an agent reads. Errors: errs.ErrInvalid (the agent), errs.ErrNotFound (no home
+// directory).
+func (s Setup) Path() (string, error) {
+	file := map[string][2]string{ // in a project, and in the directory of the user's configuration
+		"claude":   {".claude/settings.json", "settings.json"},
+		"codex":    {".codex/hooks.json", "hooks.json"},
+		"opencode": {".opencode/plugin/snapfs.js", "plugin/snapfs.js"},
+	}[s.Agent]
+	if file[0] == "" {
+		return "", errs.New("setting up", s.Agent, errs.ErrInvalid, "it is none of "+strings.Join(Agents, ", "))
+	}
+	if s.Project != "" {
+		return filepath.Join(s.Project, file[0]), nil
+	}
+	dir := map[string]string{"claude": os.Getenv("CLAUDE_CONFIG_DIR"), "codex": os.Getenv("CODEX_HOME")}[s.Agent]
+	if filepath.IsAbs(dir) {
+		return filepath.Join(dir, file[1]), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", &errs.Error{Op: "setting up", Path: s.Agent, Kind: errs.ErrNotFound, Err: err, Hints: []string{"export HOME=DIRECTORY"}}
+	}
+	dir = map[string]string{"claude": ".claude", "codex": ".codex", "opencode": ".config/opencode"}[s.Agent]
+	if config := os.Getenv("XDG_CONFIG_HOME"); s.Agent == "opencode" && filepath.IsAbs(config) {
+		return filepath.Join(config, "opencode", file[1]), nil
+	}
+	return filepath.Join(home, dir, file[1]), nil
+}
+
+// edit returns the edit that change makes to the agent's file. change gets the text of a new file if there is none,
+// and returns that for a file to remove.
+func (s Setup) edit(change func(text []byte) ([]byte, error)) (Edit, error) {
+	path, err := s.Path()
+	if err != nil {
+		return Edit{}, err
+	}
+	e := Edit{Path: path}
+	e.Before, err = os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		e.Before, err = nil, nil
+	} else if err == nil && e.Before == nil {
+		e.Before = []byte{}
+	}
+	if err != nil {
+		return e, errs.With("reading", path, err)
+	}
+	text := e.Before
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = []byte(confedit.Created)
+	}
+	if e.After, err = change(text); err != nil {
+		return e, &errs.Error{Op: "editing", Path: path, Kind: errs.ErrInvalid, Err: err}
+	}
+	if string(e.After) == confedit.Created || e.After == nil {
+		e.After = nil
+		if len(bytes.TrimSpace(e.Before)) == 0 {
+			e.After = e.Before
+		}
+	}
+	return e, nil
+}
+
+// A hook is an event with the tools that it is called for.
+type hook struct {
+	event, matcher string
+	// seconds bounds the time of the call.
+	seconds int
+}
+
+const quick, slow = 30, 120 // seconds; the first start of a sandbox on a busy machine takes some
+
+// hooks returns the events that snapfs answers, in the order of the file.
+func (s Setup) hooks() []hook {
+	if s.Agent == "codex" {
+		return []hook{
+			{"SessionStart", "", slow},
+			{"PreToolUse", "Bash|apply_patch", slow},
+			{"PostToolUse", "Bash|apply_patch", quick},
+			{"SessionEnd", "", quick},
+		}
+	}
+	return []hook{
+		{"WorktreeCreate", "", slow},
+		{"WorktreeRemove", "", quick},
+		{"SessionStart", "", slow},
+		{"SessionEnd", "", quick},
+		{"SubagentStop", "", quick},
+		{"PreToolUse", "Bash|Read|Edit|MultiEdit|Write|NotebookEdit|Glob|Grep", slow},
+		{"PostToolUse", "Agent|Task", quick},
+		{"PostToolBatch", "", quick},
+	}
+}
+
+// A group is an entry of an event's list in the agents' files.
+type group struct {
+	Matcher string    `json:"matcher,omitempty"`
+	Hooks   []handler `json:"hooks"`
+}
+
+// A handler is a command of a group. With Args no shell runs it.
+type handler struct {
+	Type    string   `json:"type"`
+	Command string   `json:"command"`
+	Args    []string `json:"args,omitempty"`
+	Timeout int      `json:"timeout,omitempty"`
+}
+
+// group returns the entry for an event.
+func (s Setup) group(h hook) group {
+	words := slices.Concat(s.Program, []string{"hook", "--agent", s.Agent}, s.Flags, []string{h.event})
+	c := handler{Type: "command", Timeout: h.seconds}
+	if s.Agent == "codex" { // it has no list of arguments
+		c.Command = shellWords(words)
+	} else {
+		c.Command, c.Args = words[0], words[1:]
+	}
+	return group{Matcher: h.matcher, Hooks: []handler{c}}
+}
+
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = errs.Quoted(w)
+	}
+	return strings.Join(quoted, " ")
+}
+
+func (s Setup) addHooks(text []byte) ([]byte, error) {
+	for _, h := range s.hooks() {
+		want := s.group(h)
+		path := []string{"hooks", h.event}
+		present, err := confedit.Elements(text, path)
+		if err != nil {
+			return nil, err
+		}
+		ours := slices.DeleteFunc(present, func(e []byte) bool { return !isOurs(e) })
+		if len(ours) == 1 && equal(ours[0], want) {
+			continue
+		}
+		if text, err = confedit.Remove(text, path, isOurs); err != nil {
+			return nil, err
+		}
+		if text, err = confedit.Append(text, path, want); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+func (s Setup) removeHooks(text []byte) ([]byte, error) {
+	hooks := s.hooks()
+	for _, h := range slices.Backward(hooks) {
+		var err error
+		if text, err = confedit.Remove(text, []string{"hooks", h.event}, isOurs); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+// isOurs reports whether an entry of an event's list calls snapfs and nothing else.
+func isOurs(element []byte) bool {
+	var g group
+	if json.Unmarshal(element, &g) != nil || len(g.Hooks) == 0 {
+		return false
+	}
+	for _, h := range g.Hooks {
+		words := append([]string{h.Command}, h.Args...)
+		if len(h.Args) == 0 {
+			words = strings.Fields(h.Command)
+		}
+		if len(words) == 0 || filepath.Base(strings.Trim(words[0], `'"`)) != "snapfs" || !slices.Contains(words, "hook") || !slices.Contains(words, "--agent") {
+			return false
+		}
+	}
+	return true
+}
+
+// equal reports whether an entry is the same as a group, whatever its format.
+func equal(element []byte, want group) bool {
+	var have, need any
+	text, err := json.Marshal(want)
+	if err != nil || json.Unmarshal(element, &have) != nil || json.Unmarshal(text, &need) != nil {
+		return false
+	}
+	a, _ := json.Marshal(have) // with sorted names
+	b, _ := json.Marshal(need)
+	return bytes.Equal(a, b)
+}
