@@ -67,21 +67,36 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	case "apply_patch":
 		return h.patch(input, ev, l)
 	}
-	moved := false
+	return l.intoView(input, ev)
+}
+
+// intoView makes the paths of a file tool those of the view, and allows the call if it has one there: as a command
+// inside, it cannot reach the real files.
+func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, error) {
+	o := output{Reason: "it works on the snapfs sandbox " + l.Sandbox}
 	for _, key := range []string{"file_path", "notebook_path", "path", "filePath"} {
 		var path string
-		if json.Unmarshal(input[key], &path) != nil || !filepath.IsAbs(path) || !within(filepath.Clean(path), l.Workspace) {
+		if json.Unmarshal(input[key], &path) != nil || !filepath.IsAbs(path) {
 			continue
 		}
-		if input[key], err = json.Marshal(l.inView(path)); err != nil {
+		to := l.inView(path)
+		if !within(to, l.View) {
+			return nil, nil
+		}
+		o.Decision = "allow"
+		if to == filepath.Clean(path) {
+			continue
+		}
+		text, err := json.Marshal(to)
+		if err != nil {
 			return nil, errors.Join(errBlock, err)
 		}
-		moved = true
+		input[key], o.Input = text, input
 	}
-	if !moved {
+	if o.Decision == "" {
 		return nil, nil
 	}
-	return output{Decision: "allow", Reason: "it works on the snapfs sandbox " + l.Sandbox, Input: input}.encode(ev)
+	return o.encode(ev)
 }
 
 // inView returns the path in the view for a path in the real workspace; other paths stay.
