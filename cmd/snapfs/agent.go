@@ -237,7 +237,7 @@ that the person has not accepted. Then it lists the sandboxes that agents work o
 				if slices.Contains(names, l.Agent) {
 					r.Sessions = append(r.Sessions, sessionRow{
 						Sandbox: l.Sandbox, Agent: l.Agent, Session: l.Session, Workspace: l.Workspace, View: l.View,
-						Running: proc.Alive(l.Owner), Checkpoints: len(l.Checkpoints),
+						Running: !l.Ended && proc.Alive(l.Owner), Checkpoints: len(l.Checkpoints),
 					})
 				}
 			}

@@ -1,7 +1,6 @@
 package hostview
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -60,34 +59,49 @@ func firstID(uidMap []byte) (uint32, error) {
 	return 0, nil
 }
 
-// firstProcess returns the child of a process that has a mount namespace of its own.
+// maxDepth is how many generations below a supervisor firstProcess searches: the container's first process, its
+// command, and what that has started.
+const maxDepth = 3
+
+// firstProcess returns the process nearest to a supervisor that has another mount namespace and that this user may
+// inspect. An ordinary user may not inspect the container's first process, which has the memory of the supervisor, but
+// the programs that it has started (ptrace(2), PTRACE_MODE_READ_FSCREDS).
 func firstProcess(supervisor int) (int, error) {
 	here, err := mountNamespace(supervisor)
 	if err != nil {
 		return 0, err
 	}
-	lists, err := filepath.Glob("/proc/" + strconv.Itoa(supervisor) + "/task/*/children")
-	if err != nil {
-		return 0, err
+	generation := []int{supervisor}
+	for range maxDepth {
+		var next []int
+		for _, pid := range generation {
+			next = append(next, childrenOf(pid)...)
+		}
+		for _, pid := range next {
+			if there, err := mountNamespace(pid); err == nil && there != here {
+				return pid, nil
+			}
+		}
+		generation = next
 	}
+	return 0, fmt.Errorf("looking for the container of process %d: %w", supervisor, unix.ENOENT)
+}
+
+// childrenOf returns the children of a process, of all its threads.
+func childrenOf(pid int) (children []int) {
+	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is well formed
 	for _, list := range lists {
 		data, err := os.ReadFile(list)
 		if err != nil {
 			continue // the thread has ended
 		}
-		s := bufio.NewScanner(bytes.NewReader(data))
-		s.Split(bufio.ScanWords)
-		for s.Scan() {
-			pid, err := strconv.Atoi(s.Text())
-			if err != nil {
-				continue
-			}
-			if there, err := mountNamespace(pid); err == nil && there != here {
-				return pid, nil
+		for _, word := range strings.Fields(string(data)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				children = append(children, child)
 			}
 		}
 	}
-	return 0, fmt.Errorf("looking for the container of process %d: %w", supervisor, unix.ENOENT)
+	return children
 }
 
 func mountNamespace(pid int) (string, error) {

@@ -112,6 +112,9 @@ func (s *server) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, c
 		buf := make([]byte, unix.PathMax)
 		n, err := unix.Readlinkat(fd, "", buf)
 		target = buf[:max(n, 0)]
+		if err == nil && s.handles != nil {
+			target, err = s.confine(fd, target)
+		}
 		return err
 	})
 	return target, status(err)

@@ -68,8 +68,9 @@ type server struct {
 	lists    listings
 	// cache is how long the kernel may cache names and attributes.
 	cache time.Duration
-	// handles are the open files of a [View]; nil for a directory that only this server writes.
+	// handles are the open files of a [View], and at its mount point; nil for a directory that only this server writes.
 	handles *handles
+	at      string
 }
 
 // cacheTime is the time for which the kernel may cache names and attributes: only this server

@@ -3,6 +3,8 @@ package idmap
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +14,8 @@ import (
 )
 
 // A View shows a directory of a running sandbox on the host, with the ids that the host would see without the
-// sandbox's own range. The processes of the sandbox write to the same directory at the same time, so the kernel
+// sandbox's own range. No symbolic link in it leads out: the host would follow one that a sandbox has made to its own
+// files. The processes of the sandbox write to the same directory at the same time, so the kernel
 // caches no names and attributes, and checks the content of a file when it is opened.
 //
 // The directory can be replaced by another while the view is mounted, see [View.Leave].
@@ -34,7 +37,7 @@ func MountView(at string, tree *os.File, base uint32) (*View, error) {
 		return nil, fmt.Errorf("starting threads: %w", err)
 	}
 	t.gate = &gate{}
-	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: lowerBy(base), creators: m, handles: &handles{open: map[int]bool{}}}
+	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: lowerBy(base), creators: m, handles: &handles{open: map[int]bool{}}, at: at}
 	options := mountOptions()
 	options.FsName, options.Name, options.DirectMountStrict = "snapfs", "snapfs-view", os.Geteuid() == 0
 	options.Options = []string{"default_permissions", "nosuid", "nodev"}
@@ -74,6 +77,44 @@ func (v *View) Enter(tree *os.File, base uint32) error {
 	v.s.ids = lowerBy(base)
 	v.s.t.gate.open()
 	return nil
+}
+
+// confine returns the target of a symbolic link, the inode behind fd, for the kernel of the host to follow. An absolute
+// path of the directory becomes one of the mount. EACCES: the link leads out of the directory.
+//
+// The depth of the link is that of this instant. A process that renames its directory at the same time can make one
+// answer wrong.
+func (s *server) confine(fd int, target []byte) ([]byte, error) {
+	root, err := os.Readlink(procPath(int(s.t.root.Fd())))
+	if err != nil {
+		return nil, err
+	}
+	link, err := os.Readlink(procPath(fd))
+	if err != nil {
+		return nil, err
+	}
+	to := string(target)
+	if filepath.IsAbs(to) {
+		rest, ok := beneath(filepath.Clean(to), root)
+		if !ok {
+			return nil, unix.EACCES
+		}
+		return []byte(s.at + rest), nil
+	}
+	rest, ok := beneath(link, root)
+	if !ok || !filepath.IsLocal(filepath.Join(strings.TrimPrefix(filepath.Dir(rest), "/"), "x") + "/../" + to) {
+		return nil, unix.EACCES
+	}
+	return target, nil
+}
+
+// beneath returns the rest of a path in a directory, with its first slash.
+func beneath(path, dir string) (rest string, ok bool) {
+	if dir == "/" {
+		dir = ""
+	}
+	rest, ok = strings.CutPrefix(path, dir)
+	return rest, ok && (rest == "" || rest[0] == '/')
 }
 
 // A gate makes requests wait while a view has no directory.

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/workflow/agenthook"
 	"github.com/snapfs/snapfs/workflow/selftest"
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
@@ -41,10 +42,17 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 		Supervisor: []string{o.Program, "keeper"},
 		Sweeper:    []string{o.Program, "sweeper"},
 		Probe:      []string{o.Program, "probe"}, SelfTest: selftest.For,
-		Expire:   transfer.Expire,
+		Expire:   expire,
 		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
 		IDMapper: o.idMapper,
 	})
+}
+
+// expire removes what workflows have left: streams that nobody resumes, and what agents have left whose processes are
+// gone.
+func expire(e *engine.Engine) error {
+	_, err := agenthook.Reap(context.Background(), e)
+	return errors.Join(transfer.Expire(e), err)
 }
 
 func (o Options) idMapper() ([]string, error) {

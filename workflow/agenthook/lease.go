@@ -31,6 +31,8 @@ type Lease struct {
 	Worktree string `json:"worktree,omitempty"`
 	// Owner is the agent's process. The view ends with it.
 	Owner proc.Process `json:"owner"`
+	// Ended is set when the agent's use of the sandbox is over, and the sandbox stays for its changes.
+	Ended bool `json:"ended,omitempty"`
 	// Checkpoints are the states that an undo can return to, oldest first. The first is from before any call.
 	Checkpoints []Checkpoint `json:"checkpoints"`
 	// Drift is the fingerprint of the last report of drift to the model.

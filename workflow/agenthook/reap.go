@@ -14,34 +14,32 @@ import (
 
 // Reap removes what agents left behind whose processes have ended: views, also of a process that was killed, and
 // sandboxes without a change. Sandboxes with changes stay, for the person to review. It returns the number of
-// sandboxes and views that it removed. Cost: reading one directory, where there is nothing to do.
-func Reap(ctx context.Context, e *engine.Engine) (removed int, err error) {
-	dir := ViewsDir(e.StateDir())
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, errs.With("looking for views", dir, err)
-	}
+// sandboxes that it released. Cost: reading the record of each sandbox.
+func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	var failures []error
-	for _, entry := range entries {
-		l, err := LeaseOf(e, entry.Name())
-		switch {
-		case err == nil && l == nil: // the sandbox is gone
-			err = hostview.Unmount(ctx, filepath.Join(dir, entry.Name()))
-		case err == nil && proc.Alive(l.Owner):
+	leased := map[string]bool{}
+	for _, l := range Leases(e) {
+		leased[filepath.Base(l.View)] = true
+		if l.Ended || proc.Alive(l.Owner) {
 			continue
-		case err == nil:
-			err = release(ctx, e, l)
 		}
-		if err != nil {
+		if err := release(ctx, e, l); err != nil {
 			failures = append(failures, err)
 			continue
 		}
-		removed++
+		released++
 	}
-	return removed, errors.Join(failures...)
+	dir := ViewsDir(e.StateDir())
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		failures = append(failures, errs.With("looking for views", dir, err))
+	}
+	for _, entry := range entries {
+		if !leased[entry.Name()] { // its sandbox is gone
+			failures = append(failures, hostview.Unmount(ctx, filepath.Join(dir, entry.Name())))
+		}
+	}
+	return released, errors.Join(failures...)
 }
 
 // release ends an agent's use of a sandbox: its view, and the sandbox too if nothing was changed in it.
@@ -50,8 +48,12 @@ func release(ctx context.Context, e *engine.Engine, l *Lease) error {
 		return err
 	}
 	n, err := changes(ctx, e, l.Sandbox)
-	if err != nil || n > 0 {
+	if err != nil {
 		return err
+	}
+	if n > 0 {
+		l.Ended = true
+		return l.save(e)
 	}
 	if err := e.Remove(ctx, l.Sandbox); err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return err

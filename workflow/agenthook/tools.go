@@ -60,7 +60,11 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	}
 	switch ev.Tool {
 	case "Bash", "bash":
-		if err := h.wrap(input, ev, l); err != nil {
+		err := h.reopen(ctx, l)
+		if err == nil {
+			err = h.wrap(input, ev, l)
+		}
+		if err != nil {
 			return nil, errors.Join(errBlock, err)
 		}
 		return output{Decision: "allow", Reason: "it runs in the snapfs sandbox " + l.Sandbox, Input: input}.encode(ev)
@@ -108,14 +112,33 @@ func (l *Lease) inView(path string) string {
 	return l.View + strings.TrimPrefix(path, l.Workspace)
 }
 
+// reopen makes the view of a session again if its process was killed, or the sandbox was stopped.
+func (h *Handler) reopen(ctx context.Context, l *Lease) error {
+	if hostview.Alive(l.View) {
+		return nil
+	}
+	e, err := h.Open(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := makeViewsDir(h.State); err != nil {
+		return err
+	}
+	l.Ended = false
+	if l.Owner, err = agentProcess(); err != nil {
+		return err
+	}
+	if err := openView(ctx, e, h.Viewer, l); err != nil {
+		return err
+	}
+	return l.save(e)
+}
+
 // wrap replaces the command of a shell tool by one that runs it in the sandbox, in the directory of the session.
 func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) error {
 	var command string
 	if err := json.Unmarshal(input["command"], &command); err != nil {
 		return fmt.Errorf("reading the command: %w", err)
-	}
-	if !hostview.Alive(l.View) {
-		return errs.New("running a command", l.Sandbox, errs.ErrInterrupted, "the view of the sandbox is gone", "snapfs agent status")
 	}
 	words := make([]string, 0, len(h.Program)+8)
 	for _, w := range append(append(words, h.Program...), "exec", "-C", l.inView(ev.Dir), l.Sandbox, "--", shell(), "-c", command) {
