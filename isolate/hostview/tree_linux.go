@@ -60,7 +60,7 @@ func firstID(uidMap []byte) (uint32, error) {
 }
 
 // maxDepth is how many generations below a supervisor firstProcess searches: the container's first process, its
-// command, and what that has started.
+// command, and the children of that.
 const maxDepth = 3
 
 // firstProcess returns the process nearest to a supervisor that has another mount namespace and that this user may

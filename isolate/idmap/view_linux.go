@@ -95,21 +95,21 @@ func (s *server) confine(fd int, target []byte) ([]byte, error) {
 	}
 	to := string(target)
 	if filepath.IsAbs(to) {
-		rest, ok := beneath(filepath.Clean(to), root)
+		rest, ok := restIn(filepath.Clean(to), root)
 		if !ok {
 			return nil, unix.EACCES
 		}
 		return []byte(s.at + rest), nil
 	}
-	rest, ok := beneath(link, root)
-	if !ok || !filepath.IsLocal(filepath.Join(strings.TrimPrefix(filepath.Dir(rest), "/"), "x") + "/../" + to) {
+	rest, ok := restIn(link, root)
+	if !ok || !filepath.IsLocal(filepath.Join(strings.TrimPrefix(filepath.Dir(rest), "/"), to)) {
 		return nil, unix.EACCES
 	}
 	return target, nil
 }
 
-// beneath returns the rest of a path in a directory, with its first slash.
-func beneath(path, dir string) (rest string, ok bool) {
+// restIn returns the rest of a path in a directory, with its first slash.
+func restIn(path, dir string) (rest string, ok bool) {
 	if dir == "/" {
 		dir = ""
 	}

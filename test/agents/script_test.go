@@ -34,7 +34,7 @@ type script struct {
 	// last holds the last request of each task, and results its results of tools.
 	last    map[string]string
 	results map[string][]string
-	next int
+	next    int
 }
 
 func newScript(t *testing.T, tasks map[string][]turn) *script {
