@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -83,7 +84,7 @@ Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, 
 --backend and so on. The file names this program and, with --state, its state directory.`,
 		Example: "  snapfs agent install claude\n  snapfs agent install codex --all -- --net allow:pypi.org --memory 4G",
 		Args:    atLeast("agent"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkHookFlags(args[1:]); err != nil {
 				return err
 			}
@@ -100,7 +101,7 @@ Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, 
 				a.ui.notice("installed in " + e.Path)
 			}
 			if err == nil {
-				a.afterInstall(s)
+				a.afterInstall(cmd.Context(), s)
 			}
 			return err
 		},
@@ -169,10 +170,10 @@ func (a *app) edit(e agentsetup.Edit, yes bool, do, nothing string) (bool, error
 }
 
 // afterInstall prints the next steps of the person, after which the agent calls the hooks.
-func (a *app) afterInstall(s agentsetup.Setup) {
+func (a *app) afterInstall(ctx context.Context, s agentsetup.Setup) {
 	switch s.Agent {
 	case "codex":
-		if trust := agentsetup.CodexTrust(s); trust != agentsetup.Trusted {
+		if trust := agentsetup.CodexTrust(ctx, s); trust != agentsetup.Trusted {
 			a.ui.notice("codex skips hooks that you have not trusted, without a word (" + string(trust) + " now): start codex once and accept them with /hooks")
 			a.ui.hint("snapfs agent status codex")
 		}
@@ -223,7 +224,7 @@ that the person has not accepted. Then it lists the sandboxes that agents work o
 			}
 			r := agentReport{Agents: []agentRow{}, Sessions: []sessionRow{}}
 			for _, name := range names {
-				row, err := a.agentRow(f, name)
+				row, err := a.agentRow(cmd.Context(), f, name)
 				if err != nil {
 					return err
 				}
@@ -249,7 +250,7 @@ that the person has not accepted. Then it lists the sandboxes that agents work o
 	return cmd
 }
 
-func (a *app) agentRow(f setupFlags, name string) (agentRow, error) {
+func (a *app) agentRow(ctx context.Context, f setupFlags, name string) (agentRow, error) {
 	s, err := a.setup(f, name, nil)
 	if err != nil {
 		return agentRow{}, err
@@ -260,7 +261,7 @@ func (a *app) agentRow(f setupFlags, name string) (agentRow, error) {
 	}
 	r.Installed, err = s.Installed()
 	if err == nil && r.Installed && name == "codex" {
-		r.Trust = string(agentsetup.CodexTrust(s))
+		r.Trust = string(agentsetup.CodexTrust(ctx, s))
 	}
 	return r, err
 }

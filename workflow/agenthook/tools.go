@@ -141,7 +141,7 @@ func (h *Handler) wrap(input map[string]json.RawMessage, ev *event, l *Lease) er
 		return fmt.Errorf("reading the command: %w", err)
 	}
 	words := make([]string, 0, len(h.Program)+8)
-	for _, w := range append(append(words, h.Program...), "exec", "-C", l.inView(ev.Dir), l.Sandbox, "--", shell(), "-c", command) {
+	for _, w := range append(append(words, h.Program...), "exec", "-C", ev.Dir, l.Sandbox, "--", shell(), "-c", command) {
 		words = append(words, errs.Quoted(w))
 	}
 	var err error

@@ -137,7 +137,9 @@ type hook struct {
 	seconds int
 }
 
-const quick, slow = 30, 120 // seconds; the first start of a sandbox on a busy machine takes some
+// Times of calls, in seconds. The first start of a sandbox on a busy machine takes some; Codex allows no more for the
+// end of a session.
+const quick, slow, codexEnd = 30, 120, 3
 
 // hooks returns the events that snapfs answers, in the order of the file.
 func (s Setup) hooks() []hook {
@@ -146,7 +148,7 @@ func (s Setup) hooks() []hook {
 			{"SessionStart", "", slow},
 			{"PreToolUse", "Bash|apply_patch", slow},
 			{"PostToolUse", "Bash|apply_patch", quick},
-			{"SessionEnd", "", quick},
+			{"SessionEnd", "", codexEnd},
 		}
 	}
 	return []hook{
