@@ -55,3 +55,44 @@ func TestASessionOfCodexWorksInAClone(t *testing.T) {
 		t.Errorf("agent status: %v\n%s", err, out)
 	}
 }
+
+// TestASessionOfOpencodeWorksInAClone: the same with its plugin. Cost: twenty seconds beside the installation.
+func TestASessionOfOpencodeWorksInAClone(t *testing.T) {
+	treetest.OncePerRun(t)
+	if treetest.Budget(t, 0, 1) == 0 {
+		return
+	}
+	treetest.NeedRoot(t)
+	bin := npm(t, "opencode-ai@1.18.33")
+	h := hookedDesk(t, "opencode", "--all")
+	// It would install this by itself at its first start, in the background.
+	installed(t, "@opencode-ai/plugin@1.18.33", "npm", "install", "--prefix", h.home+"/.config/opencode", "--no-audit", "--no-fund", "--cache", h.home+"/cache", "@opencode-ai/plugin@1.18.33")
+	s := newScript(t, map[string][]turn{"main": {
+		calls(toolCall{"bash", M{"command": "cat dirty dep; echo by-shell > made", "description": "x"}}),
+		calls(toolCall{"write", M{"filePath": h.work + "/written", "content": "by its editor\n"}}),
+		calls(toolCall{"bash", M{"command": "cat written; echo $(ls)", "description": "x"}}),
+	}})
+	config := jsonOf(t, M{
+		"autoupdate": false, "share": "disabled", "model": "fake/fake", "small_model": "fake/fake", "permission": M{"*": "allow"},
+		"provider": M{"fake": M{
+			"npm": "@ai-sdk/openai-compatible", "options": M{"baseURL": s.URL + "/v1", "apiKey": "x"},
+			"models": M{"fake": M{"tool_call": true, "limit": M{"context": 100000, "output": 4000}}},
+		}},
+	})
+	h.run([]string{"OPENCODE_CONFIG_CONTENT=" + config, "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"},
+		bin+"/opencode", "run", "--format", "json", "task:main")
+	r := strings.Join(s.results["main"], "\n")
+	for _, want := range []string{"uncommitted", "ignored", "by its editor", "made"} {
+		if !strings.Contains(r, want) {
+			t.Errorf("no %q in the results:\n%s", want, r)
+		}
+	}
+	if !strings.Contains(h.real("made"), "no such file") || !strings.Contains(h.real("written"), "no such file") {
+		t.Errorf("before the promotion: %q, %q", h.real("made"), h.real("written"))
+	}
+	h.unviewedSoon() // opencode has no event for its end: the view ends with the process
+	h.must("promote", "opencode")
+	if h.real("made") != "by-shell\n" || h.real("written") != "by its editor\n" {
+		t.Errorf("after the promotion: %q, %q", h.real("made"), h.real("written"))
+	}
+}

@@ -117,6 +117,17 @@ func (h *hooked) unviewed() {
 	}
 }
 
+// unviewedSoon waits until no view is mounted: the process of one notices the end of its agent by itself.
+func (h *hooked) unviewedSoon() {
+	h.t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if mounts, err := os.ReadFile("/proc/self/mountinfo"); err == nil && !strings.Contains(string(mounts), "snapfs-view") {
+			return
+		}
+	}
+	h.unviewed()
+}
+
 // path returns the directory that a shell printed in the first result, and a file in it.
 func path(results []string, file string) string {
 	var text string

@@ -43,7 +43,10 @@ type modelRequest struct {
 	Model    string
 	Stream   bool
 	Tools    []json.RawMessage
-	Messages []struct{ Content json.RawMessage }
+	Messages []struct {
+		Role    string
+		Content json.RawMessage
+	}
 	Input    []struct {
 		Type   string
 		Output json.RawMessage
@@ -56,6 +59,10 @@ func (r *modelRequest) found() (results []string) {
 		var blocks []struct {
 			Type    string
 			Content json.RawMessage
+		}
+		if m.Role == "tool" { // of the protocol with completions
+			results = append(results, string(m.Content))
+			continue
 		}
 		if json.Unmarshal(m.Content, &blocks) != nil {
 			continue // a plain text

@@ -60,7 +60,7 @@ func CodexTrust(ctx context.Context, s Setup) Trust {
 		}
 	}()
 	_ = run.Run(ctx, run.Program{Name: "codex", Args: []string{"app-server"}, Dir: dir, Stdin: in, Stdout: answers}) // its answer decides
-	_ = in.Close() // it never fails
+	_ = in.Close()                                                                                                   // it never fails
 	return trustIn(answers.line(), path)
 }
 
