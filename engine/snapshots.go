@@ -53,6 +53,44 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 	})
 }
 
+// DropSnapshots removes named snapshots of a sandbox: their names at once, their space later. It leaves the one that
+// the sandbox's files last started from, and ignores names that do not exist. Forks made from a removed snapshot stay.
+// Atomic and repeatable. Errors: errs.ErrNotFound (the sandbox).
+func (e *Engine) DropSnapshots(ctx context.Context, name string, marks []string) error {
+	h, err := e.Supervise.Hold(ctx, name, "removing states of")
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	parents := map[string]string{}
+	left := make([]catalog.NamedSnapshot, 0, len(h.Snapshots))
+	for _, m := range h.Snapshots {
+		if m.Name != h.At && slices.Contains(marks, m.Name) {
+			parents[m.Name] = m.Parent
+			continue
+		}
+		for parent, dropped := parents[m.Parent]; dropped; parent, dropped = parents[m.Parent] {
+			m.Parent = parent
+		}
+		left = append(left, m)
+	}
+	if len(parents) == 0 {
+		return nil
+	}
+	err = e.Sandboxes.Changing(ctx, h, func() error {
+		h.Snapshots = left
+		if err := h.Save(); err != nil {
+			return err
+		}
+		return e.Sandboxes.Tidy(ctx, h.Record)
+	})
+	h.Release()
+	if err != nil {
+		return err
+	}
+	return e.Sandboxes.SweepLater(ctx)
+}
+
 // Rollback returns a sandbox's files to a named snapshot, or with "" to its base. Other
 // snapshots stay; one from before a refresh brings its base with it. Atomic. Unnamed changes
 // are lost: take a snapshot first. Errors: errs.ErrNotFound; ErrBusy while processes run.

@@ -54,6 +54,9 @@ the agent must not make, because it would run outside of its sandbox.`,
 		ValidArgs: []string{"WorktreeCreate", "WorktreeRemove", "SubagentStop", "SessionEnd", "SessionStart", "PreToolUse", "PostToolUse", "PostToolBatch"},
 	}
 	flags.add(cmd)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // the usual status would block the call of a tool
+		return errors.Join(errs.NewStatus(hookFailed, "snapfs hook"), flagError(err))
+	})
 	cmd.Flags().StringVar(&h.Agent, "agent", "claude", "the `agent` that sends the event: claude, codex or opencode")
 	cmd.Flags().BoolVar(&h.All, "all", false, "give every session a sandbox, not only worktrees and subagents")
 	return cmd

@@ -47,7 +47,7 @@ type modelRequest struct {
 		Role    string
 		Content json.RawMessage
 	}
-	Input    []struct {
+	Input []struct {
 		Type   string
 		Output json.RawMessage
 	}

@@ -14,11 +14,17 @@ import (
 // firstCheckpoint is the name of the snapshot of a sandbox before the first call.
 const firstCheckpoint = "before-agent"
 
+// The bounds of checkpoints: when there are more than most, the oldest go until keep are left.
+const (
+	mostCheckpoints = 60
+	keepCheckpoints = 50
+)
+
 // checkpoint takes a named snapshot after a call and adds it to the lease. A call that has one already is no error.
 func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
 	call.Name = snapshotName(call.Call)
 	call.Time = time.Now()
-	_, err := e.Snapshot(ctx, l.Sandbox, call.Name)
+	err := l.snapshot(ctx, e, call.Name)
 	if errors.Is(err, errs.ErrExists) {
 		return nil // the agent sent the same event twice
 	}
@@ -26,7 +32,57 @@ func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint
 		return err
 	}
 	l.Checkpoints = append(l.Checkpoints, call)
-	return l.save(e)
+	if err := l.save(e); err != nil || len(l.Checkpoints) <= mostCheckpoints {
+		return err
+	}
+	var old []string
+	for _, c := range l.Checkpoints[:len(l.Checkpoints)-keepCheckpoints] {
+		old = append(old, c.Name)
+	}
+	l.Checkpoints = l.Checkpoints[len(old):]
+	return errors.Join(l.save(e), e.DropSnapshots(ctx, l.Sandbox, old))
+}
+
+// slowSnapshot is the time from which a snapshot of a sandbox in use has copied much: an overlay copies all that has
+// changed since the last snapshot of an idle sandbox.
+const slowSnapshot = 60 * time.Millisecond
+
+// snapshot takes a named snapshot. After a slow one, the next is taken while the sandbox is idle for a moment, which
+// takes constant time and leaves little to copy for those that follow.
+func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) error {
+	if !l.Slow {
+		begin := time.Now()
+		_, err := e.Snapshot(ctx, l.Sandbox, name)
+		l.Slow = time.Since(begin) > slowSnapshot
+		return err
+	}
+	l.Slow = false
+	return withoutView(ctx, e, l, func() error {
+		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
+			return err
+		}
+		_, err := e.Snapshot(ctx, l.Sandbox, name)
+		return err
+	})
+}
+
+// awaitIdle ends a sandbox in which nothing runs but what is about to end. If other processes run on, it returns nil.
+func awaitIdle(ctx context.Context, e *engine.Engine, sandbox string) error {
+	const patience = 100 * time.Millisecond
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		h, err := e.Supervise.Hold(ctx, sandbox, "naming a state of")
+		if err != nil {
+			return err
+		}
+		err = e.Supervise.MustBeIdle(ctx, h, "naming a state of")
+		h.Release()
+		if err == nil || !errors.Is(err, errs.ErrBusy) {
+			return err
+		}
+		if time.Now().After(end) {
+			return nil
+		}
+	}
 }
 
 // snapshotName makes the name of a snapshot from the id of a call, which an agent chooses.

@@ -35,6 +35,8 @@ type Lease struct {
 	Ended bool `json:"ended,omitempty"`
 	// Checkpoints are the states that an undo can return to, oldest first. The first is from before any call.
 	Checkpoints []Checkpoint `json:"checkpoints"`
+	// Slow is set if the last snapshot took long, see snapshot.
+	Slow bool `json:"slow,omitempty"`
 	// Drift is the fingerprint of the last report of drift to the model.
 	Drift string `json:"drift,omitempty"`
 }

@@ -197,6 +197,31 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
+// splitWords returns the words of a command line that shellWords has written.
+func splitWords(command string) (words []string) {
+	word, quoted, begun := "", false, false
+	for i := 0; i < len(command); i++ {
+		switch c := command[i]; {
+		case c == '\'':
+			quoted, begun = !quoted, true
+		case c == '\\' && !quoted && i+1 < len(command):
+			i++
+			word, begun = word+command[i:i+1], true
+		case c == ' ' && !quoted:
+			if begun {
+				words = append(words, word)
+			}
+			word, begun = "", false
+		default:
+			word, begun = word+string(c), true
+		}
+	}
+	if begun {
+		words = append(words, word)
+	}
+	return words
+}
+
 func (s Setup) addHooks(text []byte) ([]byte, error) {
 	for _, h := range s.hooks() {
 		want := s.group(h)
@@ -239,9 +264,9 @@ func isOurs(element []byte) bool {
 	for _, h := range g.Hooks {
 		words := append([]string{h.Command}, h.Args...)
 		if len(h.Args) == 0 {
-			words = strings.Fields(h.Command)
+			words = splitWords(h.Command)
 		}
-		if len(words) == 0 || filepath.Base(strings.Trim(words[0], `'"`)) != "snapfs" || !slices.Contains(words, "hook") || !slices.Contains(words, "--agent") {
+		if len(words) == 0 || filepath.Base(words[0]) != "snapfs" || !slices.Contains(words, "hook") || !slices.Contains(words, "--agent") {
 			return false
 		}
 	}

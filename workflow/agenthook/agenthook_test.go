@@ -1,0 +1,127 @@
+package agenthook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// TestUndoGoesBackByCallAndByTurn: a turn is all calls of one prompt; where the agent names no prompt, each call is
+// one. The state before any call always stays.
+func TestUndoGoesBackByCallAndByTurn(t *testing.T) {
+	states := func(turns ...string) (all []Checkpoint) {
+		all = append(all, Checkpoint{Name: firstCheckpoint})
+		for _, turn := range turns {
+			all = append(all, Checkpoint{Turn: turn})
+		}
+		return all
+	}
+	for _, c := range []struct {
+		all        []Checkpoint
+		call, turn int
+	}{
+		{nil, 0, 0},
+		{states(), 0, 0},
+		{states("a"), 1, 1},
+		{states("a", "a"), 2, 1},
+		{states("a", "b"), 2, 2},
+		{states("a", "b", "b", "b"), 4, 2},
+		{states("a", "b", "a"), 3, 3},
+		{states("", ""), 2, 2},
+	} {
+		if call, turn := before(c.all, LastCall), before(c.all, LastTurn); call != c.call || turn != c.turn {
+			t.Errorf("%+v: %d by call and %d by turn, want %d and %d", c.all, call, turn, c.call, c.turn)
+		}
+	}
+}
+
+// TestNamesOfAgentsBecomeNamesOfSnapshots: whatever an agent sends, the name is one that the catalogue accepts.
+func TestNamesOfAgentsBecomeNamesOfSnapshots(t *testing.T) {
+	for call, want := range map[string]string{
+		"toolu_01AbC": "toolu_01AbC", "call-1/../x": "call-1-..-x", "": firstCheckpoint, "..": firstCheckpoint, "ä": firstCheckpoint,
+		"-rf": "rf", strings.Repeat("x", 99): strings.Repeat("x", 48),
+	} {
+		if got := snapshotName(call); got != want || catalog.CheckName(got) != nil {
+			t.Errorf("%q became %q, want %q", call, got, want)
+		}
+	}
+}
+
+// TestAPatchLeadsIntoTheView: every path of the workspace, relative to the session's directory or absolute, and no
+// other line.
+func TestAPatchLeadsIntoTheView(t *testing.T) {
+	l := &Lease{Workspace: "/w", View: "/run/v"}
+	patch := "*** Begin Patch\n*** Update File: a.go\n@@\n-*** Add File: x\n+*** Add File: /w/x\n*** Move to: sub/b.go\r\n*** Add File: /w/c\n*** Delete File: /etc/d\n*** Add File: ../out\n*** End Patch"
+	want := "*** Begin Patch\n*** Update File: /run/v/dir/a.go\n@@\n-*** Add File: x\n+*** Add File: /w/x\n*** Move to: /run/v/dir/sub/b.go\r\n*** Add File: /run/v/c\n*** Delete File: /etc/d\n*** Add File: /run/v/out\n*** End Patch"
+	if got := movePatch(patch, "/w/dir", l); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := movePatch(patch, "/run/v", l); strings.Contains(got, "/run/v/a.go") {
+		t.Errorf("a relative path in the view was changed:\n%s", got)
+	}
+}
+
+// TestAFileToolLeadsIntoTheView: paths of the workspace move; others are the agent's own business, without an answer.
+func TestAFileToolLeadsIntoTheView(t *testing.T) {
+	l := &Lease{Sandbox: "s", Workspace: "/w", View: "/run/v"}
+	for input, want := range map[string]string{
+		`{"file_path":"/w/a","limit":3}`:        `"updatedInput":{"file_path":"/run/v/a","limit":3}`,
+		`{"file_path":"/w/../w/a"}`:             `"updatedInput":{"file_path":"/run/v/a"}`,
+		`{"notebook_path":"/w/n"}`:              `"updatedInput":{"notebook_path":"/run/v/n"}`,
+		`{"path":"/w"}`:                         `"updatedInput":{"path":"/run/v"}`,
+		`{"file_path":"/run/v/a"}`:              `"permissionDecision":"allow"`,
+		`{"file_path":"/run/v/../../etc/pass"}`: "",
+		`{"file_path":"/wx/a"}`:                 "",
+		`{"file_path":"/etc/passwd"}`:           "",
+		`{"file_path":"a"}`:                     "",
+		`{"pattern":"x"}`:                       "",
+		`{"file_path":7}`:                       "",
+	} {
+		var in map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(input), &in); err != nil {
+			t.Fatal(err)
+		}
+		out, err := l.intoView(in, &event{Name: "PreToolUse"})
+		if err != nil || want == "" && len(out) > 0 || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %s, %v; want %s", input, out, err, want)
+		}
+	}
+}
+
+// TestAnEventOfNoSandboxNeedsNoEngine: the agent of a person who uses no sandbox waits for nothing.
+func TestAnEventOfNoSandboxNeedsNoEngine(t *testing.T) {
+	h := &Handler{Agent: "claude", State: t.TempDir(), Open: func(context.Context) (*engine.Engine, error) {
+		t.Error("the engine was opened")
+		return nil, errors.New("no engine")
+	}}
+	for _, name := range []string{"PreToolUse", "PostToolUse", "PostToolBatch", "SubagentStop", "SessionStart", "SessionEnd", "WorktreeRemove"} {
+		out, err := h.Handle(t.Context(), name, []byte(`{"session_id":"s","cwd":"/","agent_id":"a","tool_name":"Bash","tool_use_id":"t","tool_input":{"command":"x"},"tool_calls":[{"tool_name":"Bash","tool_use_id":"t"}]}`))
+		if err != nil || len(out) > 0 {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+}
+
+// FuzzHandle: an event is another program's text. Nothing in it breaks a hook that has no sandbox to work on.
+func FuzzHandle(f *testing.F) {
+	f.Add("PreToolUse", []byte(`{"session_id":"s","cwd":"/","tool_name":"Bash","tool_input":{"command":"x"}}`))
+	f.Add("PostToolUse", []byte(`{"tool_response":{"worktreePath":"/run/x"}}`))
+	f.Add("PostToolBatch", []byte(`{"tool_calls":[{},{"tool_input":null}]}`))
+	f.Add("SubagentStop", []byte(`[]`))
+	f.Add("Tea", []byte(``))
+	h := &Handler{Agent: "claude", State: f.TempDir(), Open: func(context.Context) (*engine.Engine, error) { return nil, errors.New("no engine") }}
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		if name == "WorktreeCreate" {
+			return // it would make a sandbox
+		}
+		out, err := h.Handle(t.Context(), name, data)
+		if len(out) > 0 {
+			t.Errorf("%s answered %q, %v", name, out, err)
+		}
+	})
+}

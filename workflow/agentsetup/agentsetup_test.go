@@ -1,0 +1,146 @@
+package agentsetup
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// samples are configurations as people have them, by agent.
+var samples = map[string][]string{
+	"claude": {
+		"{\n  \"$schema\": \"https://json.example.org/settings.json\",\n  \"permissions\": {\n    \"allow\": [\"Bash(npm test)\"],\n    \"deny\": []\n  },\n  \"hooks\": {\n    \"PreToolUse\": [\n      {\n        \"matcher\": \"Bash\",\n        \"hooks\": [{\"type\": \"command\", \"command\": \"my-snapfs-wrapper hook --agent x\"}]\n      }\n    ]\n  },\n  \"futureKey\": {\"x\": [1, 2]}\n}\n",
+		"{\n\t// the model\n\t\"model\": \"opus\", /* until May */\n}\n",
+		"{}",
+	},
+	"codex": {
+		"{\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\"command\":\"notify\"}]}]}}\n",
+	},
+}
+
+// TestInstallAndUninstallGiveTheSameBytes: of every sample, with a file of its own or none; twice installed is once
+// installed; other flags replace the earlier ones.
+func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
+	for _, agent := range Agents {
+		for _, text := range append(samples[agent], "") {
+			dir := t.TempDir()
+			s := Setup{Agent: agent, Project: dir, Program: []string{"/opt/my tools/snapfs", "--state", "/s"}, Flags: []string{"--net", "none"}}
+			path, err := s.Path()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text != "" {
+				put(t, path, text)
+			}
+			first := apply(t, s.Install)
+			if !strings.Contains(first, "snapfs") || !strings.Contains(first, "hook") {
+				t.Errorf("%s: installed %q", agent, first)
+			}
+			if e, err := s.Install(); err != nil || !e.Empty() {
+				t.Errorf("%s: the second installation changes %q to %q, %v", agent, e.Before, e.After, err)
+			}
+			if on, err := s.Installed(); err != nil || !on {
+				t.Errorf("%s: not installed, %v", agent, err)
+			}
+			s.Flags = []string{"--all"}
+			if other := apply(t, s.Install); strings.Contains(other, "--net") || strings.Count(other, "--all") != strings.Count(first, "--net") {
+				t.Errorf("%s: with other flags: %q", agent, other)
+			}
+			if last := apply(t, s.Uninstall); last != text {
+				t.Errorf("%s: %q became %q", agent, text, last)
+			}
+			if on, err := s.Installed(); err != nil || on {
+				t.Errorf("%s: installed after all, %v", agent, err)
+			}
+			if _, err := os.Stat(path); text == "" && !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: the file is left: %v", agent, err)
+			}
+		}
+	}
+}
+
+// TestAnEditDoesNotOverwriteAnother: a file that has changed since it was shown stays.
+func TestAnEditDoesNotOverwriteAnother(t *testing.T) {
+	s := Setup{Agent: "claude", Project: t.TempDir(), Program: []string{"snapfs"}}
+	e, err := s.Install()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, e.Path, "{}\n")
+	if err := e.Write(); err == nil {
+		t.Error("it was overwritten")
+	}
+	if text, err := os.ReadFile(e.Path); err != nil || string(text) != "{}\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestAConfigurationThatIsNoneStays: the person mends it first.
+func TestAConfigurationThatIsNoneStays(t *testing.T) {
+	s := Setup{Agent: "claude", Project: t.TempDir(), Program: []string{"snapfs"}}
+	for _, text := range []string{"{", "[]", `{"hooks": true}`, `{"hooks": {"PreToolUse": "x"}}`} {
+		path, err := s.Path()
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, path, text)
+		if _, err := s.Install(); err == nil {
+			t.Errorf("%q was edited", text)
+		}
+	}
+}
+
+// TestTrustIsThatOfTheWorstHook: of snapfs's hooks in this file, and no others.
+func TestTrustIsThatOfTheWorstHook(t *testing.T) {
+	type hook struct {
+		Command     string `json:"command"`
+		SourcePath  string `json:"sourcePath"`
+		TrustStatus string `json:"trustStatus"`
+	}
+	for _, c := range []struct {
+		hooks []hook
+		want  Trust
+	}{
+		{nil, Unknown},
+		{[]hook{{"notify", "/h", "trusted"}, {"snapfs hook", "/other", "trusted"}}, Unknown},
+		{[]hook{{"snapfs hook", "/h", "trusted"}, {"snapfs hook", "/h", "managed"}, {"notify", "/h", "untrusted"}}, Trusted},
+		{[]hook{{"snapfs hook", "/h", "trusted"}, {"snapfs hook", "/h", "untrusted"}}, Untrusted},
+		{[]hook{{"snapfs hook", "/h", "untrusted"}, {"snapfs hook", "/h", "trusted"}}, Untrusted},
+		{[]hook{{"snapfs hook", "/h", "modified"}, {"snapfs hook", "/h", "trusted"}}, Modified},
+	} {
+		text, err := json.Marshal(map[string]any{"id": 2, "result": map[string]any{"data": []any{map[string]any{"hooks": c.hooks}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := trustIn(text, "/h"); got != c.want {
+			t.Errorf("%v: %s, want %s", c.hooks, got, c.want)
+		}
+	}
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apply carries out an edit and returns the content of the file, "" if there is none.
+func apply(t *testing.T, edit func() (Edit, error)) string {
+	t.Helper()
+	e, err := edit()
+	if err == nil {
+		err = e.Write()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(e.After)
+}
