@@ -77,12 +77,22 @@ const (
 type (
 	// A Mount is a tree of a container: see [mounts.Mount].
 	Mount = mounts.Mount
+	// A Hidden is an entry that a tree does not show: see [mounts.Hidden].
+	Hidden = mounts.Hidden
 	// An Overlay is a mount of overlayfs: see [mounts.Overlay].
 	Overlay = mounts.Overlay
 	// IDs maps the ids of a container: see [mounts.IDs].
 	IDs = mounts.IDs
 	// An IDMapper starts a process that maps ids by FUSE: see [mounts.IDMapper].
 	IDMapper = mounts.IDMapper
+)
+
+// The kinds of hidden entries: see [mounts.HiddenKind].
+const (
+	Absent    = mounts.Absent
+	EmptyDir  = mounts.EmptyDir
+	EmptyFile = mounts.EmptyFile
+	Link      = mounts.Link
 )
 
 // Same maps only the caller's own user and group, to themselves: see [mounts.Same].

@@ -33,9 +33,15 @@ type request struct {
 	// Recount requests that the server charges the quota that the fork's record now names.
 	Recount bool `json:"limit,omitempty"`
 
-	// lock is the file with the fork's lock, sent with requests that change the record: the
-	// lock then lasts until the server has handled the request, even if the sender is killed.
-	lock *os.File
+	// Hide says that a file with names to hide comes with a request to mount: see writeNames.
+	Hide bool `json:"hide,omitempty"`
+
+	// file is the file to send. With requests that change the record it is the one with the
+	// fork's lock: the lock then lasts until the server has handled the request, even if the
+	// sender is killed.
+	file *os.File
+	// names are those that the file of a request with Hide holds.
+	names []string
 }
 
 // A reply is the answer to a request or a startRequest. Failure is empty after success.
@@ -111,7 +117,7 @@ func requestReply(path string, q request) (*os.File, *reply, error) {
 		return nil, nil, &os.PathError{Op: "connect", Path: path, Err: err}
 	}
 	defer p.Close() //nolint:errcheck // nothing is written
-	root, a, err := exchange(p, q, q.lock)
+	root, a, err := exchange(p, q, q.file)
 	if errors.Is(err, errHungUp) {
 		err = &os.PathError{Op: "ask", Path: path, Err: unix.EBUSY}
 	}
@@ -137,17 +143,17 @@ func lateReadsAt(path string) (all []string, err error) {
 // errHungUp means that the server exited before it replied.
 var errHungUp = errors.New("the server has ended")
 
-// exchange sends the message what to a server, with the open file lock unless that is nil. It returns the
+// exchange sends the message what to a server, with the open file attached unless that is nil. It returns the
 // detached mount that came with the reply, or nil, which the caller closes, and the reply.
-func exchange(p *fdsock.Conn, what any, lock *os.File) (*os.File, *reply, error) {
+func exchange(p *fdsock.Conn, what any, attached *os.File) (*os.File, *reply, error) {
 	text, err := json.Marshal(what)
 	if err != nil {
 		return nil, nil, err
 	}
-	if lock == nil {
+	if attached == nil {
 		err = p.Send(text)
 	} else {
-		err = p.Send(text, lock)
+		err = p.Send(text, attached)
 	}
 	if err != nil {
 		return nil, nil, errHungUp
@@ -202,11 +208,11 @@ func (s *server) serveRequest(p *fdsock.Conn) {
 	if uid, err := p.PeerUID(); err != nil || uid != 0 && int(uid) != os.Geteuid() {
 		return
 	}
-	text, lock, err := p.Receive()
+	text, files, err := p.Receive()
 	if err != nil {
 		return
 	}
-	for _, f := range lock {
+	for _, f := range files {
 		defer f.Close()
 	}
 	var q request
@@ -214,6 +220,9 @@ func (s *server) serveRequest(p *fdsock.Conn) {
 	if err = json.Unmarshal(text, &q); err == nil && q.LateReads {
 		sendReply(p, nil, s.lateReads())
 		return
+	}
+	if err == nil && q.Mount && q.Hide {
+		q.names, err = readNames(files)
 	}
 	if err == nil {
 		if root, err = s.handle(q); errors.Is(err, unix.ENOTCONN) { // the last mount has gone
@@ -241,6 +250,10 @@ func (s *server) handle(q request) (*os.File, error) {
 	case s.socket == nil:
 		return nil, unix.EBUSY
 	case q.Mount:
+		if q.Hide {
+			s.hide = q.names
+			s.fs.Hide(s.hide)
+		}
 		return s.mountView(q.View, q.ReadOnly)
 	case s.fork == "":
 		return nil, unix.EINVAL // this tree is read-only
@@ -289,6 +302,7 @@ func (s *server) rollBack(r *record) error {
 	if err != nil {
 		return err
 	}
+	next.Hide(s.hide)
 	if err = s.b.setQuota(next, r); err == nil {
 		err = s.switchRecord(r, func(then func() error) error {
 			return s.views[layer.Whole].Switch(next, func() error {

@@ -58,7 +58,7 @@ func (b *backend) sealed(ctx context.Context, fork snapshot.ForkID, id snapshot.
 	err = fault.Point(ctx, "switch to the new layer")
 	if err == nil {
 		n := r.above(next)
-		err = b.switchFork(ctx, fork, &r, &n, request{Freeze: next, lock: lock}, use)
+		err = b.switchFork(ctx, fork, &r, &n, request{Freeze: next, file: lock}, use)
 	}
 	if err != nil {
 		b.discard(b.layerPath(next))
@@ -139,7 +139,7 @@ func (b *backend) returnFork(ctx context.Context, fork snapshot.ForkID, to snaps
 	next.Base, next.Own, next.Limit = string(to), len(s.Layers), r.Limit
 	err = fault.Point(ctx, "return to the snapshot")
 	if err == nil {
-		err = b.switchFork(ctx, fork, &r, &next, request{RollBack: &next, lock: lock}, use)
+		err = b.switchFork(ctx, fork, &r, &next, request{RollBack: &next, file: lock}, use)
 	}
 	now, rerr := b.fork(fork)
 	if rerr != nil {

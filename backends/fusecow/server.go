@@ -47,6 +47,10 @@ type startRequest struct {
 	View   layer.View      `json:"side,omitempty"`
 	Lower  string          `json:"lower"`
 	Record record          `json:"record"`
+	// Hide says that a file with names to hide comes with the message: see writeNames.
+	Hide bool `json:"hide,omitempty"`
+
+	names *os.File
 }
 
 // Serve is the main function of a server process: it receives a startRequest, replies with a
@@ -54,15 +58,22 @@ type startRequest struct {
 // working, but all changes are committed.
 func Serve(ctx context.Context, mount Mounter) error {
 	p := fdsock.FromFD(StarterFD)
-	text, _, err := p.Receive()
+	text, files, err := p.Receive()
 	var what startRequest
 	if err == nil {
 		err = json.Unmarshal(text, &what)
 	}
+	var hide []string
+	if err == nil && what.Hide {
+		hide, err = readNames(files)
+	}
+	for _, f := range files {
+		f.Close()
+	}
 	if err != nil {
 		return errors.Join(err, p.Close())
 	}
-	s := &server{b: &backend{dir: what.Dir}, fork: what.Fork, socketPath: what.Socket, mount: mount}
+	s := &server{b: &backend{dir: what.Dir}, fork: what.Fork, socketPath: what.Socket, mount: mount, hide: hide}
 	root, err := s.start(what.Lower, &what.Record, what.View)
 	sendMount(p, root, err)
 	if err = errors.Join(err, p.Close()); err != nil {
@@ -82,6 +93,7 @@ type server struct {
 	views      map[layer.View]MountedFS
 	gone       chan struct{} // closed when no mount is left
 	layer      string        // top layer of a fork
+	hide       []string      // names of the lower that the tree does not show
 	socketPath string        // of the listening socket
 	socket     *fdsock.Conn
 }
@@ -98,6 +110,7 @@ func (s *server) start(lower string, r *record, view layer.View) (*os.File, erro
 	if s.fs, err = layer.Open(o); err != nil {
 		return nil, err
 	}
+	s.fs.Hide(s.hide)
 	switch {
 	case s.fork != "":
 		err = s.claimFork(r)

@@ -164,5 +164,5 @@ func (b *backend) snapshotOf(id snapshot.ID, r *record) (s snapshot.Snapshot, er
 }
 
 func (b *backend) forkOf(id snapshot.ForkID, r *record) snapshot.Fork {
-	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Served: forkView{b, id}}}
+	return snapshot.Fork{ID: id, Base: snapshot.ID(r.Base), View: snapshot.View{Served: forkView{b: b, id: id}}}
 }

@@ -28,8 +28,18 @@ type (
 	forkView struct {
 		b  *backend
 		id snapshot.ForkID
+		// hide are the names that the fork does not show of its lower.
+		hide []string
 	}
 )
+
+var _ snapshot.NameHider = forkView{}
+
+// Hiding implements [snapshot.NameHider].
+func (l forkView) Hiding(paths []string) snapshot.Served {
+	l.hide = paths
+	return l
+}
 
 // Mount returns a detached mount of the snapshot, for [snapshot.Served].
 func (s snapshotView) Mount(_ context.Context, _ bool) (fd int, err error) {
@@ -54,7 +64,7 @@ func dupFD(f *os.File) (int, error) {
 func (l forkView) Mount(ctx context.Context, readOnly bool) (fd int, err error) {
 	var root *os.File
 	err = l.b.retryBusy(ctx, l.b.forkPath(l.id), func() (again bool, err error) {
-		root, err = l.b.mountFork(l.id, readOnly)
+		root, err = l.b.mountFork(l.id, readOnly, l.hide)
 		return errors.Is(err, unix.EBUSY), err
 	})
 	if err == nil {
@@ -79,20 +89,26 @@ func (b *backend) retryBusy(ctx context.Context, path string, try func() (again 
 }
 
 // mountFork returns a detached mount of the fork, which the caller closes. It comes from the fork's server, which
-// mountFork starts if there is none. EBUSY means that a server is just starting or exiting.
-func (b *backend) mountFork(id snapshot.ForkID, readOnly bool) (*os.File, error) {
+// mountFork starts if there is none. From then on the server hides the names in hide, unless that is empty. EBUSY
+// means that a server is just starting or exiting.
+func (b *backend) mountFork(id snapshot.ForkID, readOnly bool, hide []string) (*os.File, error) {
 	r, err := b.fork(id)
 	if err != nil {
 		return nil, err
 	}
-	root, err := b.requestLayer(r.upper(), request{Mount: true, ReadOnly: readOnly})
+	names, err := writeNames(hide)
+	if err != nil {
+		return nil, err
+	}
+	defer names.Close() // it may be nil
+	root, err := b.requestLayer(r.upper(), request{Mount: true, ReadOnly: readOnly, Hide: names != nil, file: names})
 	if !errors.Is(err, errNotServed) {
 		return root, err
 	}
 	if readOnly {
 		id = "" // a read-only server does not lock the layer
 	}
-	return b.startServer(&startRequest{Fork: id, Record: r})
+	return b.startServer(&startRequest{Fork: id, Record: r, Hide: names != nil, names: names})
 }
 
 // startServer starts a process that serves the tree of what, and returns the first, detached mount, which the
@@ -117,7 +133,7 @@ func (b *backend) startServer(what *startRequest) (*os.File, error) {
 		return nil, &os.PathError{Op: "start", Path: program[0], Err: err}
 	}
 	go func() { _, _ = proc.Wait() }() // it replied how it ended, or the layer is recovered as after a crash
-	root, _, err := exchange(p, what, nil)
+	root, _, err := exchange(p, what, what.names)
 	if errors.Is(err, errHungUp) {
 		err = because(errs.ErrCorrupt, program[0], "the server ended before it served the tree")
 	}

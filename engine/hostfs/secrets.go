@@ -22,8 +22,8 @@ import (
 )
 
 // SecretPaths are the paths of a machine's secrets: those of people and those of the machine
-// itself.
-type SecretPaths struct{ people, machine []string }
+// itself. missing are the places that do not exist, each cut off behind its first element that does not.
+type SecretPaths struct{ people, machine, missing []string }
 
 // SearchSecrets starts to search the real trees for secrets in the background, because the
 // search takes a fifth of the time of creating a sandbox. The returned function waits for the
@@ -39,11 +39,15 @@ func SearchSecrets() func() SecretPaths {
 func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
 	known := hiddenPlaces()
+	found := search{at: at}
 	for _, h := range homes(home) {
-		s.people = append(s.people, present(h, known.home, at)...)
+		found.look(h, known.home)
 	}
+	s.people, found.found = found.found, nil
+	found.look("/", known.root)
+	s.missing = found.missing
 	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
-	s.machine = slices.DeleteFunc(present("/", known.root, at), func(p string) bool {
+	s.machine = slices.DeleteFunc(found.found, func(p string) bool {
 		return plainSettings(p, known.settings, at) || !slices.Contains(known.root, p[1:]) && !reads(at(p))
 	})
 	s.machine = append(s.machine, slices.DeleteFunc(logs(at), func(p string) bool { return !reads(at(p)) })...)
@@ -256,52 +260,6 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 		}
 	}
 	return others
-}
-
-// present returns those of names that exist in dir. names is sorted. present lists dir, and each
-// directory in it that several names lie in, only once. An element * of a name stands for every
-// entry.
-func present(dir string, names []string, at func(string) string) (found []string) {
-	if len(names) == 1 && !strings.Contains(names[0], "*") {
-		path := filepath.Join(dir, names[0])
-		if _, err := os.Lstat(at(path)); absent(err) {
-			return nil
-		}
-		return []string{path}
-	}
-	entries, err := os.ReadDir(at(dir))
-	if absent(err) || err != nil && !Privileged() && !enterable(at(dir)) { // a command runs as this user and cannot read it either
-		return nil
-	}
-	if err != nil {
-		return oneByOne(dir, names, at)
-	}
-	every, any := under(names, "*") // most directories have fewer entries than there are names
-	for _, e := range entries {
-		rest, is := under(names, e.Name())
-		path := filepath.Join(dir, e.Name())
-		if is || any {
-			found = append(found, path)
-		}
-		for _, deeper := range [][]string{rest, every} {
-			if len(deeper) > 0 {
-				found = append(found, present(path, deeper, at)...)
-			}
-		}
-	}
-	return found
-}
-
-// oneByOne returns those of names that exist in a directory that cannot be listed. It leaves out
-// those with an element *.
-func oneByOne(dir string, names []string, at func(string) string) (found []string) {
-	for _, name := range names {
-		path := filepath.Join(dir, name)
-		if _, err := os.Lstat(at(path)); !strings.Contains(name, "*") && !absent(err) {
-			found = append(found, path)
-		}
-	}
-	return found
 }
 
 // under returns those of the sorted names that lie under first, relative to it, and whether first

@@ -85,9 +85,9 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	}
 	s := Confinement(rec.Policy, rec.Workspace)
 	s.Mounts, s.Tmp, s.Hostname = mounts, tmp, Hostname(rec.Name)
-	s.Hide = hidden(hiding{
-		real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
-	}, userHome(), rec.Workspace)
+	h := hiding{real: real(), own: hide, also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots}
+	s.Hide = hidden(h, userHome(), rec.Workspace)
+	hideLater(s.Mounts, rec.Trees, later(h, rec.Workspace), s.Hide, env.mounts)
 	s.Hide = append(s.Hide, sockets...)
 	return s, notes, nil
 }

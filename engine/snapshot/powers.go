@@ -19,6 +19,15 @@ type Cloner interface {
 	Clone(ctx context.Context, tree Tree, id ID, fork ForkID) (Snapshot, Fork, error)
 }
 
+// A NameHider is a [Served] of a live base that can hide names of the real tree, also before they
+// exist there.
+type NameHider interface {
+	// Hiding returns the same tree without the names at paths, which are relative to the tree. A
+	// file that the fork itself has made there is shown. While the returned Served is mounted,
+	// other mounts of the fork hide the names as well.
+	Hiding(paths []string) Served
+}
+
 // An AtomicCloner clones several trees as they are at one instant: of two consecutive writes to the
 // trees, no set of bases has the second without the first. (ZFS takes the snapshots of one
 // pool in one transaction.)

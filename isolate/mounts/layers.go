@@ -26,6 +26,7 @@ type Layers struct {
 	// through a FUSE process. Its error is why if there is none.
 	mapByFUSE func(path string, why error) (*os.File, error)
 	base      func(i int) (*os.File, error) // mounts Overlay.Base[i]
+	hidden    func() (*os.File, error)      // mounts the layer of Mount.Hidden; nil where nothing is hidden
 	attached  bool                          // whether each layer must be attached
 	root      *os.File                      // a copy of the mount of /, which contains most layers, or nil
 	mounts    []*os.File
@@ -33,8 +34,9 @@ type Layers struct {
 
 // overlayOf mounts an overlay of id-mapped layers, because an overlay itself cannot be
 // id-mapped. The caller closes the detached mount, the planner those of the layers.
-func (pl *Planner) overlayOf(ctx context.Context, target string, o Overlay, attr uint64, userns *os.File) (*os.File, error) {
-	l := &Layers{Userns: userns, root: pl.rootMount(userns)}
+func (pl *Planner) overlayOf(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
+	target, o := m.Target, *m.Overlay
+	l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(m, userns)}
 	l.mapByFUSE = func(path string, why error) (*os.File, error) { return pl.layerByFUSE(ctx, target, path, why) }
 	l.base = func(i int) (*os.File, error) { return pl.base(ctx, target, o.Base, i, userns) }
 	return pl.mountLayers(l, o, attr)
@@ -60,7 +62,7 @@ func (pl *Planner) mountLayers(l *Layers, o Overlay, attr uint64) (*os.File, err
 // be attached.
 func OverlayInScratch(o Overlay, attr uint64, like *Layers, base int) (*os.File, error) {
 	return inScratch(func() (*os.File, error) {
-		l := &Layers{Userns: like.Userns, mapByFUSE: like.mapByFUSE, base: like.base, attached: true}
+		l := &Layers{Userns: like.Userns, mapByFUSE: like.mapByFUSE, base: like.base, hidden: like.hidden, attached: true}
 		defer func() { CloseInBackground(l.mounts...) }()
 		return l.overlay(o, attr, base)
 	})
@@ -125,18 +127,32 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 		UserXattr: o.UserXattr, RedirectDir: !o.UserXattr, Metacopy: o.Metacopy,
 		Volatile: true, NoIndex: true, Attr: attr,
 	}
+	if l.hidden != nil && o.OneFilesystem {
+		ov.Xino = "on"
+	}
 	for i, path := range o.Lower {
+		last := i == len(o.Lower)-1
+		if err := l.addHidden(&ov, last && len(o.Base) == 0); err != nil {
+			return nil, err
+		}
 		name, err := l.findLower(path)
 		if err == nil && o.Nested && len(o.Lower) == 1 && o.Upper == "" {
+			if len(ov.Lower) > 0 { // two layers with the hidden one
+				ov.Lower, ov.RedirectDir = append(ov.Lower, name), false
+				return mount.NewOverlay(ov)
+			}
 			return l.alone(name, o.UserXattr, attr)
 		}
-		if err == nil && o.Nested && i == len(o.Lower)-1 {
+		if err == nil && o.Nested && last {
 			name, err = l.wrap(name, o.UserXattr)
 		}
 		if err != nil {
 			return nil, err
 		}
 		ov.Lower = append(ov.Lower, name)
+	}
+	if err := l.addHidden(&ov, len(o.Base) > 0); err != nil {
+		return nil, err
 	}
 	for i := range o.Base {
 		name, err := l.add(l.base(i))
@@ -155,6 +171,18 @@ func (l *Layers) overlay(o Overlay, attr uint64, base int) (*os.File, error) {
 	}
 	ov.Upper, ov.Work = dir+strings.TrimPrefix(o.Upper, parent), dir+"/"+filepath.Base(o.Work)
 	return writable(ov, base)
+}
+
+// addHidden adds the layer of hidden entries to ov, if here is its place and there is one.
+func (l *Layers) addHidden(ov *mount.Overlay, here bool) error {
+	if !here || l.hidden == nil {
+		return nil
+	}
+	name, err := l.add(l.hidden())
+	if err == nil {
+		ov.Lower = append(ov.Lower, name)
+	}
+	return err
 }
 
 // rootMount returns an id-mapped copy of the mount of /, created on the first call; the

@@ -85,13 +85,13 @@ func (pl *Planner) makeTree(m Mount, base []launch.Cell) launch.Cell {
 	case m.MayVanish && len(base) == 0:
 		return pl.makeIfThere(m, attr)
 	case m.NoSockets:
-		return pl.withoutSockets(pl.layer(m.Source), attr)
+		return pl.withoutSockets(pl.layer(m.Source), m, attr)
 	case m.Source != "":
 		return pl.bind(m.Source, attr)
 	case m.Overlay.Alone() != "":
 		return pl.bind(m.Overlay.Alone(), attr|unix.MOUNT_ATTR_RDONLY)
 	}
-	return pl.Filesystem("overlay", int(attr), pl.OverlayOptions(m.Overlay, base)...)
+	return pl.Filesystem("overlay", int(attr), pl.OverlayOptions(m.Overlay, pl.hiddenByPID1(m), base)...)
 }
 
 // makeIfThere adds the steps that make a tree of a directory that may vanish. If the directory
@@ -104,7 +104,7 @@ func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 	found := pl.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), pl.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path)
 	at := found.Result()
 	if m.NoSockets {
-		tree = pl.withoutSockets(pl.numbered(at), attr)
+		tree = pl.withoutSockets(pl.numbered(at), m, attr)
 	} else if m.Overlay == nil || m.Overlay.Alone() != "" {
 		if m.Overlay != nil {
 			attr |= unix.MOUNT_ATTR_RDONLY
@@ -115,7 +115,7 @@ func (pl *Planner) makeIfThere(m Mount, attr uint64) (tree launch.Cell) {
 		o := *m.Overlay
 		o.Lower = slices.Clone(o.Lower)
 		o.Lower[len(o.Lower)-1] = pl.numbered(at)
-		tree = pl.Filesystem("overlay", int(attr), pl.OverlayOptions(&o, nil)...)
+		tree = pl.Filesystem("overlay", int(attr), pl.OverlayOptions(&o, pl.hiddenByPID1(m), nil)...)
 	}
 	found.Expect(pl.Jump())
 	return tree
@@ -138,11 +138,17 @@ func (pl *Planner) bind(source string, attr uint64) launch.Cell {
 
 // OverlayOptions returns the mount options of an overlay that a user namespace may set. It
 // adds steps that open layers whose names a mount option cannot hold; these and the mounts in
-// base are named by descriptor.
-func (pl *Planner) OverlayOptions(o *Overlay, base []launch.Cell) []string {
-	names := make([]string, len(o.Lower))
+// base are named by descriptor. hidden is the name of the layer directly above the host's tree, or "".
+func (pl *Planner) OverlayOptions(o *Overlay, hidden string, base []launch.Cell) []string {
+	names := make([]string, 0, len(o.Lower)+1+len(base))
 	for i, p := range o.Lower {
-		names[i] = pl.layer(p)
+		if hidden != "" && len(base) == 0 && i == len(o.Lower)-1 {
+			names = append(names, hidden)
+		}
+		names = append(names, pl.layer(p))
+	}
+	if hidden != "" && len(base) > 0 {
+		names = append(names, hidden)
 	}
 	for _, m := range base {
 		// The mount was made in another user namespace, and can only be a layer in this namespace if it is
@@ -153,6 +159,9 @@ func (pl *Planner) OverlayOptions(o *Overlay, base []launch.Cell) []string {
 	var opts []string
 	if o.UserXattr {
 		opts = append(opts, "userxattr")
+	}
+	if hidden != "" && o.OneFilesystem {
+		opts = append(opts, "xino=on")
 	}
 	if o.Nested {
 		// As kernel.WrapLower: a layer that contains other layers is allowed if it is a filesystem of its own,
@@ -176,9 +185,13 @@ func (pl *Planner) empty() string {
 	return pl.numbered(m)
 }
 
-// withoutSockets adds the steps that mount the read-only overlay of [Mount.NoSockets] above the layer name.
-func (pl *Planner) withoutSockets(name string, attr uint64) launch.Cell {
-	return pl.Filesystem("overlay", int(attr), append([]string{"userxattr"}, pl.lowers([]string{name, pl.below})...)...)
+// withoutSockets adds the steps that mount m, the read-only overlay of [Mount.NoSockets], above the layer name.
+func (pl *Planner) withoutSockets(name string, m Mount, attr uint64) launch.Cell {
+	names := []string{name, pl.below}
+	if hidden := pl.hiddenByPID1(m); hidden != "" {
+		names = []string{hidden, name}
+	}
+	return pl.Filesystem("overlay", int(attr), append([]string{"userxattr"}, pl.lowers(names)...)...)
 }
 
 // place adds the step that attaches a mount that is to be a layer, on kernels before 6.15,

@@ -34,7 +34,7 @@ func (pl *Planner) pin(dirs []string) {
 func pins(s Spec) [][]string {
 	list := make([][]string, len(s.Mounts))
 	seen := map[string]bool{}
-	for _, p := range s.Hide {
+	for _, p := range slices.Concat(s.Hide, servedHidden(s)) {
 		for d := path.Dir(p); d != "/" && !seen[d]; d = path.Dir(d) {
 			seen[d] = true
 			tree := holder(s, d)
@@ -49,6 +49,20 @@ func pins(s Spec) [][]string {
 		slices.Sort(dirs)
 	}
 	return list
+}
+
+// servedHidden returns the paths of what Served trees hide. Overlays hide by the path in the lower layer, which a
+// rename does not change, but the next start lists other names.
+func servedHidden(s Spec) (paths []string) {
+	for _, m := range s.Mounts {
+		if m.Served == nil {
+			continue
+		}
+		for _, h := range m.Hidden {
+			paths = append(paths, path.Join(m.Target, h.Path))
+		}
+	}
+	return paths
 }
 
 // renames reports whether a command can rename directories of the tree's base. An overlay

@@ -111,7 +111,7 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 	case g.mount.Served != nil:
 		return pl.served(ctx, g.mount, attr, userns)
 	case g.mount.NoSockets:
-		l := &Layers{Userns: userns, root: pl.rootMount(userns), mapByFUSE: func(path string, _ error) (*os.File, error) {
+		l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(g.mount, userns), mapByFUSE: func(path string, _ error) (*os.File, error) {
 			return Mapped(path, unix.MOUNT_ATTR_RDONLY, nil) // its owners appear as nobody
 		}}
 		return pl.mountLayers(l, Overlay{Lower: []string{g.mount.Source}, Nested: true, UserXattr: true}, attr)
@@ -133,7 +133,7 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 		}
 		return m, err
 	default:
-		return pl.overlayOf(ctx, g.mount.Target, *o, attr, userns)
+		return pl.overlayOf(ctx, g.mount, attr, userns)
 	}
 }
 

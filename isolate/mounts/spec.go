@@ -53,10 +53,35 @@ type Mount struct {
 	// returns ECONNREFUSED. Filesystems mounted below Source are left out; under [Same] the kernel then refuses the
 	// overlay.
 	NoSockets bool
+	// Hidden are entries of the host's tree that the container does not see, now or later. They need an Overlay, or
+	// NoSockets; a Served tree hides them by itself, and its directories with such entries are pinned. Under [Same]
+	// only those of the kind Absent have an effect.
+	Hidden []Hidden
 	// MayVanish is set if other programs create and remove Source, or the lowest layer, at any
 	// time. If it does not exist, the container has nothing at Target. For [Same] only.
 	MayVanish bool
 }
+
+// A Hidden is an entry of a tree that an additional layer, directly above the host's tree, hides by its path there,
+// whatever the container has renamed. It needs no mount point, so it can hide a name that the host does not have yet.
+type Hidden struct {
+	// Path is relative to the tree, clean, and without symbolic links.
+	Path string
+	Kind HiddenKind
+	// Link is the target of a Link.
+	Link string
+}
+
+// HiddenKind says what the container finds in place of a hidden entry.
+type HiddenKind uint8
+
+// The kinds of hidden entries.
+const (
+	Absent    HiddenKind = iota // nothing: a whiteout
+	EmptyDir                    // an empty directory: an opaque one
+	EmptyFile                   // an empty file
+	Link                        // a symbolic link with a target that does not change any more
+)
 
 // A Served is a tree that a FUSE server serves.
 type Served interface {
@@ -83,6 +108,9 @@ type Overlay struct {
 	// Nested is set if the last of Lower contains the other layers, which the kernel refuses;
 	// it is then wrapped in an overlay of its own.
 	Nested bool
+	// OneFilesystem is set if all layers are on one filesystem. The layer of [Mount.Hidden] is not, and inode numbers
+	// and the device number would change without an option.
+	OneFilesystem bool
 }
 
 // Alone returns the layer of a read-only overlay with only one layer, which can be bound
@@ -174,6 +202,9 @@ func (m Mount) String() string {
 	if m.NoSockets {
 		b.WriteString(" without sockets")
 	}
+	if len(m.Hidden) > 0 {
+		fmt.Fprintf(&b, " without %d entries", len(m.Hidden))
+	}
 	if m.MayVanish {
 		b.WriteString(" if it is there")
 	}
@@ -206,6 +237,11 @@ func (m Mount) Check() error {
 	}
 	if kinds != 1 {
 		return Invalid("%s: a mount is one of overlay, bind, skeleton and served", m.Target)
+	}
+	for _, h := range m.Hidden {
+		if h.Path == "" || path.Clean("/"+h.Path) != "/"+h.Path || strings.ContainsRune(h.Path, 0) {
+			return Invalid("%s: hidden entry %q is not a clean path in it", m.Target, h.Path)
+		}
 	}
 	if m.NoSockets && (m.Source == "" || !m.ReadOnly) {
 		return Invalid("%s: only a directory that is bound read-only is one without sockets", m.Target)

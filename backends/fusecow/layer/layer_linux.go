@@ -170,6 +170,9 @@ func Open(o Options) (_ *FS, err error) {
 // the original path by then.
 func (f *FS) Lower() string { return "/proc/self/fd/" + strconv.Itoa(f.lower.RootFD()) }
 
+// Hide makes names of the lower invisible, now and when they appear later: see [lower.Tree.Hide].
+func (f *FS) Hide(paths []string) { f.lower.Hide(paths) }
+
 // ReadOnly reports whether the filesystem refuses all changes.
 func (f *FS) ReadOnly() bool { return f.readOnly }
 

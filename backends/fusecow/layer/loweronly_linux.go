@@ -29,6 +29,9 @@ func (f *FS) readDirLowerOnly(n *inode, offset int64, add func(d Dir, e vfs.Entr
 	}
 	defer own.Close()
 	return vfs.EntriesFrom(int(own.Fd()), offset, func(e vfs.Entry, next int64) (bool, error) {
+		if f.lower.Hides(n.lower, e.Name) {
+			return true, nil
+		}
 		if e.Name == "." || e.Name == ".." {
 			e.Ino = n.ino
 		}

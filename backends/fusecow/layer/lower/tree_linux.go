@@ -6,7 +6,10 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
+	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/internal/mount"
@@ -20,6 +23,8 @@ type Tree struct {
 	dev  uint32 // device of the root
 	fds  *FDCache
 	late lateReads
+	// hidden holds, by name, the paths of the directories in which that name is hidden.
+	hidden atomic.Pointer[map[string][]string]
 }
 
 // rootIno is the number of the root, FUSE_ROOT_ID.
@@ -123,8 +128,33 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	return n, nil
 }
 
-// Stat looks up name in a lower directory.
+// Hide makes names invisible, now and when they appear later, instead of those of an earlier call. They are paths
+// relative to the root. What the kernel has looked up before stays visible.
+func (t *Tree) Hide(paths []string) {
+	hidden := make(map[string][]string, len(paths))
+	for _, p := range paths {
+		dir, name := path.Split(p)
+		dir = path.Clean(dir)
+		hidden[name] = append(hidden[name], dir)
+	}
+	t.hidden.Store(&hidden)
+}
+
+// Hides reports whether name in dir is one of those of [Tree.Hide].
+func (t *Tree) Hides(dir *Ref, name string) bool {
+	hidden := t.hidden.Load()
+	if hidden == nil {
+		return false
+	}
+	dirs := (*hidden)[name]
+	return len(dirs) > 0 && slices.Contains(dirs, dir.Path())
+}
+
+// Stat looks up name in a lower directory. ENOENT: also a name that the tree hides.
 func (t *Tree) Stat(dir *Ref, name string) (vfs.Stat, error) {
+	if t.Hides(dir, name) {
+		return vfs.Stat{}, unix.ENOENT
+	}
 	d, err := t.DirFD(dir)
 	if err != nil {
 		return vfs.Stat{}, err
@@ -209,5 +239,9 @@ func (t *Tree) List(o *Ref) ([]vfs.Entry, error) {
 		return nil, err
 	}
 	defer own.Close()
-	return vfs.Entries(int(own.Fd()))
+	all, err := vfs.Entries(int(own.Fd()))
+	if t.hidden.Load() != nil {
+		all = slices.DeleteFunc(all, func(e vfs.Entry) bool { return t.Hides(o, e.Name) })
+	}
+	return all, err
 }

@@ -1,0 +1,132 @@
+package hostfs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A search looks for places on the host, or in a sandbox's copy of it.
+type search struct {
+	// at maps a path to where it can be read.
+	at func(string) string
+	// found are the places that exist. missing are those that do not, each cut off behind its first element that
+	// does not exist.
+	found, missing []string
+}
+
+// look looks for names in dir. names is sorted. look lists dir, and each directory in it that several names lie in,
+// only once. An element * of a name stands for every entry; such a name is never missing as long as its directory
+// exists.
+func (s *search) look(dir string, names []string) {
+	if len(names) == 1 && !strings.Contains(names[0], "*") {
+		s.one(dir, names[0])
+		return
+	}
+	entries, err := os.ReadDir(s.at(dir))
+	if absent(err) {
+		s.missing = append(s.missing, dir)
+		return
+	}
+	if err != nil && !Privileged() && !enterable(s.at(dir)) { // a command runs as this user and cannot read it either
+		return
+	}
+	if err != nil { // it cannot be listed
+		for _, name := range names {
+			if !strings.Contains(name, "*") {
+				s.one(dir, name)
+			}
+		}
+		return
+	}
+	every, any := under(names, "*") // most directories have fewer entries than there are names
+	for _, e := range entries {
+		rest, is := under(names, e.Name())
+		path := filepath.Join(dir, e.Name())
+		if is || any {
+			s.found = append(s.found, path)
+		}
+		for _, deeper := range [][]string{rest, every} {
+			if len(deeper) > 0 {
+				s.look(path, deeper)
+			}
+		}
+	}
+	last := ""
+	for _, name := range names {
+		first, _, _ := strings.Cut(name, "/")
+		if first == last || first == "*" {
+			continue
+		}
+		last = first
+		if _, ok := slices.BinarySearchFunc(entries, first, func(e os.DirEntry, name string) int { return strings.Compare(e.Name(), name) }); !ok {
+			s.missing = append(s.missing, filepath.Join(dir, first))
+		}
+	}
+}
+
+// one looks for a single name in dir.
+func (s *search) one(dir, name string) {
+	path := filepath.Join(dir, name)
+	_, err := os.Lstat(s.at(path))
+	if !absent(err) {
+		s.found = append(s.found, path)
+		return
+	}
+	for i := range name {
+		if name[i] != '/' {
+			continue
+		}
+		if above := filepath.Join(dir, name[:i]); missingAt(s.at(above)) {
+			s.missing = append(s.missing, above)
+			return
+		}
+	}
+	s.missing = append(s.missing, path)
+}
+
+func missingAt(path string) bool {
+	_, err := os.Lstat(path)
+	return absent(err)
+}
+
+// maxLinks bounds the symbolic links that [firstMissing] follows, as the kernel does.
+const maxLinks = 40
+
+// firstMissing follows path with all symbolic links in it, also those that lead nowhere, and returns the path, without
+// links, of the first element that does not exist; "" if all exist or cannot be looked up.
+func firstMissing(path string) string {
+	at, links := "/", 0
+	for rest := strings.Split(path, "/"); len(rest) > 0; {
+		var name string
+		name, rest = rest[0], rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
+		switch {
+		case absent(err) && len(rest) > 0 && !isDir(at), err != nil && !absent(err):
+			return "" // a file is where a directory would be
+		case err != nil:
+			return next
+		case info.Mode()&os.ModeSymlink == 0:
+			at = next
+			continue
+		}
+		to, err := os.Readlink(next)
+		if links++; err != nil || links > maxLinks {
+			return ""
+		}
+		if filepath.IsAbs(to) {
+			at = "/"
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	return ""
+}
