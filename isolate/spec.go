@@ -77,8 +77,10 @@ const (
 type (
 	// A Mount is a tree of a container: see [mounts.Mount].
 	Mount = mounts.Mount
-	// A Hidden is an entry that a tree does not show: see [mounts.Hidden].
+	// A Hidden is a directory with entries that a tree does not show: see [mounts.Hidden].
 	Hidden = mounts.Hidden
+	// A StandIn is in place of an entry that a tree does not show: see [mounts.StandIn].
+	StandIn = mounts.StandIn
 	// An Overlay is a mount of overlayfs: see [mounts.Overlay].
 	Overlay = mounts.Overlay
 	// IDs maps the ids of a container: see [mounts.IDs].
@@ -87,9 +89,8 @@ type (
 	IDMapper = mounts.IDMapper
 )
 
-// The kinds of hidden entries: see [mounts.HiddenKind].
+// The kinds of stand-ins: see [mounts.StandInKind].
 const (
-	Absent    = mounts.Absent
 	EmptyDir  = mounts.EmptyDir
 	EmptyFile = mounts.EmptyFile
 	Link      = mounts.Link

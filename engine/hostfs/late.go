@@ -1,6 +1,7 @@
 package hostfs
 
 import (
+	"cmp"
 	"os"
 	"path"
 	"path/filepath"
@@ -18,32 +19,43 @@ import (
 // something to cover. So these names are hidden in the tree itself: by a layer directly above the host's tree, or by
 // the server of the tree. A frozen tree needs nothing.
 
-// later returns the paths, without symbolic links, of what is to be hidden as soon as it exists.
-func later(h hiding, workspace string) []string {
-	real := map[string]string{} // resolved directories
-	var missing []string
-	for _, p := range slices.Concat(h.real.missing, h.also, dangling(h.real.people), dangling(h.real.machine)) {
-		dir, name := filepath.Split(p)
-		to, ok := real[dir]
-		if !ok {
-			to, _ = filepath.EvalSymlinks(dir)
-			real[dir] = to
+// later returns the names, in directories without symbolic links, of what is to be hidden as soon as it exists.
+func later(h hiding, workspace string) (list []absentNames) {
+	r := resolver{}
+	missing := make([]absentNames, 0, len(h.real.missing)+16)
+	unsure := slices.Concat(h.real.unsure, h.also, dangling(h.real.people), dangling(h.real.machine))
+	for _, m := range h.real.missing {
+		if dir := r.resolve(m.dir); dir != "" {
+			missing = append(missing, absentNames{dir, m.names})
 		}
-		path := filepath.Join(to, name)
-		if to == "" || !missingAt(path) {
-			if path = firstMissing(p); path == "" {
-				continue
+	}
+	for _, p := range unsure {
+		if p = firstMissing(p); p != "" {
+			missing = append(missing, absentNames{filepath.Dir(p), []string{filepath.Base(p)}})
+		}
+	}
+	show := append(slices.Clone(h.expose), workspace)
+	for _, m := range missing {
+		for _, dir := range append(otherPaths([]string{m.dir}, h.mounts), m.dir) {
+			if names := allowed(dir, m.names, show); len(names) > 0 && !underReplaced(dir) {
+				list = append(list, absentNames{dir, names})
 			}
 		}
-		missing = append(missing, path)
 	}
-	missing = append(missing, otherPaths(missing, h.mounts)...)
-	slices.Sort(missing)
-	missing = slices.Compact(missing)
-	return slices.DeleteFunc(missing, func(p string) bool {
-		exposed := slices.ContainsFunc(h.expose, func(x string) bool { return Within(p, x) || Within(x, p) })
-		return exposed || underReplaced(p) || Within(workspace, p)
-	})
+	return list
+}
+
+// allowed returns those of names in dir that are neither above nor below one of the paths to show.
+func allowed(dir string, names, show []string) []string {
+	for _, x := range show {
+		switch {
+		case Within(dir, x) && x != show[len(show)-1]:
+			return nil
+		case Within(x, dir):
+			names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return Within(x, filepath.Join(dir, name)) })
+		}
+	}
+	return names
 }
 
 // dangling returns those of paths that are symbolic links to something that does not exist.
@@ -59,34 +71,44 @@ func dangling(paths []string) (list []string) {
 	return list
 }
 
-// hideLater makes the live trees among mounts hide the paths in missing, and below their masks those in hide, so that
-// no rename in an earlier session leads to them.
-func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing, hide []string, points []mount.Point) {
-	frozen := map[string]bool{}
-	for _, t := range trees {
-		frozen[t.Path] = t.Frozen
-	}
+// hideLater makes the live trees among mounts hide the names in missing, and have stand-ins below the masks of the
+// paths in hide, so that no rename in an earlier session leads to what is masked.
+func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) {
 	s := surveyor{mounts: points}
-	add := func(p string, kind func(string) (isolate.Hidden, bool)) {
-		i := holding(mounts, p)
-		if i < 0 {
-			return
+	live := func(m isolate.Mount) bool {
+		frozen := slices.ContainsFunc(trees, func(t catalog.Tree) bool { return t.Path == m.Target && t.Frozen })
+		return !frozen && (m.Overlay != nil || m.Served != nil || m.NoSockets)
+	}
+	// in returns where entries of dir are hidden, or nil.
+	in := func(dir string) *isolate.Hidden {
+		i := holding(mounts, dir)
+		if i < 0 || !live(mounts[i]) || s.holding(dir) != s.holding(mounts[i].Target) {
+			return nil
 		}
 		m := &mounts[i]
-		rest := strings.TrimPrefix(strings.TrimPrefix(p, m.Target), "/")
-		live := m.Overlay != nil || m.Served != nil || m.NoSockets
-		if rest == "" || frozen[m.Target] || !live || s.holding(filepath.Dir(p)) != s.holding(m.Target) {
-			return
+		rest := strings.TrimPrefix(strings.TrimPrefix(dir, m.Target), "/")
+		m.Hidden = append(m.Hidden, isolate.Hidden{Dir: cmp.Or(rest, ".")})
+		return &m.Hidden[len(m.Hidden)-1]
+	}
+	masked := func(path string) bool {
+		return slices.ContainsFunc(hide, func(p string) bool { return Within(path, p) })
+	}
+	for _, m := range missing {
+		if masked(m.dir) {
+			continue
 		}
-		if h, ok := kind(rest); ok {
-			m.Hidden = append(m.Hidden, h)
+		if h := in(m.dir); h != nil {
+			h.Absent = m.names
 		}
 	}
-	for _, p := range outermost(slices.Concat(missing, hide)) {
-		if _, late := slices.BinarySearch(missing, p); late {
-			add(p, func(rest string) (isolate.Hidden, bool) { return isolate.Hidden{Path: rest}, true })
-		} else {
-			add(p, func(rest string) (isolate.Hidden, bool) { return standIn(p, rest) })
+	r := resolver{}
+	for _, p := range hide {
+		dir := filepath.Dir(p)
+		isTree := slices.ContainsFunc(mounts, func(m isolate.Mount) bool { return m.Target == p })
+		if one, ok := standIn(p); ok && !isTree && !masked(dir) && r.resolve(dir) == dir {
+			if h := in(dir); h != nil {
+				h.StandIns = []isolate.StandIn{one}
+			}
 		}
 	}
 	for i := range mounts {
@@ -94,40 +116,26 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing, hide []str
 	}
 }
 
-// outermost returns paths, sorted, without those below others.
-func outermost(paths []string) (list []string) {
-	slices.SortFunc(paths, func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) })
-	for _, p := range paths {
-		if n := len(list); n == 0 || !Within(p, list[n-1]) {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
-// standIn returns what is in place of the hidden path p, rest in its tree, below the mask; false if p is neither a
-// directory nor a file nor a link, or is reached by a link.
-func standIn(p, rest string) (isolate.Hidden, bool) {
-	h := isolate.Hidden{Path: rest}
+// standIn returns what is in place of the hidden path p below the mask; false if p is neither a directory nor a file
+// nor a link.
+func standIn(p string) (one isolate.StandIn, ok bool) {
 	info, err := os.Lstat(p)
 	if err != nil {
-		return h, false
+		return one, false
 	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(p)); err != nil || dir != filepath.Dir(p) {
-		return h, false
-	}
+	one.Name = filepath.Base(p)
 	switch info.Mode().Type() {
 	case os.ModeDir:
-		h.Kind = isolate.EmptyDir
+		one.Kind = isolate.EmptyDir
 	case 0:
-		h.Kind = isolate.EmptyFile
+		one.Kind = isolate.EmptyFile
 	case os.ModeSymlink:
-		h.Kind = isolate.Link
-		h.Link, err = os.Readlink(p)
+		one.Kind = isolate.Link
+		one.Link, err = os.Readlink(p)
 	default:
-		return h, false
+		return one, false
 	}
-	return h, err == nil
+	return one, err == nil
 }
 
 // finish completes a mount with its hidden entries.
@@ -138,8 +146,8 @@ func finish(m *isolate.Mount, s surveyor) {
 	if h, ok := m.Served.(snapshot.NameHider); ok {
 		var names []string
 		for _, e := range m.Hidden {
-			if e.Kind == isolate.Absent {
-				names = append(names, e.Path)
+			for _, name := range e.Absent {
+				names = append(names, path.Join(e.Dir, name))
 			}
 		}
 		m.Served = h.Hiding(names)

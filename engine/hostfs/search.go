@@ -12,8 +12,15 @@ type search struct {
 	// at maps a path to where it can be read.
 	at func(string) string
 	// found are the places that exist. missing are those that do not, each cut off behind its first element that
-	// does not exist.
-	found, missing []string
+	// does not exist. unsure are paths that do not exist either, or are links to nothing, or files.
+	found, unsure []string
+	missing       []absentNames
+}
+
+// absentNames are names that do not exist in a directory, which does.
+type absentNames struct {
+	dir   string
+	names []string
 }
 
 // look looks for names in dir. names is sorted. look lists dir, and each directory in it that several names lie in,
@@ -26,7 +33,7 @@ func (s *search) look(dir string, names []string) {
 	}
 	entries, err := os.ReadDir(s.at(dir))
 	if absent(err) {
-		s.missing = append(s.missing, dir)
+		s.unsure = append(s.unsure, dir)
 		return
 	}
 	if err != nil && !Privileged() && !enterable(s.at(dir)) { // a command runs as this user and cannot read it either
@@ -53,7 +60,7 @@ func (s *search) look(dir string, names []string) {
 			}
 		}
 	}
-	last := ""
+	last, lacks := "", absentNames{dir: dir}
 	for _, name := range names {
 		first, _, _ := strings.Cut(name, "/")
 		if first == last || first == "*" {
@@ -61,8 +68,11 @@ func (s *search) look(dir string, names []string) {
 		}
 		last = first
 		if _, ok := slices.BinarySearchFunc(entries, first, func(e os.DirEntry, name string) int { return strings.Compare(e.Name(), name) }); !ok {
-			s.missing = append(s.missing, filepath.Join(dir, first))
+			lacks.names = append(lacks.names, first)
 		}
+	}
+	if len(lacks.names) > 0 {
+		s.missing = append(s.missing, lacks)
 	}
 }
 
@@ -74,21 +84,40 @@ func (s *search) one(dir, name string) {
 		s.found = append(s.found, path)
 		return
 	}
-	for i := range name {
-		if name[i] != '/' {
-			continue
-		}
-		if above := filepath.Join(dir, name[:i]); missingAt(s.at(above)) {
-			s.missing = append(s.missing, above)
-			return
-		}
-	}
-	s.missing = append(s.missing, path)
+	s.unsure = append(s.unsure, path)
 }
 
-func missingAt(path string) bool {
+// isThere reports whether path exists, as a link too. It returns true for a path that cannot be looked up.
+func isThere(path string) bool {
 	_, err := os.Lstat(path)
-	return absent(err)
+	return !absent(err)
+}
+
+// A resolver resolves the links in paths of directories. It remembers each directory.
+type resolver map[string]string
+
+// resolve returns the path of dir without links, or "" if it does not exist or cannot be looked up. Cost: one stat(2)
+// for each directory that it has not seen.
+func (r resolver) resolve(dir string) string {
+	if dir == "/" {
+		return dir
+	}
+	to, known := r[dir]
+	if known {
+		return to
+	}
+	if above := r.resolve(filepath.Dir(dir)); above != "" {
+		to = filepath.Join(above, filepath.Base(dir))
+		info, err := os.Lstat(to)
+		switch {
+		case err != nil:
+			to = ""
+		case info.Mode()&os.ModeSymlink != 0:
+			to, _ = filepath.EvalSymlinks(to) // "" after an error
+		}
+	}
+	r[dir] = to
+	return to
 }
 
 // maxLinks bounds the symbolic links that [firstMissing] follows, as the kernel does.

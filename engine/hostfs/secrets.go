@@ -22,8 +22,12 @@ import (
 )
 
 // SecretPaths are the paths of a machine's secrets: those of people and those of the machine
-// itself. missing are the places that do not exist, each cut off behind its first element that does not.
-type SecretPaths struct{ people, machine, missing []string }
+// itself. missing are the places that do not exist, each cut off behind its first element that does not. unsure are
+// others that do not exist, of which a link may be all that does.
+type SecretPaths struct {
+	people, machine, unsure []string
+	missing                 []absentNames
+}
 
 // SearchSecrets starts to search the real trees for secrets in the background, because the
 // search takes a fifth of the time of creating a sandbox. The returned function waits for the
@@ -40,12 +44,17 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
 	known := hiddenPlaces()
 	found := search{at: at}
-	for _, h := range homes(home) {
+	all, people := homes(home)
+	for i, h := range all {
 		found.look(h, known.home)
+		if i < people { // in the others nobody logs in
+			s.missing, s.unsure = found.missing, found.unsure
+		}
 	}
-	s.people, found.found = found.found, nil
+	s.people = found.found
+	found = search{at: at}
 	found.look("/", known.root)
-	s.missing = found.missing
+	s.missing, s.unsure = append(s.missing, found.missing...), append(s.unsure, found.unsure...)
 	s.people = slices.DeleteFunc(s.people, func(p string) bool { return plainSettings(p, known.settings, at) })
 	s.machine = slices.DeleteFunc(found.found, func(p string) bool {
 		return plainSettings(p, known.settings, at) || !slices.Contains(known.root, p[1:]) && !reads(at(p))
@@ -290,9 +299,10 @@ func absent(err error) bool {
 
 // homes returns the home directories whose secrets are hidden: the caller's, /root and those
 // in /home, and for root those of all accounts. If /home cannot be listed, the sandbox's
-// processes, which run as the caller, cannot enter the others either.
-func homes(home string) []string {
-	found := []string{"/root"}
+// processes, which run as the caller, cannot enter the others either. The first people of them are
+// of accounts that somebody can log in to, so that secrets may appear there.
+func homes(home string) (found []string, people int) {
+	found = []string{"/root"}
 	if entries, err := os.ReadDir("/home"); err == nil {
 		for _, e := range entries {
 			found = append(found, filepath.Join("/home", e.Name()))
@@ -301,20 +311,32 @@ func homes(home string) []string {
 	if home != "" && !slices.Contains(found, home) {
 		found = append(found, home)
 	}
+	people = len(found)
 	if !Privileged() {
-		return found
+		return found, people
 	}
 	accounts, _ := vfs.ReadFile("/etc/passwd") // optional
 	for line := range strings.Lines(string(accounts)) {
-		f := strings.Split(line, ":")
+		f := strings.Split(strings.TrimSpace(line), ":")
 		if len(f) < 7 || !filepath.IsAbs(f[5]) {
 			continue
 		}
 		h := filepath.Clean(f[5])
 		programs := Within(h, "/usr") || h == "/bin" || h == "/sbin" // homes of system accounts with many entries and no secrets
-		if h != "/" && !programs && !underReplaced(h) && !slices.Contains(found, h) {
+		if h == "/" || programs || underReplaced(h) || slices.Contains(found, h) {
+			continue
+		}
+		if noLogin(f[6]) {
 			found = append(found, h)
+		} else {
+			found = slices.Insert(found, people, h)
+			people++
 		}
 	}
-	return found
+	return found, people
+}
+
+// noLogin reports whether a shell of passwd(5) is one with which nobody logs in.
+func noLogin(shell string) bool {
+	return slices.Contains([]string{"nologin", "false", "sync", "halt", "shutdown"}, filepath.Base(shell))
 }

@@ -28,8 +28,9 @@ type parent struct {
 	xattrs map[string]string
 }
 
-// parentsOf returns the parents of hidden entries, outermost first, and the entries whose parents exist.
-func parentsOf(tree string, hidden []Hidden) (parents []parent, entries []Hidden) {
+// parentsOf returns the directories with hidden entries and those above them, outermost first, and of hidden those that
+// exist.
+func parentsOf(tree string, hidden []Hidden) (parents []parent, here []Hidden) {
 	there := map[string]bool{".": true}
 	var exists func(dir string) bool
 	exists = func(dir string) bool {
@@ -49,79 +50,116 @@ func parentsOf(tree string, hidden []Hidden) (parents []parent, entries []Hidden
 		return ok
 	}
 	for _, h := range hidden {
-		if exists(path.Dir(h.Path)) {
-			entries = append(entries, h)
+		if exists(h.Dir) {
+			here = append(here, h)
 		}
 	}
-	return parents, entries
+	return parents, here
 }
 
-// hiddenLayer returns a function that mounts the layer of m.Hidden with the ids of userns; nil if there is none.
-func (pl *Planner) hiddenLayer(m Mount, userns *os.File) func() (*os.File, error) {
-	if len(m.Hidden) == 0 {
+// A hiddenLayer is the layer of one mount's hidden entries. A goroutine fills it while the supervisor makes other
+// mounts.
+type hiddenLayer struct {
+	filled  chan struct{} // closed when layer and err are set
+	layer   *os.File      // detached
+	parents []parent
+	err     error
+	mapped  bool
+}
+
+// fillHiddenLayers starts to fill the layers of all mounts with hidden entries that the supervisor mounts.
+func (pl *Planner) fillHiddenLayers() {
+	for _, g := range pl.premounts {
+		m := g.mount
+		if len(m.Hidden) == 0 || m.Overlay == nil && !m.NoSockets {
+			continue
+		}
+		l := &hiddenLayer{filled: make(chan struct{})}
+		if pl.hidden == nil {
+			pl.hidden = map[string]*hiddenLayer{}
+		}
+		pl.hidden[m.Target] = l
+		opaque := m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr
+		go func() {
+			defer close(l.filled)
+			l.layer, l.parents, l.err = fillLayer(m.Target, m.Hidden, opaque)
+		}()
+	}
+}
+
+// closeHiddenLayers leaves the layers to be closed with the other mounts.
+func (pl *Planner) closeHiddenLayers() {
+	for _, l := range pl.hidden {
+		<-l.filled
+		if l.layer != nil {
+			pl.CloseLater = append(pl.CloseLater, l.layer)
+		}
+	}
+	pl.hidden = nil
+}
+
+// hiddenLayer returns a function that returns the layer of the entries that are hidden in the mount at target, with
+// the ids of userns, for the caller to close; nil if there is none.
+func (pl *Planner) hiddenLayer(target string, userns *os.File) func() (*os.File, error) {
+	l := pl.hidden[target]
+	if l == nil {
 		return nil
 	}
-	opaque := m.Overlay != nil && m.Overlay.Upper != "" && !m.Overlay.UserXattr
-	return func() (*os.File, error) { return mountHidden(m.Target, m.Hidden, opaque, userns, pl.Spec.IDs) }
+	return func() (*os.File, error) {
+		<-l.filled
+		if l.err == nil && !l.mapped {
+			l.mapped = true
+			l.err = mount.IDMap(l.layer, userns)
+			if errors.Is(l.err, unix.EINVAL) { // a tmpfs before Linux 6.3
+				l.err = shiftOwners(int(l.layer.Fd()), l.parents, pl.Spec.IDs)
+			}
+		}
+		if l.err != nil {
+			return nil, l.err
+		}
+		return duplicate(l.layer)
+	}
 }
 
-// mountHidden mounts a layer that hides entries of tree. Without opaque it holds the absent ones alone. The caller
-// closes the detached mount. Cost: 2 µs for each entry, 10 µs for each directory.
-func mountHidden(tree string, hidden []Hidden, opaque bool, userns *os.File, ids IDs) (*os.File, error) {
+// fillLayer makes a layer that hides entries of tree. Without opaque it holds the absent ones alone. The caller closes
+// the detached mount. Cost: 2 µs for each entry, 10 µs for each directory.
+func fillLayer(tree string, hidden []Hidden, opaque bool) (*os.File, []parent, error) {
 	c, err := mount.Fsopen("tmpfs")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer c.Close()
 	if err := c.Set("mode", "755"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m, err := c.Mount(plainMount)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	parents, entries := parentsOf(tree, hidden)
-	err = fillHidden(int(m.Fd()), parents, entries, opaque)
-	if err == nil {
-		err = mount.IDMap(m, userns)
-	}
-	if errors.Is(err, unix.EINVAL) { // a tmpfs before Linux 6.3
-		err = shiftOwners(int(m.Fd()), parents, ids)
-	}
-	if err != nil {
+	parents, here := parentsOf(tree, hidden)
+	if err := fillHidden(int(m.Fd()), parents, here, opaque); err != nil {
 		m.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return m, nil
+	return m, parents, nil
 }
 
-func fillHidden(root int, parents []parent, entries []Hidden, opaque bool) error {
+// whiteoutName is the name in a layer's root of the first whiteout, to which the others are links. It contains a
+// character that no file of a program has in its name.
+const whiteoutName = ".snapfs\x01whiteout"
+
+func fillHidden(root int, parents []parent, hidden []Hidden, opaque bool) error {
+	if err := unix.Mknodat(root, whiteoutName, unix.S_IFCHR, 0); err != nil {
+		return os.NewSyscallError("mknodat", err)
+	}
 	for _, p := range parents {
 		if err := errors.Join(unix.Mkdirat(root, p.path, 0o700), unix.Fchownat(root, p.path, int(p.st.UID), int(p.st.GID), 0)); err != nil {
 			return &os.PathError{Op: "mkdir", Path: p.path, Err: err}
 		}
 	}
-	whiteout := "" // the first one; the others are its links
-	for _, h := range entries {
-		var err error
-		switch {
-		case h.Kind == Absent && whiteout == "":
-			whiteout = h.Path
-			err = unix.Mknodat(root, h.Path, unix.S_IFCHR, 0)
-		case h.Kind == Absent:
-			err = unix.Linkat(root, whiteout, root, h.Path, 0)
-		case !opaque:
-		case h.Kind == EmptyDir:
-			if err = unix.Mkdirat(root, h.Path, 0o555); err == nil {
-				err = vfs.SetXattr(root, h.Path, "trusted.overlay.opaque", []byte("y"), 0)
-			}
-		case h.Kind == EmptyFile:
-			err = unix.Mknodat(root, h.Path, unix.S_IFREG|0o444, 0)
-		case h.Kind == Link:
-			err = unix.Symlinkat(h.Link, root, h.Path)
-		}
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return &os.PathError{Op: "hide", Path: h.Path, Err: err}
+	for _, h := range hidden {
+		if err := fillDir(root, h, opaque); err != nil {
+			return &os.PathError{Op: "hide entries of", Path: h.Dir, Err: err}
 		}
 	}
 	for _, p := range slices.Backward(parents) {
@@ -136,6 +174,41 @@ func fillHidden(root int, parents []parent, entries []Hidden, opaque bool) error
 		times := []unix.Timespec{{Sec: p.st.ATime.Sec, Nsec: int64(p.st.ATime.Nsec)}, {Sec: p.st.MTime.Sec, Nsec: int64(p.st.MTime.Nsec)}}
 		if err := unix.UtimesNanoAt(root, p.path, times, 0); err != nil {
 			return &os.PathError{Op: "utimes", Path: p.path, Err: err}
+		}
+	}
+	return nil
+}
+
+// fillDir hides the entries of one directory.
+func fillDir(root int, h Hidden, opaque bool) error {
+	dir, err := vfs.OpenAt(root, h.Dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fd := int(dir.Fd())
+	for _, name := range h.Absent {
+		if err := unix.Linkat(root, whiteoutName, fd, name, 0); err != nil && err != unix.EEXIST {
+			return err
+		}
+	}
+	if !opaque {
+		return nil
+	}
+	for _, s := range h.StandIns {
+		var err error
+		switch s.Kind {
+		case EmptyDir:
+			if err = unix.Mkdirat(fd, s.Name, 0o555); err == nil {
+				err = vfs.SetXattr(fd, s.Name, "trusted.overlay.opaque", []byte("y"), 0)
+			}
+		case EmptyFile:
+			err = unix.Mknodat(fd, s.Name, unix.S_IFREG|0o444, 0)
+		case Link:
+			err = unix.Symlinkat(s.Link, fd, s.Name)
+		}
+		if err != nil && err != unix.EEXIST {
+			return err
 		}
 	}
 	return nil
@@ -165,21 +238,18 @@ func (pl *Planner) hiddenByPID1(m Mount) string {
 	if len(m.Hidden) == 0 || pl.Spec.IDs != Same {
 		return ""
 	}
-	parents, entries := parentsOf(m.Target, m.Hidden)
+	parents, here := parentsOf(m.Target, m.Hidden)
 	layer := pl.Filesystem("tmpfs", plainMount, "mode=755")
 	name := pl.numbered(layer)
+	whiteout := pl.Str(whiteoutName)
+	pl.Do(unix.SYS_MKNODAT, pl.Of(layer), whiteout, launch.Num(unix.S_IFCHR), launch.Num(0))
 	for _, p := range parents {
 		pl.Do(unix.SYS_MKDIRAT, pl.Of(layer), pl.Str(p.path), launch.Num(0o700)).Path(p.path)
 	}
-	whiteout := ""
-	for _, h := range entries {
-		switch {
-		case h.Kind != Absent:
-		case whiteout == "":
-			whiteout = h.Path
-			pl.Do(unix.SYS_MKNODAT, pl.Of(layer), pl.Str(h.Path), launch.Num(unix.S_IFCHR), launch.Num(0)).Path(h.Path)
-		default:
-			pl.Do(unix.SYS_LINKAT, pl.Of(layer), pl.Str(whiteout), pl.Of(layer), pl.Str(h.Path), launch.Num(0)).Path(h.Path)
+	for _, h := range here {
+		for _, entry := range h.Absent {
+			entry = path.Join(h.Dir, entry)
+			pl.Do(unix.SYS_LINKAT, pl.Of(layer), whiteout, pl.Of(layer), pl.Str(entry), launch.Num(0)).Path(entry).Tolerate(unix.EEXIST)
 		}
 	}
 	for _, p := range slices.Backward(parents) {

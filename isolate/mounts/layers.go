@@ -36,7 +36,7 @@ type Layers struct {
 // id-mapped. The caller closes the detached mount, the planner those of the layers.
 func (pl *Planner) overlayOf(ctx context.Context, m Mount, attr uint64, userns *os.File) (*os.File, error) {
 	target, o := m.Target, *m.Overlay
-	l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(m, userns)}
+	l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(target, userns)}
 	l.mapByFUSE = func(path string, why error) (*os.File, error) { return pl.layerByFUSE(ctx, target, path, why) }
 	l.base = func(i int) (*os.File, error) { return pl.base(ctx, target, o.Base, i, userns) }
 	return pl.mountLayers(l, o, attr)

@@ -51,7 +51,7 @@ func pins(s Spec) [][]string {
 	return list
 }
 
-// servedHidden returns the paths of what Served trees hide. Overlays hide by the path in the lower layer, which a
+// servedHidden returns a path in each directory in which Served trees hide entries. Overlays hide by the path in the lower layer, which a
 // rename does not change, but the next start lists other names.
 func servedHidden(s Spec) (paths []string) {
 	for _, m := range s.Mounts {
@@ -59,7 +59,7 @@ func servedHidden(s Spec) (paths []string) {
 			continue
 		}
 		for _, h := range m.Hidden {
-			paths = append(paths, path.Join(m.Target, h.Path))
+			paths = append(paths, path.Join(m.Target, h.Dir, "x"))
 		}
 	}
 	return paths

@@ -21,10 +21,11 @@ type Planner struct {
 	premountFDs int      // image offset at which the descriptors of premounts arrive
 	userns      *os.File // the user namespace of pid 1, unless IDs is Same
 	files       []bound
-	fuseTrees   []fuseTree // trees whose ids a FUSE process maps
-	rootCopy    *os.File   // see rootMount
-	below       string     // an empty directory, the lowest layer of overlays with NoSockets
-	CloseLater  []*os.File // mounts and directories to close once the trees are complete
+	fuseTrees   []fuseTree              // trees whose ids a FUSE process maps
+	rootCopy    *os.File                // see rootMount
+	hidden      map[string]*hiddenLayer // by the mount's target
+	below       string                  // an empty directory, the lowest layer of overlays with NoSockets
+	CloseLater  []*os.File              // mounts and directories to close once the trees are complete
 }
 
 // firstFreeFD is the number from which on pid 1 has no descriptors at its start.

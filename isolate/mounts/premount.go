@@ -60,6 +60,9 @@ func (pl *Planner) PlanPremounts() {
 		sys := Mount{Source: "/sys", ReadOnly: true}
 		pl.premounts = append(pl.premounts, premount{mount: sys, attr: QuietMount, plain: true, to: &pl.private.sys})
 	}
+	if own {
+		pl.fillHiddenLayers()
+	}
 	for i, g := range pl.premounts {
 		*g.to = launch.Cell(pl.premountFDs + unix.CmsgLen(0) + 4*i)
 	}
@@ -91,6 +94,7 @@ func (pl *Planner) MakePremounts(ctx context.Context) ([]int, error) {
 	if len(pl.premounts) > maxPremounts {
 		return nil, &errs.Error{Op: "handing over the trees", Kind: errs.ErrInvalid, Err: unix.E2BIG}
 	}
+	defer pl.closeHiddenLayers()
 	var fds []int
 	for _, g := range pl.premounts {
 		f, err := pl.make(ctx, g, pl.userns)
@@ -111,7 +115,7 @@ func (pl *Planner) make(ctx context.Context, g premount, userns *os.File) (*os.F
 	case g.mount.Served != nil:
 		return pl.served(ctx, g.mount, attr, userns)
 	case g.mount.NoSockets:
-		l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(g.mount, userns), mapByFUSE: func(path string, _ error) (*os.File, error) {
+		l := &Layers{Userns: userns, root: pl.rootMount(userns), hidden: pl.hiddenLayer(g.mount.Target, userns), mapByFUSE: func(path string, _ error) (*os.File, error) {
 			return Mapped(path, unix.MOUNT_ATTR_RDONLY, nil) // its owners appear as nobody
 		}}
 		return pl.mountLayers(l, Overlay{Lower: []string{g.mount.Source}, Nested: true, UserXattr: true}, attr)

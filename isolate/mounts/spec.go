@@ -54,33 +54,42 @@ type Mount struct {
 	// overlay.
 	NoSockets bool
 	// Hidden are entries of the host's tree that the container does not see, now or later. They need an Overlay, or
-	// NoSockets; a Served tree hides them by itself, and its directories with such entries are pinned. Under [Same]
-	// only those of the kind Absent have an effect.
+	// NoSockets; a Served tree hides them by itself, and its directories with such entries are pinned. Stand-ins have
+	// an effect only in a writable overlay with redirects.
 	Hidden []Hidden
 	// MayVanish is set if other programs create and remove Source, or the lowest layer, at any
 	// time. If it does not exist, the container has nothing at Target. For [Same] only.
 	MayVanish bool
 }
 
-// A Hidden is an entry of a tree that an additional layer, directly above the host's tree, hides by its path there,
-// whatever the container has renamed. It needs no mount point, so it can hide a name that the host does not have yet.
+// A Hidden is a directory of a tree in which entries are hidden, by an additional layer directly above the host's tree.
+// They are hidden by their path there, whatever the container has renamed. That needs no mount point, so it can hide
+// names that the host does not have yet.
 type Hidden struct {
-	// Path is relative to the tree, clean, and without symbolic links.
-	Path string
-	Kind HiddenKind
-	// Link is the target of a Link.
+	// Dir is relative to the tree, clean, and without symbolic links; "." is the tree itself.
+	Dir string
+	// Absent are names that the container does not find.
+	Absent []string
+	// StandIns are in place of entries of the host.
+	StandIns []StandIn
+}
+
+// A StandIn is an empty directory or file, or a symbolic link, in place of an entry of the host.
+type StandIn struct {
+	Name string
+	Kind StandInKind
+	// Link is the target of a symbolic link.
 	Link string
 }
 
-// HiddenKind says what the container finds in place of a hidden entry.
-type HiddenKind uint8
+// StandInKind is the kind of a stand-in.
+type StandInKind uint8
 
-// The kinds of hidden entries.
+// The kinds of stand-ins.
 const (
-	Absent    HiddenKind = iota // nothing: a whiteout
-	EmptyDir                    // an empty directory: an opaque one
-	EmptyFile                   // an empty file
-	Link                        // a symbolic link with a target that does not change any more
+	EmptyDir StandInKind = iota
+	EmptyFile
+	Link
 )
 
 // A Served is a tree that a FUSE server serves.
@@ -203,7 +212,11 @@ func (m Mount) String() string {
 		b.WriteString(" without sockets")
 	}
 	if len(m.Hidden) > 0 {
-		fmt.Fprintf(&b, " without %d entries", len(m.Hidden))
+		n := 0
+		for _, h := range m.Hidden {
+			n += len(h.Absent) + len(h.StandIns)
+		}
+		fmt.Fprintf(&b, " without %d entries", n)
 	}
 	if m.MayVanish {
 		b.WriteString(" if it is there")
@@ -239,8 +252,8 @@ func (m Mount) Check() error {
 		return Invalid("%s: a mount is one of overlay, bind, skeleton and served", m.Target)
 	}
 	for _, h := range m.Hidden {
-		if h.Path == "" || path.Clean("/"+h.Path) != "/"+h.Path || strings.ContainsRune(h.Path, 0) {
-			return Invalid("%s: hidden entry %q is not a clean path in it", m.Target, h.Path)
+		if path.Clean("/"+h.Dir) != "/"+h.Dir && h.Dir != "." || h.Dir == "" {
+			return Invalid("%s: hidden entries in %q, which is not a clean path in it", m.Target, h.Dir)
 		}
 	}
 	if m.NoSockets && (m.Source == "" || !m.ReadOnly) {
