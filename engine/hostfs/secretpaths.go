@@ -20,6 +20,17 @@ type HiddenRow struct {
 	WithCredential bool
 }
 
+// SelfTestPlaces are places in a home directory that no program uses: a self-test makes a file in one
+// of them after the start of a sandbox, and tries to read it inside. Several may run at once.
+var SelfTestPlaces = [...]string{".snapfs-self-test/1", ".snapfs-self-test/2", ".snapfs-self-test/3", ".snapfs-self-test/4"}
+
+func selfTestRow() (places []string) {
+	for _, p := range SelfTestPlaces {
+		places = append(places, "~/"+p)
+	}
+	return places
+}
+
 // HiddenRows returns the rows, those of people first.
 //
 // /etc/shadow, /etc/gshadow and their backups are in no row, because the installation of a
@@ -166,6 +177,7 @@ func sessionRows() []HiddenRow {
 			"~/.bitcoin", "~/.electrum", "~/.ethereum", "~/.config/solana", "~/.foundry/keystores", "~/.sui", "~/.aptos", "~/.near-credentials", "~/.config/Exodus", "~/.monero",
 		}},
 		{Program: "snapfs of any user", What: "all that its sandboxes hold", Places: []string{"~/.local/state/snapfs", "/var/lib/snapfs"}},
+		{Program: "self-test of snapfs", What: "what it tries to read", Places: selfTestRow()},
 	}
 }
 

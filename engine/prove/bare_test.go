@@ -38,6 +38,7 @@ func TestProbesReportMissingIsolation(t *testing.T) {
 		"read-ops":       {"10", dir},
 		"other-sandbox":  {pid, start, dir},
 		"masked":         {"/nothing/here", file},
+		"late-secret":    {file},
 		"state":          {dir},
 		"variables":      {"PATH"},
 		"read-only":      {dir, file},

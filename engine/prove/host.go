@@ -20,6 +20,7 @@ import (
 func hostProbes() []Probe {
 	return []Probe{
 		{Name: "masked", Args: []string{"PATH..."}, plan: planMasked},
+		{Name: "late-secret", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "state", Args: []string{"PATH..."}, plan: planMasked},
 		{Name: "variables", Args: []string{"NAME..."}, plan: planVariables},
 		{Name: "read-only", Args: []string{"PATH..."}, plan: planReadOnly},

@@ -108,6 +108,7 @@ func table() []wall {
 		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge},
 
 		{parts: "masked", falls: []string{"masked"}, also: []string{"state"}, why: "the state directory is hidden as all else is"},
+		{parts: "late", falls: []string{"late-secret"}},
 		{parts: "state", falls: []string{"state", "other-sandbox"}, why: "the state directory holds the files of all sandboxes"},
 		{
 			parts: "backends", falls: []string{"state", "other-sandbox"}, on: beside,

@@ -22,6 +22,8 @@ const plantedVariable = "SNAPFS_PROVE_UNNAMED"
 type subject struct {
 	paths       func(context.Context, *catalog.Record, *supervise.Supervisor) []string
 	tried, none string
+	// after, if set, removes the paths that it made.
+	after func(paths []string)
 }
 
 // subjects returns, by the name of a probe, the paths or names that the probe tries and that
@@ -35,23 +37,65 @@ func (ts *Tester) subjects() map[string]subject {
 			return []string{plantedVariable}
 		}},
 		"masked": {
-			func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
+			paths: func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
 				return some(h.Hidden, isThere)
 			},
-			"read what is hidden", "there is nothing to hide on this machine",
+			tried: "read what is hidden", none: "there is nothing to hide on this machine",
+		},
+		"late-secret": {
+			paths: func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
+				return plantSecret(h.Hidden)
+			},
+			tried: "read what the host makes at a hidden place", none: "no file can be made in the home directory",
+			after: removeSecret,
 		},
 		"read-only": {
-			func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
+			paths: func(_ context.Context, _ *catalog.Record, h *supervise.Supervisor) []string {
 				return some(asTheyAre(h.Mounts), mayWrite)
 			},
-			"write to what is shown as it really is", "nothing is shown so that could be written to",
+			tried: "write to what is shown as it really is", none: "nothing is shown so that could be written to",
 		},
 		"host-socket": {
-			func(_ context.Context, rec *catalog.Record, h *supervise.Supervisor) []string {
+			paths: func(_ context.Context, rec *catalog.Record, h *supervise.Supervisor) []string {
 				return some(ts.sockets(rec, h.Mounts), mayConnect)
 			},
-			"reach the host's sockets in what is shown as it really is", "no program of the host listens there for this user",
+			tried: "reach the host's sockets in what is shown as it really is", none: "no program of the host listens there for this user",
 		},
+	}
+}
+
+// plantSecret makes a file at a place of the home directory that sandboxes do not see, and returns its path. It takes
+// none of masked, the places that existed when the sandbox started. It returns nothing if no file can be made.
+func plantSecret(masked []string) []string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	for _, place := range hostfs.SelfTestPlaces {
+		dir := filepath.Join(home, place)
+		if slices.Contains(masked, dir) {
+			continue
+		}
+		_ = os.Mkdir(filepath.Dir(dir), 0o755) // another self-test may have made it
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		file := filepath.Join(dir, "secret")
+		if err := os.WriteFile(file, []byte("a secret that came late\n"), 0o644); err == nil {
+			return []string{file}
+		}
+		removeSecret([]string{file})
+	}
+	return nil
+}
+
+// removeSecret removes what plantSecret has made.
+func removeSecret(paths []string) {
+	for _, path := range paths {
+		dir := filepath.Dir(path)
+		_ = os.Remove(path) // the next self-test takes another place
+		_ = os.Remove(dir)
+		_ = os.Remove(filepath.Dir(dir)) // fails as long as another self-test has a place there
 	}
 }
 

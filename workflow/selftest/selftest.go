@@ -210,6 +210,9 @@ func (p *prover) tryWall(ctx context.Context, t trial) (r prove.Report, err erro
 		if t.args = a.paths(ctx, p.walls.Record, p.walls.Supervisor); len(t.args) == 0 {
 			return prove.Report{Probe: t.probe, Tried: a.tried, Happened: a.none, Held: true}, nil
 		}
+		if a.after != nil {
+			defer a.after(t.args)
+		}
 	}
 	return p.hear(t, func(c engine.Command) (st isolate.Status, err error) {
 		proc, err := p.walls.Supervisor.Start(ctx, c)

@@ -53,6 +53,13 @@ func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervis
 		list = append(list, append([]string{t.probe}, t.args...))
 		return false
 	})
+	defer func() {
+		for _, t := range trials {
+			if t.about.after != nil {
+				t.about.after(t.args)
+			}
+		}
+	}()
 	text, err := json.Marshal(list)
 	if err != nil {
 		return fail(err)
