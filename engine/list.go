@@ -38,6 +38,9 @@ type Info struct {
 	// Masked lists the paths that its processes find empty: secrets, and what the policy hides. Only
 	// [Engine.Show] fills it in, where the workspace exists.
 	Masked []string `json:"masked,omitempty"`
+	// HiddenLater counts the places that do not exist yet and that its processes will not see. It is
+	// filled in with Masked.
+	HiddenLater int `json:"hidden_later,omitempty"`
 	// Unfinished is a promotion of the sandbox that waits for its unmounted target, or nil.
 	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }
@@ -126,7 +129,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	info, err := e.describe(&l, rec)
 	info.Drift = e.countDrift(&l, rec)
 	if err == nil {
-		info.Masked, _ = e.Host.Masked(ctx, rec) // without its workspace nothing starts in it
+		info.Masked, info.HiddenLater, _ = e.Host.Masked(ctx, rec) // without its workspace nothing starts in it
 		info.Conflicts, err = e.Reconcile.Conflicts(ctx, name)
 	}
 	return info, err

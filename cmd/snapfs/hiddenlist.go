@@ -26,6 +26,20 @@ settings of compilers, languages and package managers, unless a value holds a
 credential. --env NAME passes one more, --env NAME=VALUE sets one; "snapfs show" lists
 those of the present environment that do not pass.
 
+A place that does not exist yet is hidden too, for as long as the sandbox runs: what the
+host makes there after the start ("docker login", "gh auth login") is absent inside. Of a
+place whose directory does not exist, that directory is absent: ~/.config, for one. A
+file that the sandbox makes there is its own. Links are followed once, at the start, also
+those that lead to nothing yet. A place that exists at a start is masked, also under a
+name that an earlier session gave to its directory. A copy, such as that of btrfs, ZFS
+or plain, is as old as the sandbox, so that nothing comes later.
+
+By its name alone, snapfs cannot know a secret. So these are seen: what lies under a name
+that is not listed, such as ~/aws-old after "mv ~/.aws ~/aws-old" on the host; a new
+entry of a place with a *; settings without a credential at the start, to which one is
+added later; a new file in a directory of which --expose shows a part; and, without root,
+a place in a directory with mounts in it that is shown as on the host.
+
 Not hidden are /etc/shadow, /etc/gshadow and their backups, which the installation of
 packages replaces; root's sandboxes can read them. Files of the workspace, such as .env,
 and shell start files, such as .bashrc, are shown as well.`

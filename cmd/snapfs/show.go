@@ -84,6 +84,9 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	for _, path := range i.Masked {
 		line("masked", pathlist.Printable(path))
 	}
+	if n := i.HiddenLater; n > 0 {
+		line("masked", fmt.Sprintf("%d places that do not exist yet (snapfs help hidden)", n))
+	}
 	line("variables", strings.Join(namesOf(i.Policy.Env), " "))
 	line("withheld", strings.Join(hostfs.Withheld(os.Environ(), i.Policy.Env), " "))
 	for _, tree := range i.Trees {

@@ -120,11 +120,12 @@ func userHome() string {
 }
 
 // Masked returns the paths that the processes of a sandbox find empty, as they are now: secrets
-// that exist, and what the policy hides. snapfs's own directories are not in the list.
-func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) ([]string, error) {
+// that exist, and what the policy hides. snapfs's own directories are not in the list. hiddenLater
+// counts the places that live trees hide before they exist.
+func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string, hiddenLater int, err error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	roots := map[string]string{}
 	for _, t := range rec.Trees {
@@ -133,20 +134,24 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) ([]string, erro
 		}
 		b, err := hf.BackendOf(ctx, t)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		f, err := b.LookupFork(ctx, t.Fork)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		roots[t.Path] = f.View.Path
 	}
-	paths := hidden(hiding{
-		real: SearchSecrets()(), also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots,
-	}, userHome(), rec.Workspace)
+	h := hiding{real: SearchSecrets()(), also: rec.Policy.Hide, expose: rec.Policy.Expose, mounts: env.mounts, roots: roots}
+	paths = hidden(h, userHome(), rec.Workspace)
 	paths = slices.DeleteFunc(paths, func(p string) bool { return p == hf.cat.Dir() })
 	slices.Sort(paths)
-	return slices.Compact(paths), nil
+	if slices.ContainsFunc(rec.Trees, func(t catalog.Tree) bool { return !t.Frozen }) {
+		for _, m := range later(h, rec.Workspace) {
+			hiddenLater += len(m.names)
+		}
+	}
+	return slices.Compact(paths), hiddenLater, nil
 }
 
 // hiding holds the inputs of the function hidden.

@@ -107,7 +107,10 @@ func table() []wall {
 		{parts: "edge-exact", falls: []string{"tls-record", "http-blank"}, on: edge},
 		{parts: "edge-tls", falls: []string{"tls-name", "http-name"}, on: edge},
 
-		{parts: "masked", falls: []string{"masked"}, also: []string{"state"}, why: "the state directory is hidden as all else is"},
+		{
+			parts: "masked stand-ins", falls: []string{"masked"}, also: []string{"state"},
+			why: "the state directory is hidden as all else is; below its masks, an overlay of root's hides the same once more",
+		},
 		{parts: "late", falls: []string{"late-secret"}},
 		{parts: "state", falls: []string{"state", "other-sandbox"}, why: "the state directory holds the files of all sandboxes"},
 		{
