@@ -65,8 +65,11 @@ func TestOnlyLiveTreesHideWhatComesLater(t *testing.T) {
 		return &isolate.Overlay{Lower: []string{"/"}, Upper: "/var/l/u", Work: "/var/l/w"}
 	}
 	mounts := []isolate.Mount{
-		{Target: "/", Overlay: overlay()}, {Target: "/frozen", Overlay: overlay()}, {Target: "/copy", Source: "/data/copy"},
-		{Target: "/home", Overlay: overlay()}, {Target: "/usr", Source: "/usr", ReadOnly: true, NoSockets: true},
+		{Target: "/", Overlay: overlay()},
+		{Target: "/frozen", Overlay: overlay()},
+		{Target: "/copy", Source: "/data/copy"},
+		{Target: "/home", Overlay: overlay()},
+		{Target: "/usr", Source: "/usr", ReadOnly: true, NoSockets: true},
 	}
 	points := []mount.Point{{Path: "/", Dev: 1}, {Path: "/home", Dev: 2}, {Path: "/home/nfs", Dev: 3}}
 	dirs := []string{"/", "/frozen/a", "/copy/a", "/home", "/home/a", "/home/nfs/a", "/home/masked/a", "/usr/lib"}

@@ -87,12 +87,6 @@ func (s *search) one(dir, name string) {
 	s.unsure = append(s.unsure, path)
 }
 
-// isThere reports whether path exists, as a link too. It returns true for a path that cannot be looked up.
-func isThere(path string) bool {
-	_, err := os.Lstat(path)
-	return !absent(err)
-}
-
 // A resolver resolves the links in paths of directories. It remembers each directory.
 type resolver map[string]string
 

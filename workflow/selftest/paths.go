@@ -89,7 +89,7 @@ func plantSecret(masked []string) []string {
 	return nil
 }
 
-// removeSecret removes what plantSecret has made.
+// removeSecret removes the files that plantSecret has made, with their directories.
 func removeSecret(paths []string) {
 	for _, path := range paths {
 		dir := filepath.Dir(path)

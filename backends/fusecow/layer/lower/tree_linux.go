@@ -129,7 +129,7 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 }
 
 // Hide makes names invisible, now and when they appear later, instead of those of an earlier call. They are paths
-// relative to the root. What the kernel has looked up before stays visible.
+// relative to the root. Entries that the kernel has looked up before stay visible.
 func (t *Tree) Hide(paths []string) {
 	hidden := make(map[string][]string, len(paths))
 	for _, p := range paths {
