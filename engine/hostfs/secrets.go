@@ -154,6 +154,13 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string
 	return slices.Compact(paths), hiddenLater, nil
 }
 
+// Masks reports whether the processes of a sandbox find path empty, as things are now. Cost: a search
+// for secrets.
+func (hf *Host) Masks(ctx context.Context, rec *catalog.Record, path string) (bool, error) {
+	paths, _, err := hf.Masked(ctx, rec)
+	return slices.ContainsFunc(paths, func(p string) bool { return Within(path, p) }), err
+}
+
 // hiding holds the inputs of the function hidden.
 type hiding struct {
 	// real are the secrets of the real trees.

@@ -250,11 +250,15 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a Answers) e
 // as the sandbox's version, and adds it to x.list.
 func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	conflict := m.conflict(c)
+	hidden, err := x.rc.host.Masks(ctx, x.h.Record, conflict.Path)
+	if err != nil {
+		return err
+	}
+	c.Marked = c.Marked && !hidden // the markers would show the real version
 	entry := refreshConflict{
 		Path: conflict.Path, Kind: c.Kind, Why: c.Why, Marked: c.Marked, Alone: c.Alone, MineName: m.in.MineName, RealName: m.in.RealName,
 		MinePath: conflict.MinePath, RealPath: conflict.RealPath, Also: conflict.Also,
 	}
-	var err error
 	if c.Marked {
 		err = x.writeMarked(ctx, m, c, &entry, fork)
 	} else {
