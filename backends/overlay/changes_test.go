@@ -13,7 +13,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/snapshot/snapshottest"
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/treetest"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
@@ -78,8 +77,8 @@ func TestTouchedListsExactlyTheChanges(t *testing.T) {
 }
 
 // Overlayfs reads the content of a renamed directory from the old path in the tree, and shows the
-// directory empty when that has gone.
-func TestALostRedirectTargetIsDriftNotDeletion(t *testing.T) {
+// directory empty when that has gone. It is listed as lost, and all others are as they were.
+func TestALostRedirectTargetIsLostAlone(t *testing.T) {
 	treetest.NeedRoot(t)
 	s := newFixture(t, snapshottest.OnDisk(t))
 	real := s.place.Tree.Path
@@ -93,37 +92,40 @@ func TestALostRedirectTargetIsDriftNotDeletion(t *testing.T) {
 		must(t, errors.Join(os.Rename(dir+"one", dir+"first"), os.Mkdir(dir+"new", 0o755), os.Rename(dir+"two", dir+"new/second"),
 			os.Mkdir(dir+"made", 0o755), os.Rename(dir+"made", dir+"remade")))
 	})
-	refused := func(what string, touched iter.Seq2[snapshot.Candidate, error], want string) {
+	lost := func(what string, touched iter.Seq2[snapshot.Candidate, error], want string) {
 		t.Helper()
-		var got string
-		for _, err := range touched {
-			if errors.Is(err, errs.ErrDrifted) {
-				got = err.Error()
-			} else {
-				must(t, err)
+		var got []string
+		listed := 0
+		for c, err := range touched {
+			must(t, err)
+			if listed++; c.LostFrom != "" {
+				got = append(got, c.Path+"<"+c.LostFrom)
 			}
 		}
-		if (got != "") != (want != "") || !strings.Contains(got, want) {
-			t.Errorf("%s: the error is %q, want %q", what, got, want)
+		if slices.Sort(got); strings.Join(got, " ") != want || listed == 0 {
+			t.Errorf("%s: of %d paths are lost %q, want %q", what, listed, got, want)
 		}
 	}
-	refused("untouched", s.ListChanges(t.Context(), "base", "work"), "")
-	for _, dir := range []string{"one", "two"} {
+	lost("untouched", s.ListChanges(t.Context(), "base", "work"), "")
+	for dir, to := range map[string]string{"one": "first", "two": "new/second"} {
 		must(t, os.Rename(real+"/"+dir, real+"/away"))
-		refused("without "+dir, s.ListChanges(t.Context(), "base", "work"), dir)
+		lost("without "+dir, s.ListChanges(t.Context(), "base", "work"), to+"<"+dir)
 		must(t, os.Rename(real+"/away", real+"/"+dir))
 	}
-	refused("brought back", s.ListChanges(t.Context(), "base", "work"), "")
+	lost("put back", s.ListChanges(t.Context(), "base", "work"), "")
 	s.seal("work", "s1", snapshot.Idle)
 	s.in("work", func(root *os.File) {
 		dir := vfs.FDPath(root) + "/./"
 		must(t, errors.Join(os.RemoveAll(dir+"first"), os.Rename(dir+"new/second", dir+"again"), os.Rename(dir+"remade", dir+"once")))
+		must(t, errors.Join(os.Rename(dir+"three", dir+"again/third")))
 	})
 	must(t, os.Rename(real+"/one", real+"/away"))
-	refused("what was deleted since", s.ListChanges(t.Context(), "base", "work"), "")
-	refused("what a state has", s.ListChangesBetween(t.Context(), "base", "s1"), "one")
-	must(t, os.Rename(real+"/two", real+"/further"))
-	refused("renamed twice", s.ListChanges(t.Context(), "base", "work"), "two")
+	lost("what was deleted since", s.ListChanges(t.Context(), "base", "work"), "")
+	lost("what a state has", s.ListChangesBetween(t.Context(), "base", "s1"), "first<one")
+	must(t, os.Rename(real+"/three", real+"/further"))
+	lost("in another renamed one", s.ListChanges(t.Context(), "s1", "work"), "again/third<three")
+	must(t, os.Rename(real+"/two", real+"/furthest"))
+	lost("in another lost one", s.ListChanges(t.Context(), "s1", "work"), "again<two")
 }
 
 // An ordinary user cannot give the root of a layer to another owner. That difference is not listed

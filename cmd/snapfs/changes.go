@@ -178,6 +178,16 @@ func printStat(ctx context.Context, w io.Writer, changes *compare.Changes, width
 	})
 }
 
+// lost prints a notice for each lost directory among the changes of the named sandbox.
+func (u *ui) lost(changes *compare.Changes, name string) {
+	for _, p := range changes.Parts {
+		for _, l := range p.LostDirs {
+			u.notice(report.Printable(l.Path) + ": " + l.Why())
+			u.hint("snapfs plan " + name + "   # shows how to mend it")
+		}
+	}
+}
+
 // A changesDocument is the JSON form of a list of changes.
 type changesDocument struct {
 	Parts []partDocument `json:"parts"`
@@ -190,12 +200,14 @@ type partDocument struct {
 	Root      string `json:"root"`
 	Workspace bool   `json:"workspace"`
 	report.Document
+	// Lost are renamed directories of which the real tree had the entries and has them no more.
+	Lost []compare.LostDir `json:"lost,omitempty"`
 }
 
 func documentOf(changes *compare.Changes) changesDocument {
 	d := changesDocument{Parts: []partDocument{}, Git: changes.Git}
 	for _, p := range changes.Parts {
-		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes, p.Renames...)})
+		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes, p.Renames...), p.LostDirs})
 	}
 	return d
 }

@@ -115,6 +115,7 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	d.a.ui.lost(changes, d.name)
 	if d.name != "" {
 		d.a.behind(ctx, e, d.name)
 	}

@@ -123,15 +123,22 @@ func scripts(t *testing.T, backend string, names ...string) {
 			case "systemd":
 				_, err := os.Stat("/run/systemd/system")
 				return err == nil, nil
+			case "fuse":
+				return opens("/dev/fuse"), nil
 			case "tun":
-				f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
-				if err == nil {
-					f.Close()
-				}
-				return err == nil, nil
+				return opens("/dev/net/tun"), nil
 			}
 			return false, fmt.Errorf("no condition %q", c)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "untouched": untouched, "schema": schema},
 	})
+}
+
+// opens reports whether this process may open a device.
+func opens(device string) bool {
+	f, err := os.OpenFile(device, os.O_RDWR, 0)
+	if err == nil {
+		f.Close()
+	}
+	return err == nil
 }

@@ -36,6 +36,8 @@ type Part struct {
 	Changes   []diff.Change
 	// Renames are the renames among Changes; FindRenames fills them in.
 	Renames []diff.Rename
+	// LostDirs are the directories with Changes of which the content is lost.
+	LostDirs []LostDir
 	// Old and New are Root in the old and the new state, open for reading. [Changes.Close]
 	// closes them.
 	Old, New *os.File
@@ -228,7 +230,14 @@ func (cm *Comparer) comparePair(ctx context.Context, rec *catalog.Record, p Pair
 	if err != nil {
 		return nil, err
 	}
-	return splitAll(parts, rec.Workspace)
+	if parts, err = splitAll(parts, rec.Workspace); err != nil {
+		return nil, err
+	}
+	lost := lostDirs(p.Tree.Path, candidates)
+	for i := range parts {
+		parts[i].addLost(lost)
+	}
+	return parts, nil
 }
 
 // find compares the two states of a part: at the candidates, or everywhere if

@@ -17,6 +17,9 @@ const (
 	Binary Kind = "binary"
 	// NoBase means that both sides changed the file, and the original is no longer available.
 	NoBase Kind = "no-base"
+	// Lost means that the sandbox renamed a directory whose entries only the real tree had, which
+	// has removed it or renamed it, too.
+	Lost Kind = "lost"
 	// AddAdd means that both sides added a file, with different content.
 	AddAdd Kind = "add-add"
 	// ChangeDelete means that the sandbox changed a file that the real tree deleted, or an

@@ -31,6 +31,9 @@ type Input struct {
 	// reason. Each is a conflict of kind NoBase unless both sides are equal there. Real
 	// does not list these paths. May be nil.
 	Unknown map[string]string
+	// Lost maps directories that mine renamed, and whose entries are lost, to the reason. Each
+	// is a conflict of kind Lost, with all that mine changed in it. May be nil.
+	Lost map[string]string
 	// Choose answers conflicts. Nil, or Ask, leaves a conflict open. See [Choice].
 	Choose func(c Conflict) Choice
 	// Scratch is an empty private directory. The merge creates there the content that neither

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/snapfs/snapfs/engine/diff"
@@ -96,7 +97,7 @@ func (m *merger) readUnknown() error {
 
 // run decides on each entry and collects the result.
 func (m *merger) run() error {
-	for _, step := range []func() error{m.unknownBases, m.removedDirs, m.decideAll, m.makeConsistent} {
+	for _, step := range []func() error{m.lostDirs, m.unknownBases, m.removedDirs, m.decideAll, m.makeConsistent} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -191,6 +192,30 @@ func (m *merger) unknownBases() error {
 			continue
 		}
 		t.outcome, t.done = t.asOn(real), true
+	}
+	return nil
+}
+
+// lostDirs reports the conflicts of the lost directories, with all entries in them that either
+// side changed.
+func (m *merger) lostDirs() error {
+	for _, path := range slices.SortedFunc(maps.Keys(m.in.Lost), byPath) {
+		var top *entry
+		m.entries.under(mine, path, func(t *entry) {
+			if top == nil && !t.done {
+				top = t
+			}
+		})
+		if top == nil {
+			continue
+		}
+		c := Conflict{Path: path, Kind: Lost, Why: m.in.Lost[path]}
+		if t := m.entries.at[mine][path]; t != nil {
+			c.Base, c.Mine, c.Real = t.on[base].node, t.on[mine].node, t.on[real].node
+		}
+		if err := m.resolve(top, c); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 
 // Detach copies those renamed files into the sandbox that the sandbox still reads from the
 // real tree and that the promotion will change there. The caller has frozen the sandbox, or
-// nothing runs in it. Error: ErrBusy if use is InUse and there is such a file.
+// nothing runs in it. Errors: ErrBusy if use is InUse and there is such a file; ErrConflict if the
+// real tree has lost a renamed directory, which would then show what the promotion creates there.
 func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what DetachSet) error {
 	var places changedPaths
 	for _, t := range rec.Trees {
@@ -115,6 +116,9 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 		})
 		if len(list) == 0 {
 			continue
+		}
+		if err := refuseLost(rec, t, list); err != nil {
+			return err
 		}
 		if use == snapshot.InUse {
 			return renamedBusy(rec, t, list)

@@ -164,6 +164,9 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 		m.in.RealOptions = diff.Options{Skip: p.Opt.Skip, OverlayViews: true}
 	}
 	m.in.OpenBase = m.base.Open
+	if err := m.addLost(); err != nil {
+		return m, err
+	}
 	m.in.MineName, m.in.RealName = markNames(r.rec.Name)
 	if r.choose != nil {
 		m.in.Choose = func(c merge.Conflict) merge.Choice {

@@ -42,12 +42,16 @@ type Refusal struct {
 func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	var why []error
 	inside := false
+	var lost []string
 	for _, c := range conflicts[:min(len(conflicts), 20)] {
 		text := pathlist.Printable(c.Path) + ": " + c.Why
 		if c.InSandbox {
 			inside, text = true, text+" (left in the sandbox by a refresh; resolve it there)"
 		}
 		why = append(why, errors.New(text))
+		if lost == nil {
+			lost = c.lostHints(name)
+		}
 	}
 	if more := len(conflicts) - len(why); more > 0 {
 		why = append(why, fmt.Errorf("and %d more", more))
@@ -55,6 +59,9 @@ func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	hints := []string{"snapfs refresh " + name, "snapfs promote " + name + " --mine PATH --theirs PATH"}
 	if inside {
 		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH   # or edit it: snapfs shell " + name}
+	}
+	if lost != nil {
+		hints = lost
 	}
 	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints, Details: Refusal{Conflicts: conflicts}}
 }

@@ -87,6 +87,10 @@ type Candidate struct {
 	// Named is set if each name in the directory Path that may differ is yielded as a
 	// Candidate of its own, so that the caller need not list the directory.
 	Named bool
+	// LostFrom is set for a renamed directory of a live base that reads its entries from this path of
+	// the real tree, relative to the root of the tree, where no directory is any more. Only what was
+	// written to the directory itself is left of it. "" for any other path.
+	LostFrom string
 }
 
 // An OriginalStore preserves the original content of each file of a live base that a fork changes,

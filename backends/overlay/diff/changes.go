@@ -102,20 +102,31 @@ type changeLister struct {
 	yield func(snapshot.Candidate, error) bool
 	// whole is the last directory that was yielded with Tree set. Entries inside it are not
 	// yielded again, but are searched for redirects.
-	whole     string
+	whole string
+	// lost is the last directory that was yielded with LostFrom set.
+	lost      string
 	redirects redirectChecker
 }
 
 func (t *changeLister) layer(tree string) error {
-	t.whole = ""
+	t.whole, t.lost = "", ""
 	return store.Walk(tree, t.visit)
 }
 
-func (t *changeLister) emit(name string, tree bool) error {
-	if t.whole != "" && strings.HasPrefix(name, t.whole+"/") {
+// emit yields a path, unless it lies in a directory that was yielded with Tree set. A lost directory is yielded
+// there, too, but not inside another one.
+func (t *changeLister) emit(name string, tree bool, lostFrom string) error {
+	inside := func(dir string) bool { return dir != "" && strings.HasPrefix(name, dir+"/") }
+	if lostFrom != "" && inside(t.lost) {
+		lostFrom = ""
+	}
+	if inside(t.whole) && lostFrom == "" {
 		return nil
 	}
-	if !t.yield(snapshot.Candidate{Path: name, Tree: tree, Named: !tree}, nil) {
+	if lostFrom != "" {
+		t.lost = name
+	}
+	if !t.yield(snapshot.Candidate{Path: name, Tree: tree, Named: !tree, LostFrom: lostFrom}, nil) {
 		return errEnough
 	}
 	return nil
@@ -126,7 +137,7 @@ func (t *changeLister) emit(name string, tree bool) error {
 func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []string, _ error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return nil, t.emit(name, true) // a fork in use changes during the walk
+		return nil, t.emit(name, true, "") // a fork in use changes during the walk
 	case err != nil:
 		return nil, err
 	}
@@ -141,7 +152,7 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 			return nil
 		}
 		// A whiteout, or a file that may have replaced a directory.
-		return t.emit(store.Join(name, entry), true)
+		return t.emit(store.Join(name, entry), true, "")
 	})
 	return dirs, err
 }
@@ -149,12 +160,13 @@ func (t *changeLister) visit(name string, dir *os.File, err error) (dirs []strin
 // directory yields a directory other than the root, with Tree set if it replaces what the layers below have
 // there.
 func (t *changeLister) directory(name string, dir *os.File) error {
-	whole, redirectChecker, err := t.isWhole(dir)
-	if err == nil && redirectChecker {
-		err = t.redirects.check(name)
+	whole, redirected, err := t.isWhole(dir)
+	lostFrom := ""
+	if err == nil && redirected {
+		lostFrom, err = t.redirects.lostFrom(name)
 	}
 	if err == nil {
-		err = t.emit(name, whole)
+		err = t.emit(name, whole, lostFrom)
 	}
 	if !strings.HasPrefix(name, t.whole+"/") {
 		t.whole = ""
@@ -165,13 +177,13 @@ func (t *changeLister) directory(name string, dir *os.File) error {
 	return err
 }
 
-func (t *changeLister) isWhole(dir *os.File) (whole, redirectChecker bool, _ error) {
+func (t *changeLister) isWhole(dir *os.File) (whole, redirected bool, _ error) {
 	attrs, err := vfs.ListXattrs(int(dir.Fd()), "")
 	for _, attr := range attrs {
 		if short, own := strings.CutPrefix(attr, t.Prefix); own {
 			whole = whole || short == "opaque" || short == "redirect"
-			redirectChecker = redirectChecker || short == "redirect"
+			redirected = redirected || short == "redirect"
 		}
 	}
-	return whole, redirectChecker, err
+	return whole, redirected, err
 }

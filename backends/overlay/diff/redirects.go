@@ -6,11 +6,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path"
-	"strconv"
 
 	"github.com/snapfs/snapfs/backends/overlay/store"
-	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/vfs"
 	"golang.org/x/sys/unix"
 )
@@ -26,25 +23,24 @@ type redirectChecker struct {
 	real   *os.File
 }
 
-// check returns ErrDrifted if the directory name has a redirect whose target in the tree has gone.
-func (r *redirectChecker) check(name string) error {
+// lostFrom returns the path in the tree from which the directory name, which has a redirect, reads its
+// entries, if no directory is there any more. Otherwise it returns "".
+func (r *redirectChecker) lostFrom(name string) (string, error) {
 	if err := r.open(); err != nil {
-		return err
+		return "", err
 	}
 	s, err := r.layers.Locate(name, 0)
 	if err != nil || s.Top < 0 || !s.Stat.IsDir() || !s.ReachesLower() {
-		return err // the lower tree has no part in this directory
+		return "", err // the lower tree has no part in this directory
 	}
 	dir, err := store.OpenIn(r.real, s.LowerPath(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err == nil {
-		return dir.Close()
+		return "", dir.Close()
 	}
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
-		return err
+		return "", err
 	}
-	return store.Refuse(errs.ErrDrifted, path.Join(r.tree, name),
-		"the sandbox shows it from "+strconv.Quote(path.Join(r.tree, s.LowerPath()))+", which no longer exists",
-		"snapfs undo   # if an apply or a promotion renamed it")
+	return s.LowerPath(), nil
 }
 
 func (r *redirectChecker) open() (err error) {
