@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/diff/report"
@@ -80,6 +79,9 @@ func newPlan(a *app) *cobra.Command {
 the promotion, its conflicts, and the changes that need approval by name. Nothing is
 changed.
 
+A terminal gets the first 200 lines of each kind. In a list of more than 32 MB, paths that
+lie deeper than 64 directories share a line. A line says what is left out; --json has all.
+
 The fingerprint in the last line identifies every step with its precondition and
 result: "snapfs promote --plan" with it promotes exactly this plan.`,
 		Example: `  snapfs plan fix
@@ -97,7 +99,11 @@ result: "snapfs promote --plan" with it promotes exactly this plan.`,
 				return err
 			}
 			return a.ui.result(planDocument{plan, plan.Count()}, func(w io.Writer) error {
-				if err := printPlan(w, plan); err != nil {
+				most := 0
+				if isTerminal(a.ui.out) {
+					most = 4 * screenful
+				}
+				if err := printPlan(w, plan, most); err != nil {
 					return err
 				}
 				a.ui.unfinished(plan, o)
@@ -115,31 +121,10 @@ type planDocument struct {
 	Count int `json:"count"`
 }
 
-// printPlan prints the steps of a plan, with paths relative to the target, and a summary line.
-func printPlan(w io.Writer, p *reconcile.Plan) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, s := range p.Steps {
-		if s.TimeOnly() || s.Git {
-			continue
-		}
-		note := ""
-		switch {
-		case s.Merged:
-			note = "merged with the real tree's version"
-		case s.From != "":
-			note = "from " + report.Printable(relativeTo(p.Target, s.From))
-		case s.Do == "change" && s.What[0] != "content":
-			note = strings.Join(s.What, ", ")
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Do, report.Printable(relativeTo(p.Target, s.Path)), note)
-	}
-	for _, c := range p.Conflicts {
-		fmt.Fprintf(t, "conflict\t%s\t%s\n", report.Printable(relativeTo(p.Target, c.Path)), visible(c.Why))
-	}
-	for _, h := range p.NeedsApproval {
-		fmt.Fprintf(t, "needs approval\t%s\t%s\n", report.Printable(relativeTo(p.Target, h.Path)), visible(h.Why))
-	}
-	if err := t.Flush(); err != nil {
+// printPlan prints the steps of a plan, with paths relative to the target, and a summary line. most
+// bounds the lines of steps, of conflicts, and of what needs approval, each (0: no bound).
+func printPlan(w io.Writer, p *reconcile.Plan, most int) error {
+	if err := printLines(w, planLines(p), most, "snapfs plan … | cat"); err != nil {
 		return err
 	}
 	for _, line := range commitLines(p.Git) {

@@ -208,7 +208,7 @@ func (a *app) profileOf(e *engine.Engine, name, path string) (*policy.Profile, e
 // approves prints a stage's plan, or the deployment it would run, and reports whether a person approves it.
 func (a *app) approves(_ *stages.Pipeline, s *stages.StageRun, plan *reconcile.Plan) bool {
 	if plan != nil {
-		if err := printPlan(a.ui.err, plan); err != nil {
+		if err := printPlan(a.ui.err, plan, 0); err != nil {
 			return false
 		}
 	} else {

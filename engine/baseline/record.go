@@ -32,7 +32,7 @@ import (
 // statx of the real one, and a copy of a small text.
 func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
 	changed, err := bl.TryRecord(ctx, rec)
-	if err != nil && !errors.Is(err, errs.ErrInterrupted) {
+	if err != nil && ctx.Err() == nil {
 		bl.notice("the baseline of sandbox " + rec.Name + " was not recorded: " + err.Error())
 	}
 	return changed
@@ -81,6 +81,9 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	skip := bl.host.Skip(b, t.Path)
 	var fresh []snapshot.Candidate
 	for touch, err := range lister.ListChanges(ctx, t.Base, t.Fork) {
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -117,7 +120,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 		return err
 	}
 	recorder := pathRecorder{
-		baseline: k, tree: t.Path, originals: originals,
+		ctx: ctx, baseline: k, tree: t.Path, originals: originals,
 		history:  sync.OnceValue(func() *history { return bl.historySince(bl.Since(rec, t)) }),
 		manifest: sync.OnceValue(func() *manifest { return bl.readManifest(rec.Workspace) }),
 		base:     LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
@@ -169,6 +172,7 @@ func (v *forkView) close() {
 
 // A pathRecorder records the originals of one tree in a baseline.
 type pathRecorder struct {
+	ctx      context.Context
 	baseline *Baseline
 	tree     string
 	base     LiveBase
@@ -189,6 +193,8 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 	all := map[string]snapshot.Original{}
 	for o, err := range store.Originals(ctx, t.Base, t.Fork) {
 		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
 		case errors.Is(err, errs.ErrNotSupported):
 			return nil, nil
 		case err != nil:
@@ -324,6 +330,9 @@ func (k *pathRecorder) recordDescendants(path string, whole bool) error {
 	}
 	vfs.SortEntries(list)
 	for _, entry := range list {
+		if err := k.ctx.Err(); err != nil {
+			return err
+		}
 		if err := k.record(path+"/"+entry.Name, whole); err != nil {
 			return err
 		}

@@ -297,13 +297,16 @@ func ListChanges(ctx context.Context, b snapshot.Backend, p Pair) (candidates []
 	if seq == nil {
 		return nil, true, nil
 	}
-	return collect(seq)
+	return collect(ctx, seq)
 }
 
 // collect reads a list of candidates. walk is true if the backend cannot list
-// them.
-func collect(seq iter.Seq2[snapshot.Candidate, error]) (candidates []snapshot.Candidate, walk bool, err error) {
+// them. A cancelled context ends it between two of them.
+func collect(ctx context.Context, seq iter.Seq2[snapshot.Candidate, error]) (candidates []snapshot.Candidate, walk bool, err error) {
 	for t, err := range seq {
+		if err := interrupted(ctx, "comparing", t.Path); err != nil {
+			return nil, false, err
+		}
 		if errors.Is(err, errs.ErrNotSupported) {
 			return nil, true, nil
 		}
@@ -313,6 +316,11 @@ func collect(seq iter.Seq2[snapshot.Candidate, error]) (candidates []snapshot.Ca
 		candidates = append(candidates, t)
 	}
 	return candidates, false, nil
+}
+
+// interrupted returns an ErrInterrupted if ctx has ended, else nil.
+func interrupted(ctx context.Context, op, path string) error {
+	return errs.With(op, path, ctx.Err())
 }
 
 // Sequence returns an iterator over candidates, without errors.

@@ -419,6 +419,9 @@ func driftCandidates(ctx context.Context, b snapshot.Backend, base snapshot.ID, 
 	}
 	var touches []snapshot.Candidate
 	for t, err := range d.DetectDrift(ctx, base) {
+		if err := interrupted(ctx, "comparing", below); err != nil {
+			return nil, err
+		}
 		switch {
 		case errors.Is(err, errs.ErrNotSupported):
 			return all, nil

@@ -62,6 +62,9 @@ func (cm *Comparer) AddPromoted(ctx context.Context, rec *catalog.Record, change
 	mine := baseline.RootedReader{Root: p.New}
 	defer mine.Close()
 	for path := range paths {
+		if err := interrupted(ctx, "comparing", filepath.Join(p.Root, path)); err != nil {
+			return err
+		}
 		now, err := mine.Node(path)
 		if err != nil {
 			return errs.Wrap("reading", filepath.Join(p.Root, path), err)

@@ -27,7 +27,10 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 	if err != nil {
 		return nil, err
 	}
-	gone := goneOf(rec, changes, k)
+	gone, err := goneOf(ctx, rec, changes, k)
+	if err != nil {
+		return nil, err
+	}
 	if len(gone) == 0 {
 		return nil, nil
 	}
@@ -47,7 +50,7 @@ func (cm *Comparer) AddRenamed(ctx context.Context, rec *catalog.Record, changes
 
 // goneOf returns the paths of recorded files of the workspace that the real tree
 // does not have, by inode, without the listed changes.
-func goneOf(rec *catalog.Record, changes *Changes, k *baseline.Baseline) map[uint64]string {
+func goneOf(ctx context.Context, rec *catalog.Record, changes *Changes, k *baseline.Baseline) (map[uint64]string, error) {
 	listed := map[string]bool{}
 	for _, p := range changes.Parts {
 		for _, c := range p.Changes {
@@ -56,6 +59,9 @@ func goneOf(rec *catalog.Record, changes *Changes, k *baseline.Baseline) map[uin
 	}
 	gone := map[uint64]string{}
 	for abs, n := range k.Nodes {
+		if err := interrupted(ctx, "comparing", abs); err != nil {
+			return nil, err
+		}
 		if listed[abs] || n.Promoted || n.Unknown != "" || n.Node == nil || !n.Node.Mode.IsRegular() || !hostfs.Within(abs, rec.Workspace) {
 			continue
 		}
@@ -63,7 +69,7 @@ func goneOf(rec *catalog.Record, changes *Changes, k *baseline.Baseline) map[uin
 			gone[n.Node.Ino] = abs
 		}
 	}
-	return gone
+	return gone, nil
 }
 
 // addDeleted adds to changes the deletion of each old path in to that the sandbox's tree does
@@ -83,6 +89,9 @@ func (cm *Comparer) addDeleted(ctx context.Context, rec *catalog.Record, changes
 	mine := baseline.RootedReader{Root: p.New}
 	defer mine.Close()
 	for path := range to {
+		if err := interrupted(ctx, "comparing", filepath.Join(p.Root, path)); err != nil {
+			return err
+		}
 		now, err := mine.Present(path)
 		if err != nil {
 			return errs.With("comparing", filepath.Join(p.Root, path), err)

@@ -67,7 +67,7 @@ func (t *treeState) changed(ctx context.Context) ([]snapshot.Candidate, bool, er
 		if !ok {
 			return nil, true, nil
 		}
-		return collect(d.DetectDrift(ctx, t.base.Base))
+		return collect(ctx, d.DetectDrift(ctx, t.base.Base))
 	case t.id == t.base.Base:
 		return nil, false, nil
 	}

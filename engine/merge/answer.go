@@ -13,6 +13,9 @@ func (m *merger) collect() error {
 	m.classes = m.mergedLinks()
 	changed := map[string]*entry{} // by path; nil where the merged tree has none
 	for _, path := range paths {
+		if err := m.ctx.Err(); err != nil {
+			return fail(path, err)
+		}
 		was := m.entries.at[real][path]
 		if was != nil && (was.withheld || is[path] == nil && needed[path]) {
 			continue

@@ -29,6 +29,9 @@ func (m *merger) makeConsistent() error {
 // avoidConflicts withholds entries that would end up at the path of an open conflict.
 func (m *merger) avoidConflicts() error {
 	for _, t := range m.entries.all {
+		if err := m.interrupted(t); err != nil {
+			return err
+		}
 		if t.withheld || t.outcome.node == nil {
 			continue
 		}
@@ -44,6 +47,9 @@ func (m *merger) avoidConflicts() error {
 // findCollisions finds two entries that want one path, and fills in taken, the entry of each path.
 func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err error) {
 	for _, t := range m.entries.all {
+		if err := m.interrupted(t); err != nil {
+			return changed, err
+		}
 		if t.withheld || t.outcome.node == nil {
 			continue
 		}
@@ -148,6 +154,9 @@ func (m *merger) reportCollision(a, b *entry) error {
 func (m *merger) ensureParents(taken map[string]*entry) (changed bool, err error) {
 	moved := false
 	for _, t := range m.entries.all {
+		if err := m.interrupted(t); err != nil {
+			return false, err
+		}
 		if t.withheld {
 			if d := m.obstacle(t, taken); d != nil {
 				return true, m.withhold(d, t.conflict)

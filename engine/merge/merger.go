@@ -109,8 +109,8 @@ func (m *merger) run() error {
 // content.
 func (m *merger) decideAll() error {
 	for _, t := range m.entries.all {
-		if err := m.ctx.Err(); err != nil {
-			return fail(t.sortPath(), err)
+		if err := m.interrupted(t); err != nil {
+			return err
 		}
 		if t.done {
 			continue
@@ -119,6 +119,15 @@ func (m *merger) decideAll() error {
 			return err
 		}
 		t.done = true
+	}
+	return nil
+}
+
+// interrupted returns an ErrInterrupted, at the path of t, if the context has ended. Every loop over
+// all entries calls it.
+func (m *merger) interrupted(t *entry) error {
+	if err := m.ctx.Err(); err != nil {
+		return fail(t.sortPath(), err)
 	}
 	return nil
 }
@@ -171,6 +180,9 @@ func lostBy(side int) Kind {
 // unknownBases reports the conflicts of the paths whose base is unknown.
 func (m *merger) unknownBases() error {
 	for _, t := range m.entries.all {
+		if err := m.interrupted(t); err != nil {
+			return err
+		}
 		path := t.on[mine].path
 		why, ok := m.in.Unknown[path]
 		if !ok {
@@ -224,6 +236,9 @@ func (m *merger) lostDirs() error {
 // changed something inside.
 func (m *merger) removedDirs() error {
 	for _, t := range m.entries.all {
+		if err := m.interrupted(t); err != nil {
+			return err
+		}
 		for _, side := range []int{mine, real} {
 			keeps := other(side)
 			if t.done || !t.isDir(base) || t.isDir(side) || !t.isDir(keeps) || m.entries.movedItself(keeps, t) {

@@ -2,10 +2,10 @@ package reconcile
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
 
 	"github.com/snapfs/snapfs/engine/baseline"
 	"github.com/snapfs/snapfs/engine/compare"
@@ -18,17 +18,20 @@ import (
 // compareEach fills in in.Mine, in.Real and in.Unknown where no exact list of real changes
 // exists: at the paths that the sandbox has changed, below directories that it has deleted,
 // and at the new paths of files that it has deleted.
-func (m *partMerge) compareEach() error {
+func (m *partMerge) compareEach(ctx context.Context) error {
 	m.in.Unknown = map[string]string{}
 	listed := map[string]bool{}
 	for i := range m.Part.Changes {
+		if err := m.interrupted(ctx); err != nil {
+			return err
+		}
 		c := m.Part.Changes[i]
 		listed[c.Path] = true
 		if err := m.compareOne(c); err != nil {
 			return err
 		}
 	}
-	if err := cmp.Or(m.addNewInDeleted(listed), m.addRenamed(listed)); err != nil {
+	if err := cmp.Or(m.addNewInDeleted(ctx, listed), m.addRenamed(ctx, listed)); err != nil {
 		return err
 	}
 	baseline.SortChanges(m.in.Mine)
@@ -106,7 +109,7 @@ func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 
 // addNewInDeleted adds to the real changes the files that the sandbox has never had, in
 // directories that it has deleted or replaced.
-func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
+func (m *partMerge) addNewInDeleted(ctx context.Context, listed map[string]bool) error {
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()
 	var walk func(dir string) error
@@ -121,6 +124,9 @@ func (m *partMerge) addNewInDeleted(listed map[string]bool) error {
 		}
 		vfs.SortEntries(list)
 		for _, entry := range list {
+			if err := m.interrupted(ctx); err != nil {
+				return err
+			}
 			path := dir + "/" + entry.Name
 			if listed[path] {
 				continue
@@ -182,16 +188,50 @@ func (p *promotionPart) drifted() []Conflict {
 
 // alreadyThere lists the selected paths that the sandbox has changed and at which
 // the real tree has the same change.
-func (p *promotionPart) alreadyThere(only *compare.Patterns) (already []string) {
+//
+// Cost: in proportion to the lengths of the paths. Error: ErrInterrupted.
+func (p *promotionPart) alreadyThere(ctx context.Context, only *compare.Patterns) (already []string, err error) {
 	changed := pathsOf(p.res.Changes)
+	var open subtrees
+	for i := range p.res.Conflicts {
+		open.add(p.res.Conflicts[i].Paths()...)
+	}
 	for _, c := range p.in.Mine {
-		inConflict := slices.ContainsFunc(p.res.Conflicts, func(k merge.Conflict) bool {
-			return slices.ContainsFunc(k.Paths(), func(at string) bool { return compare.LiesIn(c.Path, at) })
-		})
+		if err := p.interrupted(ctx); err != nil {
+			return nil, err
+		}
 		same := (c.New == nil) == (p.seen[c.Path] == nil)
-		if same && !inConflict && !changed[c.Path] && !c.TimeOnly() && only.Matches(filepath.Join(p.Part.Root, c.Path)) {
+		if same && !changed[c.Path] && !c.TimeOnly() && !open.cover(c.Path) && only.Matches(filepath.Join(p.Part.Root, c.Path)) {
 			already = append(already, filepath.Join(p.path, c.Path))
 		}
 	}
-	return already
+	return already, nil
+}
+
+// subtrees is a set of subtrees, by their relative top paths.
+type subtrees map[string]bool
+
+// add adds the subtrees at paths.
+func (s *subtrees) add(paths ...string) {
+	if *s == nil {
+		*s = subtrees{}
+	}
+	for _, path := range paths {
+		(*s)[path] = true
+	}
+}
+
+// cover reports whether a relative path is or lies in one of the subtrees.
+func (s subtrees) cover(path string) bool {
+	if len(s) == 0 {
+		return false
+	}
+	for at := path; ; at = filepath.Dir(at) {
+		if s[at] {
+			return true
+		}
+		if at == "." {
+			return false
+		}
+	}
 }

@@ -70,6 +70,12 @@ func (m *partMerge) asPromoted(path string, n *diff.Node) bool {
 	return known && s.Ino == n.Ino && s.CTime.Equal(n.CTime)
 }
 
+// interrupted returns an ErrInterrupted if ctx has ended, else nil. Every loop over the changes of
+// a part calls it.
+func (m *partMerge) interrupted(ctx context.Context) error {
+	return errs.With("merging", m.path, ctx.Err())
+}
+
 // close closes all files and removes the scratch directory.
 func (m *partMerge) close() {
 	if m == nil {
@@ -114,7 +120,7 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 		}
 		moved := "" // a file that changed under the reader is one, too
 		if err == nil {
-			moved, err = m.changedSince()
+			moved, err = m.changedSince(ctx)
 		}
 		if err == nil && moved == "" {
 			return m, nil
@@ -234,7 +240,7 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	if err != nil {
 		return err
 	}
-	if err := m.statAll(); err != nil {
+	if err := m.statAll(ctx); err != nil {
 		return err
 	}
 	if m.mergeRequest.real == nil && m.Part.Frozen && m.Part.Workspace && m.path == m.Part.Root {
@@ -248,20 +254,23 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 		}
 	}
 	if m.exact {
-		return m.overridePromoted(theirs)
+		return m.overridePromoted(ctx, theirs)
 	}
-	return m.compareEach()
+	return m.compareEach(ctx)
 }
 
 // statAll fills in seen for all changes of the sandbox. If a real file is younger than
 // diff.Racy, statAll waits and reads all again, because two changes within one tick of the
 // kernel's clock look the same.
-func (m *partMerge) statAll() error {
+func (m *partMerge) statAll(ctx context.Context) error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
 	for {
 		var youngest time.Time
 		for i := range m.Part.Changes {
+			if err := m.interrupted(ctx); err != nil {
+				return err
+			}
 			path := m.Part.Changes[i].Path
 			n, err := l.Node(path)
 			if err != nil {
@@ -282,13 +291,16 @@ func (m *partMerge) statAll() error {
 
 // changedSince returns the path of a real file that has changed since statAll, or
 // "".
-func (m *partMerge) changedSince() (string, error) {
+func (m *partMerge) changedSince(ctx context.Context) (string, error) {
 	if m.mergeRequest.real != nil && m.Part.Frozen {
 		return "", nil
 	}
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
 	for _, path := range slices.Sorted(maps.Keys(m.seen)) { // sorted, for the cache of l
+		if err := m.interrupted(ctx); err != nil {
+			return "", err
+		}
 		now, err := l.Present(path)
 		if err != nil {
 			return "", errs.Wrap("reading", filepath.Join(m.path, path), err)
@@ -315,7 +327,7 @@ func sameNode(a, b *diff.Node) bool {
 
 // overridePromoted corrects exact lists of changes at the paths that were
 // promoted since the base: the promoted state takes the place of the base.
-func (m *partMerge) overridePromoted(theirs []diff.Change) error {
+func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) error {
 	m.in.Mine, m.in.Real = m.Part.Changes, theirs
 	m.in.BaseTree = m.Part.Old
 	promoted := map[string]bool{}
@@ -341,6 +353,9 @@ func (m *partMerge) overridePromoted(theirs []diff.Change) error {
 	defer mine.Close()
 	defer real.Close()
 	for path := range promoted {
+		if err := m.interrupted(ctx); err != nil {
+			return err
+		}
 		now, err := mine.Node(path)
 		if err != nil {
 			return errs.Wrap("reading", filepath.Join(m.Part.Root, path), err)
@@ -387,11 +402,14 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 
 // expected returns the stamps of the real nodes at the paths of changes, as the merge read
 // them. A promotion changes nothing unless all of them still match.
-func (m *partMerge) expected(changes []diff.Change) (map[string]promote.Stamp, error) {
+func (m *partMerge) expected(ctx context.Context, changes []diff.Change) (map[string]promote.Stamp, error) {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
 	all := map[string]promote.Stamp{}
 	for _, c := range changes {
+		if err := m.interrupted(ctx); err != nil {
+			return nil, err
+		}
 		n, seen := m.seen[c.Path]
 		if !seen {
 			var err error

@@ -423,7 +423,11 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 	if o.Drift == RefuseDrift {
 		c.Plan.Conflicts = append(c.Plan.Conflicts, part.drifted()...)
 	}
-	c.Plan.already = append(c.Plan.already, part.alreadyThere(only)...)
+	already, err := part.alreadyThere(ctx, only)
+	if err != nil {
+		return err
+	}
+	c.Plan.already = append(c.Plan.already, already...)
 	selected := part.Changes
 	part.Changes = c.dropSockets(m.path, part.Changes)
 	part.allow = o.Allow

@@ -156,7 +156,7 @@ func (p *promotionPart) Source() promote.Source {
 // nothing.
 func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteOptions, r *Promoted) error {
 	for _, p := range c.Parts {
-		known, err := p.expected(p.Changes)
+		known, err := p.expected(ctx, p.Changes)
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
 	}
-	known, err := p.expected(p.Changes)
+	known, err := p.expected(ctx, p.Changes)
 	if err != nil {
 		return "", nil, err
 	}
@@ -284,10 +284,11 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 			there[c.Path] = true
 		}
 	}
+	theirs := p.answeredTheirs()
 	mine := baseline.RootedReader{Root: p.Part.New}
 	defer mine.Close()
 	for _, c := range p.in.Mine {
-		if !full && !there[c.Path] && !p.answeredTheirs(c.Path) {
+		if !full && !there[c.Path] && !theirs.cover(c.Path) {
 			continue
 		}
 		key := filepath.Join(p.Part.Root, c.Path)
@@ -302,15 +303,14 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 	return nil
 }
 
-// answeredTheirs reports whether a conflict at a path or above it was answered
-// with the real tree's version.
-func (p *promotionPart) answeredTheirs(path string) bool {
+// answeredTheirs returns the conflicts that were answered with the real tree's version.
+func (p *promotionPart) answeredTheirs() (answered subtrees) {
 	for at, choice := range p.answered {
-		if choice == merge.Theirs && compare.LiesIn(path, at) {
-			return true
+		if choice == merge.Theirs {
+			answered.add(at)
 		}
 	}
-	return false
+	return answered
 }
 
 // under returns absolute paths for paths relative to root.

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"path/filepath"
 
 	"github.com/snapfs/snapfs/engine/baseline"
@@ -10,13 +11,16 @@ import (
 
 // addRenamed adds to the real changes the new paths of the files that the real tree renamed
 // and the sandbox deleted.
-func (m *partMerge) addRenamed(listed map[string]bool) error {
+func (m *partMerge) addRenamed(ctx context.Context, listed map[string]bool) error {
 	if !m.Part.Workspace {
 		return nil
 	}
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()
 	for from, to := range m.renamed {
+		if err := m.interrupted(ctx); err != nil {
+			return err
+		}
 		if !listed[from] || listed[to] {
 			continue
 		}
