@@ -27,7 +27,7 @@ func ViewsDir(state string) string {
 	sum := sha256.Sum256([]byte(state))
 	id := hex.EncodeToString(sum[:4])
 	if os.Geteuid() == 0 {
-		return filepath.Join("/run/snapfs", id)
+		return filepath.Join("/run/snapfs-views", id)
 	}
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && within(dir, "/run") {
 		return filepath.Join(dir, "snapfs", id)
