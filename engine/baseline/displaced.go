@@ -1,6 +1,7 @@
 package baseline
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -8,11 +9,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -24,10 +27,14 @@ import (
 //
 //	PATH INODE MTIME INODE MTIME       before and after
 //
+// The directory is locked by flock(2) until the promotion has ended. Without the second half, and
+// unlocked, it is that of a process that was killed, see [Recorder.EndDisplaced].
+//
 // Readers ignore directories and lines that they cannot read: the cost of a
 // missing original is a conflict.
 type Displaced struct {
 	root     string
+	lock     *os.File
 	began    time.Time
 	dirs     map[string]dirChange
 	baseline Baseline
@@ -49,13 +56,10 @@ const (
 )
 
 // Displace records the present state of real paths, relative to root, that a promotion of the
-// sandbox name is about to change. It returns nil if there is no other sandbox that could need
-// it; the caller calls End after the promotion. Cost: a statx and the attributes of each path,
-// and a copy of the bytes of a small text.
+// sandbox name is about to change. The caller calls End after the promotion. Cost: a statx and the
+// attributes of each path, and a copy of the bytes of a small text. Without another sandbox, only the
+// names are recorded, for one that is made before the promotion ends.
 func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, error) {
-	if !bl.others(name) {
-		return nil, nil //nolint:nilnil // nothing to record
-	}
 	bl.PruneDisplaced(maxDisplaced / 4)
 	d := &Displaced{root: root, began: vfs.Now(), dirs: map[string]dirChange{}}
 	d.baseline = Baseline{Dir: filepath.Join(bl.cat.Dir(), displacedDir, strconv.FormatInt(d.began.UnixNano(), 10)), Nodes: map[string]Entry{}}
@@ -64,30 +68,51 @@ func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, err
 		return nil, err
 	}
 	defer dir.Close()
-	if err := os.MkdirAll(d.baseline.Dir, 0o700); err != nil {
+	err = os.MkdirAll(d.baseline.Dir, 0o700)
+	if err == nil {
+		d.lock, err = os.Open(d.baseline.Dir)
+	}
+	if err == nil {
+		err = vfs.Flock(d.lock, syscall.LOCK_EX)
+	}
+	if err == nil {
+		err = d.fill(dir, paths, !bl.others(name))
+	}
+	if err != nil {
+		vfs.Unlock(d.lock)
 		return nil, errs.With("recording what is displaced", d.baseline.Dir, err)
 	}
+	return d, nil
+}
+
+// fill records the present state of the paths, relative to dir, or with names only their names, and saves it.
+func (d *Displaced) fill(dir *os.File, paths []string, names bool) error {
 	recorder := pathRecorder{baseline: &d.baseline, base: LiveBase{Real: RootedReader{Root: dir}}}
 	defer recorder.base.Real.Close()
 	for _, path := range slices.Sorted(slices.Values(paths)) { // sorted, for the cache of the reader
-		abs := filepath.Join(root, path)
+		abs := filepath.Join(d.root, path)
 		if d.baseline.full() || d.baseline.Absent(abs) {
+			continue
+		}
+		if names {
+			d.baseline.Set(abs, Entry{})
+			d.noteDir(&recorder.base.Real, filepath.Dir(path))
 			continue
 		}
 		n, err := recorder.base.Real.Node(path)
 		if err != nil {
-			return nil, errs.With("recording what is displaced", abs, err)
+			return errs.With("", abs, err)
 		}
 		entry := Entry{Node: n}
 		if n != nil && n.Mode.IsRegular() && n.Size <= maxText && d.baseline.bytes+n.Size <= maxBytes {
 			if entry.Data, err = recorder.storeText(path, n); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		d.baseline.Set(abs, entry)
 		d.noteDir(&recorder.base.Real, filepath.Dir(path))
 	}
-	return d, d.save()
+	return d.save()
 }
 
 // noteDir stores inode and modification time of a real directory in d.dirs, once.
@@ -109,12 +134,41 @@ func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 	return real.stat(path)
 }
 
+// turnFile lies in the directory of records. The process whose promotion is recorded has it locked.
+const turnFile = "turn"
+
+// Turn waits until no other process of this state directory records what it displaces, or until patience or ctx has
+// ended, and makes the others wait until done.
+func (bl *Recorder) Turn(ctx context.Context) (done func()) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	dir := filepath.Join(bl.cat.Dir(), displacedDir)
+	err := os.MkdirAll(dir, 0o700)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(filepath.Join(dir, turnFile), os.O_CREATE|os.O_RDWR, 0o600)
+	}
+	if err != nil {
+		return func() {} // the cost is a conflict, see Displaced
+	}
+	_ = poll.Until(ctx, time.Millisecond, 20*time.Millisecond, func() (bool, error) { // the promotion itself says that it cannot wait
+		return vfs.Flock(f, syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
+	})
+	return func() { vfs.Unlock(f) }
+}
+
 // End records the directories as they are after the promotion, whether or not it has
-// succeeded, and saves d. d may be nil.
+// succeeded, and saves d. d may be nil: then Displace has failed.
 func (d *Displaced) End() error {
 	if d == nil {
 		return nil
 	}
+	defer vfs.Unlock(d.lock)
+	return d.finish()
+}
+
+// finish is End without the lock.
+func (d *Displaced) finish() error {
 	dir, err := OpenRoot(d.root)
 	if err != nil {
 		return err
@@ -186,8 +240,13 @@ func (bl *Recorder) PruneDisplaced(most int) {
 	}
 	for i, entry := range list {
 		began, err := strconv.ParseInt(entry.Name(), 10, 64)
-		if err == nil && (began < oldest && len(failures) == 0 || i < len(list)-maxDisplaced) {
-			_ = os.RemoveAll(filepath.Join(top, entry.Name())) // the next call retries
+		if err != nil {
+			continue
+		}
+		d := &Displaced{began: time.Unix(0, began), baseline: Baseline{Dir: filepath.Join(top, entry.Name())}}
+		needless := len(failures) == 0 && d.endedBefore(time.Unix(0, oldest)) && d.await(time.Now())
+		if needless || i < len(list)-maxDisplaced {
+			_ = os.RemoveAll(d.baseline.Dir) // the next call retries
 		}
 	}
 }
@@ -196,39 +255,131 @@ func (bl *Recorder) PruneDisplaced(most int) {
 type history struct {
 	since time.Time
 	all   []*Displaced
+	// read is the modification time of the directory of records when they were read.
+	read time.Time
 }
 
-// historySince reads what has been displaced since an instant.
+// historySince reads what has been displaced since an instant. It waits for promotions that run.
 func (bl *Recorder) historySince(since time.Time) *history {
-	h := &history{since: since}
+	h, until := &history{since: since}, time.Now().Add(patience)
 	top := filepath.Join(bl.cat.Dir(), displacedDir)
+	if info, err := os.Stat(top); err == nil {
+		h.read = info.ModTime()
+	}
 	list, err := os.ReadDir(top)
 	if err != nil {
 		return h
 	}
 	for _, entry := range list {
 		began, err := strconv.ParseInt(entry.Name(), 10, 64)
-		if err != nil || began < since.UnixNano() {
+		if err != nil {
 			continue
 		}
-		dir := filepath.Join(top, entry.Name())
-		k, err := readDir(dir)
+		d := &Displaced{began: time.Unix(0, began), baseline: Baseline{Dir: filepath.Join(top, entry.Name())}}
+		d.await(until) // one that still runs then is read as it is
+		if d.endedBefore(since) {
+			continue
+		}
+		k, err := readDir(d.baseline.Dir)
 		if err != nil || len(k.Nodes) == 0 {
 			continue
 		}
-		d := &Displaced{baseline: *k, dirs: map[string]dirChange{}}
-		data, _ := os.ReadFile(filepath.Join(dir, dirsFile)) // without it no directory is known
-		for line := range strings.Lines(string(data)) {
-			l := &lineReader{rest: strings.TrimSuffix(line, "\n")}
-			abs := l.quoted()
-			c := dirChange{dirState{l.number(64), l.time()}, dirState{l.number(64), l.time()}}
-			if !l.bad {
-				d.dirs[abs] = c
-			}
-		}
+		d.baseline = *k
+		d.readDirs()
 		h.all = append(h.all, d)
 	}
 	return h
+}
+
+// endedBefore reports whether the promotion ended before an instant: the record was last saved then.
+func (d *Displaced) endedBefore(since time.Time) bool {
+	info, err := os.Stat(d.baseline.Dir)
+	return err != nil || info.ModTime().Before(since) && d.began.Before(since)
+}
+
+// latestHistory returns a function that returns the history, and reads it anew if promotions have begun since the last
+// call: the real tree that the caller has just looked at may be theirs.
+func (bl *Recorder) latestHistory(since time.Time) func() *history {
+	var h *history
+	return func() *history {
+		if h == nil || h.stale(bl) {
+			h = bl.historySince(since)
+		}
+		return h
+	}
+}
+
+// stale reports whether promotions have begun since the history was read.
+func (h *history) stale(bl *Recorder) bool {
+	info, err := os.Stat(filepath.Join(bl.cat.Dir(), displacedDir))
+	return err == nil && !info.ModTime().Equal(h.read)
+}
+
+// patience bounds how long a reader waits for promotions that run.
+const patience = 10 * time.Second
+
+// readDirs reads the directories; without the file none is known.
+func (d *Displaced) readDirs() {
+	d.dirs = map[string]dirChange{}
+	data, _ := os.ReadFile(filepath.Join(d.baseline.Dir, dirsFile)) // see above
+	for line := range strings.Lines(string(data)) {
+		l := &lineReader{rest: strings.TrimSuffix(line, "\n")}
+		abs := l.quoted()
+		c := dirChange{dirState{l.number(64), l.time()}, dirState{l.number(64), l.time()}}
+		if !l.bad {
+			d.dirs[abs] = c
+		}
+	}
+}
+
+// unfinished reports whether the state of a directory after the promotion is missing.
+func (d *Displaced) unfinished() bool {
+	for _, c := range d.dirs {
+		if c.after.ino == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// await waits until no process works on the promotion, or until an instant, and reports whether none does.
+func (d *Displaced) await(until time.Time) bool {
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	lock, err := os.Open(d.baseline.Dir)
+	if err != nil {
+		return true // it was removed
+	}
+	defer vfs.Unlock(lock)
+	return poll.Until(ctx, time.Millisecond, 50*time.Millisecond, func() (bool, error) {
+		return vfs.Flock(lock, syscall.LOCK_SH|syscall.LOCK_NB) == nil, nil
+	}) == nil
+}
+
+// EndDisplaced ends the records of promotions whose processes were killed. The caller has completed or reverted those
+// promotions. A record that cannot be ended costs a conflict.
+func (bl *Recorder) EndDisplaced() {
+	top := filepath.Join(bl.cat.Dir(), displacedDir)
+	list, _ := os.ReadDir(top) // an error means that there are none
+	for _, entry := range list {
+		dir := filepath.Join(top, entry.Name())
+		k, err := readDir(dir)
+		if err != nil {
+			continue
+		}
+		d := &Displaced{root: "/", baseline: *k}
+		if d.readDirs(); !d.unfinished() {
+			continue
+		}
+		lock, err := os.Open(dir)
+		if err != nil {
+			continue
+		}
+		if vfs.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = d.finish() // see above
+		}
+		vfs.Unlock(lock)
+	}
 }
 
 // dirBefore returns the state that a directory had before the first n promotions of the
@@ -248,11 +399,16 @@ func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 // real reads the tree with the given root.
 func (h *history) original(root, path string, now *diff.Node, real *RootedReader) (Entry, *Displaced, bool) {
 	abs := filepath.Join(root, path)
+	within := false // a promotion of the path was running at the instant
 	for i, d := range h.all {
 		e, listed := d.baseline.Nodes[abs]
 		switch {
+		case d.began.Before(h.since):
+			within = within || listed || d.baseline.Absent(abs)
 		case listed && e.Node != nil:
 			return e, d, e.Node.CTime.Before(h.since)
+		case within && (listed || d.baseline.Absent(abs)):
+			return e, d, false
 		case listed:
 			dir := filepath.Dir(abs)
 			s, noted := d.dirs[dir]
@@ -261,7 +417,7 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 			return Entry{}, d, true
 		}
 	}
-	unchanged := (now == nil || now.CTime.Before(h.since)) && h.sameNames(root, path, now == nil, real)
+	unchanged := !within && (now == nil || now.CTime.Before(h.since)) && h.sameNames(root, path, now == nil, real)
 	return Entry{Node: now}, nil, unchanged
 }
 

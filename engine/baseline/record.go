@@ -121,7 +121,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 	}
 	recorder := pathRecorder{
 		ctx: ctx, baseline: k, tree: t.Path, originals: originals,
-		history:  sync.OnceValue(func() *history { return bl.historySince(bl.Since(rec, t)) }),
+		history:  bl.latestHistory(bl.Since(rec, t)),
 		manifest: sync.OnceValue(func() *manifest { return bl.readManifest(rec.Workspace) }),
 		base:     LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
 	}

@@ -101,6 +101,9 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 			err = errors.Join(err, rc.stages.NoteUndone(r.Group))
 		}
 	}
+	if len(found) > len(waiting) {
+		rc.baseline.EndDisplaced()
+	}
 	rc.mu.Lock()
 	rc.unfinished = waiting
 	rc.mu.Unlock()
