@@ -75,8 +75,10 @@ func eventDetail(d events.Data) string {
 			words = append(words, fmt.Sprintf(format, values...))
 		}
 	}
-	add(d.Workspace != "", "%s on %s", pathlist.Printable(d.Workspace), strings.Join(d.Backends, ", "))
+	add(d.Workspace != "" && len(d.Backends) > 0, "%s on %s", pathlist.Printable(d.Workspace), strings.Join(d.Backends, ", "))
+	add(d.Workspace != "" && len(d.Backends) == 0, "%s", pathlist.Printable(d.Workspace))
 	add(d.Origin != "", "from %s", d.Origin)
+	add(d.Job > 0, "job %d", d.Job)
 	add(d.Name != "", "%s", d.Name)
 	add(len(d.Command) > 0, "%s", tame(strings.Join(d.Command, " ")))
 	add(d.Status != nil, "status %d after %.3f s", deref(d.Status), d.Seconds)

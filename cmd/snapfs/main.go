@@ -105,6 +105,7 @@ func commands() []command {
 		{"net", looking, newNet},
 		{"port", working, newPort},
 		{"limits", working, newLimits},
+		{"job", working, newJob},
 		{"mcp", working, newMCP},
 		{"serve", working, newServe},
 		{"token", working, newToken},

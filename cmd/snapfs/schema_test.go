@@ -26,6 +26,7 @@ import (
 	"github.com/snapfs/snapfs/internal/timer"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/copier"
+	"github.com/snapfs/snapfs/workflow/job"
 	"github.com/snapfs/snapfs/workflow/pipeline"
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
@@ -63,6 +64,8 @@ func documents() map[string]reflect.Type {
 		"fetch":          reflect.TypeFor[reconcile.Promoted](),
 		"fork":           reflect.TypeFor[catalog.Record](),
 		"gc":             reflect.TypeFor[engine.Collected](),
+		"job":            reflect.TypeFor[job.Job](),
+		"job-ls":         reflect.TypeFor[[]job.Job](),
 		"keep":           reflect.TypeFor[sandboxDocument](),
 		"last":           reflect.TypeFor[sandboxDocument](),
 		"limits":         reflect.TypeFor[limitsDocument](),

@@ -215,7 +215,7 @@ func (c *Catalog) write(r *Record, lasting bool) error {
 	if err := c.plan.Point("replace the record"); err != nil {
 		return fail("writing", c.Path(r.Name), err)
 	}
-	return replace(filepath.Join(c.Path(r.Name), record), data, lasting)
+	return ReplaceFile(filepath.Join(c.Path(r.Name), record), data, lasting)
 }
 
 // WriteFile creates or replaces a file beside the record of a sandbox, durably. ErrNotFound:
@@ -224,7 +224,7 @@ func (c *Catalog) WriteFile(name, file string, data []byte) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	return replace(filepath.Join(c.Path(name), file), data, true)
+	return ReplaceFile(filepath.Join(c.Path(name), file), data, true)
 }
 
 // Store creates or replaces a file of the state directory that belongs to no sandbox, durably:
@@ -235,7 +235,7 @@ func (c *Catalog) Store(file string, data []byte) error {
 	if err := c.plan.Point("write what was decided"); err != nil {
 		return fail("writing", path, err)
 	}
-	return replace(path, data, true)
+	return ReplaceFile(path, data, true)
 }
 
 // Update replaces the record of a new sandbox that only this process knows.

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replace writes a file so that a reader, or a crash of this process, finds the old or the new
+// ReplaceFile writes a file so that a reader, or a crash of this process, finds the old or the new
 // content. With lasting this includes a power loss, and the new content is on stable storage
-// afterwards.
-func replace(path string, data []byte, lasting bool) error {
+// afterwards. It is not for two writers at once. After an error the old content stays.
+func ReplaceFile(path string, data []byte, lasting bool) error {
 	tmp := path + ".new"
 	err := write(tmp, data, lasting)
 	if err == nil {

@@ -83,6 +83,7 @@ func (e *encoder) data(d *Data) {
 		e.WriteString("true")
 	}
 	e.text("origin", d.Origin)
+	e.number("job", float64(d.Job))
 	e.text("name", d.Name)
 	e.texts("command", d.Command)
 	e.text("run", d.Run)

@@ -24,6 +24,7 @@ const (
 	ChangesPromoted   = "snapfs.changes.promoted"
 	PromotionUndone   = "snapfs.promotion.undone"
 	PromotionRedone   = "snapfs.promotion.redone"
+	JobChanged        = "snapfs.job.changed"
 	// EventsLost stands in a reader's stream for removed events. It is stored nowhere.
 	EventsLost = "snapfs.events.lost"
 )
@@ -61,7 +62,9 @@ type Data struct {
 	Backends  []string `json:"backends,omitempty"`
 	Ephemeral bool     `json:"ephemeral,omitempty"`
 	Origin    string   `json:"origin,omitempty"`
-	// Name is the new name of a renamed sandbox, or the name of a snapshot.
+	// Job is the number of a job.
+	Job int `json:"job,omitempty"`
+	// Name is the new name of a renamed sandbox, the name of a snapshot, or the new state of a job.
 	Name string `json:"name,omitempty"`
 	// Command are the arguments of a command, of which long ones are cut.
 	Command []string `json:"command,omitempty"`

@@ -16,11 +16,12 @@ var PathFlags = []string{
 // ValueFlags lists the flags of snapfs whose values are no file names. The value may follow as
 // a separate argument, and must not be translated to a Linux path.
 var ValueFlags = []string{
-	"--after", "--agent", "--as-branch", "--attempts", "--backend", "--base", "--check", "--close", "--cpu-time",
-	"--cpus", "--disk", "--env", "--every", "--expires", "--files", "--host", "--idle", "--inodes", "--io-read",
-	"--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--listen", "--max-timeout", "--memory", "--message",
-	"--name", "--net", "--pids", "--plan", "--pool", "--remove-after", "--scope", "--score", "--set", "--size",
-	"--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "-j", "-m", "-n",
+	"--after", "--agent", "--as-branch", "--attempts", "--backend", "--base", "--check", "--class", "--close",
+	"--cpu-time", "--cpus", "--disk", "--env", "--every", "--expires", "--files", "--host", "--idle", "--inodes",
+	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--listen", "--max-timeout", "--memory",
+	"--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after", "--scope", "--score", "--set",
+	"--size", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--within", "-j", "-m",
+	"-n",
 }
 
 // Command returns the arguments for wsl.exe to run snapfs with args in dir, both in Windows

@@ -1,0 +1,158 @@
+package job
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os/user"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Spec is what a job consists of. Its submitter sets it, and it does not change.
+type Spec struct {
+	// Workspace is the absolute path of the directory to clone, and Dir the one in which the commands start.
+	Workspace string `json:"workspace"`
+	Dir       string `json:"dir"`
+	// Command are the command's arguments, and Check those of one that must succeed afterwards; none for no check.
+	// Env are the variables of both.
+	Command []string `json:"command"`
+	Check   []string `json:"check,omitempty"`
+	Env     []string `json:"env,omitempty"`
+	// Backend, Frozen and Policy are as for a new sandbox.
+	Backend string         `json:"backend,omitempty"`
+	Frozen  bool           `json:"frozen,omitempty"`
+	Policy  catalog.Policy `json:"policy"`
+	// Then says what becomes of a result that passed.
+	Then Then `json:"then"`
+	// Stage is the last stage of [Stages], and Profile the absolute path of the profile; "" for the workspace's.
+	Stage   string `json:"stage,omitempty"`
+	Profile string `json:"profile,omitempty"`
+	// Class decides which of the queued jobs is next.
+	Class Class `json:"class"`
+	// Timeout bounds the command and its check; 0 is no limit. A job that has not begun at Deadline fails.
+	Timeout  time.Duration `json:"timeout_ns,omitempty"`
+	Deadline time.Time     `json:"deadline,omitzero"`
+}
+
+// Then is what becomes of a result that passed.
+type Then string
+
+// The values of Then.
+const (
+	Hold    Then = "hold"    // it waits until a person approves its plan
+	Promote Then = "promote" // it is merged into the workspace; a conflict makes it wait
+	Stages  Then = "stages"  // it goes through the stages of a profile
+)
+
+// A Class is the urgency of a job.
+type Class string
+
+// The classes, in the order in which jobs begin.
+const (
+	Urgent Class = "urgent"
+	Normal Class = "normal"
+	Batch  Class = "batch"
+)
+
+// Classes returns the classes in the order in which jobs begin.
+func Classes() []Class { return []Class{Urgent, Normal, Batch} }
+
+// A State is the progress of a job.
+type State string
+
+// The states of a job. From Done on they are final.
+const (
+	Queued    State = "queued"
+	Running   State = "running"
+	Promoting State = "promoting"
+	Waiting   State = "waiting" // for a person; Why says what for
+	Done      State = "done"
+	Failed    State = "failed"   // the command, its check or the promotion; Why says how
+	Rejected  State = "rejected" // a person did not approve the result
+	Cancelled State = "cancelled"
+)
+
+// Final reports whether a job of this state is over.
+func (s State) Final() bool { return !slices.Contains([]State{Queued, Running, Promoting, Waiting}, s) }
+
+// A Job is a submitted command with its progress.
+type Job struct {
+	// Number names the job. Numbers begin at 1 and are not used again while the job is stored.
+	Number int `json:"job"`
+	Spec
+	State State `json:"state"`
+	// Why explains the state where it does not say enough.
+	Why string `json:"why,omitempty"`
+	// Submitted, Began and Ended are the times of those steps.
+	Submitted time.Time `json:"submitted"`
+	Began     time.Time `json:"began,omitzero"`
+	Ended     time.Time `json:"ended,omitzero"`
+	// Tries counts how often a worker began it.
+	Tries int `json:"tries,omitempty"`
+	// Exit is the exit status of the command, and Checked that of the check; nil if it did not end.
+	Exit    *int `json:"exit,omitempty"`
+	Checked *int `json:"checked,omitempty"`
+	// Sandbox holds the result; "" if there is none, or no longer. Plan is the fingerprint of the plan that a person
+	// decides on, and Changes the number of its steps.
+	Sandbox string `json:"sandbox,omitempty"`
+	Plan    string `json:"plan,omitempty"`
+	Changes int    `json:"changes,omitempty"`
+	// Promotion is the promotion's name for undo; "" if nothing was promoted.
+	Promotion string `json:"promotion,omitempty"`
+	// Decided is the user who approved, rejected or cancelled it.
+	Decided string `json:"decided,omitempty"`
+}
+
+// needsWorker reports whether a worker has something to do: also with an ended job whose sandbox still exists.
+func (j *Job) needsWorker() bool {
+	return j.State != Waiting && (!j.State.Final() || j.Sandbox != "")
+}
+
+// Name returns the name of the job's sandbox.
+func (j *Job) Name() string { return "job-" + strconv.Itoa(j.Number) }
+
+// check returns an error for a Spec that cannot be carried out.
+func (s *Spec) check() error {
+	const op = "submitting a job"
+	switch {
+	case len(s.Command) == 0:
+		return errs.New(op, "", errs.ErrInvalid, "it has no command")
+	case !slices.Contains([]Then{Hold, Promote, Stages}, s.Then):
+		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("%q is not what can become of a result: hold, promote or stages", s.Then))
+	case (s.Then == Stages) != (s.Stage != ""):
+		return errs.New(op, "", errs.ErrInvalid, "a stage and the way through stages require one another")
+	case !slices.Contains(Classes(), s.Class):
+		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("%q is not a class: urgent, normal or batch", s.Class))
+	case s.Timeout < 0:
+		return errs.New(op, "", errs.ErrInvalid, "the timeout is negative")
+	}
+	return nil
+}
+
+// order sorts jobs as workers begin them: by class, then by number.
+func order(jobs []Job) {
+	rank := func(j Job) int { return slices.Index(Classes(), j.Class) }
+	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Number, b.Number)) })
+}
+
+// whoami returns the name of this process's user.
+func whoami() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "unknown"
+}
+
+// wrongState is the error for a step that a job's state does not allow.
+func wrongState(op string, j *Job) error {
+	text := "it is " + string(j.State)
+	if j.Why != "" {
+		text += ": " + j.Why
+	}
+	return &errs.Error{Op: op, Subject: strconv.Itoa(j.Number), Kind: errs.ErrInvalid, Err: errors.New(text), Hints: []string{"snapfs job show " + strconv.Itoa(j.Number)}}
+}

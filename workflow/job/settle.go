@@ -1,0 +1,291 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/stages"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/poll"
+	"github.com/snapfs/snapfs/workflow/pipeline"
+)
+
+// settle does with a result that passed what its Spec says. The result is lost in no case but the one in which there
+// is none: where it cannot be promoted, the job waits for a person.
+func (s *Store) settle(ctx context.Context, l *locked) error {
+	if l.Then == Stages {
+		if err := l.become(Promoting, ""); err != nil {
+			return err
+		}
+		return s.throughStages(ctx, l)
+	}
+	p, err := s.plan(ctx, l)
+	switch {
+	case err != nil:
+		return l.become(Waiting, textOf(err))
+	case nothing(p):
+		return s.finish(ctx, l, Done, "it changed nothing")
+	case l.Then == Hold:
+		return l.become(Waiting, "for approval")
+	}
+	return s.promote(ctx, l)
+}
+
+// plan plans the promotion and stores the plan in the job, in memory.
+func (s *Store) plan(ctx context.Context, l *locked) (*reconcile.Plan, error) {
+	p, err := s.engine.Reconcile.PlanOf(ctx, l.Sandbox, reconcile.PlanOptions{})
+	if err == nil {
+		l.Plan, l.Changes = p.Fingerprint, p.Count()
+	}
+	return p, err
+}
+
+func nothing(p *reconcile.Plan) bool { return len(p.Steps) == 0 && len(p.Git) == 0 && len(p.Conflicts) == 0 }
+
+// promote promotes the job's plan. A refused promotion makes the job wait.
+func (s *Store) promote(ctx context.Context, l *locked) error {
+	if err := l.become(Promoting, ""); err != nil {
+		return err
+	}
+	var done reconcile.Promoted
+	err := poll.Until(ctx, 10*time.Millisecond, time.Second, func() (bool, error) {
+		var err error
+		done, err = s.engine.Reconcile.Promote(ctx, l.Sandbox, reconcile.PromoteOptions{Plan: l.Plan})
+		if errors.Is(err, errs.ErrBusy) { // one promotion runs at a time
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		return l.become(Waiting, textOf(err))
+	}
+	l.Promotion = done.ID
+	return s.finish(ctx, l, Done, "")
+}
+
+// finish ends a job and removes its sandbox. The state is stored first, so that a job whose process is killed between
+// the two does not begin again; the next worker removes the sandbox.
+func (s *Store) finish(ctx context.Context, l *locked, state State, why string) error {
+	if err := l.become(state, why); err != nil {
+		return err
+	}
+	return s.tidy(ctx, l)
+}
+
+// tidy removes the sandbox of a job, if it has one, and stores that. A sandbox of the same name that was there before
+// the job began is another one.
+func (s *Store) tidy(ctx context.Context, l *locked) error {
+	if l.Sandbox == "" {
+		return nil
+	}
+	for _, name := range []string{l.Sandbox, l.Name()} { // a worker may have been killed between renaming and storing
+		rec, err := s.engine.Catalog().Get(name)
+		if err == nil && rec.Created.After(l.Began) && rec.Workspace == l.Workspace {
+			err = s.engine.Remove(ctx, name)
+		}
+		if err != nil && !errors.Is(err, errs.ErrNotFound) {
+			return err
+		}
+	}
+	l.Sandbox = ""
+	return save(l.dir, l.Job)
+}
+
+// throughStages begins or continues the way through the stages.
+func (s *Store) throughStages(ctx context.Context, l *locked) error {
+	runner := pipeline.New(s.engine)
+	p, err := runner.ContinueStages(ctx, l.Sandbox, pipeline.ContinueOptions{Approve: l.Decided != ""})
+	if errors.Is(err, errs.ErrNotFound) {
+		var o pipeline.StageOptions
+		if o.Profile, err = runner.ProfileOf(l.Sandbox, l.Profile); err == nil {
+			o.To = l.Stage
+			p, err = runner.PromoteStages(ctx, l.Sandbox, o)
+		}
+	}
+	switch {
+	case errors.Is(err, pipeline.ErrWaiting):
+		return l.become(Waiting, "for approval: "+err.Error())
+	case err != nil:
+		return l.become(Waiting, textOf(err))
+	}
+	l.Promotion = lastOf(p)
+	return s.finish(ctx, l, Done, "")
+}
+
+// lastOf returns the promotion of the last stage that has one.
+func lastOf(p *stages.Pipeline) (id string) {
+	for _, run := range p.Stages {
+		if run.Promotion != "" {
+			id = run.Promotion
+		}
+	}
+	return id
+}
+
+// resume goes on with a job whose worker was killed while it promoted. What a killed promotion had begun, an earlier
+// step of this process completed or reverted.
+func (w *Worker) resume(ctx context.Context, l *locked) error {
+	s := w.Store
+	if l.Then == Stages {
+		return s.throughStages(ctx, l)
+	}
+	had := l.Plan
+	p, err := s.plan(ctx, l)
+	switch {
+	case errors.Is(err, errs.ErrNotFound):
+		return l.become(Failed, "its sandbox was removed while it was promoted; see snapfs undo --list")
+	case err != nil:
+		return l.become(Waiting, textOf(err))
+	case nothing(p):
+		l.Plan, l.Promotion = had, s.promotionOf(l.Sandbox)
+		return s.finish(ctx, l, Done, "")
+	case l.Decided != "" && l.Plan != had: // a person approved another plan
+		return l.become(Waiting, "for approval: the real tree has changed since the last one")
+	}
+	return s.promote(ctx, l)
+}
+
+// promotionOf returns the newest promotion of a sandbox, or "".
+func (s *Store) promotionOf(sandbox string) string {
+	all, _ := pipeline.New(s.engine).History() // what cannot be read is not this one, or has no name to give
+	for _, h := range all {
+		if h.Sandbox == sandbox && h.Promotion != "" {
+			return h.Promotion
+		}
+	}
+	return ""
+}
+
+// waiting locks a job that waits.
+func (s *Store) waiting(op string, number int) (*locked, error) {
+	l, err := s.lock(op, number)
+	if err != nil {
+		return nil, err
+	}
+	if l.State != Waiting {
+		defer l.unlock()
+		return nil, wrongState(op, l.Job)
+	}
+	return l, nil
+}
+
+// Approve promotes the result of a job that waits: exactly the plan that the job holds. Errors: ErrDrifted if the plan
+// is another one now, which the job holds from then on; ErrInvalid if it does not wait; those of
+// [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still waits.
+func (s *Store) Approve(ctx context.Context, number int) (*Job, error) {
+	const op = "approving job"
+	l, err := s.waiting(op, number)
+	if err != nil {
+		return nil, err
+	}
+	defer l.unlock()
+	l.Decided = whoami()
+	if l.Then != Stages {
+		had := l.Plan
+		p, err := s.plan(ctx, l)
+		switch {
+		case err != nil:
+			return nil, errs.With(op, "", err)
+		case nothing(p): // a person has promoted the sandbox
+			l.Plan, l.Promotion = had, s.promotionOf(l.Sandbox)
+			return l.Job, s.finish(ctx, l, Done, "")
+		case p.Refused(reconcile.PlanOptions{}) != nil:
+			return nil, errs.With(op, "", p.Refused(reconcile.PlanOptions{}))
+		case l.Plan != had:
+			return nil, s.changed(op, l)
+		}
+	}
+	if l.Then == Stages {
+		err = l.become(Promoting, "")
+		if err == nil {
+			err = s.throughStages(ctx, l)
+		}
+	} else {
+		err = s.promote(ctx, l)
+	}
+	if err == nil && l.State == Waiting {
+		err = errs.New(op, strconv.Itoa(number), errs.ErrConflict, l.Why, "snapfs job show "+strconv.Itoa(number))
+	}
+	return l.Job, err
+}
+
+// changed stores the new plan of a job that waits, and returns the error that says so.
+func (s *Store) changed(op string, l *locked) error {
+	l.Decided = ""
+	return errors.Join(&errs.Error{
+		Op: op, Subject: strconv.Itoa(l.Number), Kind: errs.ErrDrifted,
+		Err:   errors.New("the real tree or the sandbox has changed since its plan was made, so the plan is another one now"),
+		Hints: []string{"snapfs plan " + l.Sandbox, "snapfs job approve " + strconv.Itoa(l.Number)},
+	}, l.become(Waiting, "for approval: its plan has changed"))
+}
+
+// Reject ends a job that waits, and removes its result. A stage that waits is undone. Errors: ErrInvalid if it does not
+// wait.
+func (s *Store) Reject(ctx context.Context, number int) (*Job, error) {
+	const op = "rejecting job"
+	l, err := s.waiting(op, number)
+	if err != nil {
+		return nil, err
+	}
+	defer l.unlock()
+	if l.Then == Stages {
+		_, err := pipeline.New(s.engine).CancelStages(ctx, l.Sandbox, pipeline.StageWatcher{})
+		if err != nil && !errors.Is(err, errs.ErrNotFound) {
+			return nil, errs.With(op, "", err)
+		}
+	}
+	l.Decided = whoami()
+	return l.Job, s.finish(ctx, l, Rejected, "")
+}
+
+// Cancel ends a job that has not ended: one that runs ends within a second, together with its processes. Errors:
+// ErrInvalid for a job that has ended, that waits, or that is being promoted.
+func (s *Store) Cancel(number int) (*Job, error) {
+	const op = "cancelling job"
+	l, err := s.lock(op, number)
+	if err == nil {
+		defer l.unlock()
+		if l.State != Queued && l.State != Running {
+			return nil, wrongState(op, l.Job)
+		}
+		l.Decided = whoami()
+		return l.Job, l.become(Cancelled, "")
+	}
+	if !errors.Is(err, errs.ErrBusy) {
+		return nil, err
+	}
+	j, err := s.Get(number)
+	if err != nil {
+		return nil, err
+	}
+	if j.State != Queued && j.State != Running {
+		return nil, wrongState(op, j)
+	}
+	f, err := os.OpenFile(filepath.Join(s.path(number), cancelFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, errs.With(op, s.path(number), err)
+	}
+	return j, f.Close()
+}
+
+// Remove forgets a job that has ended, with its output. Errors: ErrInvalid for one that has not.
+func (s *Store) Remove(ctx context.Context, number int) error {
+	const op = "removing job"
+	l, err := s.lock(op, number)
+	if err != nil {
+		return err
+	}
+	defer l.unlock()
+	if !l.State.Final() {
+		return wrongState(op, l.Job)
+	}
+	if err := s.tidy(ctx, l); err != nil {
+		return err
+	}
+	return errs.With(op, l.dir, os.RemoveAll(l.dir))
+}

@@ -1,0 +1,242 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A job is the directory DIR/NUMBER with
+//
+//	job.json   the Job
+//	output/    what its command and check wrote, see package race
+//	cancel     exists once somebody wants it to end
+//
+// The directory is locked by flock(2) while a process works on the job. A job whose state says that one does, and
+// that nobody has locked, belonged to a process that was killed.
+const (
+	recordFile = "job.json"
+	outputDir  = "output"
+	cancelFile = "cancel"
+	// submitting is the start of the name of a job that is not complete yet.
+	submitting = "new-"
+)
+
+// mostEnded bounds the ended jobs that are stored. Submitting removes the oldest beyond it.
+const mostEnded = 500
+
+// A Store holds the jobs of a state directory. It is safe for concurrent use, by any number of processes.
+type Store struct {
+	engine *engine.Engine
+	dir    string
+	events *events.Log
+}
+
+// New returns the Store of the engine's state directory.
+func New(e *engine.Engine) *Store {
+	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice)}
+}
+
+// announce appends the job's new state to the stream of events.
+func (s *Store) announce(j *Job) {
+	e := events.Event{Type: events.JobChanged, Subject: j.Sandbox, Data: events.Data{Job: j.Number, Name: string(j.State), Reason: j.Why}}
+	if j.State == Queued && j.Tries == 0 {
+		e.Data.Workspace, e.Data.Command = j.Workspace, events.Command(j.Command)
+	}
+	s.events.Append(e)
+}
+
+func (s *Store) path(number int) string { return filepath.Join(s.dir, strconv.Itoa(number)) }
+
+// OutputDir returns the directory with the outputs of a job: 1.out of its command, and 1.check of its check.
+func (s *Store) OutputDir(number int) string { return filepath.Join(s.path(number), outputDir) }
+
+// Submit stores a job, which a worker then carries out. When it returns, the job survives a power loss. Errors:
+// ErrInvalid for a Spec that cannot be carried out; after an error there is no job.
+func (s *Store) Submit(spec Spec) (*Job, error) {
+	if err := spec.check(); err != nil {
+		return nil, err
+	}
+	const op = "submitting a job"
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, errs.With(op, s.dir, err)
+	}
+	tmp, err := os.MkdirTemp(s.dir, submitting)
+	if err != nil {
+		return nil, errs.With(op, s.dir, err)
+	}
+	j := &Job{Spec: spec, State: Queued, Submitted: time.Now().UTC()}
+	numbers, err := s.numbers()
+	if err == nil {
+		j.Number = 1
+		if n := len(numbers); n > 0 {
+			j.Number = numbers[n-1] + 1
+		}
+		for {
+			if err = save(tmp, j); err == nil {
+				err = vfs.RenameNew(tmp, s.path(j.Number))
+			}
+			if !errors.Is(err, fs.ErrExist) {
+				break
+			}
+			j.Number++ // another process took the number
+		}
+	}
+	if err == nil {
+		err = vfs.SyncDir(s.dir)
+	}
+	if err != nil {
+		return nil, errors.Join(errs.With(op, s.dir, err), os.RemoveAll(tmp))
+	}
+	s.announce(j)
+	s.forget(numbers)
+	return j, nil
+}
+
+// forget removes the oldest ended jobs beyond mostEnded, and what a killed Submit left an hour ago. What it cannot
+// remove stays until the next time.
+func (s *Store) forget(numbers []int) {
+	if len(numbers) <= mostEnded {
+		return
+	}
+	var ended []int
+	for _, n := range numbers {
+		if j, err := s.Get(n); err == nil && j.State.Final() {
+			ended = append(ended, n)
+		}
+	}
+	for _, n := range ended[:max(0, len(ended)-mostEnded)] {
+		_ = os.RemoveAll(s.path(n)) // see above
+	}
+	left, _ := filepath.Glob(filepath.Join(s.dir, submitting+"*")) // the pattern is good
+	for _, path := range left {
+		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Hour {
+			_ = os.RemoveAll(path) // see above
+		}
+	}
+}
+
+// numbers returns the numbers of the stored jobs, ascending.
+func (s *Store) numbers() ([]int, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errs.With("listing jobs", s.dir, err)
+	}
+	var all []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil && n > 0 {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// List returns the jobs, by number. One that cannot be read is in the error, beside the others.
+func (s *Store) List() ([]Job, error) {
+	numbers, err := s.numbers()
+	jobs := make([]Job, 0, len(numbers))
+	for _, n := range numbers {
+		j, jerr := s.Get(n)
+		switch {
+		case jerr == nil:
+			jobs = append(jobs, *j)
+		case !errors.Is(jerr, errs.ErrNotFound): // removed meanwhile
+			err = errors.Join(err, jerr)
+		}
+	}
+	return jobs, err
+}
+
+// Get returns a job. Errors: ErrNotFound, ErrCorrupt.
+func (s *Store) Get(number int) (*Job, error) {
+	const op = "reading job"
+	path := filepath.Join(s.path(number), recordFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errs.New(op, strconv.Itoa(number), errs.ErrNotFound, "there is no such job", "snapfs job ls")
+	}
+	if err != nil {
+		return nil, errs.With(op, path, err)
+	}
+	j := new(Job)
+	if err := json.Unmarshal(data, j); err != nil || j.Number != number {
+		return nil, &errs.Error{
+			Op: op, Path: path, Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("it does not hold this job"), err),
+			Hints: []string{"rm -r " + errs.Quoted(s.path(number)) + "   # forgets this job"},
+		}
+	}
+	return j, nil
+}
+
+func save(dir string, j *Job) error {
+	data, err := json.MarshalIndent(j, "", " ")
+	if err != nil {
+		return err
+	}
+	return catalog.ReplaceFile(filepath.Join(dir, recordFile), append(data, '\n'), true)
+}
+
+// A locked is a job that this process works on.
+type locked struct {
+	*Job
+	store *Store
+	dir   string
+	lock  *os.File
+}
+
+// lock locks a job and reads it. Errors: ErrBusy if another process works on it; those of Get.
+func (s *Store) lock(op string, number int) (*locked, error) {
+	if _, err := s.Get(number); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(s.path(number))
+	if err != nil {
+		return nil, errs.With(op, s.path(number), err)
+	}
+	err = vfs.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		var j *Job
+		if j, err = s.Get(number); err == nil {
+			return &locked{Job: j, store: s, dir: s.path(number), lock: f}, nil
+		}
+	}
+	vfs.Unlock(f)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errs.New(op, strconv.Itoa(number), errs.ErrBusy, "a worker carries it out now", "snapfs job cancel "+strconv.Itoa(number))
+	}
+	return nil, err
+}
+
+// become stores the job with a new state, and announces that. After an error the stored job is unchanged.
+func (l *locked) become(state State, why string) error {
+	if l.State, l.Why = state, why; state.Final() {
+		l.Ended = time.Now().UTC()
+	}
+	err := save(l.dir, l.Job)
+	if err == nil {
+		l.store.announce(l.Job)
+	}
+	return err
+}
+
+func (l *locked) unlock() { vfs.Unlock(l.lock) }
+
+// cancelled reports whether somebody wants the job to end.
+func (l *locked) cancelled() bool {
+	_, err := os.Lstat(filepath.Join(l.dir, cancelFile))
+	return err == nil
+}

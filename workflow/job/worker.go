@@ -1,0 +1,234 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/admission"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate"
+	"github.com/snapfs/snapfs/workflow/race"
+)
+
+// A Worker carries out jobs. Several may work on one Store, in any number of processes.
+type Worker struct {
+	Store *Store
+	// Jobs is how many run at once; 0 means one for each processor.
+	Jobs int
+	// Once ends Work as soon as no job is left that it can carry out.
+	Once bool
+	// Tell is called with a job that has a new state. It may be nil, and is called from several goroutines.
+	Tell func(j Job)
+}
+
+const (
+	// mostTries bounds how often a job is begun whose worker is killed each time.
+	mostTries = 3
+	// looking is the time between two looks for new jobs, and for the wish to cancel one.
+	looking = 500 * time.Millisecond
+	// patience bounds how long a job waits for room on this machine.
+	patience = 24 * time.Hour
+)
+
+// Work carries out the queued jobs, the most urgent first, and those whose worker was killed, until ctx ends, which is
+// no error. A job that runs then is stopped, and queued again. It returns when no job of its own runs.
+func (w *Worker) Work(ctx context.Context) error {
+	slots := w.Jobs
+	if slots == 0 {
+		slots = runtime.NumCPU()
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	ended := make(chan struct{}, slots)
+	tried := map[int]bool{} // ended jobs whose sandbox cannot be removed now
+	for busy := 0; ; {
+		jobs, err := w.Store.List()
+		if err != nil && len(jobs) == 0 {
+			return err
+		}
+		jobs = slices.DeleteFunc(jobs, func(j Job) bool { return !j.needsWorker() })
+		order(jobs)
+		for _, j := range jobs {
+			if busy == slots || ctx.Err() != nil {
+				break
+			}
+			if tried[j.Number] {
+				continue
+			}
+			l, err := w.Store.lock("carrying out job", j.Number)
+			if err != nil {
+				continue // another worker has it, or it was removed
+			}
+			if !l.needsWorker() {
+				l.unlock()
+				continue
+			}
+			tried[j.Number] = l.State.Final()
+			busy++
+			running.Go(func() {
+				defer func() { ended <- struct{}{} }()
+				defer l.unlock()
+				w.carryOut(ctx, l)
+			})
+		}
+		if w.Once && busy == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+			busy--
+		case <-time.After(looking):
+		}
+	}
+}
+
+// carryOut brings a job to a state in which it needs no worker. If ctx ends it queues the job again.
+func (w *Worker) carryOut(ctx context.Context, l *locked) {
+	var err error
+	switch {
+	case l.State == Promoting:
+		err = w.resume(ctx, l)
+	case l.State.Final():
+		err = w.Store.tidy(ctx, l)
+	case l.cancelled():
+		err = w.Store.finish(ctx, l, Cancelled, "")
+	case !l.Deadline.IsZero() && time.Now().After(l.Deadline):
+		err = w.Store.finish(ctx, l, Failed, "it had not begun at its deadline")
+	case l.Tries >= mostTries:
+		err = w.Store.finish(ctx, l, Failed, fmt.Sprintf("the processes of %d workers ended while they carried it out", mostTries))
+	default:
+		err = w.run(ctx, l)
+	}
+	if err != nil && ctx.Err() == nil && !l.State.Final() {
+		err = errors.Join(err, l.become(Failed, textOf(err)))
+	}
+	if err != nil {
+		w.Store.engine.Notice(fmt.Sprintf("job %d: %v", l.Number, err))
+	}
+	w.tell(l)
+}
+
+func (w *Worker) tell(l *locked) {
+	if w.Tell != nil {
+		w.Tell(*l.Job)
+	}
+}
+
+// textOf returns an error with its first hint, for Job.Why.
+func textOf(err error) string {
+	if hints := errs.HintsOf(err); len(hints) > 0 {
+		return err.Error() + "; hint: " + hints[0]
+	}
+	return err.Error()
+}
+
+// run runs the command and its check in a new sandbox.
+func (w *Worker) run(ctx context.Context, l *locked) error {
+	if err := w.Store.tidy(ctx, l); err != nil { // of a worker that was killed
+		return err
+	}
+	l.Tries++
+	l.Began, l.Exit, l.Checked = time.Now().UTC(), nil, nil
+	l.Sandbox = fmt.Sprintf("%s-1", l.Name()) // as package race names the sandbox of a first attempt
+	if err := l.become(Running, ""); err != nil {
+		return err
+	}
+	w.tell(l)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { // the wish of another process
+		for tick := time.NewTicker(looking); ; {
+			select {
+			case <-running.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+				if l.cancelled() {
+					stop()
+				}
+			}
+		}
+	}()
+	contest, err := race.New(w.Store.engine).Race(running, w.request(l))
+	if err != nil {
+		if l.Sandbox = ""; running.Err() == nil {
+			return err
+		}
+		return w.interrupted(ctx, l)
+	}
+	after := context.WithoutCancel(ctx)
+	if stop(); l.cancelled() {
+		return errors.Join(contest.Close(after), w.interrupted(ctx, l))
+	}
+	return errors.Join(w.judge(after, l, contest), contest.Close(after))
+}
+
+// interrupted stores that a job was cancelled, or else that it is to begin again.
+func (w *Worker) interrupted(ctx context.Context, l *locked) error {
+	if l.Sandbox = ""; l.cancelled() || ctx.Err() == nil {
+		return l.become(Cancelled, "")
+	}
+	l.Tries--
+	return l.become(Queued, "its worker was stopped")
+}
+
+func (w *Worker) request(l *locked) race.Request {
+	wait := patience
+	if !l.Deadline.IsZero() {
+		wait = max(time.Second, time.Until(l.Deadline))
+	}
+	command := func(args []string) isolate.Command { return isolate.Command{Args: args, Env: l.Env, Dir: l.Dir} }
+	r := race.Request{
+		Request: hostfs.Request{
+			Name: l.Name(), Workspace: l.Workspace, Backend: l.Backend, Frozen: l.Frozen, Policy: l.Policy,
+			Admission: admission.Options{Queue: wait},
+		},
+		Attempts: []isolate.Command{command(l.Command)}, Timeout: l.Timeout, Output: w.Store.OutputDir(l.Number),
+	}
+	if len(l.Check) > 0 {
+		check := command(l.Check)
+		r.Check = &check
+	}
+	return r
+}
+
+// judge stores how the only attempt of a race ended, and settles a result that passed.
+func (w *Worker) judge(ctx context.Context, l *locked, contest *race.Race) error {
+	a := contest.Attempts[0]
+	if a.Ended != nil {
+		l.Exit = &a.Ended.Status
+	}
+	if a.Checked != nil {
+		l.Checked = &a.Checked.Status
+	}
+	if a.State != race.Passed {
+		l.Sandbox = ""
+		why := string(a.State)
+		switch {
+		case a.Why != "":
+			why = a.Why
+		case a.Checked != nil:
+			why = fmt.Sprintf("its check ended with status %d", a.Checked.Status)
+		case a.Ended != nil:
+			why = fmt.Sprintf("its command ended with status %d", a.Ended.Status)
+		}
+		return l.become(Failed, why)
+	}
+	name, err := contest.Keep(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if w.Store.engine.Rename(ctx, name, l.Name()) == nil { // a person may have taken the shorter name
+		name = l.Name()
+	}
+	l.Sandbox = name
+	return w.Store.settle(ctx, l)
+}
