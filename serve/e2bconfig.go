@@ -5,8 +5,6 @@ import "time"
 // An E2BConfig configures a server of E2B's wire. The flags of the person who starts it make it.
 type E2BConfig struct {
 	Rules Rules `json:"rules"`
-	// Listen is the address to listen on, as HOST:PORT.
-	Listen string `json:"listen"`
 	// KeyFile is a file with the API key that clients must have. Without one the server accepts every key, and listens on
 	// loopback only.
 	KeyFile string `json:"key_file,omitempty"`

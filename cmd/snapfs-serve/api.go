@@ -2,13 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/api"
 	"github.com/snapfs/snapfs/serve/files"
 	"github.com/snapfs/snapfs/serve/local"
+	"github.com/snapfs/snapfs/serve/mcpserver"
+	"github.com/snapfs/snapfs/serve/telemetry"
+	"github.com/snapfs/snapfs/serve/token"
 )
 
 // An apiRequest is what `snapfs serve` passes.
@@ -18,19 +25,68 @@ type apiRequest struct {
 	Workspace string    `json:"workspace"`
 	Backend   string    `json:"backend,omitempty"`
 	Where     api.Where `json:"where"`
+	// MCP and E2B are nil unless they are served too.
+	MCP *serve.Rules     `json:"mcp,omitempty"`
+	E2B *serve.E2BConfig `json:"e2b,omitempty"`
 }
 
-// serveAPI serves the HTTP API until ctx ends.
+func notice(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
+
+// serveAPI serves the HTTP API, and what else is asked for, until ctx ends.
 func serveAPI(ctx context.Context, q apiRequest) error {
-	notice := func(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
 	open := func(ctx context.Context) (*engine.Engine, error) {
 		return local.Open(ctx, local.Options{State: q.State, Program: q.Program, Notice: notice})
 	}
 	if _, err := open(ctx); err != nil {
 		return err // at once, rather than at the first request
 	}
-	a := api.New(api.Options{
-		State: q.State, Open: open, Files: files.NewHelper(q.Program, "files"), Workspace: q.Workspace, Backend: q.Backend, Version: version(),
+	helper := files.NewHelper(q.Program, "files")
+	o := api.Options{State: q.State, Open: open, Files: helper, Workspace: q.Workspace, Backend: q.Backend, Version: version()}
+	ended := func() error { return nil }
+	if q.E2B != nil {
+		wire, err := newE2B(q.E2B, q.Where.Listen, open, helper)
+		if err != nil {
+			return err
+		}
+		o.Others, ended = append(o.Others, wire), wire.Close
+	}
+	a := api.New(o)
+	if q.MCP != nil {
+		h, err := mcpserver.Handler(ctx, serve.New(*q.MCP, open), mcpserver.Options{Version: version(), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		a.Mount("/mcp", token.Run, h)
+	}
+	defer observe(ctx, q.State, a)()
+	err := a.Serve(ctx, q.Where, func(address string) {
+		notice("serving at " + address)
+		if q.E2B != nil {
+			printE2B(address)
+		}
 	})
-	return a.Serve(ctx, q.Where, func(address string) { notice("serving at " + address) })
+	return errors.Join(err, ended())
+}
+
+// observe counts what happens in the state directory, and sends spans of it where the environment names a collector,
+// until ctx and with it the server ends. The caller then calls wait.
+func observe(ctx context.Context, state string, a *api.API) (wait func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	follow := func(of string, do func() error) {
+		running.Go(func() {
+			if err := do(); err != nil {
+				notice("no more " + of + ": " + err.Error())
+			}
+		})
+	}
+	m := telemetry.NewMetrics(a.Registry())
+	follow("counting of events", func() error { return m.Follow(ctx, state) })
+	if telemetry.Wanted() {
+		follow("spans are sent", func() error { return telemetry.Trace(ctx, state, version()) })
+	}
+	return func() {
+		stop()
+		running.Wait()
+	}
 }

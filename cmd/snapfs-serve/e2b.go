@@ -5,37 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/e2b"
 	"github.com/snapfs/snapfs/serve/files"
-	"github.com/snapfs/snapfs/serve/local"
 )
 
-// serveE2B serves E2B's wire until a signal comes.
-func serveE2B(ctx context.Context, c serve.E2BConfig) error {
+// newE2B returns the handler of E2B's wire for a server that listens at an address. The caller closes it.
+func newE2B(c *serve.E2BConfig, listen string, open func(context.Context) (*engine.Engine, error), helper *files.Helper) (*e2b.Server, error) {
 	const op = "serving E2B"
-	notice := func(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
-	open := func(ctx context.Context) (*engine.Engine, error) {
-		return local.Open(ctx, local.Options{State: c.Rules.State, Program: c.Rules.Program, Notice: notice})
-	}
-	if _, err := open(ctx); err != nil {
-		return err // at once, rather than at the first call
-	}
-	listener, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return errs.With(op, "", err)
-	}
-	defer listener.Close() //nolint:errcheck // nothing is left to do
 	o := e2b.Options{
-		Rules: c.Rules, Open: open, Files: files.NewHelper(c.Rules.Program, "files"),
-		Hosts: c.Hosts, Templates: c.Templates, MaxTimeout: c.MaxTimeout, Notice: notice,
+		Rules: c.Rules, Open: open, Files: helper, Hosts: c.Hosts, Templates: c.Templates, MaxTimeout: c.MaxTimeout, Notice: notice,
 	}
 	if c.KeyFile != "" {
 		data, err := os.ReadFile(c.KeyFile)
@@ -44,26 +28,19 @@ func serveE2B(ctx context.Context, c serve.E2BConfig) error {
 			err = errors.New("the file is empty")
 		}
 		if err != nil {
-			return errs.With(op, c.KeyFile, err)
+			return nil, errs.With(op, c.KeyFile, err)
 		}
 		o.Key = e2b.SameKey(key)
-	} else if at, ok := listener.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
-		return errs.New(op, "", errs.ErrDenied, "without a key the server listens on loopback only", "snapfs serve --e2b --listen 127.0.0.1:0")
+	} else if at, err := net.ResolveTCPAddr("tcp", listen); err != nil || at.IP == nil || !at.IP.IsLoopback() {
+		return nil, errs.New(op, "", errs.ErrDenied, "without a key it is served on loopback only", "snapfs serve --e2b --e2b-key FILE --listen "+listen)
 	}
-	handler := e2b.New(o)
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
-	fmt.Fprintf(os.Stdout, "E2B_API_URL=http://%s E2B_SANDBOX_URL=http://%s\n", listener.Addr(), listener.Addr())
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err = <-failed:
-	case <-ctx.Done():
+	return e2b.New(o), nil
+}
+
+// printE2B prints the variables with which E2B's clients find a server.
+func printE2B(address string) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
 	}
-	err = errors.Join(err, handler.Close())
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if server.Shutdown(last) != nil {
-		_ = server.Close() // its clients have been cut off by now
-	}
-	return err
+	fmt.Fprintf(os.Stdout, "E2B_API_URL=%s E2B_SANDBOX_URL=%s\n", address, address)
 }

@@ -31,8 +31,6 @@ func main() {
 		err = serveMCP(ctx, parse[serve.Rules](text))
 	case "api":
 		err = serveAPI(ctx, parse[apiRequest](text))
-	case "e2b":
-		err = serveE2B(ctx, parse[serve.E2BConfig](text))
 	default:
 		refuse()
 	}
@@ -63,7 +61,6 @@ func serveMCP(ctx context.Context, rules serve.Rules) error {
 	// Nothing but the protocol may go to the client, so anything else that is printed goes to standard error.
 	out := os.Stdout
 	os.Stdout = os.Stderr
-	notice := func(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
 	open := func(ctx context.Context) (*engine.Engine, error) {
 		return local.Open(ctx, local.Options{State: rules.State, Program: rules.Program, Notice: notice})
 	}

@@ -127,7 +127,6 @@ func commands() []command {
 		{"probe", "", newProbe},
 		{"files", "", newFiles},
 		{"watchdir", "", newWatchdir},
-		{"e2b", "", newE2B},
 	}
 }
 

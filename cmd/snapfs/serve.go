@@ -6,12 +6,17 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/local"
 )
 
@@ -32,13 +37,26 @@ type serveRequest struct {
 	Workspace string     `json:"workspace"`
 	Backend   string     `json:"backend,omitempty"`
 	Where     serveWhere `json:"where"`
+
+	MCP *serve.Rules     `json:"mcp,omitempty"`
+	E2B *serve.E2BConfig `json:"e2b,omitempty"`
+}
+
+// A server is one run of `snapfs serve` with its flags.
+type server struct {
+	serveRequest
+	flags     requestFlags
+	e2b       serve.E2BConfig
+	templates []string
+	// withE2B and withMCP are set to serve these, too.
+	withE2B, withMCP bool
 }
 
 // socketName is the name of the socket in the state directory.
 const socketName = "serve.sock"
 
 func newServe(a *app) *cobra.Command {
-	var q serveRequest
+	var q server
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "serve the HTTP API for programs",
@@ -51,6 +69,10 @@ It listens on a unix socket that only this user and root can open: serve.sock in
 state directory. With --listen it listens on a TCP address instead, and every request
 needs a token ("snapfs token new"); an address that is not loopback needs TLS. A socket
 that systemd passes is used as it is.
+
+--mcp also serves agents, as "snapfs mcp" does, at the path /mcp. --e2b also serves programs
+written for E2B, at the root of the address, and prints the variables that they need. The
+flags of snapfs new hold for the sandboxes of both (docs/agents.md).
 
 The server has no state of its own. It may be killed at any time, and commands may work
 beside it. What callers run in the background goes on without it.`,
@@ -67,7 +89,10 @@ beside it. What callers run in the background goes on without it.`,
 			if err := a.completeServe(&q); err != nil {
 				return err
 			}
-			text, err := json.Marshal(q)
+			if err := a.addDoors(&q); err != nil {
+				return err
+			}
+			text, err := json.Marshal(q.serveRequest)
 			if err != nil {
 				return err
 			}
@@ -86,12 +111,18 @@ beside it. What callers run in the background goes on without it.`,
 	f.StringVar(&q.Where.Key, "tls-key", "", "use the key in this PEM `file`")
 	f.StringArrayVar(&q.Where.Hosts, "host", nil, "also answer requests for this host `name`")
 	f.BoolVar(&q.Where.Stdio, "stdio", false, "serve one connection on standard input and output")
-	f.StringVarP(&q.Workspace, "workspace", "C", "", "clone this `directory` where a request names none (default the git work tree around the current directory, or the current directory)")
+	q.flags.add(cmd)
+	q.flags.addProve(cmd)
+	f.BoolVar(&q.withMCP, "mcp", false, "also serve agents at /mcp")
+	f.BoolVar(&q.withE2B, "e2b", false, "also serve programs written for E2B")
+	f.StringVar(&q.e2b.KeyFile, "e2b-key", "", "with --e2b, require the API key in this `file`")
+	f.StringArrayVar(&q.templates, "template", nil, "with --e2b, offer a profile as a template, as `NAME=FILE`")
+	f.DurationVar(&q.e2b.MaxTimeout, "max-timeout", 24*time.Hour, "with --e2b, allow time-outs up to this `duration`")
 	return cmd
 }
 
 // completeServe checks the flags and completes what they leave out.
-func (a *app) completeServe(q *serveRequest) (err error) {
+func (a *app) completeServe(q *server) (err error) {
 	w := &q.Where
 	ways := 0
 	for _, set := range []bool{w.Socket != "", w.Listen != "", w.Stdio} {
@@ -124,12 +155,50 @@ func (a *app) completeServe(q *serveRequest) (err error) {
 			}
 		}
 	}
-	if q.Workspace, err = usualWorkspace(q.Workspace); err != nil {
+	if q.Workspace, err = usualWorkspace(q.flags.workspace); err != nil {
 		return err
 	}
-	q.Backend = os.Getenv("SNAPFS_BACKEND")
+	if q.Backend = q.flags.backend; q.Backend == "" {
+		q.Backend = os.Getenv("SNAPFS_BACKEND")
+	}
 	q.Program, err = os.Executable()
 	return errs.With("serving", "", err)
+}
+
+// addDoors adds what --mcp and --e2b request, and checks the flags that are of these alone.
+func (a *app) addDoors(q *server) error {
+	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "workspace", "backend", "mcp", "e2b", "state", "json"}
+	var other string
+	q.flags.given.Visit(func(f *pflag.Flag) {
+		if !slices.Contains(own, f.Name) {
+			other = f.Name
+		}
+	})
+	alone := slices.Contains([]string{"e2b-key", "template", "max-timeout"}, other)
+	switch {
+	case other != "" && !q.withE2B && (alone || !q.withMCP):
+		return usageError(errors.New("--" + other + " requires --e2b" + map[bool]string{false: " or --mcp"}[alone]))
+	case q.withE2B && q.Where.Listen == "":
+		return usageError(errors.New("--e2b requires --listen"))
+	case !q.withE2B && !q.withMCP:
+		return nil
+	}
+	rules, err := a.agentRules(&q.flags)
+	if err != nil {
+		return err
+	}
+	if q.withMCP {
+		q.MCP = &rules
+	}
+	if !q.withE2B {
+		return nil
+	}
+	q.E2B = &q.e2b
+	q.E2B.Rules, q.E2B.Hosts = rules, q.Where.Hosts
+	if q.E2B.Templates, err = templateFlags(q.templates); err == nil && q.E2B.KeyFile != "" {
+		q.E2B.KeyFile, err = absolute(q.E2B.KeyFile)
+	}
+	return err
 }
 
 // usualWorkspace returns the workspace that a directory stands for: as a flag says, or that of the current directory.
@@ -142,4 +211,21 @@ func usualWorkspace(flag string) (string, error) {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	return dir, errs.With("serving", dir, err)
+}
+
+// templateFlags returns the profiles of --template by name.
+func templateFlags(list []string) (map[string]string, error) {
+	templates := map[string]string{}
+	for _, text := range list {
+		name, file, ok := strings.Cut(text, "=")
+		if !ok || name == "" || file == "" || name == "base" {
+			return nil, usageError(errors.New("--template takes NAME=FILE, and the name base is taken"))
+		}
+		path, err := absolute(file)
+		if err != nil {
+			return nil, err
+		}
+		templates[name] = path
+	}
+	return templates, nil
 }

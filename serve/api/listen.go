@@ -98,6 +98,12 @@ func unlessClosed(err error) error {
 // header; nil permits every one.
 func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, other := range a.o.Others {
+			if other.Claims(r) {
+				other.ServeHTTP(w, r)
+				return
+			}
+		}
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")

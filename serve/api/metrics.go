@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/serve/token"
 )
@@ -20,6 +19,7 @@ import (
 // metrics count for Prometheus. Of sandboxes it has numbers and no names, which would be labels without an end.
 type metrics struct {
 	handler  http.Handler
+	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
@@ -42,11 +42,14 @@ func newMetrics(a *API) *metrics {
 	r.MustRegister(m.requests, m.seconds, &stateCollector{
 		a:         a,
 		sandboxes: prometheus.NewDesc("snapfs_sandboxes", "Sandboxes of the state directory.", []string{stateLabel}, nil),
-		events:    prometheus.NewDesc("snapfs_events_total", "Events that were ever stored in the state directory.", nil, nil),
 	}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry = r
 	m.handler = promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 	return m
 }
+
+// Registry returns the registry whose metrics the route /metrics returns, for more of them.
+func (a *API) Registry() prometheus.Registerer { return a.metrics.registry }
 
 // observe counts a request that has been answered.
 func (m *metrics) observe(op *huma.Operation, status int, stream bool, took time.Duration) {
@@ -58,15 +61,12 @@ func (m *metrics) observe(op *huma.Operation, status int, stream bool, took time
 
 // A stateCollector counts the contents of the state directory, which other processes change, at each scrape.
 type stateCollector struct {
-	a                 *API
-	sandboxes, events *prometheus.Desc
+	a         *API
+	sandboxes *prometheus.Desc
 }
 
-// Describe sends the descriptions.
-func (c *stateCollector) Describe(to chan<- *prometheus.Desc) {
-	to <- c.sandboxes
-	to <- c.events
-}
+// Describe sends the description.
+func (c *stateCollector) Describe(to chan<- *prometheus.Desc) { to <- c.sandboxes }
 
 // Collect sends the numbers. Those that cannot be read are errors of the scrape.
 func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
@@ -87,12 +87,6 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	for state, n := range count {
 		to <- prometheus.MustNewConstMetric(c.sandboxes, prometheus.GaugeValue, float64(n), state)
 	}
-	newest, err := events.Newest(c.a.o.State)
-	if err != nil {
-		to <- prometheus.NewInvalidMetric(c.events, err)
-		return
-	}
-	to <- prometheus.MustNewConstMetric(c.events, prometheus.CounterValue, float64(newest))
 }
 
 func (a *API) addMetrics() {

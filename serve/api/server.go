@@ -31,6 +31,33 @@ type Options struct {
 	Backend string
 	// Version is that of this program.
 	Version string
+	// Others share the address: each answers the requests that it claims, with checks of its own.
+	Others []Other
+}
+
+// An Other is a handler beside the API that says which requests are its own.
+type Other interface {
+	http.Handler
+	Claims(r *http.Request) bool
+}
+
+// Mount lets a handler answer the requests for a path, of callers that have a scope. It is called before Serve.
+func (a *API) Mount(path string, scope token.Scope, h http.Handler) {
+	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		if err := a.authorize(r.Context(), r.Header.Get("Authorization"), scope); err != nil {
+			p := problemOf(err)
+			w.Header().Set("Content-Type", p.ContentType(""))
+			w.WriteHeader(p.Status)
+			writeJSON(w, p)
+			return
+		}
+		if !a.streams.take() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		defer a.streams.release()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // An API answers the requests.

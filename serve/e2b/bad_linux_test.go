@@ -168,7 +168,7 @@ func TestAHalfClosedStreamLeavesTheCommand(t *testing.T) {
 // TestAServerClaimsItsRequestsOnly: so that it can share an address.
 func TestAServerClaimsItsRequestsOnly(t *testing.T) {
 	s := e2b.New(e2b.Options{Open: func(context.Context) (*engine.Engine, error) { return nil, errs.ErrNotFound }})
-	defer s.Close() //nolint:errcheck // it has nothing open
+	defer s.Close()
 	for target, want := range map[string]bool{
 		"http://localhost/v2/sandboxes": true, "http://localhost/sandboxes/x/fork": true, "http://localhost/snapshots": true, "http://localhost/files?path=x": true,
 		"http://localhost/process.Process/Start": true, "http://80-abc.localhost:99/": true, "http://localhost/": false, "http://localhost/v1/sandboxes": false,

@@ -2,26 +2,15 @@ package telemetry
 
 import (
 	"context"
-	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/snapfs/snapfs/engine/events"
 )
 
-// Counts are numbers of the moment.
-type Counts struct {
-	// Sandboxes is how many exist, and Running in how many of them processes run.
-	Sandboxes, Running int
-}
-
 // Metrics counts what happens in a state directory, for Prometheus. Counters begin at zero with it. It is safe for
 // concurrent use.
 type Metrics struct {
-	registry   *prometheus.Registry
 	happened   *prometheus.CounterVec
 	ended      *prometheus.CounterVec
 	took       prometheus.Histogram
@@ -31,14 +20,9 @@ type Metrics struct {
 	lastNumber prometheus.Gauge
 }
 
-// counting bounds the time in which a scrape counts sandboxes.
-const counting = 2 * time.Second
-
-// NewMetrics returns Metrics. Each scrape calls count, which must return when its context ends; after an error
-// the scrape has no number of sandboxes.
-func NewMetrics(count func(ctx context.Context) (Counts, error)) *Metrics {
+// NewMetrics returns Metrics whose numbers are in what r gathers.
+func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
 		happened: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "snapfs_events_total", Help: "Events of the state directory, by the type of docs/events.md.",
 		}, []string{"type"}),
@@ -62,14 +46,8 @@ func NewMetrics(count func(ctx context.Context) (Counts, error)) *Metrics {
 			Name: "snapfs_last_event_number", Help: "The number of the newest event that the metrics contain.",
 		}),
 	}
-	m.registry.MustRegister(m.happened, m.ended, m.took, m.decided, m.reached, m.changes, m.lastNumber, &counter{count},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(m.happened, m.ended, m.took, m.decided, m.reached, m.changes, m.lastNumber)
 	return m
-}
-
-// Handler answers a scrape with all metrics, in the format that the request prefers.
-func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
 // Follow counts the events of a state directory from now on until ctx ends, which is no error.
@@ -113,32 +91,4 @@ func resultOf(status *int) string {
 		return "signal"
 	}
 	return "failure"
-}
-
-// A counter counts sandboxes when Prometheus asks.
-type counter struct {
-	count func(ctx context.Context) (Counts, error)
-}
-
-var (
-	sandboxesDesc = prometheus.NewDesc("snapfs_sandboxes", "Sandboxes that exist.", nil, nil)
-	runningDesc   = prometheus.NewDesc("snapfs_sandboxes_running", "Sandboxes in which processes run.", nil, nil)
-)
-
-// Describe and Collect make a counter a prometheus.Collector.
-func (c *counter) Describe(out chan<- *prometheus.Desc) {
-	out <- sandboxesDesc
-	out <- runningDesc
-}
-
-// Collect counts the sandboxes.
-func (c *counter) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), counting)
-	defer cancel()
-	n, err := c.count(ctx)
-	if err != nil {
-		return
-	}
-	out <- prometheus.MustNewConstMetric(sandboxesDesc, prometheus.GaugeValue, float64(n.Sandboxes))
-	out <- prometheus.MustNewConstMetric(runningDesc, prometheus.GaugeValue, float64(n.Running))
 }

@@ -49,7 +49,7 @@ func (d *desk) serveE2B() *e2bServer {
 	if err := os.WriteFile(key, []byte("the-key\n"), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
-	s := &e2bServer{t: d.t, cmd: d.command("e2b", "--listen", "127.0.0.1:0", "--e2b-key", key, "-C", d.work)}
+	s := &e2bServer{t: d.t, cmd: d.command("serve", "--e2b", "--listen", "127.0.0.1:0", "--e2b-key", key, "-C", d.work)}
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err == nil {

@@ -45,7 +45,9 @@ func (s *Store) plan(ctx context.Context, l *locked) (*reconcile.Plan, error) {
 	return p, err
 }
 
-func nothing(p *reconcile.Plan) bool { return len(p.Steps) == 0 && len(p.Git) == 0 && len(p.Conflicts) == 0 }
+func nothing(p *reconcile.Plan) bool {
+	return len(p.Steps) == 0 && len(p.Git) == 0 && len(p.Conflicts) == 0
+}
 
 // promote promotes the job's plan. A refused promotion makes the job wait.
 func (s *Store) promote(ctx context.Context, l *locked) error {
