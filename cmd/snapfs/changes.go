@@ -178,12 +178,24 @@ func printStat(ctx context.Context, w io.Writer, changes *compare.Changes, width
 	})
 }
 
-// lost prints a notice for each lost directory among the changes of the named sandbox.
-func (u *ui) lost(changes *compare.Changes, name string) {
+// maxSplit bounds the files with several names of which a list of changes says that one was changed.
+const maxSplit = 3
+
+// reservations prints a notice for each lost directory among the changes of the named sandbox, and for
+// files that it changed under one of several names.
+func (u *ui) reservations(changes *compare.Changes, name string) {
 	for _, p := range changes.Parts {
 		for _, l := range p.LostDirs {
 			u.notice(report.Printable(l.Path) + ": " + l.Why())
 			u.hint("snapfs plan " + name + "   # shows how to mend it")
+		}
+		for i, s := range p.Split {
+			if i == maxSplit {
+				u.notice(count(len(p.Split)-i, "more file") + " changed under one of several names (hard links)")
+				break
+			}
+			u.notice(report.Printable(s.Path) + ": " + s.Why())
+			u.hint(s.Hints(name)...)
 		}
 	}
 }
@@ -202,12 +214,14 @@ type partDocument struct {
 	report.Document
 	// Lost are renamed directories of which the real tree had the entries and has them no more.
 	Lost []compare.LostDir `json:"lost,omitempty"`
+	// Split are files that were changed under one of several hard links.
+	Split []compare.SplitLink `json:"split,omitempty"`
 }
 
 func documentOf(changes *compare.Changes) changesDocument {
 	d := changesDocument{Parts: []partDocument{}, Git: changes.Git}
 	for _, p := range changes.Parts {
-		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes, p.Renames...), p.LostDirs})
+		d.Parts = append(d.Parts, partDocument{p.Root, p.Workspace, report.Of(p.Changes, p.Renames...), p.LostDirs, p.Split})
 	}
 	return d
 }

@@ -95,7 +95,7 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 		}
 		d.a.ui.notices(changes.FindCommits())
 		limit(changes, paths)
-		if err = changes.FindRenames(ctx); err != nil {
+		if err = errors.Join(changes.FindRenames(ctx), d.findSplit(ctx, changes)); err != nil {
 			changes.Close()
 		}
 		return changes, err
@@ -115,7 +115,9 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d.a.ui.lost(changes, d.name)
+	if d.name != "" {
+		d.a.ui.reservations(changes, d.name)
+	}
 	if d.name != "" {
 		d.a.behind(ctx, e, d.name)
 	}
@@ -123,6 +125,14 @@ func (d *differ) run(cmd *cobra.Command, args []string) error {
 		return errSilent
 	}
 	return nil
+}
+
+// findSplit fills in the split files of the changes of a sandbox with its base.
+func (d *differ) findSplit(ctx context.Context, changes *compare.Changes) error {
+	if d.name == "" {
+		return nil
+	}
+	return changes.FindSplit(ctx)
 }
 
 // unknown prints a notice for each path without a file and without a change, which may be a

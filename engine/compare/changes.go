@@ -38,6 +38,8 @@ type Part struct {
 	Renames []diff.Rename
 	// LostDirs are the directories with Changes of which the content is lost.
 	LostDirs []LostDir
+	// Split are the changed files of which other names are unchanged; FindSplit fills them in.
+	Split []SplitLink
 	// Old and New are Root in the old and the new state, open for reading. [Changes.Close]
 	// closes them.
 	Old, New *os.File

@@ -39,7 +39,7 @@ const (
 	Target Kind = "target"
 	Device Kind = "device"
 	// Links means that the sides disagree on which names are hard links of the file, or one
-	// side relinked the file and the other changed it.
+	// side relinked the file and the other changed it, or the sandbox changed one link alone.
 	Links Kind = "links"
 	// RenameRename means that both sides moved one file to different paths, or two files to
 	// one path. RenameDelete: one side moved the file, the other deleted it. RenameAdd: one

@@ -34,6 +34,9 @@ type Input struct {
 	// Lost maps directories that mine renamed, and whose entries are lost, to the reason. Each
 	// is a conflict of kind Lost, with all that mine changed in it. May be nil.
 	Lost map[string]string
+	// Split maps files that mine changed under one of several hard links to the reason why the
+	// others cannot stay as they are. Each is a conflict of kind Links. May be nil.
+	Split map[string]string
 	// Choose answers conflicts. Nil, or Ask, leaves a conflict open. See [Choice].
 	Choose func(c Conflict) Choice
 	// Scratch is an empty private directory. The merge creates there the content that neither

@@ -97,7 +97,7 @@ func (m *merger) readUnknown() error {
 
 // run decides on each entry and collects the result.
 func (m *merger) run() error {
-	for _, step := range []func() error{m.lostDirs, m.unknownBases, m.removedDirs, m.decideAll, m.makeConsistent} {
+	for _, step := range []func() error{m.lostDirs, m.splitLinks, m.unknownBases, m.removedDirs, m.decideAll, m.makeConsistent} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -227,6 +227,18 @@ func (m *merger) lostDirs() error {
 		}
 		if err := m.resolve(top, c); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// splitLinks reports the conflicts of the files that mine changed under one name alone.
+func (m *merger) splitLinks() error {
+	for _, path := range slices.SortedFunc(maps.Keys(m.in.Split), byPath) {
+		if t := m.entries.at[mine][path]; t != nil && !t.done {
+			if err := m.report(t, Links, m.in.Split[path]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

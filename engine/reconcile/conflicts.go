@@ -165,6 +165,24 @@ func (c *refreshConflict) isOpen(changed compare.Places) (bool, error) {
 	return err != nil || merge.HasMarkers(text, c.MineName, c.RealName), err
 }
 
+// conflict returns the public form of a conflict, with absolute paths.
+func (m *partMerge) conflict(k merge.Conflict) Conflict {
+	c := Conflict{Path: filepath.Join(m.path, k.Path), Kind: k.Kind, Why: k.Why}
+	if k.MinePath != "" {
+		c.MinePath = filepath.Join(m.path, k.MinePath)
+	}
+	if k.RealPath != "" {
+		c.RealPath = filepath.Join(m.path, k.RealPath)
+	}
+	if s, split := m.split[k.Path]; split && k.Kind == merge.Links {
+		c.mends = s.Hints(m.rec.Name)
+	} else if k.Kind == merge.Lost {
+		c.mends = lostHints(m.rec.Name, c.Path)
+	}
+	c.Also = each(k.Also, func(path string) string { return filepath.Join(m.path, path) })
+	return c
+}
+
 // places returns all paths of the conflict.
 func (c *Conflict) places() []string {
 	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/compare"
-	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -46,14 +45,11 @@ func refuseLost(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) e
 	return nil
 }
 
-// lostHints returns the commands that mend a lost directory, or nil if the conflict is another one.
-func (c *Conflict) lostHints(name string) []string {
-	if c.Kind != merge.Lost || c.InSandbox {
-		return nil
-	}
+// lostHints returns the commands that mend the lost directory at an absolute path of the named sandbox.
+func lostHints(name, path string) []string {
 	return []string{
 		"snapfs undo   # if a promotion removed or renamed the directory; otherwise put it back there",
-		"snapfs promote " + name + " --theirs " + errs.Quoted(c.Path) + "   # give the directory up",
-		"snapfs promote " + name + " --mine " + errs.Quoted(c.Path) + "   # promote what is left of it",
+		"snapfs promote " + name + " --theirs " + errs.Quoted(path) + "   # give the directory up",
+		"snapfs promote " + name + " --mine " + errs.Quoted(path) + "   # promote what is left of it",
 	}
 }

@@ -33,6 +33,9 @@ type mergeRequest struct {
 	choose func(m *partMerge, c merge.Conflict) merge.Choice
 	// renamed is what the sandbox deleted and the real tree renamed, see compare's AddRenamed.
 	renamed map[string]string
+	// promotes is set if the result will be promoted: a file that the sandbox changed under one of
+	// several hard links is then a conflict.
+	promotes bool
 	// failed, if not nil, points to where choose stores the error of a merge tool that it ran.
 	// The merge then fails with it.
 	failed *error
@@ -56,6 +59,8 @@ type partMerge struct {
 	// answered are the conflicts that choose answered, by path.
 	answered map[string]merge.Choice
 	exact    bool
+	// split are the changed files of which other hard links are unchanged, by path.
+	split map[string]compare.SplitLink
 	// known are the stamps of the sandbox's promotions in the part.
 	known map[string]promote.Stamp
 }
@@ -173,10 +178,16 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	if err := m.addLost(); err != nil {
 		return m, err
 	}
+	if err := m.addSplit(ctx); err != nil {
+		return m, err
+	}
 	m.in.MineName, m.in.RealName = markNames(r.rec.Name)
 	if r.choose != nil {
 		m.in.Choose = func(c merge.Conflict) merge.Choice {
 			choice := r.choose(m, c)
+			if _, split := m.split[c.Path]; split && choice == merge.Mine && c.Kind == merge.Links {
+				choice = merge.Ask // a promotion cannot change one link alone
+			}
 			if choice != merge.Ask {
 				m.answered[c.Path] = choice
 			}

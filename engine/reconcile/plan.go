@@ -180,6 +180,8 @@ type Conflict struct {
 	Also []string `json:"also,omitempty"`
 	// InSandbox is set if a refresh left the conflict in the sandbox, to be resolved there.
 	InSandbox bool `json:"in_sandbox,omitempty"`
+	// mends are the commands that mend the conflict, if no answer does.
+	mends []string
 	// alone is set if the conflict is about a directory itself and not about its entries.
 	alone bool
 }
@@ -325,7 +327,7 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 		return err
 	}
 	a.failed = new(error)
-	request := mergeRequest{rec: c.Rec, target: o.Target, choose: a.choose(ctx, c.Rec), failed: a.failed}
+	request := mergeRequest{rec: c.Rec, target: o.Target, choose: a.choose(ctx, c.Rec), failed: a.failed, promotes: true}
 	if request.target == c.Rec.Workspace {
 		request.target = ""
 	}
@@ -462,19 +464,6 @@ func withoutTimeOnly(changes []diff.Change) []diff.Change {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !changed[c.Path] })
-}
-
-// conflict returns the public form of a conflict, with absolute paths.
-func (m *partMerge) conflict(k merge.Conflict) Conflict {
-	c := Conflict{Path: filepath.Join(m.path, k.Path), Kind: k.Kind, Why: k.Why}
-	if k.MinePath != "" {
-		c.MinePath = filepath.Join(m.path, k.MinePath)
-	}
-	if k.RealPath != "" {
-		c.RealPath = filepath.Join(m.path, k.RealPath)
-	}
-	c.Also = each(k.Also, func(path string) string { return filepath.Join(m.path, path) })
-	return c
 }
 
 // dropSockets removes sockets from the changes: only their server can create one.

@@ -42,16 +42,18 @@ type Refusal struct {
 func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	var why []error
 	inside := false
-	var lost []string
+	var mends []string
+	plain := false
 	for _, c := range conflicts[:min(len(conflicts), 20)] {
 		text := pathlist.Printable(c.Path) + ": " + c.Why
 		if c.InSandbox {
 			inside, text = true, text+" (left in the sandbox by a refresh; resolve it there)"
 		}
 		why = append(why, errors.New(text))
-		if lost == nil {
-			lost = c.lostHints(name)
+		if mends == nil {
+			mends = c.mends
 		}
+		plain = plain || c.mends == nil
 	}
 	if more := len(conflicts) - len(why); more > 0 {
 		why = append(why, fmt.Errorf("and %d more", more))
@@ -60,9 +62,10 @@ func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	if inside {
 		hints = []string{"snapfs refresh " + name + " --mine PATH --theirs PATH   # or edit it: snapfs shell " + name}
 	}
-	if lost != nil {
-		hints = lost
+	if mends != nil && !plain {
+		hints = nil
 	}
+	hints = append(mends[:len(mends):len(mends)], hints...)
 	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints, Details: Refusal{Conflicts: conflicts}}
 }
 

@@ -51,7 +51,8 @@ type Cloning struct {
 // of a fork, both in time proportional to the changes.
 type ChangeLister interface {
 	// ListChanges compares the snapshot base with the fork. It yields a superset of the differences, in
-	// no order, and misses none; the caller compares each path.
+	// no order, and misses none; the caller compares each path. A backend that keeps the hard links of
+	// a changed file together may leave out those of them that a bounded search does not find.
 	//
 	// Errors, yielded once as the last pair: errs.ErrNotFound, errs.ErrNotSupported (this process or kernel
 	// cannot list changes; the caller then walks both trees), errs.ErrCorrupt.

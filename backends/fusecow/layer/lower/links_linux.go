@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,11 @@ type LinkSearch struct {
 	done map[string]bool
 	// found is called with each name.
 	found func(name *Ref) error
+	// Entries and Time bound a run: the directory entries it lists, and how long it takes. A run
+	// that reaches a bound ends without an error and leaves the other names out.
+	Entries int
+	Time    time.Duration
+	end     time.Time
 }
 
 // wantedLinks is an inode of which names are missing.
@@ -31,14 +37,25 @@ type wantedLinks struct {
 	missing int // names in the lower, among which may be some that layers hide
 }
 
-// errAllFound ends a search.
-var errAllFound = errors.New("all links are found")
+// errAllFound ends a search, and errBound one that has reached a bound.
+var (
+	errAllFound = errors.New("all links are found")
+	errBound    = errors.New("the search has reached a bound")
+)
+
+// The bounds of a new search. One name of a machine with millions of files would take minutes to
+// find, or is not there.
+const (
+	maxEntries = 200_000
+	maxTime    = time.Second
+)
 
 // NewLinkSearch returns a search in tree that calls found with each name. An error of found ends
 // the search, and Run returns it.
 func NewLinkSearch(tree *Tree, found func(name *Ref) error) *LinkSearch {
 	return &LinkSearch{
 		tree: tree, wanted: map[uint64]*wantedLinks{}, devices: map[uint32]bool{}, done: map[string]bool{}, found: found,
+		Entries: maxEntries, Time: maxTime,
 	}
 }
 
@@ -86,9 +103,10 @@ func (s *LinkSearch) listedAs(name *Ref) (bool, error) {
 
 // Run searches below the directories of the known names, then below their parents, and so on
 // to the root. It lists each directory once. Cost: in proportion to the entries near the names
-// if all links are there, else to those of the whole lower. Directories that were removed
-// meanwhile or that this process may not list are left out.
+// if all links are there, else to those of the whole lower, up to the bounds. Directories that
+// were removed meanwhile or that this process may not list are left out.
 func (s *LinkSearch) Run() error {
+	s.end = time.Now().Add(s.Time)
 	tops := map[string]bool{}
 	for _, w := range s.wanted {
 		tops[w.known.Dir.Path()] = true
@@ -96,7 +114,7 @@ func (s *LinkSearch) Run() error {
 	for s.open > 0 && len(tops) > 0 {
 		above := map[string]bool{}
 		for top := range tops {
-			if err := s.searchBelow(top); errors.Is(err, errAllFound) {
+			if err := s.searchBelow(top); errors.Is(err, errAllFound) || errors.Is(err, errBound) {
 				return nil
 			} else if err != nil {
 				return err
@@ -150,6 +168,9 @@ func (s *LinkSearch) searchDir(dir *Ref) (below []*Ref, err error) {
 	list, err := s.tree.List(dir)
 	if err != nil {
 		return nil, ignoreUnreachable(err)
+	}
+	if s.Entries -= len(list); s.Entries < 0 || time.Now().After(s.end) {
+		return nil, errBound
 	}
 	at := dir.Path()
 	for _, e := range list {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/backends/fusecow/layer/logfile"
 	"github.com/snapfs/snapfs/backends/fusecow/layer/lower"
@@ -149,5 +151,36 @@ func TestCacheClosesDescriptorsOfTheLastUser(t *testing.T) {
 	}
 	if fds.Drop(lower.Key{ID: 2}); valid(two.Num) {
 		t.Error("a dropped descriptor is open")
+	}
+}
+
+// TestASearchForLinksIsBounded: a search for a name that is not there ends at its bounds, wherever it is, and
+// keeps what it has found.
+func TestASearchForLinksIsBounded(t *testing.T) {
+	tree, top, dir := newTree(t, vfs.Timestamp{})
+	for _, sub := range []string{"/b", "/b/c", "/d"} {
+		must(t, os.Mkdir(top+sub, 0o755))
+		for _, name := range []string{"/x", "/y", "/z"} {
+			must(t, os.WriteFile(top+sub+name, nil, 0o644))
+		}
+	}
+	must(t, errors.Join(os.Link(top+"/a/file", top+"/a/near"), os.Link(top+"/a/file", top+"/b/c/far"), os.Link(top+"/a/file", t.TempDir()+"/outside")))
+	for _, c := range []struct {
+		entries int
+		time    time.Duration
+		want    string
+	}{{1000, time.Hour, "a/near b/c/far"}, {3, time.Hour, "a/near"}, {1000, -1, ""}} {
+		var found []string
+		s := lower.NewLinkSearch(tree, func(name *lower.Ref) error {
+			found = append(found, name.Path())
+			return nil
+		})
+		s.Entries, s.Time = c.entries, c.time
+		ok, err := s.Want(ref(t, tree, dir, "file"), 3)
+		must(t, err)
+		must(t, s.Run())
+		if got := strings.Join(found, " "); !ok || got != c.want {
+			t.Errorf("with %d entries and %v it finds %q, want %q", c.entries, c.time, got, c.want)
+		}
 	}
 }

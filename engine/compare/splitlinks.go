@@ -1,0 +1,202 @@
+package compare
+
+import (
+	"context"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/diff"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// The bounds of a search for the other names of changed files: entries, and time.
+const (
+	maxLinkEntries = 200_000
+	maxLinkTime    = 2 * time.Second
+)
+
+// A SplitLink is a changed file of which some names (hard links) are not among the changes. An
+// overlay copies a file up under one name alone, so that the others keep the old content.
+type SplitLink struct {
+	// Path is the changed name. Others are the other names that were found below Root; all are
+	// absolute.
+	Path   string   `json:"path"`
+	Others []string `json:"others,omitempty"`
+	// Missing is the number of further names, which were not found. Cut is set if the search ended
+	// at one of its bounds.
+	Missing int    `json:"missing,omitempty"`
+	Cut     bool   `json:"cut,omitempty"`
+	Root    string `json:"root"`
+}
+
+// Why returns what is wrong with the file, as text that follows "PATH: ".
+func (s *SplitLink) Why() string {
+	if len(s.Others) > 0 {
+		other := pathlist.Printable(s.Others[0])
+		if n := len(s.Others) + s.Missing - 1; n > 0 {
+			other += " and " + strconv.Itoa(n) + " more"
+		}
+		return "it is one file with " + other + " (hard links), and the sandbox changed this name alone"
+	}
+	where := "below " + pathlist.Printable(s.Root) + " is none of them"
+	if s.Cut {
+		where = "the search for them below " + pathlist.Printable(s.Root) + " was cut short"
+	}
+	return "it is one file with " + strconv.Itoa(s.Missing) + " more (hard links), which a promotion would leave as before; " + where
+}
+
+// Hints returns the commands that mend a split file of the named sandbox.
+func (s *SplitLink) Hints(name string) []string {
+	leave := "snapfs promote " + name + " --theirs " + errs.Quoted(s.Path) + "   # leave this change out"
+	if len(s.Others) == 0 {
+		return []string{"find / -xdev -samefile " + errs.Quoted(s.Path) + "   # finds the other names", leave}
+	}
+	return []string{
+		"snapfs exec " + name + " -- ln -f " + errs.Quoted(s.Path) + " " + errs.Quoted(s.Others[0]) + "   # change all names of it",
+		"snapfs exec " + name + " -- touch " + errs.Quoted(s.Others[0]) + "   # make it two files",
+		leave,
+	}
+}
+
+// FindSplit fills in Split of the workspace's part.
+//
+// Cost: nothing if no changed file has other names; else a walk in the part's old state, below
+// bounds. Error: ErrInterrupted.
+func (c *Changes) FindSplit(ctx context.Context) (err error) {
+	for i := range c.Parts {
+		if p := &c.Parts[i]; p.Workspace && err == nil {
+			p.Split, err = FindSplitLinks(ctx, p.Old, p.Root, p.Changes, func(c *diff.Change) *diff.Node { return c.Old })
+		}
+	}
+	return err
+}
+
+type linkID struct{ dev, ino uint64 }
+
+// FindSplitLinks returns the changed files that are split from other names of theirs. The tree
+// open at root, with the absolute path at, has the node that old returns at the path of a change.
+func FindSplitLinks(ctx context.Context, root *os.File, at string, changes []diff.Change, old func(c *diff.Change) *diff.Node) ([]SplitLink, error) {
+	s := linkSearch{ctx: ctx, root: root, changed: map[string]bool{}, names: map[linkID]uint32{}, others: map[linkID][]string{}, wanted: map[uint64]int{}}
+	for i := range changes {
+		if n := old(&changes[i]); n != nil && n.NLink > 1 && !n.Mode.IsDir() {
+			s.changed[changes[i].Path] = true
+			s.names[linkID{n.Dev, n.Ino}]++
+		}
+	}
+	var split []*diff.Change
+	for i := range changes {
+		c := &changes[i]
+		n := old(c)
+		if !s.changed[c.Path] || c.Kind != diff.Modified || c.What&^diff.Links == 0 {
+			continue
+		}
+		if id := (linkID{n.Dev, n.Ino}); s.names[id] < n.NLink {
+			split = append(split, c)
+			if _, known := s.wanted[n.Ino]; !known {
+				s.wanted[n.Ino] = int(n.NLink - s.names[id])
+				s.open++
+			}
+			s.dirs = append(s.dirs, path.Dir(c.Path))
+		}
+	}
+	if len(split) == 0 {
+		return nil, nil
+	}
+	cut, err := s.run()
+	if err != nil {
+		return nil, errs.With("comparing", at, err)
+	}
+	var all []SplitLink
+	for _, c := range split {
+		n := old(c)
+		id := linkID{n.Dev, n.Ino}
+		l := SplitLink{Path: filepath.Join(at, c.Path), Missing: int(n.NLink-s.names[id]) - len(s.others[id]), Cut: cut, Root: at}
+		l.Missing = max(l.Missing, 0)
+		for _, other := range s.others[id] {
+			l.Others = append(l.Others, filepath.Join(at, other))
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// A linkSearch looks for the other names of files in one tree.
+type linkSearch struct {
+	ctx  context.Context
+	root *os.File
+	// changed are the names that need not be found, and names their number by file.
+	changed map[string]bool
+	names   map[linkID]uint32
+	// wanted is, by inode number, how many names are missing; open counts those that are not 0.
+	wanted map[uint64]int
+	open   int
+	others map[linkID][]string
+	// dirs are the directories of changed names.
+	dirs    []string
+	entries int
+	end     time.Time
+	listed  map[string]bool
+}
+
+// run searches the directories of the changed names, and then the whole tree. cut reports that a
+// bound ended the search.
+func (s *linkSearch) run() (cut bool, err error) {
+	s.end, s.listed = time.Now().Add(maxLinkTime), map[string]bool{}
+	for _, dir := range s.dirs {
+		if _, err := s.list(dir); err != nil {
+			return false, err
+		}
+	}
+	for todo := []string{"."}; len(todo) > 0 && s.open > 0; {
+		if s.entries > maxLinkEntries || time.Now().After(s.end) {
+			return true, nil
+		}
+		below, err := s.list(todo[0])
+		if err != nil {
+			return false, err
+		}
+		todo = append(todo[1:], below...)
+	}
+	return false, nil
+}
+
+// list looks at the entries of a directory and returns the directories in it. What it cannot read
+// it leaves out.
+func (s *linkSearch) list(dir string) (below []string, err error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, err
+	}
+	f, err := vfs.OpenBeneath(int(s.root.Fd()), dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, nil // gone, or not readable for this user
+	}
+	defer f.Close()
+	again := s.listed[dir]
+	s.listed[dir] = true
+	err = vfs.EachEntry(int(f.Fd()), func(entry []byte, ino uint64, typ uint8) error {
+		s.entries++
+		name := path.Join(dir, string(entry))
+		switch {
+		case typ == unix.DT_DIR:
+			below = append(below, name)
+		case !again && s.wanted[ino] > 0 && !s.changed[name]:
+			st, err := vfs.Lstat(int(f.Fd()), string(entry))
+			id := linkID{st.Dev, st.Ino}
+			if err != nil || s.names[id] == 0 {
+				return nil //nolint:nilerr // gone, or another file of this number
+			}
+			s.others[id] = append(s.others[id], name)
+			if s.wanted[ino]--; s.wanted[ino] == 0 {
+				s.open--
+			}
+		}
+		return nil
+	})
+	return below, err
+}
