@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
@@ -64,6 +65,9 @@ func (ts *Tester) subjects() map[string]subject {
 	}
 }
 
+// plantedName is the name of the file that plantSecret makes.
+const plantedName = "secret"
+
 // plantSecret makes a file at a place of the home directory that sandboxes do not see, and returns its path. It takes
 // none of masked, the places that existed when the sandbox started. It returns nothing if no file can be made.
 func plantSecret(masked []string) []string {
@@ -74,13 +78,16 @@ func plantSecret(masked []string) []string {
 	for _, place := range hostfs.SelfTestPlaces {
 		dir := filepath.Join(home, place)
 		if slices.Contains(masked, dir) {
+			if info, err := os.Lstat(dir); err == nil && time.Since(info.ModTime()) > time.Hour { // of a killed self-test
+				removeSecret([]string{filepath.Join(dir, plantedName)})
+			}
 			continue
 		}
 		_ = os.Mkdir(filepath.Dir(dir), 0o755) // another self-test may have made it
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
-		file := filepath.Join(dir, "secret")
+		file := filepath.Join(dir, plantedName)
 		if err := os.WriteFile(file, []byte("a secret that came late\n"), 0o644); err == nil {
 			return []string{file}
 		}

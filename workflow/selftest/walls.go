@@ -44,22 +44,24 @@ func (ts *Tester) tryWalls(ctx context.Context, rec *catalog.Record, h *supervis
 	p := prover{e: ts, req: hostfs.Request{Workspace: rec.Workspace, Policy: rec.Policy}}
 	trials := slices.DeleteFunc(p.wallTrials(host), func(t trial) bool { return !t.quick })
 	var list [][]string
+	var made []func()
+	defer func() {
+		for _, remove := range made {
+			remove()
+		}
+	}()
 	trials = slices.DeleteFunc(trials, func(t trial) bool {
 		if t.about.paths != nil {
 			if t.args = t.about.paths(ctx, rec, h); len(t.args) == 0 {
 				return true
 			}
+			if t.about.after != nil {
+				made = append(made, func() { t.about.after(t.args) })
+			}
 		}
 		list = append(list, append([]string{t.probe}, t.args...))
 		return false
 	})
-	defer func() {
-		for _, t := range trials {
-			if t.about.after != nil {
-				t.about.after(t.args)
-			}
-		}
-	}()
 	text, err := json.Marshal(list)
 	if err != nil {
 		return fail(err)
