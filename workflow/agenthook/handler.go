@@ -77,8 +77,8 @@ func (h *Handler) worktreeCreate(ctx context.Context, ev *event) ([]byte, error)
 	return []byte(l.View + "\n"), nil
 }
 
-// clone makes a sandbox of the workspace around the event's directory, or a fork of the sandbox that the directory is a
-// view of, with a lease and a view. After an error there is no sandbox.
+// clone makes a sandbox of the workspace around the event's directory, or a fork of the sandbox that the session works
+// in, with a lease and a view. After an error there is no sandbox.
 func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease, error) {
 	owner, err := agentProcess()
 	if err != nil {
@@ -122,6 +122,9 @@ func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, 
 		name = h.Agent
 	}
 	from := sandboxAt(h.State, ev.Dir)
+	if l, err := h.sessionLease(ev.Session); from == "" && h.All && err == nil && l != nil {
+		from = l.Sandbox
+	}
 	var req hostfs.Request
 	if from == "" {
 		var err error
@@ -190,6 +193,9 @@ func (h *Handler) sessionStart(ctx context.Context, ev *event) ([]byte, error) {
 		return nil, nil
 	}
 	l, err := h.leaseOf(ctx, ev)
+	if err == nil && l != nil {
+		err = h.reopen(ctx, l)
+	}
 	if err != nil || l == nil {
 		return nil, err
 	}

@@ -28,20 +28,28 @@ func (h *Handler) leaseOf(ctx context.Context, ev *event) (*Lease, error) {
 	if !h.All || ev.Session == "" || ev.Dir == "" {
 		return nil, nil //nolint:nilnil // a session without a sandbox
 	}
+	if l, err := h.sessionLease(ev.Session); err != nil || l != nil {
+		return l, err
+	}
+	if os.Getenv("SNAPFS_SANDBOX") != "" {
+		return nil, nil //nolint:nilnil // the agent itself runs in a sandbox
+	}
+	return h.clone(ctx, ev, "")
+}
+
+// sessionLease returns the lease of the sandbox that a whole session works in, or nil.
+func (h *Handler) sessionLease(session string) (*Lease, error) {
 	entries, err := os.ReadDir(ViewsDir(h.State))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	for _, entry := range entries {
 		l, err := readLease(h.State, entry.Name())
-		if err == nil && l.Session == ev.Session && l.Worktree == "" {
+		if err == nil && l.Session == session && l.Worktree == "" {
 			return l, nil
 		}
 	}
-	if os.Getenv("SNAPFS_SANDBOX") != "" {
-		return nil, nil //nolint:nilnil // the agent itself runs in a sandbox
-	}
-	return h.clone(ctx, ev, "")
+	return nil, nil //nolint:nilnil // none is the usual case
 }
 
 // preToolUse makes the call of a tool work on the sandbox: a command runs inside, and a path of the real workspace
@@ -58,13 +66,12 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if err := json.Unmarshal(ev.Input, &input); err != nil {
 		return nil, errors.Join(errBlock, fmt.Errorf("reading the input of %s: %w", ev.Tool, err))
 	}
+	if err := h.reopen(ctx, l); err != nil {
+		return nil, errors.Join(errBlock, err)
+	}
 	switch ev.Tool {
 	case "Bash", "bash":
-		err := h.reopen(ctx, l)
-		if err == nil {
-			err = h.wrap(input, ev, l)
-		}
-		if err != nil {
+		if err := h.wrap(input, ev, l); err != nil {
 			return nil, errors.Join(errBlock, err)
 		}
 		return output{Decision: "allow", Reason: "it runs in the snapfs sandbox " + l.Sandbox, Input: input}.encode(ev)

@@ -24,6 +24,9 @@ import (
 // ViewsDir returns the directory with the views of a state directory. It lies where no sandbox shows the host's
 // files, and where nothing survives a reboot.
 func ViewsDir(state string) string {
+	if real, err := filepath.EvalSymlinks(state); err == nil {
+		state = real
+	}
 	sum := sha256.Sum256([]byte(state))
 	id := hex.EncodeToString(sum[:4])
 	if os.Geteuid() == 0 {
@@ -84,7 +87,13 @@ func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, er
 	if err := hostview.Unmount(ctx, l.View); err != nil { // of a process that was killed
 		return errs.With("making a view", l.View, err)
 	}
-	if err := os.Mkdir(l.View, 0o700); err != nil {
+	err = os.Mkdir(l.View, 0o700)
+	if errors.Is(err, os.ErrNotExist) { // the last view has just taken the directory with it
+		if _, err = makeViewsDir(e.StateDir()); err == nil {
+			err = os.Mkdir(l.View, 0o700)
+		}
+	}
+	if err != nil {
 		return errs.With("making a view", l.View, err)
 	}
 	if err := hostview.Start(ctx, program, l.View, control(e, l.Sandbox), s, l.Owner.PID); err != nil {
@@ -149,7 +158,9 @@ func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
 	} else {
 		err = nil // it has ended, or was killed
 	}
-	return errors.Join(errs.With("closing a view", l.View, err), hostview.Unmount(ctx, l.View))
+	err = errors.Join(errs.With("closing a view", l.View, err), hostview.Unmount(ctx, l.View))
+	_ = os.Remove(filepath.Dir(l.View)) // unless there are other views
+	return err
 }
 
 // idleTime bounds how long the processes of a view may take to end.

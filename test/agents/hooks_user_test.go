@@ -1,0 +1,69 @@
+//go:build linux
+
+package agents
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// hook sends an event to snapfs as an agent does, and returns the answer.
+func (h *hooked) hook(event string, fields M) string {
+	h.t.Helper()
+	cmd := h.command("hook", "--agent", "claude", event)
+	cmd.Stdin = strings.NewReader(jsonOf(h.t, fields))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || stderr.Len() > 0 {
+		h.t.Fatalf("hook %s: %v\n%s%s", event, err, out, stderr.String())
+	}
+	return string(out)
+}
+
+// TestAViewOfAnOrdinaryUser: fusermount3 mounts it, and it does the same: both sides see each write, an undo is seen at
+// once, and nothing is left. Cost: two seconds.
+func TestAViewOfAnOrdinaryUser(t *testing.T) {
+	treetest.OncePerRun(t)
+	if os.Geteuid() == 0 {
+		treetest.NeedProgram(t, "fusermount3")
+		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
+		return
+	}
+	treetest.NeedProgram(t, "git")
+	h := hookedDesk(t, "claude")
+	view := strings.TrimSpace(h.hook("WorktreeCreate", M{"session_id": "s", "cwd": h.work, "name": "mine"}))
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(view+"/add.sh", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(want string) {
+		t.Helper()
+		got, err := os.ReadFile(view + "/add.sh")
+		if err != nil || string(got) != want {
+			t.Errorf("the view has %q, %v; want %q", got, err, want)
+		}
+		if got := h.must("exec", "mine", "--", "cat", "add.sh"); got != want {
+			t.Errorf("the sandbox has %q, want %q", got, want)
+		}
+	}
+	write("one\n")
+	holds("one\n")
+	h.hook("PostToolBatch", M{"session_id": "s", "cwd": view, "prompt_id": "p", "tool_calls": []M{{"tool_name": "Edit", "tool_use_id": "first"}}})
+	h.must("exec", "mine", "--", "sh", "-c", "echo two > add.sh")
+	holds("two\n")
+	h.hook("PostToolBatch", M{"session_id": "s", "cwd": view, "prompt_id": "q", "tool_calls": []M{{"tool_name": "Bash", "tool_use_id": "second"}}})
+	h.must("undo", "--turn", "mine")
+	holds("one\n")
+	h.hook("SessionEnd", M{"session_id": "s", "cwd": view})
+	h.unviewed()
+	if out, err := exec.Command("ls", view).CombinedOutput(); err == nil {
+		t.Errorf("the view's directory is left: %s", out)
+	}
+}
