@@ -3,6 +3,7 @@
 package agents
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -23,6 +24,25 @@ func (h *hooked) hook(event string, fields M) string {
 		h.t.Fatalf("hook %s: %v\n%s%s", event, err, out, stderr.String())
 	}
 	return string(out)
+}
+
+// atOnce sends n ends of calls at once.
+func (h *hooked) atOnce(view string, n int) {
+	h.t.Helper()
+	all := make([]*exec.Cmd, n)
+	for i := range all {
+		all[i] = h.command("hook", "--agent", "codex", "PostToolUse")
+		all[i].Stdin = strings.NewReader(jsonOf(h.t, M{"session_id": "s", "cwd": view, "tool_name": "Bash", "tool_use_id": fmt.Sprint("parallel", i)}))
+		all[i].Stderr = os.Stderr
+		if err := all[i].Start(); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	for _, cmd := range all {
+		if err := cmd.Wait(); err != nil {
+			h.t.Error(err)
+		}
+	}
 }
 
 // TestAViewOfAnOrdinaryUser: fusermount3 mounts it, and it does the same: both sides see each write, an undo is seen at
@@ -61,6 +81,10 @@ func TestAViewOfAnOrdinaryUser(t *testing.T) {
 	h.hook("PostToolBatch", M{"session_id": "s", "cwd": view, "prompt_id": "q", "tool_calls": []M{{"tool_name": "Bash", "tool_use_id": "second"}}})
 	h.must("undo", "--turn", "mine")
 	holds("one\n")
+	h.atOnce(view, 4)
+	if out := h.must("agent", "status", "--json"); !strings.Contains(out, `"checkpoints":6`) { // with two from before
+		t.Errorf("after four calls at once: %s", out)
+	}
 	h.hook("SessionEnd", M{"session_id": "s", "cwd": view})
 	h.unviewed()
 	if out, err := exec.Command("ls", view).CombinedOutput(); err == nil {

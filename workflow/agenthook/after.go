@@ -96,7 +96,6 @@ func driftText(ctx context.Context, e *engine.Engine, l *Lease) (string, error) 
 	if found == l.Drift {
 		return "", nil
 	}
-	l.Drift = found
 	const most = 10
 	var names []string
 	for _, p := range r.Paths[:min(len(r.Paths), most)] {
@@ -113,7 +112,7 @@ func driftText(ctx context.Context, e *engine.Engine, l *Lease) (string, error) 
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Sprintf("The real files of %s have changed since the sandbox %s was made: %s. The sandbox still has the earlier content. "+
-		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.save(e)
+		"The user can bring the new content in with `snapfs refresh %s`.", l.Workspace, l.Sandbox, strings.Join(names, ", "), l.Sandbox), l.update(ctx, e, func(l *Lease) { l.Drift = found })
 }
 
 // fingerprint identifies the paths of a drift report.

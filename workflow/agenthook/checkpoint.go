@@ -24,40 +24,43 @@ const (
 func checkpoint(ctx context.Context, e *engine.Engine, l *Lease, call Checkpoint) error {
 	call.Name = snapshotName(call.Call)
 	call.Time = time.Now()
-	err := l.snapshot(ctx, e, call.Name)
+	slow, err := l.snapshot(ctx, e, call.Name)
 	if errors.Is(err, errs.ErrExists) {
 		return nil // the agent sent the same event twice
 	}
 	if err != nil {
 		return err
 	}
-	l.Checkpoints = append(l.Checkpoints, call)
-	if err := l.save(e); err != nil || len(l.Checkpoints) <= mostCheckpoints {
+	var old []string
+	err = l.update(ctx, e, func(l *Lease) {
+		l.Slow, l.Checkpoints = slow, append(l.Checkpoints, call)
+		if len(l.Checkpoints) <= mostCheckpoints {
+			return
+		}
+		for _, c := range l.Checkpoints[:len(l.Checkpoints)-keepCheckpoints] {
+			old = append(old, c.Name)
+		}
+		l.Checkpoints = l.Checkpoints[len(old):]
+	})
+	if err != nil || len(old) == 0 {
 		return err
 	}
-	var old []string
-	for _, c := range l.Checkpoints[:len(l.Checkpoints)-keepCheckpoints] {
-		old = append(old, c.Name)
-	}
-	l.Checkpoints = l.Checkpoints[len(old):]
-	return errors.Join(l.save(e), e.DropSnapshots(ctx, l.Sandbox, old))
+	return e.DropSnapshots(ctx, l.Sandbox, old)
 }
 
 // slowSnapshot is the time from which a snapshot of a sandbox in use has copied much: an overlay copies all that has
 // changed since the last snapshot of an idle sandbox.
 const slowSnapshot = 60 * time.Millisecond
 
-// snapshot takes a named snapshot. After a slow one, the next is taken while the sandbox is idle for a moment, which
-// takes constant time and leaves little to copy for those that follow.
-func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) error {
+// snapshot takes a named snapshot, and reports whether that was slow. After a slow one, the next is taken while the
+// sandbox is idle for a moment, which takes constant time and leaves little to copy for those that follow.
+func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (slow bool, err error) {
 	if !l.Slow {
 		begin := time.Now()
 		_, err := e.Snapshot(ctx, l.Sandbox, name)
-		l.Slow = time.Since(begin) > slowSnapshot
-		return err
+		return time.Since(begin) > slowSnapshot, err
 	}
-	l.Slow = false
-	return withoutView(ctx, e, l, func() error {
+	return false, withoutView(ctx, e, l, func() error {
 		if err := awaitIdle(ctx, e, l.Sandbox); err != nil {
 			return err
 		}
@@ -138,8 +141,7 @@ func Undo(ctx context.Context, e *engine.Engine, sandbox string, back Back) (str
 	if err := Rollback(ctx, e, sandbox, to); err != nil {
 		return "", err
 	}
-	l.Checkpoints = l.Checkpoints[:n]
-	return to, l.save(e)
+	return to, l.update(ctx, e, func(l *Lease) { l.Checkpoints = l.Checkpoints[:min(n, len(l.Checkpoints))] })
 }
 
 // before returns how many checkpoints stay after an undo: 0 if there is nothing to undo.

@@ -1,6 +1,7 @@
 package agenthook
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -76,6 +77,23 @@ func (l *Lease) save(e *engine.Engine) error {
 		return err
 	}
 	return errs.With("writing the lease of", l.Sandbox, e.Catalog().WriteFile(l.Sandbox, leaseFile, data))
+}
+
+// update changes the lease and saves it. It reads the lease again, under the lock of the sandbox, so that hooks that run
+// at once lose nothing of each other's. Errors: also errs.ErrNotFound.
+func (l *Lease) update(ctx context.Context, e *engine.Engine, change func(*Lease)) error {
+	h, err := e.Catalog().Lock(ctx, l.Sandbox)
+	if err != nil {
+		return err
+	}
+	defer h.Release()
+	now, err := readLease(e.StateDir(), l.Sandbox)
+	if err != nil {
+		return err
+	}
+	change(now)
+	*l = *now
+	return l.save(e)
 }
 
 // Leases returns the leases of all sandboxes, the newest first. It skips those that cannot be read.

@@ -52,8 +52,7 @@ func release(ctx context.Context, e *engine.Engine, l *Lease) error {
 		return err
 	}
 	if n > 0 {
-		l.Ended = true
-		return l.save(e)
+		return l.update(ctx, e, func(l *Lease) { l.Ended = true })
 	}
 	if err := e.Remove(ctx, l.Sandbox); err != nil && !errors.Is(err, errs.ErrNotFound) {
 		return err

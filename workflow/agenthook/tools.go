@@ -131,14 +131,14 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	if _, err := makeViewsDir(h.State); err != nil {
 		return err
 	}
-	l.Ended = false
 	if l.Owner, err = agentProcess(); err != nil {
 		return err
 	}
 	if err := openView(ctx, e, h.Viewer, l); err != nil {
 		return err
 	}
-	return l.save(e)
+	owner := l.Owner
+	return l.update(ctx, e, func(l *Lease) { l.Owner, l.Ended = owner, false })
 }
 
 // wrap replaces the command of a shell tool by one that runs it in the sandbox, in the directory of the session.
