@@ -59,6 +59,9 @@ type Checkpoint struct {
 func readLease(state, sandbox string) (*Lease, error) {
 	path := filepath.Join(catalog.SandboxDir(state, sandbox), leaseFile)
 	data, err := os.ReadFile(path)
+	if err == nil && len(data) == 0 { // the power failed
+		err = os.ErrNotExist
+	}
 	if err != nil {
 		return nil, errs.With("reading the lease of", sandbox, err)
 	}
@@ -70,13 +73,18 @@ func readLease(state, sandbox string) (*Lease, error) {
 	return l, nil
 }
 
-// save writes the lease beside the sandbox's record, atomically.
+// save writes the lease beside the sandbox's record, atomically. It does not wait for the disk, which would take most
+// of the time of a hook: after a power failure no session goes on.
 func (l *Lease) save(e *engine.Engine) error {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return err
 	}
-	return errs.With("writing the lease of", l.Sandbox, e.Catalog().WriteFile(l.Sandbox, leaseFile, data))
+	path := filepath.Join(e.Catalog().Path(l.Sandbox), leaseFile)
+	if err = os.WriteFile(path+".new", data, 0o600); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return errs.With("writing the lease of", l.Sandbox, err)
 }
 
 // update changes the lease and saves it. It reads the lease again, under the lock of the sandbox, so that hooks that run
