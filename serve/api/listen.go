@@ -127,7 +127,7 @@ type problems struct {
 // WriteHeader replaces a text by a problem document.
 func (p *problems) WriteHeader(status int) {
 	h := p.Header()
-	if status >= 400 && strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
+	if (status == http.StatusNotFound || status == http.StatusMethodNotAllowed) && strings.HasPrefix(h.Get("Content-Type"), "text/plain") {
 		kind := errs.ErrInvalid
 		if status == http.StatusNotFound {
 			kind = errs.ErrNotFound

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,6 +142,25 @@ func TestASocketFromSystemdIsServed(t *testing.T) {
 	d.spawn(cmd)
 	d.want(200, nil, "GET", "/healthz", nil)
 	d.want(200, nil, "GET", "/v1/sandboxes", nil) // as this user, without a token
+}
+
+// TestAnotherUserGetsNoAnswerOnTheSocket: also where the modes would let that user connect. It costs some 0.1 s.
+func TestAnotherUserGetsNoAnswerOnTheSocket(t *testing.T) {
+	treetest.NeedProgram(t, "curl")
+	d := newDesk(t)
+	for path, mode := range map[string]os.FileMode{d.socket(): 0o777, d.state: 0o755, filepath.Dir(d.state): 0o755} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for uid, answered := range map[uint32]bool{0: true, 65534: false} {
+		cmd := exec.Command("curl", "-sS", "--unix-socket", d.socket(), "http://snapfs/healthz")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		if (err == nil) != answered || !answered && strings.Contains(string(out), "Permission denied") {
+			t.Errorf("user %d: %v: %s", uid, err, out)
+		}
+	}
 }
 
 // TestTLSIsServedUnderTheNamesOfItsCertificate costs some 0.1 s.
