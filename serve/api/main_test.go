@@ -83,6 +83,7 @@ func newDesk(t *testing.T) *desk {
 			return local.Open(ctx, local.Options{State: d.state, Program: treetest.Program(), Notice: func(s string) { t.Log(s) }})
 		},
 	})
+	d.api.recheck = 20 * time.Millisecond
 	d.listen(Where{Socket: d.socket()})
 	return d
 }

@@ -70,6 +70,7 @@ type API struct {
 	calls   slots // everything else
 	replays replays
 	metrics *metrics
+	recheck time.Duration // between two looks at the token of a stream
 }
 
 // Bounds of the requests at once, and of what one may send.
@@ -78,6 +79,8 @@ const (
 	maxCalls   = 128
 	maxBody    = 1 << 20
 	bodyTime   = 30 * time.Second
+
+	recheckTime = 10 * time.Second
 )
 
 // scopeKey names the scope of a route in the OpenAPI document's operation.
@@ -86,7 +89,7 @@ const scopeKey = "x-snapfs-scope"
 // New returns the API.
 func New(o Options) *API {
 	setProblems()
-	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), calls: make(slots, maxCalls)}
+	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), calls: make(slots, maxCalls), recheck: recheckTime}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
@@ -206,6 +209,12 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	defer s.release()
+	if header := ctx.Header("Authorization"); r.stream && header != "" {
+		valid, stop := context.WithCancel(ctx.Context())
+		defer stop()
+		go a.endWithToken(valid, stop, header, r.scope)
+		ctx = huma.WithContext(ctx, valid)
+	}
 	if key := ctx.Header(replayHeader); key != "" && ctx.Method() == http.MethodPost {
 		status = a.replayed(ctx, key, next)
 		return
@@ -239,6 +248,23 @@ func (a *API) authorize(ctx context.Context, header string, scope token.Scope) e
 		return errs.New("checking a token", "", errs.ErrDenied, "the token "+t.Name+" has not the scope "+string(scope))
 	}
 	return nil
+}
+
+// endWithToken calls stop once the token of a stream has expired or was removed. It returns when ctx ends.
+func (a *API) endWithToken(ctx context.Context, stop func(), header string, scope token.Scope) {
+	tick := time.NewTicker(a.recheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if a.authorize(ctx, header, scope) != nil {
+				stop()
+				return
+			}
+		}
+	}
 }
 
 // writeProblem answers a request before its function.
