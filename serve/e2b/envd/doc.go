@@ -1,5 +1,5 @@
 // Package envd holds the messages and services of the protocol that E2B's clients speak with a sandbox, generated from
-// the files in proto. It has no code of its own.
+// the files in proto by the program in generate, a module of its own. It has no code of its own.
 package envd
 
-//go:generate go tool -modfile=../../../internal/tools/proto/go.mod buf generate
+//go:generate go -C generate run . .. github.com/snapfs/snapfs/serve/e2b/envd
