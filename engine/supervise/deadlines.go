@@ -130,10 +130,11 @@ func (w *deadlines) check() time.Duration {
 		if end > 0 {
 			wait = min(wait, end-age)
 		}
-		if !w.pause(sandbox.TTLHit(l), l, age, func() bool { return w.pausedFor("ttl") }) {
+		if !w.pause(sandbox.TTLHit(l), l, age, func() bool { return w.pausedFor("ttl") || !w.overdue() }) {
 			wait = time.Second
 		}
 	default:
+		w.resume("ttl") // a pause may have begun before a longer ttl was set
 		if l.TTL > 0 {
 			wait = min(wait, l.TTL-age)
 		} else if end > 0 {
@@ -147,6 +148,13 @@ func (w *deadlines) check() time.Duration {
 		wait = min(wait, 20*time.Millisecond) // the sandbox's lock is held: try again soon
 	}
 	return wait
+}
+
+// overdue reports whether the sandbox has reached its ttl, which may have changed since the check began.
+func (w *deadlines) overdue() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return sandbox.Overdue(w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now()))
 }
 
 // pausedFor reports whether the container is paused for the named limit.

@@ -99,6 +99,25 @@ func lives(t *testing.T) {
 	d.refuses(http.StatusBadGateway, "was not found", http.MethodGet, "/health", nil, s.headers()...)
 }
 
+// TestAPauseAndAResumeInARow: the processes go on, however soon the resume follows. Cost: half a second.
+func TestAPauseAndAResumeInARow(t *testing.T) {
+	treetest.NeedRoot(t)
+	d := newDesk(t)
+	s := d.create(nil)
+	_, _, stop := s.begin(shell("sleep 1000"))
+	defer stop()
+	for n := range treetest.Budget(t, 30, 300) {
+		d.do(http.StatusNoContent, http.MethodPost, "/sandboxes/"+s.SandboxID+"/pause", nil, nil)
+		for range n % 15 { // until the supervisor looks at the limits again
+			d.do(http.StatusOK, http.MethodGet, "/sandboxes/"+s.SandboxID, nil, nil)
+		}
+		d.do(http.StatusCreated, http.MethodPost, "/v2/sandboxes/"+s.SandboxID+"/connect", M{"timeout": 100}, nil)
+		for range 2 { // the pause may come late
+			s.sh("true")
+		}
+	}
+}
+
 // TestListsArePagedAndSelected costs half a second.
 func TestListsArePagedAndSelected(t *testing.T) {
 	treetest.NeedRoot(t)
