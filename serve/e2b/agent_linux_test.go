@@ -142,9 +142,10 @@ func commands(t *testing.T, s *sandbox) {
 
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
-	if _, err := s.runIn(short, shell("sleep 1000")); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+	if _, err := s.runIn(short, shell("sleep 1234; true")); connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 		t.Errorf("after the deadline: %v", err)
 	}
+	s.d.soon("the command's child is gone", func() bool { return s.sh("pgrep -x -f 'sleep 1234' || true") == "" })
 	s.d.soon("no command is left", func() bool {
 		list, err := s.process.List(ctx, &envd.ListRequest{})
 		return err == nil && len(list.Processes) == 0

@@ -51,7 +51,7 @@ func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect
 	}
 	x.config, x.tag = q.Process, q.Tag
 	if deadline, ok := ctx.Deadline(); ok {
-		t := time.AfterFunc(time.Until(deadline), func() { _ = x.process.Signal(syscall.SIGKILL) }) // it may have ended
+		t := time.AfterFunc(time.Until(deadline), func() { _ = x.process.SignalGroup(syscall.SIGKILL) }) // it may have ended
 		x.mu.Lock()
 		x.cancel = func() { t.Stop() }
 		x.mu.Unlock()
@@ -178,13 +178,15 @@ func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[
 	return &envd.StreamInputResponse{}, nil
 }
 
-// SendSignal sends a signal to a command and its process group.
+// SendSignal sends a signal to a command, and SIGKILL to its process group.
 func (p *processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (*envd.SendSignalResponse, error) {
 	x, err := p.s.room(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
 		switch q.Signal {
-		case envd.Signal_SIGNAL_SIGKILL, envd.Signal_SIGNAL_SIGTERM:
-			err = x.process.Signal(syscall.Signal(q.Signal))
+		case envd.Signal_SIGNAL_SIGKILL:
+			err = x.process.SignalGroup(syscall.SIGKILL)
+		case envd.Signal_SIGNAL_SIGTERM:
+			err = x.process.Signal(syscall.SIGTERM)
 		default:
 			err = errs.New("sending a signal", "", errs.ErrInvalid, "the signal must be SIGTERM or SIGKILL")
 		}

@@ -72,7 +72,7 @@ func (r *room) add(x *command) {
 	closed := r.closed
 	r.mu.Unlock()
 	if closed {
-		_ = x.process.Signal(syscall.SIGKILL) // it may have ended
+		_ = x.process.SignalGroup(syscall.SIGKILL) // it may have ended
 	}
 	go func() {
 		<-x.done
@@ -124,7 +124,7 @@ func (r *room) close() {
 	}
 	all := r.all()
 	for _, x := range all {
-		_ = x.process.Signal(syscall.SIGKILL) // it may have ended
+		_ = x.process.SignalGroup(syscall.SIGKILL) // it may have ended
 	}
 	for _, x := range all {
 		select {
