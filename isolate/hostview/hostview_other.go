@@ -45,5 +45,8 @@ func (c *Conn) End() error { return vfs.ErrNeedsLinux }
 // Unmount does nothing: there are no views.
 func Unmount(context.Context, string) error { return nil }
 
+// RemoveEmpty does nothing: there are no views.
+func RemoveEmpty(string) {}
+
 // Alive reports that there is no view.
 func Alive(string) bool { return false }

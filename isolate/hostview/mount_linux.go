@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/snapfs/snapfs/internal/run"
@@ -30,6 +31,12 @@ func Unmount(ctx context.Context, at string) error {
 		return err
 	}
 	return nil
+}
+
+// RemoveEmpty removes the two directories above a view, unless they hold other views.
+func RemoveEmpty(at string) {
+	dir := filepath.Dir(at)
+	_, _ = os.Remove(dir), os.Remove(filepath.Dir(dir))
 }
 
 // mounted reports whether something is mounted at a directory. A FUSE mount whose process was killed counts.

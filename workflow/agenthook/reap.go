@@ -37,6 +37,7 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	for _, entry := range entries {
 		if !leased[entry.Name()] { // its sandbox is gone
 			failures = append(failures, hostview.Unmount(ctx, filepath.Join(dir, entry.Name())))
+			hostview.RemoveEmpty(filepath.Join(dir, entry.Name()))
 		}
 	}
 	return released, errors.Join(failures...)

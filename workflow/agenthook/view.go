@@ -43,8 +43,17 @@ func within(path, dir string) bool { return hostfs.Within(path, dir) }
 
 // makeViewsDir creates the directory of views, which only this user can enter. Errors: errs.ErrDenied if another user
 // has it.
-func makeViewsDir(state string) (string, error) {
-	dir := ViewsDir(state)
+func makeViewsDir(state string) (dir string, err error) {
+	const tries = 10 // another session's end may take an empty directory away
+	for range tries {
+		if dir, err = tryViewsDir(ViewsDir(state)); !errors.Is(err, errs.ErrNotFound) {
+			break
+		}
+	}
+	return dir, err
+}
+
+func tryViewsDir(dir string) (string, error) {
 	for _, d := range []string{filepath.Dir(dir), dir} {
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return "", errs.With("making the directory of views", d, err)
@@ -159,7 +168,7 @@ func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
 		err = nil // it has ended, or was killed
 	}
 	err = errors.Join(errs.With("closing a view", l.View, err), hostview.Unmount(ctx, l.View))
-	_ = os.Remove(filepath.Dir(l.View)) // unless there are other views
+	hostview.RemoveEmpty(l.View)
 	return err
 }
 

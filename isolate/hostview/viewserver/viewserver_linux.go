@@ -62,7 +62,9 @@ func Serve(ctx context.Context, at, control string, base uint32) error {
 	case <-unmounted:
 	}
 	// The mount goes first, so that nobody finds one without a process.
-	return errors.Join(hostview.Unmount(context.WithoutCancel(ctx), at), os.Remove(control))
+	err = hostview.Unmount(context.WithoutCancel(ctx), at)
+	hostview.RemoveEmpty(at)
+	return errors.Join(err, os.Remove(control))
 }
 
 // awaitEnd ends the view when the container of the directory that hold belongs to has ended.
