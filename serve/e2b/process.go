@@ -23,6 +23,9 @@ type processes struct{ s *Server }
 
 var _ envd.ProcessHandler = (*processes)(nil)
 
+// maxCommands bounds the commands of one sandbox that run at once: each holds descriptors of the server.
+const maxCommands = 500
+
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // List describes the commands of a sandbox that run.
@@ -41,6 +44,9 @@ func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect
 	c, input, err := p.s.command(b, q, callOf(ctx))
 	if err != nil {
 		return rpcError(err)
+	}
+	if len(p.s.room(b).all()) >= maxCommands {
+		return connect.NewError(connect.CodeResourceExhausted, errors.New("the sandbox runs too many commands"))
 	}
 	r := newReader()
 	defer r.leave()
