@@ -22,9 +22,8 @@ import (
 type Process interface {
 	// Wait waits until the command has ended and returns its status.
 	Wait(ctx context.Context) (isolate.Status, error)
-	// Signal sends a signal to the command, and SignalGroup to every process of the group that it leads.
+	// Signal sends a signal to the command.
 	Signal(sig syscall.Signal) error
-	SignalGroup(sig syscall.Signal) error
 	// PTY returns the outer end of the command's terminal, which the Process owns, or nil.
 	PTY() *os.File
 	// Resize sets the size of the command's terminal.
