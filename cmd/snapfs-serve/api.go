@@ -32,7 +32,7 @@ type apiRequest struct {
 
 func notice(text string) { fmt.Fprintln(os.Stderr, "snapfs:", text) }
 
-// serveAPI serves the HTTP API, and what else is asked for, until ctx ends.
+// serveAPI serves the HTTP API, and the other protocols of the request, until ctx ends.
 func serveAPI(ctx context.Context, q apiRequest) error {
 	open := func(ctx context.Context) (*engine.Engine, error) {
 		return local.Open(ctx, local.Options{State: q.State, Program: q.Program, Notice: notice})

@@ -32,7 +32,7 @@ func newE2B(c *serve.E2BConfig, listen string, open func(context.Context) (*engi
 		}
 		o.Key = e2b.SameKey(key)
 	} else if at, err := net.ResolveTCPAddr("tcp", listen); err != nil || at.IP == nil || !at.IP.IsLoopback() {
-		return nil, errs.New(op, "", errs.ErrDenied, "without a key it is served on loopback only", "snapfs serve --e2b --e2b-key FILE --listen "+listen)
+		return nil, errs.New(op, "", errs.ErrDenied, "without a key it is served on loopback only", "snapfs serve --e2b --e2b-key FILE --listen "+errs.Quoted(listen))
 	}
 	return e2b.New(o), nil
 }

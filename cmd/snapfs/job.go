@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/workflow/job"
 	"github.com/spf13/cobra"
 )
@@ -288,8 +289,8 @@ Commands to look at a result that waits, and to decide on it, follow as hints.`,
 				return err
 			}
 			if j.State == job.Waiting {
-				n := strconv.Itoa(j.Number)
-				a.ui.hint("snapfs diff "+j.Sandbox+" --patch", "snapfs job approve "+n, "snapfs job reject "+n)
+				a.ui.hint("snapfs diff "+errs.Quoted(j.Sandbox)+" --patch",
+					fmt.Sprintf("snapfs job approve %d", j.Number), fmt.Sprintf("snapfs job reject %d", j.Number))
 			}
 			return nil
 		}),
@@ -352,6 +353,6 @@ func endOfFile(path string, most int64) string {
 	if err != nil {
 		return ""
 	}
-	text, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most)) // what was read is shown
+	text, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most)) // an error shortens the text
 	return string(text)
 }

@@ -154,5 +154,5 @@ func wrongState(op string, j *Job) error {
 	if j.Why != "" {
 		text += ": " + j.Why
 	}
-	return &errs.Error{Op: op, Subject: strconv.Itoa(j.Number), Kind: errs.ErrInvalid, Err: errors.New(text), Hints: []string{"snapfs job show " + strconv.Itoa(j.Number)}}
+	return &errs.Error{Op: op, Subject: strconv.Itoa(j.Number), Kind: errs.ErrInvalid, Err: errors.New(text), Hints: []string{fmt.Sprintf("snapfs job show %d", j.Number)}}
 }

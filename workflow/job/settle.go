@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -211,7 +212,7 @@ func (s *Store) Approve(ctx context.Context, number int) (*Job, error) {
 		err = s.promote(ctx, l)
 	}
 	if err == nil && l.State == Waiting {
-		err = errs.New(op, strconv.Itoa(number), errs.ErrConflict, l.Why, "snapfs job show "+strconv.Itoa(number))
+		err = errs.New(op, strconv.Itoa(number), errs.ErrConflict, l.Why, fmt.Sprintf("snapfs job show %d", number))
 	}
 	return l.Job, err
 }
@@ -222,7 +223,7 @@ func (s *Store) changed(op string, l *locked) error {
 	return errors.Join(&errs.Error{
 		Op: op, Subject: strconv.Itoa(l.Number), Kind: errs.ErrDrifted,
 		Err:   errors.New("the real tree or the sandbox has changed since its plan was made, so the plan is another one now"),
-		Hints: []string{"snapfs plan " + l.Sandbox, "snapfs job approve " + strconv.Itoa(l.Number)},
+		Hints: []string{"snapfs plan " + errs.Quoted(l.Sandbox), fmt.Sprintf("snapfs job approve %d", l.Number)},
 	}, l.become(Waiting, "for approval: its plan has changed"))
 }
 

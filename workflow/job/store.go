@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -216,7 +217,7 @@ func (s *Store) lock(op string, number int) (*locked, error) {
 	}
 	vfs.Unlock(f)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errs.New(op, strconv.Itoa(number), errs.ErrBusy, "a worker carries it out now", "snapfs job cancel "+strconv.Itoa(number))
+		return nil, errs.New(op, strconv.Itoa(number), errs.ErrBusy, "a worker carries it out now", fmt.Sprintf("snapfs job cancel %d", number))
 	}
 	return nil, err
 }
