@@ -7,10 +7,9 @@ import (
 
 // PathFlags lists the flags of snapfs whose values are file names.
 var PathFlags = []string{
-	"--allow", "--dir", "--expose", "--file", "--have", "--hide", "--html", "--mine", "--only", "--output",
-	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace", "--write", "-C",
 	"--allow", "--dir", "--e2b-key", "--expose", "--file", "--have", "--hide", "--html", "--mine", "--only", "--output",
-	"--profile", "--report", "--state", "--target", "--theirs", "--workspace", "--write", "-C",
+	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace",
+	"--write", "-C",
 }
 
 // ValueFlags lists the flags of snapfs whose values are no file names. The value may follow as
