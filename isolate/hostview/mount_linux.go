@@ -23,7 +23,7 @@ func Unmount(ctx context.Context, at string) error {
 		} else {
 			_, err = run.Output(ctx, "fusermount3", "-u", "-z", at)
 		}
-		if err != nil {
+		if err != nil && mounted(at) { // its process may have ended meanwhile, and the mount with it
 			return &os.PathError{Op: "umount", Path: at, Err: err}
 		}
 	}

@@ -90,6 +90,7 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	_ = first.Wait() // until then it may still listen
 	feed.CloseWithError(errors.New("the server was killed"))
 	if err := <-written; err == nil {
 		t.Error("a killed server has answered")

@@ -16,7 +16,7 @@ import (
 )
 
 // leaseFile is the name of a lease's file in the directory of its sandbox.
-const leaseFile = "agent.json"
+const leaseFile = "lease.json"
 
 // A Lease ties a sandbox to a session of an agent.
 type Lease struct {
