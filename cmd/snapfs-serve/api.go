@@ -62,7 +62,7 @@ func serveAPI(ctx context.Context, q apiRequest) error {
 	err := a.Serve(ctx, q.Where, func(address string) {
 		notice("serving at " + address)
 		if q.E2B != nil {
-			printE2B(address)
+			printE2B(address, q.Where.Cert != "")
 		}
 	})
 	return errors.Join(err, ended())

@@ -38,9 +38,11 @@ func newE2B(c *serve.E2BConfig, listen string, open func(context.Context) (*engi
 }
 
 // printE2B prints the variables with which E2B's clients find a server.
-func printE2B(address string) {
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
+func printE2B(address string, secure bool) {
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
 	}
+	address = scheme + address
 	fmt.Fprintf(os.Stdout, "E2B_API_URL=%s E2B_SANDBOX_URL=%s\n", address, address)
 }

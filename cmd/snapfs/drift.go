@@ -170,6 +170,14 @@ const (
 	compareTime = 150 * time.Millisecond
 )
 
+// timeToLook returns how long a command looks for drift that nobody asked for.
+func timeToLook() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("SNAPFS_DRIFT_TIME")); err == nil {
+		return d
+	}
+	return lookTime
+}
+
 // behind prints on standard error by how many files a sandbox is behind the real tree, or that
 // the time did not suffice to find out. Commands call it last. It prints nothing with --json or
 // without drift.
@@ -177,10 +185,7 @@ func (a *app) behind(ctx context.Context, e *engine.Engine, name string) {
 	if a.ui.json {
 		return
 	}
-	look := lookTime
-	if d, err := time.ParseDuration(os.Getenv("SNAPFS_DRIFT_TIME")); err == nil {
-		look = d
-	}
+	look := timeToLook()
 	r, err := e.Compare.DriftWithin(ctx, name, look, look+compareTime)
 	switch {
 	case err != nil: // the command itself has succeeded

@@ -38,9 +38,9 @@ those of snapfs new, and hold for the sandboxes of the agent.
   WorktreeCreate              clone the workspace, print a directory that shows the clone
   WorktreeRemove              remove the clone, or keep it if it has changes
   SubagentStop, SessionEnd    the same for the clones of a subagent or a session
-  SessionStart                tell the model where it works
+  SessionStart                describe the sandbox to the model
   PreToolUse                  run the shell's command in the clone; move paths into it
-  PostToolUse, PostToolBatch  take a checkpoint named by the call; tell the model of drift
+  PostToolUse, PostToolBatch  take a checkpoint named by the call; report drift to the model
 
 A session whose directory is in no clone goes on as without snapfs, unless --all is set.
 Every other event, and one that snapfs cannot read, changes nothing: the status is 0 and
@@ -81,6 +81,8 @@ func (a *app) hook(ctx context.Context, h *agenthook.Handler, flags *requestFlag
 		return nil
 	case agenthook.Blocks(err):
 		return errors.Join(errs.NewStatus(hookBlocks, "snapfs hook "+name), err)
+	case name == "PreToolUse" && h.All: // the session has a sandbox, so the call must not run outside of it
+		return errors.Join(errs.NewStatus(hookBlocks, "snapfs hook "+name), err)
 	case name == "WorktreeCreate":
 		return errors.Join(errs.NewStatus(hookFailed, "snapfs hook "+name), err)
 	}
@@ -112,7 +114,7 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 		a.onlyReads = true // what has expired, the sweeper removes
 		return a.engine(ctx)
 	}
-	h.Viewer = viewer(a)
+	h.Viewer, h.LookTime = viewer(a), timeToLook()
 	h.Request = func(dir string) (hostfs.Request, error) {
 		if flags.workspace == "" {
 			workspace, err := hostfs.Workspace(dir)

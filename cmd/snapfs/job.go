@@ -63,7 +63,7 @@ with the job's sandbox show what a plan does.`,
 		},
 		{
 			"rm", "forget a job that has ended",
-			"Removes the record and the output of a job that has ended. The newest 500 are stored in any case.",
+			"Removes the record and the output of a job that has ended. Without rm, snapfs keeps the newest 500 ended jobs.",
 			func(ctx context.Context, s *job.Store, n int) (*job.Job, error) {
 				j, err := s.Get(n)
 				if err == nil {
@@ -154,8 +154,8 @@ that asks waits for approval.`,
 	f.BoolVar(&s.promote, "promote", false, "promote a result that passes, without approval")
 	f.StringVar(&s.to, "to", "", "promote through the profile's stages, up to this `stage`")
 	f.StringVar(&s.class, "class", string(job.Normal), "begin before jobs of a later `class`: urgent, normal or batch")
-	f.DurationVar(&s.timeout, "timeout", 0, "stop the command and its check after this `long`")
-	f.DurationVar(&s.within, "within", 0, "let the job fail if it has not begun after this `long`")
+	f.DurationVar(&s.timeout, "timeout", 0, "end the command and its check after this `duration`")
+	f.DurationVar(&s.within, "within", 0, "fail the job if it has not begun within this `duration`")
 	f.SetInterspersed(false)
 	return cmd
 }
@@ -173,6 +173,9 @@ func (s *submission) spec(a *app, args []string) (job.Spec, error) {
 	req, dir, err := s.flags.request(a)
 	if err != nil {
 		return job.Spec{}, err
+	}
+	if req.Admission.Queue > 0 || req.Admission.IfRoom {
+		return job.Spec{}, usageError(errors.New("a job always waits for capacity; --within bounds the wait"))
 	}
 	spec := job.Spec{
 		Workspace: req.Workspace, Dir: dir, Command: args, Env: hostfs.Environ(os.Environ(), req.Policy.Env),
@@ -205,15 +208,15 @@ func newJobWork(a *app) *cobra.Command {
 		Use:   "work",
 		Short: "carry out jobs",
 		Long: `Carries out queued jobs, the most urgent first, and those whose worker was killed, until it is
-interrupted. A job that runs then is stopped and queued again. Every job waits until this
-machine has room for it (snapfs help room).`,
+interrupted. A job that runs then is stopped and queued again. Each job waits for capacity
+(snapfs help room), at most 24 hours or until its --within; then it fails.`,
 		Example: "  snapfs job work --once\n  snapfs job work --jobs 8",
 		Args:    exactly(),
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, _ []string) error {
 			if jobs < 0 {
 				return usageError(errors.New("--jobs must not be negative"))
 			}
-			w := job.Worker{Store: job.New(e), Jobs: jobs, Once: once, Tell: func(j job.Job) { a.ui.notice("job " + jobLine(&j)) }}
+			w := job.Worker{Store: job.New(e), Jobs: jobs, Once: once, Notify: func(j job.Job) { a.ui.notice("job " + jobLine(&j)) }}
 			return w.Work(ctx)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,

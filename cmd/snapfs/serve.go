@@ -71,8 +71,9 @@ needs a token ("snapfs token new"); an address that is not loopback needs TLS. A
 that systemd passes is used as it is.
 
 --mcp also serves agents, as "snapfs mcp" does, at the path /mcp. --e2b also serves programs
-written for E2B, at the root of the address, and prints the variables that they need. The
-flags of snapfs new hold for the sandboxes of both (docs/agents.md).
+written for E2B, at the root of the address, and prints E2B_API_URL and E2B_SANDBOX_URL for them;
+they also need E2B_API_KEY. The flags of snapfs new hold for the sandboxes of both
+(docs/agents.md).
 
 The server has no state of its own. It may be killed at any time, and commands may work
 beside it. What callers run in the background goes on without it.`,
@@ -89,7 +90,7 @@ beside it. What callers run in the background goes on without it.`,
 			if err := a.completeServe(&q); err != nil {
 				return err
 			}
-			if err := a.addDoors(&q); err != nil {
+			if err := a.addProtocols(&q); err != nil {
 				return err
 			}
 			text, err := json.Marshal(q.serveRequest)
@@ -165,19 +166,25 @@ func (a *app) completeServe(q *server) (err error) {
 	return errs.With("serving", "", err)
 }
 
-// addDoors adds what --mcp and --e2b request, and checks the flags that are of these alone.
-func (a *app) addDoors(q *server) error {
+// addProtocols adds those that --mcp and --e2b request, and checks the flags that are of these alone.
+func (a *app) addProtocols(q *server) error {
 	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "workspace", "backend", "mcp", "e2b", "state", "json"}
+	for _, name := range []string{"e2b-key", "template", "max-timeout"} {
+		if q.flags.given.Changed(name) && !q.withE2B {
+			return usageError(errors.New("--" + name + " requires --e2b"))
+		}
+	}
 	var other string
 	q.flags.given.Visit(func(f *pflag.Flag) {
 		if !slices.Contains(own, f.Name) {
 			other = f.Name
 		}
 	})
-	alone := slices.Contains([]string{"e2b-key", "template", "max-timeout"}, other)
 	switch {
-	case other != "" && !q.withE2B && (alone || !q.withMCP):
-		return usageError(errors.New("--" + other + " requires --e2b" + map[bool]string{false: " or --mcp"}[alone]))
+	case other != "" && !q.withE2B && !q.withMCP:
+		return usageError(errors.New("--" + other + " requires --mcp or --e2b"))
+	case q.withE2B && q.e2b.MaxTimeout <= 0:
+		return usageError(errors.New("--max-timeout must be positive"))
 	case q.withE2B && q.Where.Listen == "":
 		return usageError(errors.New("--e2b requires --listen"))
 	case !q.withE2B && !q.withMCP:

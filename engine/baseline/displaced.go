@@ -137,8 +137,9 @@ func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 // turnFile lies in the directory of records. The process whose promotion is recorded has it locked.
 const turnFile = "turn"
 
-// Turn waits until no other process of this state directory records what it displaces, or until patience or ctx has
-// ended, and makes the others wait until done.
+// Turn takes the lock by which promotions of one state directory run one after another, and returns the function that
+// releases it. It waits at most 10 s, or until ctx ends, and then goes on without the lock: two promotions at once can
+// cost a conflict.
 func (bl *Recorder) Turn(ctx context.Context) (done func()) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -45,19 +45,31 @@ type Other interface {
 func (a *API) Mount(path string, scope token.Scope, h http.Handler) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.authorize(r.Context(), r.Header.Get("Authorization"), scope); err != nil {
-			p := problemOf(err)
-			w.Header().Set("Content-Type", p.ContentType(""))
-			w.WriteHeader(p.Status)
-			writeJSON(w, p)
+			answer(w, problemOf(err))
 			return
 		}
 		if !a.streams.take() {
-			w.WriteHeader(http.StatusServiceUnavailable)
+			answer(w, refused(http.StatusServiceUnavailable, errs.ErrBusy, "this server has too many requests at once"))
 			return
 		}
 		defer a.streams.release()
-		h.ServeHTTP(w, r)
+		ctx, stop := context.WithCancel(r.Context())
+		defer stop()
+		if header := r.Header.Get("Authorization"); header != "" {
+			go a.endWithToken(ctx, stop, header, scope)
+		}
+		h.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// answer writes a problem document.
+func answer(w http.ResponseWriter, p *Problem) {
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.WriteHeader(p.Status)
+	writeJSON(w, p)
 }
 
 // An API answers the requests.

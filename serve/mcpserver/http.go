@@ -17,7 +17,8 @@ const idle = time.Hour
 
 // Handler returns a handler that answers clients by the protocol's streamable HTTP transport, at whatever path it is
 // called for. A request of a version without sessions is answered by itself. An older client gets a session, on which
-// a person can be asked. Commands of sandbox_exec end with the request, or with ctx.
+// a person can be asked. A command of sandbox_exec ends with ctx; without a session also with its request, and with one
+// when the client cancels the call or the session ends. Errors: those of the random source.
 //
 // Handler checks no token: its caller does. It refuses a request from a page of another origin, and one
 // over loopback with the host name of another machine.

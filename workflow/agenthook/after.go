@@ -72,23 +72,20 @@ func (h *Handler) postToolBatch(ctx context.Context, ev *event) ([]byte, error) 
 	if err := checkpoint(ctx, e, l, Checkpoint{Call: c.ID, Tool: c.Tool, Turn: ev.turn()}); err != nil {
 		return nil, err
 	}
-	text, err := driftText(ctx, e, l)
+	text, err := h.driftText(ctx, e, l)
 	if err != nil || text == "" {
 		return nil, err
 	}
 	return output{Context: text}.encode(ev)
 }
 
-// The time that a hook has to search the real workspace for drift.
-const (
-	lookTime    = 5 * time.Millisecond
-	compareTime = 5 * time.Millisecond
-)
+// compareTime bounds the comparison of the paths that may have drifted.
+const compareTime = 5 * time.Millisecond
 
 // driftText returns a text for the model about the drift of the real workspace, or "" if the model had the same text
 // before. A workspace too large for the time is not searched.
-func driftText(ctx context.Context, e *engine.Engine, l *Lease) (string, error) {
-	r, err := e.Compare.DriftWithin(ctx, l.Sandbox, lookTime, lookTime+compareTime)
+func (h *Handler) driftText(ctx context.Context, e *engine.Engine, l *Lease) (string, error) {
+	r, err := e.Compare.DriftWithin(ctx, l.Sandbox, h.LookTime, h.LookTime+compareTime)
 	if err != nil || !r.Known || len(r.Paths) == 0 {
 		return "", err
 	}

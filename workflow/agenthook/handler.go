@@ -29,6 +29,8 @@ type Handler struct {
 	Open func(ctx context.Context) (*engine.Engine, error)
 	// Viewer returns the command line of the program that serves views.
 	Viewer func() ([]string, error)
+	// LookTime bounds the search of the real workspace for drift; the comparison of what it finds has 5 ms more.
+	LookTime time.Duration
 }
 
 // ErrUnknown means that an event is none that the package answers.

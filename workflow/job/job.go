@@ -104,7 +104,7 @@ type Job struct {
 	Changes int    `json:"changes,omitempty"`
 	// Promotion is the promotion's name for undo; "" if nothing was promoted.
 	Promotion string `json:"promotion,omitempty"`
-	// Decided is the user who approved, rejected or cancelled it.
+	// Decided is the user who approved or rejected it, or cancelled it before a worker began it.
 	Decided string `json:"decided,omitempty"`
 }
 
@@ -125,7 +125,7 @@ func (s *Spec) check() error {
 	case !slices.Contains([]Then{Hold, Promote, Stages}, s.Then):
 		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("%q is not what can become of a result: hold, promote or stages", s.Then))
 	case (s.Then == Stages) != (s.Stage != ""):
-		return errs.New(op, "", errs.ErrInvalid, "a stage and the way through stages require one another")
+		return errs.New(op, "", errs.ErrInvalid, "stages requires a stage, and a stage requires stages")
 	case !slices.Contains(Classes(), s.Class):
 		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("%q is not a class: urgent, normal or batch", s.Class))
 	case s.Timeout < 0:

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/pipeline"
 )
 
-// settle does with a result that passed what its Spec says. The result is lost in no case but the one in which there
-// is none: where it cannot be promoted, the job waits for a person.
+// settle promotes a result that passed, or makes the job wait, as its Spec says. A result that cannot be promoted is
+// kept: the job waits for a person.
 func (s *Store) settle(ctx context.Context, l *locked) error {
 	if l.Then == Stages {
 		if err := l.become(Promoting, ""); err != nil {
@@ -179,7 +179,8 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 
 // Approve promotes the result of a job that waits: exactly the plan that the job holds. Errors: ErrDrifted if the plan
 // is another one now, which the job holds from then on; ErrInvalid if it does not wait; those of
-// [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still waits.
+// [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still waits,
+// unless its state is Done: then it was promoted, and a worker removes its sandbox.
 func (s *Store) Approve(ctx context.Context, number int) (*Job, error) {
 	const op = "approving job"
 	l, err := s.waiting(op, number)
@@ -246,7 +247,8 @@ func (s *Store) Reject(ctx context.Context, number int) (*Job, error) {
 	return l.Job, s.finish(ctx, l, Rejected, "")
 }
 
-// Cancel ends a job that has not ended: one that runs ends within a second, together with its processes. Errors:
+// Cancel ends a job that is queued, or requests the end of one that runs: its worker ends it, with its processes,
+// within a second, and the returned job is still Running. Errors:
 // ErrInvalid for a job that has ended, that waits, or that is being promoted.
 func (s *Store) Cancel(number int) (*Job, error) {
 	const op = "cancelling job"
@@ -273,6 +275,7 @@ func (s *Store) Cancel(number int) (*Job, error) {
 	if err != nil {
 		return nil, errs.With(op, s.path(number), err)
 	}
+	j.Why = "it is being cancelled"
 	return j, f.Close()
 }
 

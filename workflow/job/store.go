@@ -107,16 +107,15 @@ func (s *Store) Submit(spec Spec) (*Job, error) {
 	return j, nil
 }
 
-// forget removes the oldest ended jobs beyond mostEnded, and what a killed Submit left an hour ago. What it cannot
-// remove stays until the next time.
+// forget removes the oldest ended jobs beyond mostEnded, and directories older than an hour of a Submit that was killed.
+// It ignores errors; the next Submit retries.
 func (s *Store) forget(numbers []int) {
-	if len(numbers) <= mostEnded {
-		return
-	}
 	var ended []int
-	for _, n := range numbers {
-		if j, err := s.Get(n); err == nil && j.State.Final() {
-			ended = append(ended, n)
+	if len(numbers) > mostEnded {
+		for _, n := range numbers {
+			if j, err := s.Get(n); err == nil && j.State.Final() {
+				ended = append(ended, n)
+			}
 		}
 	}
 	for _, n := range ended[:max(0, len(ended)-mostEnded)] {
@@ -168,7 +167,7 @@ func (s *Store) Get(number int) (*Job, error) {
 	path := filepath.Join(s.path(number), recordFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errs.New(op, strconv.Itoa(number), errs.ErrNotFound, "there is no such job", "snapfs job ls")
+		return nil, errs.New(op, strconv.Itoa(number), errs.ErrNotFound, fmt.Sprintf("no job has the number %d", number), "snapfs job ls")
 	}
 	if err != nil {
 		return nil, errs.With(op, path, err)

@@ -23,16 +23,16 @@ type Worker struct {
 	Jobs int
 	// Once ends Work as soon as no job is left that it can carry out.
 	Once bool
-	// Tell is called with a job that has a new state. It may be nil, and is called from several goroutines.
-	Tell func(j Job)
+	// Notify is called with each job whose state changed, from several goroutines. It may be nil.
+	Notify func(j Job)
 }
 
 const (
 	// mostTries bounds how often a job is begun whose worker is killed each time.
 	mostTries = 3
-	// looking is the time between two looks for new jobs, and for the wish to cancel one.
-	looking = 500 * time.Millisecond
-	// patience bounds how long a job waits for room on this machine.
+	// pollTime is the time between two checks for new and cancelled jobs.
+	pollTime = 500 * time.Millisecond
+	// patience bounds how long a job waits for capacity.
 	patience = 24 * time.Hour
 )
 
@@ -85,7 +85,7 @@ func (w *Worker) Work(ctx context.Context) error {
 			return nil
 		case <-ended:
 			busy--
-		case <-time.After(looking):
+		case <-time.After(pollTime):
 		}
 	}
 }
@@ -113,12 +113,12 @@ func (w *Worker) carryOut(ctx context.Context, l *locked) {
 	if err != nil {
 		w.Store.engine.Notice(fmt.Sprintf("job %d: %v", l.Number, err))
 	}
-	w.tell(l)
+	w.notify(l)
 }
 
-func (w *Worker) tell(l *locked) {
-	if w.Tell != nil {
-		w.Tell(*l.Job)
+func (w *Worker) notify(l *locked) {
+	if w.Notify != nil {
+		w.Notify(*l.Job)
 	}
 }
 
@@ -141,11 +141,11 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 	if err := l.become(Running, ""); err != nil {
 		return err
 	}
-	w.tell(l)
+	w.notify(l)
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() { // the wish of another process
-		for tick := time.NewTicker(looking); ; {
+		for tick := time.NewTicker(pollTime); ; {
 			select {
 			case <-running.Done():
 				tick.Stop()
