@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"sync"
 
@@ -56,7 +57,9 @@ func serveAPI(ctx context.Context, q apiRequest) error {
 		if err != nil {
 			return err
 		}
-		a.Mount("/mcp", token.Run, h)
+		a.Mount("/mcp", token.Run, func(w http.ResponseWriter, r *http.Request, has func(token.Scope) bool) {
+			h.ServeHTTP(w, mcpserver.WithPromote(r, has(token.Promote)))
+		})
 	}
 	defer observe(ctx, q.State, a)()
 	err := a.Serve(ctx, q.Where, func(address string) {

@@ -99,10 +99,16 @@ func unlessClosed(err error) error {
 func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, other := range a.o.Others {
-			if other.Claims(r) {
-				other.ServeHTTP(w, r)
+			if !other.Claims(r) {
+				continue
+			}
+			if !a.others.take() {
+				w.WriteHeader(http.StatusServiceUnavailable)
 				return
 			}
+			defer a.others.release()
+			other.ServeHTTP(w, r)
+			return
 		}
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")

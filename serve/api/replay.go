@@ -147,7 +147,7 @@ func (a *API) replayed(ctx huma.Context, key string, next func(huma.Context)) (s
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		rec := &recorder{ResponseWriter: w}
 		defer a.replays.finish(id, known, rec)
-		next(humago.NewContext(ctx.Operation(), r, rec))
+		next(humago.NewContext(ctx.Operation(), r.WithContext(ctx.Context()), rec)) // which ends with the token
 		return rec.status
 	case known.body != sha256.Sum256(body):
 		writeProblem(ctx, refused(http.StatusUnprocessableEntity, errs.ErrInvalid, "another request had this "+replayHeader))

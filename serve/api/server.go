@@ -41,8 +41,9 @@ type Other interface {
 	Claims(r *http.Request) bool
 }
 
-// Mount lets a handler answer the requests for a path, of callers that have a scope. It is called before Serve.
-func (a *API) Mount(path string, scope token.Scope, h http.Handler) {
+// Mount lets a function answer the requests for a path, of callers that have a scope; has reports whether they also have
+// another one. It is called before Serve.
+func (a *API) Mount(path string, scope token.Scope, do func(w http.ResponseWriter, r *http.Request, has func(token.Scope) bool)) {
 	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.authorize(r.Context(), r.Header.Get("Authorization"), scope); err != nil {
 			answer(w, problemOf(err))
@@ -58,7 +59,9 @@ func (a *API) Mount(path string, scope token.Scope, h http.Handler) {
 		if header := r.Header.Get("Authorization"); header != "" {
 			go a.endWithToken(ctx, stop, header, scope)
 		}
-		h.ServeHTTP(w, r.WithContext(ctx))
+		do(w, r.WithContext(ctx), func(other token.Scope) bool {
+			return a.authorize(r.Context(), r.Header.Get("Authorization"), other) == nil
+		})
 	})
 }
 
@@ -79,6 +82,7 @@ type API struct {
 	huma    huma.API
 	tokens  *token.Store
 	streams slots // what may last for long
+	others  slots // requests of the other handlers
 	calls   slots // everything else
 	replays replays
 	metrics *metrics
@@ -101,7 +105,7 @@ const scopeKey = "x-snapfs-scope"
 // New returns the API.
 func New(o Options) *API {
 	setProblems()
-	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), calls: make(slots, maxCalls), recheck: recheckTime}
+	a := &API{o: o, mux: http.NewServeMux(), tokens: token.Open(o.State), streams: make(slots, maxStreams), others: make(slots, maxStreams), calls: make(slots, maxCalls), recheck: recheckTime}
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{

@@ -65,6 +65,9 @@ func (s *server) ask(ctx context.Context, r *mcp.CallToolRequest, q serve.PlanRe
 	if err != nil {
 		return nil, err
 	}
+	if !mayPromote(r) {
+		return nil, p.Refusal("the sender's token has not the scope promote")
+	}
 	if !canAsk(r) {
 		return nil, p.Refusal("this client cannot ask a person")
 	}
@@ -98,6 +101,9 @@ func (s *server) answered(ctx context.Context, r *mcp.CallToolRequest, q serve.P
 	a, err := s.verify(r.Params.RequestState)
 	if err != nil {
 		return serve.Promoted{}, err
+	}
+	if !mayPromote(r) {
+		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "the sender's token has not the scope promote; a person can promote this plan", a.Command)
 	}
 	if a.Plan.Sandbox != q.Sandbox || !slices.Equal(a.Plan.Paths, q.Paths) {
 		return serve.Promoted{}, errs.New(op, q.Sandbox, errs.ErrDenied, "the answer belongs to another call")

@@ -29,7 +29,7 @@ type Handler struct {
 	Open func(ctx context.Context) (*engine.Engine, error)
 	// Viewer returns the command line of the program that serves views.
 	Viewer func() ([]string, error)
-	// LookTime bounds the search of the real workspace for drift; the comparison of what it finds has 5 ms more.
+	// LookTime bounds the search of the real workspace for drift; their comparison has 5 ms more.
 	LookTime time.Duration
 }
 

@@ -100,8 +100,10 @@ type Job struct {
 	// Sandbox holds the result; "" if there is none, or no longer. Plan is the fingerprint of the plan that a person
 	// decides on, and Changes the number of its steps.
 	Sandbox string `json:"sandbox,omitempty"`
-	Plan    string `json:"plan,omitempty"`
-	Changes int    `json:"changes,omitempty"`
+	// SandboxID identifies the sandbox once the result has passed: a later one of the same name is another one.
+	SandboxID string `json:"sandbox_id,omitempty"`
+	Plan      string `json:"plan,omitempty"`
+	Changes   int    `json:"changes,omitempty"`
 	// Promotion is the promotion's name for undo; "" if nothing was promoted.
 	Promotion string `json:"promotion,omitempty"`
 	// Decided is the user who approved or rejected it, or cancelled it before a worker began it.

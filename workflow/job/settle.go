@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/errs"
@@ -16,8 +17,8 @@ import (
 	"github.com/snapfs/snapfs/workflow/pipeline"
 )
 
-// settle promotes a result that passed, or makes the job wait, as its Spec says. A result that cannot be promoted is
-// kept: the job waits for a person.
+// settle promotes a result that passed, or makes the job wait, as its Spec says. With a result
+// that cannot be promoted the job waits for a person.
 func (s *Store) settle(ctx context.Context, l *locked) error {
 	if l.Then == Stages {
 		if err := l.become(Promoting, ""); err != nil {
@@ -88,15 +89,24 @@ func (s *Store) tidy(ctx context.Context, l *locked) error {
 	}
 	for _, name := range []string{l.Sandbox, l.Name()} { // a worker may have been killed between renaming and storing
 		rec, err := s.engine.Catalog().Get(name)
-		if err == nil && rec.Created.After(l.Began) && rec.Workspace == l.Workspace {
+		if err == nil && l.owns(rec) {
 			err = s.engine.Remove(ctx, name)
 		}
 		if err != nil && !errors.Is(err, errs.ErrNotFound) {
 			return err
 		}
 	}
-	l.Sandbox = ""
+	l.Sandbox, l.SandboxID = "", ""
 	return save(l.dir, l.Job)
+}
+
+// owns reports whether a sandbox of the job's name is the job's own. Before its result has passed, that is one that was
+// made since, by the name of a first attempt, which a person hardly gives.
+func (l *locked) owns(rec *catalog.Record) bool {
+	if l.SandboxID != "" {
+		return rec.ID == l.SandboxID
+	}
+	return rec.Name == l.Sandbox && rec.Created.After(l.Began) && rec.Workspace == l.Workspace
 }
 
 // throughStages begins or continues the way through the stages.

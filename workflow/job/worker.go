@@ -107,7 +107,11 @@ func (w *Worker) carryOut(ctx context.Context, l *locked) {
 	default:
 		err = w.run(ctx, l)
 	}
-	if err != nil && ctx.Err() == nil && !l.State.Final() {
+	switch {
+	case err == nil || ctx.Err() != nil || l.State.Final():
+	case l.SandboxID != "": // the result stays
+		err = errors.Join(err, l.become(Waiting, textOf(err)))
+	default:
 		err = errors.Join(err, l.become(Failed, textOf(err)))
 	}
 	if err != nil {
@@ -137,7 +141,7 @@ func (w *Worker) run(ctx context.Context, l *locked) error {
 	}
 	l.Tries++
 	l.Began, l.Exit, l.Checked = time.Now().UTC(), nil, nil
-	l.Sandbox = fmt.Sprintf("%s-1", l.Name()) // as package race names the sandbox of a first attempt
+	l.Sandbox, l.SandboxID = fmt.Sprintf("%s-1", l.Name()), "" // as package race names the sandbox of a first attempt
 	if err := l.become(Running, ""); err != nil {
 		return err
 	}
@@ -226,9 +230,16 @@ func (w *Worker) judge(ctx context.Context, l *locked, contest *race.Race) error
 	if err != nil {
 		return err
 	}
-	if w.Store.engine.Rename(ctx, name, l.Name()) == nil { // a person may have taken the shorter name
-		name = l.Name()
+	rec, err := w.Store.engine.Catalog().Get(name)
+	if err != nil {
+		return err
 	}
-	l.Sandbox = name
+	l.SandboxID = rec.ID
+	if err := save(l.dir, l.Job); err != nil {
+		return err
+	}
+	if w.Store.engine.Rename(ctx, name, l.Name()) == nil { // a person may have taken the shorter name
+		l.Sandbox = l.Name()
+	}
 	return w.Store.settle(ctx, l)
 }
