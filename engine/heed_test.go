@@ -49,11 +49,12 @@ func (c *watchedContext) Err() error {
 }
 
 // TestAPlanHeedsItsContext: a plan of many conflicts looks at its context in each step, so that a
-// signal ends it at once, wherever that comes. It costs 3 s: below 6,000 conflicts a step that is
-// quadratic in their number is too fast to be seen.
+// signal ends it at once, wherever that comes. It costs a second, in test-long 3 s: below 6,000
+// conflicts a step that is quadratic in their number is too fast to be seen.
 func TestAPlanHeedsItsContext(t *testing.T) {
 	treetest.NeedRoot(t)
-	const dirs, files, most = 60, 100, 500 * time.Millisecond
+	const dirs, most = 60, 500 * time.Millisecond
+	files := treetest.Budget(t, 20, 100)
 	b := newBench(t)
 	for d := range dirs {
 		b.mkdir(fmt.Sprintf("d%d", d))
