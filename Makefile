@@ -117,11 +117,11 @@ test-long: programs ## run the tests that the last make test cut short: every st
 		$(if $(filter ./...,$(PKGS)),$$(cut -d' ' -f1 $(LATER) | sort -u),$(PKGS))
 
 .PHONY: race
-race: ## test concurrent packages with the race detector and -short (needs a C compiler)
+race: programs ## test concurrent packages with the race detector and -short (needs a C compiler)
 	@command -v cc >/dev/null || { echo 'race: no C compiler, and the race detector needs one'; \
 		echo 'hint: apt-get install gcc libc6-dev'; exit 1; } >&2
 	@# A program with the detector sleeps for a second at its end by default; supervisors end often.
-	@.ci/users .ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 \
+	@.ci/users .ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
 # For make fsx: the seeds, and the operations for each.

@@ -419,7 +419,7 @@ func TestAPortIsReachedByItsHost(t *testing.T) {
 	// A connection that is upgraded, as one of a WebSocket is, leads to the port both ways.
 	_, next, stopEcho := s.begin(shell(`exec python3 -u -c '
 import socket
-l = socket.create_server(("127.0.0.1", 8125)); print("up"); c = l.accept()[0]
+l = socket.create_server(("127.0.0.1", 8125)); print("up\n", end=""); c = l.accept()[0]
 while not c.recv(4096).endswith(b"\r\n\r\n"): pass
 c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 while True: c.sendall(c.recv(4096).upper())'`))
