@@ -51,10 +51,11 @@ type command struct {
 
 // A reader is a client of a command.
 type reader struct {
-	events chan *envd.ProcessEvent
-	gone   chan struct{} // closed when the client has left
-	once   sync.Once
-	slow   bool // the client was dropped
+	events  chan *envd.ProcessEvent // never closed: several streams send to it
+	gone    chan struct{}           // closed when the client has left
+	once    sync.Once
+	slow    bool          // the client was dropped; the command's mu guards it
+	dropped chan struct{} // closed when slow is set
 }
 
 func (r *reader) leave() { r.once.Do(func() { close(r.gone) }) }
@@ -180,20 +181,30 @@ func (x *command) send(event *envd.ProcessEvent) {
 			continue
 		case <-r.gone:
 			continue
+		case <-r.dropped: // for another stream, meanwhile
+			continue
 		default:
 		}
 		late := time.NewTimer(slowClient)
 		select {
 		case r.events <- event:
 		case <-r.gone:
+		case <-r.dropped:
 		case <-late.C:
-			x.mu.Lock()
-			r.slow = true
-			delete(x.readers, r)
-			x.mu.Unlock()
-			close(r.events)
+			x.drop(r)
 		}
 		late.Stop()
+	}
+}
+
+// drop removes a client that is too slow. The streams of a command may do so at once.
+func (x *command) drop(r *reader) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.readers, r)
+	if !r.slow {
+		r.slow = true
+		close(r.dropped)
 	}
 }
 
@@ -246,7 +257,7 @@ func (x *command) attach() *reader {
 }
 
 func newReader() *reader {
-	return &reader{events: make(chan *envd.ProcessEvent, maxQueued), gone: make(chan struct{})}
+	return &reader{events: make(chan *envd.ProcessEvent, maxQueued), gone: make(chan struct{}), dropped: make(chan struct{})}
 }
 
 func (x *command) detach(r *reader) {

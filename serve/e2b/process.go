@@ -76,6 +76,10 @@ func (p *processes) Connect(ctx context.Context, q *envd.ConnectRequest, to *con
 	return x.follow(ctx, p.s, b, x.attach(), func(event *envd.ProcessEvent) error { return to.Send(&envd.ConnectResponse{Event: event}) })
 }
 
+func errTooSlow() error {
+	return connect.NewError(connect.CodeResourceExhausted, errors.New("the client reads the output too slowly"))
+}
+
 // follow sends the events of a command to a client until its end.
 func (x *command) follow(ctx context.Context, s *Server, b *opened, r *reader, send func(*envd.ProcessEvent) error) error {
 	defer x.detach(r)
@@ -87,11 +91,10 @@ func (x *command) follow(ctx context.Context, s *Server, b *opened, r *reader, s
 	for {
 		var err error
 		select {
-		case event, open := <-r.events:
-			if !open {
-				return connect.NewError(connect.CodeResourceExhausted, errors.New("the client reads the output too slowly"))
-			}
+		case event := <-r.events:
 			err = send(event)
+		case <-r.dropped:
+			return errTooSlow()
 		case <-alive.C:
 			err = send(&envd.ProcessEvent{Event: &envd.ProcessEvent_Keepalive{Keepalive: &envd.ProcessEvent_KeepAlive{}}})
 		case <-ctx.Done():
@@ -110,14 +113,13 @@ func (x *command) follow(ctx context.Context, s *Server, b *opened, r *reader, s
 func (x *command) finish(ctx context.Context, s *Server, b *opened, r *reader, send func(*envd.ProcessEvent) error) error {
 	for {
 		select {
-		case event, open := <-r.events:
-			if !open {
-				return connect.NewError(connect.CodeResourceExhausted, errors.New("the client reads the output too slowly"))
-			}
+		case event := <-r.events:
 			if err := send(event); err != nil {
 				return err
 			}
 			continue
+		case <-r.dropped:
+			return errTooSlow()
 		default:
 		}
 		break
