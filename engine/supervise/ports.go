@@ -38,13 +38,27 @@ type Port struct {
 // another host port), ErrBusy (another program uses the host port, or the supervisor does not
 // reply), ErrDenied (the host port is privileged).
 func (sv *Manager) OpenPort(ctx context.Context, name string, port, host uint16) (Port, error) {
-	list, err := sv.requestPorts(ctx, name, portRequest{Open: port, Host: host})
+	return sv.openPort(ctx, name, portRequest{Open: port, Host: host})
+}
+
+func (sv *Manager) openPort(ctx context.Context, name string, a portRequest) (Port, error) {
+	list, err := sv.requestPorts(ctx, name, a)
 	for _, p := range list {
-		if p.Port == port {
+		if p.Port == a.Open {
 			return p, err
 		}
 	}
 	return Port{}, err
+}
+
+// MaxProxyPorts bounds the forwards of one sandbox that proxies have opened.
+const MaxProxyPorts = 64
+
+// OpenProxyPort is OpenPort, with a free port of the host, for a proxy whose clients choose
+// ports. At most MaxProxyPorts forwards of a sandbox come from it, and those do not limit
+// OpenPort. Errors: also errs.ErrNoSpace (there are as many).
+func (sv *Manager) OpenProxyPort(ctx context.Context, name string, port uint16) (Port, error) {
+	return sv.openPort(ctx, name, portRequest{Open: port, Proxy: true})
 }
 
 // ClosePort ends a port forward and resets its connections. Errors: errs.ErrNotFound.
@@ -72,6 +86,9 @@ type portRequest struct {
 	Open  uint16 `json:"open,omitempty"`
 	Host  uint16 `json:"host,omitempty"`
 	Close uint16 `json:"close,omitempty"`
+	// Proxy says that a proxy opens the forward, see MaxProxyPorts. An older supervisor sets
+	// no bound.
+	Proxy bool `json:"proxy,omitempty"`
 }
 
 // requestPorts sends a port request to a sandbox's supervisor and returns the forwards that
@@ -123,14 +140,17 @@ type portForwards struct {
 	log       *egress.Journal
 	refusal   error // why forwards are impossible, or nil
 
-	mu   sync.Mutex
-	open map[uint16]*forward.Forwarder
+	mu      sync.Mutex
+	open    map[uint16]*forward.Forwarder
+	proxied map[uint16]bool // those of open that only a proxy has opened
 }
 
 // newPortForwards returns an empty set of forwards; one that opens none if the sandbox uses
 // the host's network.
 func newPortForwards(rec *catalog.Record, h *Supervisor, log *egress.Journal) *portForwards {
-	in := &portForwards{h: h, name: rec.Name, container: h.Container, log: log, open: map[uint16]*forward.Forwarder{}}
+	in := &portForwards{
+		h: h, name: rec.Name, container: h.Container, log: log, open: map[uint16]*forward.Forwarder{}, proxied: map[uint16]bool{},
+	}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
 		in.refusal = &errs.Error{
 			Op: "opening a port", Path: rec.Name, Kind: errs.ErrNotSupported, Err: errors.New("the sandbox uses the host's network: its ports are the host's"),
@@ -144,7 +164,7 @@ func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 	var err error
 	switch {
 	case a.Open != 0:
-		err = h.forwards.add(a.Open, a.Host)
+		err = h.forwards.add(a.Open, a.Host, a.Proxy)
 	case a.Close != 0:
 		err = h.forwards.remove(a.Close)
 	}
@@ -156,8 +176,8 @@ func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 	send(client, Reply{Ports: &list})
 }
 
-// add opens a forward. See [Manager.OpenPort].
-func (in *portForwards) add(port, host uint16) error {
+// add opens a forward. See [Manager.OpenPort] and, for a proxy, [Manager.OpenProxyPort].
+func (in *portForwards) add(port, host uint16, proxy bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	fail := func(kind, err error, hints ...string) error {
@@ -170,7 +190,13 @@ func (in *portForwards) add(port, host uint16) error {
 		if at := old.Addrs()[0]; host != 0 && at.Port() != host {
 			return fail(errs.ErrExists, errors.New("the port is already forwarded from "+at.String()), in.command("--close", decimal(port)), in.command(decimal(port)+":"+decimal(host)))
 		}
+		if !proxy {
+			delete(in.proxied, port)
+		}
 		return nil
+	}
+	if proxy && len(in.proxied) >= MaxProxyPorts {
+		return fail(errs.ErrNoSpace, errors.New("proxies have opened "+strconv.Itoa(MaxProxyPorts)+" ports of the sandbox already"), in.command("--close", "PORT"))
 	}
 	one, err := forward.Open(forward.Options{Port: port, Host: host, Dial: in.dial, Event: in.log.Put})
 	switch {
@@ -180,6 +206,9 @@ func (in *portForwards) add(port, host uint16) error {
 		return fail(errs.KindOf(err), err)
 	}
 	in.open[port] = one
+	if proxy {
+		in.proxied[port] = true
+	}
 	return nil
 }
 
@@ -209,6 +238,7 @@ func (in *portForwards) remove(port uint16) error {
 	in.mu.Lock()
 	one := in.open[port]
 	delete(in.open, port)
+	delete(in.proxied, port)
 	in.mu.Unlock()
 	if one == nil {
 		return &errs.Error{
@@ -239,6 +269,7 @@ func (in *portForwards) close() error {
 	for port, one := range in.open {
 		failures = append(failures, one.Close())
 		delete(in.open, port)
+		delete(in.proxied, port)
 	}
 	return errors.Join(failures...)
 }

@@ -22,11 +22,12 @@ import (
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 )
 
-// The headers that name the sandbox of a request for the agent, and the agent's port.
+// The headers of a request for the agent: the sandbox, its access token, and its port; and the agent's own port.
 const (
-	idHeader   = "E2b-Sandbox-Id"
-	portHeader = "E2b-Sandbox-Port"
-	envdPort   = 49983
+	idHeader    = "E2b-Sandbox-Id"
+	tokenHeader = "X-Access-Token"
+	portHeader  = "E2b-Sandbox-Port"
+	envdPort    = 49983
 )
 
 // maxMessage bounds a message of the agent's protocol.
@@ -86,7 +87,7 @@ func (s *Server) serveEnvd(w http.ResponseWriter, r *http.Request) {
 	}
 	if text := r.Header.Get(portHeader); text != "" && text != strconv.Itoa(envdPort) {
 		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
+		if err != nil || port == 0 {
 			writeError(w, http.StatusBadRequest, portHeader+" is no port")
 			return
 		}
@@ -134,10 +135,12 @@ func (s *Server) visited(r *http.Request, id string) (*opened, error) {
 
 // authorized reports whether a request may reach the agent of a sandbox.
 func authorized(r *http.Request, b *opened) bool {
-	if subtle.ConstantTimeCompare([]byte(r.Header.Get("X-Access-Token")), []byte(b.meta.Token)) == 1 {
-		return true
-	}
-	return r.URL.Path == "/files" && signed(r, b.meta.Token)
+	return hasToken(r, b) || r.URL.Path == "/files" && signed(r, b.meta.Token)
+}
+
+// hasToken reports whether a request has the access token of a sandbox.
+func hasToken(r *http.Request, b *opened) bool {
+	return subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(b.meta.Token)) == 1
 }
 
 // signed reports whether the address of a file has a signature by this token that has not expired.

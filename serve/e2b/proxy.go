@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate"
 )
 
 // trafficHeader is what a client shows to reach a port of a sandbox whose traffic is not public.
@@ -25,22 +27,27 @@ func portHost(host string) (port uint16, id string, ok bool) {
 	return uint16(n), id, dotted && dashed && err == nil && n > 0 && id != ""
 }
 
-// proxy passes a request on to a port of a sandbox: also one that becomes a WebSocket.
+// proxy passes a request on to a port of a sandbox: also one that becomes a WebSocket. It requires no API key: who knows
+// the ID reaches the ports, unless mayReach says otherwise. A request that it refuses does not resume the sandbox.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, id string, port uint16) {
 	b, err := s.sandbox(r.Context(), id)
 	if err == nil {
+		if status, why := b.mayReach(r, port); status != http.StatusOK {
+			writeError(w, status, why)
+			return
+		}
 		b, err = s.awake(r.Context(), b)
 	}
 	if err != nil {
 		writeJSON(w, http.StatusBadGateway, map[string]any{"sandboxId": id, "message": "The sandbox was not found", "code": http.StatusBadGateway})
 		return
 	}
-	if b.meta.Traffic != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(trafficHeader)), []byte(b.meta.Traffic)) != 1 {
-		writeError(w, http.StatusForbidden, "the sandbox's ports require the header "+trafficHeader)
-		return
-	}
 	target, err := b.forward(r.Context(), port)
-	if err != nil {
+	switch {
+	case errors.Is(err, errs.ErrNoSpace):
+		fail(w, err)
+		return
+	case err != nil:
 		closed(w, id, port)
 		return
 	}
@@ -53,7 +60,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, id string, port u
 			}
 			q.Out.Header.Del(trafficHeader)
 			q.Out.Header.Del("X-API-Key")
-			q.Out.Header.Del("X-Access-Token")
+			q.Out.Header.Del(tokenHeader)
 			q.SetXForwarded()
 		},
 		FlushInterval: -1,
@@ -63,6 +70,30 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, id string, port u
 	p.ServeHTTP(w, r)
 }
 
+// hasHostNetwork reports whether the sandbox's ports are those of this machine, with all that listens there.
+func (b *opened) hasHostNetwork() bool { return b.Policy.Network == string(isolate.NetworkHost) }
+
+// mayReach returns StatusOK if a request may reach a port of the sandbox, or another status and its reason.
+func (b *opened) mayReach(r *http.Request, port uint16) (status int, why string) {
+	switch {
+	case b.meta.Traffic != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(trafficHeader)), []byte(b.meta.Traffic)) != 1:
+		return http.StatusForbidden, "the sandbox's ports require the header " + trafficHeader
+	case b.hasHostNetwork() && !hasToken(r, b):
+		return http.StatusForbidden, "the sandbox uses the host's network: its ports require the header " + tokenHeader
+	case b.hasHostNetwork() && ownPort(r) == port:
+		return http.StatusLoopDetected, "this server has the port, and does not pass requests on to itself"
+	}
+	return http.StatusOK, ""
+}
+
+// ownPort returns the port at which the server received a request, or 0 without one.
+func ownPort(r *http.Request) uint16 {
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
+		return at.AddrPort().Port()
+	}
+	return 0
+}
+
 // closed says what E2B's proxy says of a port on which nothing listens.
 func closed(w http.ResponseWriter, id string, port uint16) {
 	writeJSON(w, http.StatusBadGateway, map[string]any{
@@ -70,22 +101,14 @@ func closed(w http.ResponseWriter, id string, port uint16) {
 	})
 }
 
-// forward returns the address of this machine that leads to a port of the sandbox.
+// forward returns the address of this machine that leads to a port of the sandbox. mayReach has permitted it. Errors:
+// those of [supervise.Manager.OpenProxyPort].
 func (b *opened) forward(ctx context.Context, port uint16) (*url.URL, error) {
 	to := &url.URL{Scheme: "http", Host: "127.0.0.1:" + strconv.Itoa(int(port))}
-	p, err := b.e.Supervise.OpenPort(ctx, b.Name, port, 0)
+	p, err := b.e.Supervise.OpenProxyPort(ctx, b.Name, port)
 	switch {
-	case errors.Is(err, errs.ErrNotSupported):
-		return to, nil // the sandbox uses the host's network
-	case errors.Is(err, errs.ErrExists):
-		list, err := b.e.Supervise.Ports(ctx, b.Name)
-		for _, one := range list {
-			if one.Port == port {
-				to.Host = one.Addrs[0].String()
-				return to, err
-			}
-		}
-		return nil, err
+	case b.hasHostNetwork() && errors.Is(err, errs.ErrNotSupported):
+		return to, nil
 	case err != nil:
 		return nil, err
 	}
