@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -79,33 +80,42 @@ func (v *View) Enter(tree *os.File, base uint32) error {
 	return nil
 }
 
-// confine returns the target of a symbolic link, the inode behind fd, for the kernel of the host to follow. An absolute
-// path of the directory becomes one of the mount. EACCES: the link leads out of the directory.
+// confine returns the target of a symbolic link, the inode behind fd, for the kernel of the host to follow. EACCES: the
+// link leads out of the directory.
 //
-// The depth of the link is that of this instant. A process that renames its directory at the same time can make one
-// answer wrong.
+// The kernel follows a target from the name by which it found the link. A process in the directory can give a link a
+// second name at another depth, or move it meanwhile, so nobody knows here how far up a ".." leads. No target that
+// confine returns has one: it is a path down from the link, or an absolute path down from the mount, made of an absolute
+// path of the directory or of the place of one of the link's names. The kernel walks both through the view, which
+// confines the links on the way too, and counts them (ELOOP). A moved link can lead to another file of the directory.
+// As in an absolute path, a ".." after a name takes that name away, also if it is a link to a directory elsewhere.
 func (s *server) confine(fd int, target []byte) ([]byte, error) {
+	to := string(target)
+	if !filepath.IsAbs(to) && !slices.Contains(strings.Split(to, "/"), "..") {
+		return target, nil
+	}
 	root, err := os.Readlink(procPath(int(s.t.root.Fd())))
 	if err != nil {
 		return nil, err
 	}
-	link, err := os.Readlink(procPath(fd))
-	if err != nil {
-		return nil, err
-	}
-	to := string(target)
-	if filepath.IsAbs(to) {
-		rest, ok := restIn(filepath.Clean(to), root)
-		if !ok {
+	if !filepath.IsAbs(to) {
+		link, err := os.Readlink(procPath(fd))
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := restIn(link, root); !ok {
 			return nil, unix.EACCES
 		}
-		return []byte(s.at + rest), nil
+		to = filepath.Join(filepath.Dir(link), to)
 	}
-	rest, ok := restIn(link, root)
-	if !ok || !filepath.IsLocal(filepath.Join(strings.TrimPrefix(filepath.Dir(rest), "/"), to)) {
+	rest, ok := restIn(filepath.Clean(to), root)
+	if !ok {
 		return nil, unix.EACCES
 	}
-	return target, nil
+	if to = s.at + rest; len(to) >= unix.PathMax {
+		return nil, unix.ENAMETOOLONG
+	}
+	return []byte(to), nil
 }
 
 // restIn returns the rest of a path in a directory, with its first slash.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -129,6 +130,42 @@ func TestNoLinkLeadsOutOfAView(t *testing.T) {
 	}
 	write(t, at+"/here", "changed")
 	wantText(t, dir+"/f", "changed")
+}
+
+// TestNoLinkWithTwoNamesLeadsOutOfAView: the kernel follows it from the name that it walked, which the server cannot
+// know. A deep link within the view still leads there, and links to each other end. Cost: milliseconds.
+func TestNoLinkWithTwoNamesLeadsOutOfAView(t *testing.T) {
+	dir, secret := t.TempDir(), t.TempDir()
+	write(t, secret+"/s", "secret")
+	const depth = 40
+	deep := strings.Repeat("/d", depth)
+	must(t, os.MkdirAll(dir+deep, 0o755))
+	up := strings.Repeat("../", depth)
+	must(t, os.MkdirAll(dir+"/a", 0o755))
+	write(t, dir+"/in", "inside")
+	for name, to := range map[string]string{"/f": up + secret[1:] + "/s", deep + "/good": up + "in", "/loop": "a/../loop", "/a/two": "../a/three", "/a/three": "../a/two"} {
+		must(t, os.Symlink(to, dir+name))
+	}
+	must(t, os.Link(dir+"/f", dir+deep+"/f"))
+	_, at := view(t, dir, 0)
+	for _, name := range []string{"/f", deep + "/f", "/f"} {
+		if text, err := os.ReadFile(at + name); err == nil {
+			t.Errorf("reading %s: %q", name, text)
+		}
+		if err := os.WriteFile(at+name, []byte("x"), 0o644); err == nil {
+			t.Errorf("%s was written", name)
+		}
+		if to, err := os.Readlink(at + name); err == nil && (!strings.HasPrefix(to, at+"/") || strings.Contains(to, "..")) {
+			t.Errorf("%s leads to %q", name, to)
+		}
+	}
+	wantText(t, secret+"/s", "secret")
+	wantText(t, at+deep+"/good", "inside")
+	for _, name := range []string{"/loop", "/a/two"} {
+		if _, err := os.ReadFile(at + name); !errors.Is(err, unix.ELOOP) {
+			t.Errorf("reading %s: %v", name, err)
+		}
+	}
 }
 
 // TestAViewChangesItsDirectory: the mount stays, nothing of the first directory is held, and who waited sees the
