@@ -66,7 +66,8 @@ func TestAPatchLeadsIntoTheView(t *testing.T) {
 	}
 }
 
-// TestAFileToolLeadsIntoTheView: paths of the workspace move; others are the agent's own business, without an answer.
+// TestAFileToolLeadsIntoTheView: paths of the workspace move, also relative ones; others are the agent's own business,
+// without an answer.
 func TestAFileToolLeadsIntoTheView(t *testing.T) {
 	l := &Lease{Sandbox: "s", Workspace: "/w", View: "/run/v"}
 	for input, want := range map[string]string{
@@ -78,7 +79,13 @@ func TestAFileToolLeadsIntoTheView(t *testing.T) {
 		`{"file_path":"/run/v/../../etc/pass"}`: "",
 		`{"file_path":"/wx/a"}`:                 "",
 		`{"file_path":"/etc/passwd"}`:           "",
-		`{"file_path":"a"}`:                     "",
+		`{"file_path":"/run/v/b/../a"}`:         `"updatedInput":{"file_path":"/run/v/a"}`,
+		`{"file_path":"a"}`:                     `"updatedInput":{"file_path":"/run/v/dir/a"}`,
+		`{"filePath":"../a"}`:                   `"updatedInput":{"filePath":"/run/v/a"}`,
+		`{"path":"."}`:                          `"updatedInput":{"path":"/run/v/dir"}`,
+		`{"file_path":"../../a"}`:               "",
+		`{"file_path":""}`:                      "",
+		`{"file_path":null}`:                    "",
 		`{"pattern":"x"}`:                       "",
 		`{"file_path":7}`:                       "",
 	} {
@@ -86,10 +93,27 @@ func TestAFileToolLeadsIntoTheView(t *testing.T) {
 		if err := json.Unmarshal([]byte(input), &in); err != nil {
 			t.Fatal(err)
 		}
-		out, err := l.intoView(in, &event{Name: "PreToolUse"})
+		out, err := l.intoView(in, &event{Name: "PreToolUse", Tool: "Write", Dir: "/w/dir"})
 		if err != nil || want == "" && len(out) > 0 || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %s, %v; want %s", input, out, err, want)
 		}
+	}
+	for input, blocked := range map[string]bool{`{"file_path":"/w/a","path":"/etc"}`: true, `{"file_path":"/run/v/a","path":"/etc"}`: false} {
+		var in map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(input), &in); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := l.intoView(in, &event{Name: "PreToolUse", Tool: "Grep", Dir: "/w"}); len(out) > 0 || Blocks(err) != blocked {
+			t.Errorf("%s: %s, %v", input, out, err)
+		}
+	}
+	in := map[string]json.RawMessage{"path": []byte(`"a"`)}
+	if out, err := l.intoView(in, &event{Name: "PreToolUse", Tool: "server_create_file", Dir: "/w"}); err != nil || len(out) > 0 {
+		t.Errorf("a server's path: %s, %v", out, err)
+	}
+	const want = `"updatedInput":{"path":"/run/v/dir/a"}`
+	if out, err := l.intoView(in, &event{Name: "PreToolUse", Tool: "read", Dir: "/run/v/dir"}); err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("in the view: %s, %v; want %s", out, err, want)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/errs"
@@ -81,21 +82,38 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	return l.intoView(input, ev)
 }
 
+// fileTools are the agents' own tools that take paths, relative ones from the session's directory. A relative path of
+// another tool can be one of something else, such as a repository on a server.
+var fileTools = []string{
+	"Read", "Edit", "MultiEdit", "Write", "NotebookEdit", "Glob", "Grep", "LS",
+	"read", "edit", "multiedit", "write", "glob", "grep", "list", "patch", "lsp",
+}
+
 // intoView makes the paths of a file tool those of the view, and allows the call if it has one there: as a command
-// inside, it cannot reach the real files.
+// inside, it cannot reach the real files. A call that also has a path outside is the agent's to decide, or blocked if that
+// would leave it a path of the real workspace.
 func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, error) {
 	o := output{Reason: "it works on the snapfs sandbox " + l.Sandbox}
+	outside := false
 	for _, key := range []string{"file_path", "notebook_path", "path", "filePath"} {
 		var path string
-		if json.Unmarshal(input[key], &path) != nil || !filepath.IsAbs(path) {
+		if json.Unmarshal(input[key], &path) != nil || path == "" {
 			continue
 		}
-		to := l.inView(path)
+		full := path
+		if !filepath.IsAbs(full) {
+			if !slices.Contains(fileTools, ev.Tool) {
+				continue
+			}
+			full = filepath.Join(ev.Dir, full)
+		}
+		to := l.inView(full)
 		if !within(to, l.View) {
-			return nil, nil
+			outside = true
+			continue
 		}
 		o.Decision = "allow"
-		if to == filepath.Clean(path) {
+		if to == path {
 			continue
 		}
 		text, err := json.Marshal(to)
@@ -104,7 +122,10 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 		}
 		input[key], o.Input = text, input
 	}
-	if o.Decision == "" {
+	if outside && o.Input != nil {
+		return nil, errors.Join(errBlock, fmt.Errorf("%s has a path in the workspace and one outside of it", ev.Tool))
+	}
+	if outside || o.Decision == "" {
 		return nil, nil
 	}
 	return o.encode(ev)
