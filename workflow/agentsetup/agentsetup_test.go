@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
 )
 
 // samples are configurations as people have them, by agent.
@@ -117,6 +120,62 @@ func TestTrustIsThatOfTheWorstHook(t *testing.T) {
 		}
 		if got := trustIn(text, "/h"); got != c.want {
 			t.Errorf("%v: %s, want %s", c.hooks, got, c.want)
+		}
+	}
+}
+
+// TestThePluginOfOpencodeBlocksWhatNoHookAllowed: a call goes on only after a hook that ended well, and with its input. Cost:
+// one start of node and of a shell for each answer, a tenth of a second.
+func TestThePluginOfOpencodeBlocksWhatNoHookAllowed(t *testing.T) {
+	treetest.NeedProgram(t, "node")
+	dir := t.TempDir()
+	s := Setup{Agent: "opencode", Program: []string{"/bin/sh", "-c", `cat >/dev/null; eval "$SCRIPT"`}}
+	text, err := s.plugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir+"/plugin.mjs", string(text))
+	scripts := []struct{ script, before, after string }{
+		{"exit 0", "real", "done"},
+		{`echo '{"hookSpecificOutput":{"updatedInput":{"path":"view"},"additionalContext":"drift"}}'`, "view", "done\ndrift"},
+		{"exit 1", "blocked", "done"},
+		{"echo no >&2; exit 2", "blocked", "blocked"},
+		{"kill -9 $$", "blocked", "done"},
+		{"echo nonsense", "blocked", "done"},
+		{`echo '{"hookSpecificOutput":{"updatedInput"'`, "blocked", "done"},
+		{"echo null", "blocked", "done"},
+		{"echo {}", "blocked", "done"},
+	}
+	put(t, dir+"/main.mjs", `
+import { Snapfs } from "./plugin.mjs"
+const hooks = await Snapfs({ directory: "/w" })
+const result = []
+for (const script of process.argv.slice(2)) {
+  process.env.SCRIPT = script
+  const args = { path: "real" }, output = { output: "done" }
+  const before = await hooks["tool.execute.before"]({ tool: "write", sessionID: "s", callID: "c" }, { args }).then(() => args.path, () => "blocked")
+  const after = await hooks["tool.execute.after"]({ tool: "write", sessionID: "s", callID: "c" }, output).then(() => output.output, () => "blocked")
+  result.push({ before, after })
+}
+console.log(JSON.stringify(result))
+`)
+	args := []string{"main.mjs"}
+	for _, c := range scripts {
+		args = append(args, c.script)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	var got []struct{ Before, After string }
+	if err == nil {
+		err = json.Unmarshal(out, &got)
+	}
+	if err != nil || len(got) != len(scripts) {
+		t.Fatalf("%v, %s", err, out)
+	}
+	for i, c := range scripts {
+		if got[i].Before != c.before || got[i].After != c.after {
+			t.Errorf("%s: %+v, want %q and %q", c.script, got[i], c.before, c.after)
 		}
 	}
 }

@@ -14,15 +14,19 @@ const pluginText = `import { spawnSync } from "node:child_process"
 
 const command = COMMAND
 
-// call returns snapfs's answer to an event, or throws if the tool must not be called.
+// call returns snapfs's answer to an event, or throws if the tool must not be called: before a call everything but a
+// success with no answer or a readable one means that, also a killed hook.
 function call(event, fields) {
   const r = spawnSync(command[0], [...command.slice(1), event], { input: JSON.stringify({ hook_event_name: event, ...fields }), encoding: "utf8" })
-  if (r.status === 2 || r.error) throw new Error(r.stderr || String(r.error))
+  const before = event === "PreToolUse"
+  if (r.error || (before ? r.status !== 0 : r.status === 2)) throw new Error(r.stderr || String(r.error ?? "snapfs hook ended with " + (r.signal ?? r.status)))
+  if (r.stdout === "") return {}
+  let answer
   try {
-    return JSON.parse(r.stdout).hookSpecificOutput ?? {}
-  } catch {
-    return {}
-  }
+    answer = JSON.parse(r.stdout).hookSpecificOutput
+  } catch {} // none
+  if (!answer && before) throw new Error("snapfs hook gave no answer that can be read")
+  return answer ?? {}
 }
 
 export const Snapfs = async ({ directory }) => ({
