@@ -72,18 +72,30 @@ func (l *Lease) snapshot(ctx context.Context, e *engine.Engine, name string) (sl
 // awaitIdle ends a sandbox in which nothing runs but what is about to end. If other processes run on, it returns nil.
 func awaitIdle(ctx context.Context, e *engine.Engine, sandbox string) error {
 	const patience = 100 * time.Millisecond
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		h, err := e.Supervise.Hold(ctx, sandbox, "naming a state of")
-		if err != nil {
-			return err
-		}
-		err = e.Supervise.MustBeIdle(ctx, h, "naming a state of")
+	h, err := holdIdle(ctx, e, sandbox, "naming a state of", patience)
+	if err == nil {
 		h.Release()
-		if err == nil || !errors.Is(err, errs.ErrBusy) {
-			return err
+	}
+	if errors.Is(err, errs.ErrBusy) {
+		return nil
+	}
+	return err
+}
+
+// holdIdle locks a sandbox in which nothing runs, for the operation op, and waits at most for patience for what is about
+// to end there. The caller releases it. Errors: errs.ErrBusy if other processes run on.
+func holdIdle(ctx context.Context, e *engine.Engine, sandbox, op string, patience time.Duration) (*catalog.Locked, error) {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		h, err := e.Supervise.Hold(ctx, sandbox, op)
+		if err != nil {
+			return nil, err
 		}
-		if time.Now().After(end) {
-			return nil
+		if err = e.Supervise.MustBeIdle(ctx, h, op); err == nil {
+			return h, nil
+		}
+		h.Release()
+		if !errors.Is(err, errs.ErrBusy) || time.Now().After(end) {
+			return nil, err
 		}
 	}
 }

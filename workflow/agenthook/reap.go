@@ -5,8 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/proc"
 	"github.com/snapfs/snapfs/isolate/hostview"
@@ -14,12 +18,10 @@ import (
 
 // Reap removes what agents left behind whose processes have ended: views, also of a process that was killed, and
 // sandboxes without a change. Sandboxes with changes stay, for the person to review. It returns the number of
-// sandboxes that it released. Cost: reading the record of each sandbox.
+// sandboxes that it released. Cost: reading the record of each sandbox, twice if there are views.
 func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	var failures []error
-	leased := map[string]bool{}
 	for _, l := range Leases(e) {
-		leased[filepath.Base(l.View)] = true
 		if l.Ended || proc.Alive(l.Owner) {
 			continue
 		}
@@ -30,35 +32,100 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 		released++
 	}
 	dir := ViewsDir(e.StateDir())
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	stray, err := strayViews(dir, func() []*Lease { return Leases(e) })
+	if err != nil {
 		failures = append(failures, errs.With("looking for views", dir, err))
 	}
-	for _, entry := range entries {
-		if !leased[entry.Name()] { // its sandbox is gone
-			failures = append(failures, hostview.Unmount(ctx, filepath.Join(dir, entry.Name())))
-			hostview.RemoveEmpty(filepath.Join(dir, entry.Name()))
-		}
+	for _, view := range stray { // its sandbox is gone
+		failures = append(failures, hostview.Unmount(ctx, view))
+		hostview.RemoveEmpty(view)
 	}
 	return released, errors.Join(failures...)
 }
 
-// release ends an agent's use of a sandbox: its view, and the sandbox too if nothing was changed in it.
+// strayViews returns the views in a directory of views that belong to no lease. It reads the directory before the
+// leases: another session's lease is saved before its view is made, so a view that was found has its lease by then.
+func strayViews(dir string, leases func() []*Lease) (stray []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if len(entries) == 0 {
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		return nil, err
+	}
+	leased := map[string]bool{}
+	for _, l := range leases() {
+		leased[filepath.Base(l.View)] = true
+	}
+	for _, entry := range entries {
+		if !leased[entry.Name()] {
+			stray = append(stray, filepath.Join(dir, entry.Name()))
+		}
+	}
+	return stray, err
+}
+
+// release ends an agent's use of a sandbox: its view, and the sandbox too if nothing was changed in it and nothing runs
+// in it.
 func release(ctx context.Context, e *engine.Engine, l *Lease) error {
 	if err := closeView(ctx, e, l); err != nil {
 		return err
 	}
-	n, err := changes(ctx, e, l.Sandbox)
+	removed, err := removeUnchanged(ctx, e, l.Sandbox, idleTime)
+	if removed || errors.Is(err, errs.ErrNotFound) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, errs.ErrBusy) {
+		return err
+	}
+	return l.update(ctx, e, func(l *Lease) { l.Ended = true })
+}
+
+// removeUnchanged removes a sandbox if it has a change neither now nor in a snapshot: an undo leaves those after it. It
+// waits at most for patience for what is about to end. Errors: errs.ErrBusy if processes run on, and the sandbox stays;
+// errs.ErrNotFound.
+func removeUnchanged(ctx context.Context, e *engine.Engine, sandbox string, patience time.Duration) (removed bool, err error) {
+	rec, err := e.Catalog().Get(sandbox)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if n > 0 {
-		return l.update(ctx, e, func(l *Lease) { l.Ended = true })
+	// A sandbox with changes, the usual one, needs no wait for its processes.
+	if changed, err := everChanged(ctx, e, rec); err != nil || changed {
+		return false, err
 	}
-	if err := e.Remove(ctx, l.Sandbox); err != nil && !errors.Is(err, errs.ErrNotFound) {
-		return err
+	const op = "removing"
+	if err := e.Reconcile.RefuseUnfinished(op, sandbox, ""); err != nil {
+		return false, err
 	}
-	return nil
+	h, err := holdIdle(ctx, e, sandbox, op, patience)
+	if err != nil {
+		return false, err
+	}
+	defer h.Release()
+	// Until the lock is released nothing can start in it and change a file.
+	if changed, err := everChanged(ctx, e, h.Record); err != nil || changed {
+		return false, err
+	}
+	err = e.Sandboxes.Remove(ctx, h, func() error { return nil })
+	return err == nil, err
+}
+
+// everChanged reports whether a sandbox or a snapshot of it differs from its base. Cost: a comparison for each.
+func everChanged(ctx context.Context, e *engine.Engine, rec *catalog.Record) (bool, error) {
+	states := []string{""}
+	for _, s := range slices.Backward(rec.Snapshots) { // the newest has most
+		states = append(states, s.Name)
+	}
+	for _, state := range states {
+		c, err := e.Compare.ChangesAt(ctx, rec, "", state, nil)
+		if err != nil {
+			return false, err
+		}
+		if count(c) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // changes counts the changes of a sandbox.
@@ -67,7 +134,12 @@ func changes(ctx context.Context, e *engine.Engine, sandbox string) (int, error)
 	if err != nil {
 		return 0, err
 	}
+	return count(c), nil
+}
+
+// count closes a list of changes and returns its length.
+func count(c *compare.Changes) int {
 	defer c.Close()
 	c.FindCommits() // the files of a repository that cannot be read stay in the list
-	return c.Len(), nil
+	return c.Len()
 }
