@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -252,37 +253,50 @@ func (s *Server) forgetFiles(id string) {
 const sweepEvery = 5 * time.Second
 
 // sweep opens the engine from time to time, which removes sandboxes whose time is over also where no request comes, and
-// closes the rooms of sandboxes that are gone.
+// closes the rooms of sandboxes that are gone. It reports an error once, however often it comes.
 func (s *Server) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	for {
+	for last := ""; ; {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-tick.C:
 		}
-		list, err := s.all(s.ctx)
-		if err != nil {
-			if s.ctx.Err() == nil {
-				s.o.Notice("looking for sandboxes whose time is over: " + err.Error())
-			}
-			continue
+		text := ""
+		if err := s.closeGone(s.ctx); err != nil && s.ctx.Err() == nil {
+			text = err.Error()
 		}
-		known := map[string]bool{}
-		for _, b := range list {
-			known[b.ID] = true
+		if text != "" && text != last {
+			s.o.Notice("looking for sandboxes whose time is over: " + text)
 		}
-		s.mu.Lock()
-		var gone []string
-		for id := range s.rooms {
-			if !known[id] {
-				gone = append(gone, id)
-			}
-		}
-		s.mu.Unlock()
-		for _, id := range gone {
+		last = text
+	}
+}
+
+// closeGone closes the rooms of sandboxes that are gone. After an error it has closed none: a sandbox whose record cannot
+// be read now may run.
+func (s *Server) closeGone(ctx context.Context) error {
+	// Before the records: a sandbox that is made meanwhile is not among them.
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.rooms))
+	s.mu.Unlock()
+	e, err := s.o.Open(ctx)
+	if err != nil {
+		return err
+	}
+	records, failures := e.Catalog().List()
+	if err := errors.Join(failures...); err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, rec := range records {
+		known[rec.ID] = (&opened{Record: rec}).exists()
+	}
+	for _, id := range ids {
+		if !known[id] {
 			s.forget(id)
 		}
 	}
+	return nil
 }

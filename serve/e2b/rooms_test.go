@@ -1,0 +1,66 @@
+package e2b
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// TestOnlyTheRoomsOfGoneSandboxesAreClosed: not that of a sandbox that is made while the records are read, and none while
+// a record cannot be read. Cost: twenty milliseconds.
+func TestOnlyTheRoomsOfGoneSandboxesAreClosed(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	var s *Server
+	enter := func(id string) *room { return s.room(&opened{Record: &catalog.Record{ID: id}}) }
+	meanwhile := func() {}
+	s = &Server{ctx: t.Context(), rooms: map[string]*room{}, o: Options{Open: func(ctx context.Context) (*engine.Engine, error) {
+		meanwhile()
+		return engine.Open(ctx, engine.Config{State: state})
+	}}}
+	e, err := engine.Open(t.Context(), engine.Config{State: state})
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := &catalog.Record{ID: catalog.NewID(), Name: "here", State: catalog.Ready, Created: time.Now(), Workspace: "/w"}
+	unread := &catalog.Record{ID: catalog.NewID(), Name: "unread", State: catalog.Ready, Created: time.Now(), Workspace: "/w"}
+	for _, rec := range []*catalog.Record{here, unread} {
+		if err := e.Catalog().Create(rec); err != nil {
+			t.Fatal(err)
+		}
+		enter(rec.ID)
+	}
+	gone := enter("gone")
+
+	path := filepath.Join(e.Catalog().Path("unread"), "record.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("no JSON"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.closeGone(t.Context()); err == nil || len(s.rooms) != 3 {
+		t.Errorf("a record that cannot be read: %v, %d rooms of 3", err, len(s.rooms))
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	meanwhile = func() { enter("new") }
+	if err := s.closeGone(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if s.rooms["gone"] != nil || !gone.closed {
+		t.Error("the room of a sandbox that is gone is open")
+	}
+	for _, id := range []string{here.ID, unread.ID, "new"} {
+		if r := s.rooms[id]; r == nil || r.closed {
+			t.Errorf("the room of %s is closed", id)
+		}
+	}
+}
