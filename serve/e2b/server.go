@@ -39,6 +39,9 @@ type Options struct {
 	MaxTimeout time.Duration
 	// Notice is called with a sentence for the operator. It may be nil.
 	Notice func(text string)
+
+	// stall is how long the client of a download or an upload may stand still: slowClient, and less in a test.
+	stall time.Duration
 }
 
 // The longest time-out by default, and the bounds of a request's body on a control route.
@@ -68,6 +71,9 @@ type Server struct {
 func New(o Options) *Server {
 	if o.MaxTimeout == 0 {
 		o.MaxTimeout = maxTimeout
+	}
+	if o.stall == 0 {
+		o.stall = slowClient
 	}
 	if o.Notice == nil {
 		o.Notice = func(string) {}

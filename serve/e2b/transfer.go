@@ -7,9 +7,11 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"os"
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/files"
@@ -40,6 +42,40 @@ func metadataOf(h http.Header) map[string]string {
 	return values
 }
 
+// A timedWriter writes a reply. A client that reads nothing for the time limit gets no more: a stalled download holds
+// one of the processes that read the sandbox's files.
+type timedWriter struct {
+	w       io.Writer
+	control *http.ResponseController
+	limit   time.Duration
+}
+
+func (t *timedWriter) Write(p []byte) (int, error) {
+	_ = t.control.SetWriteDeadline(time.Now().Add(t.limit)) // a test's recorder has no deadline
+	return t.w.Write(p)
+}
+
+// A timedReader reads the body of a request, for each piece of which its client has the time limit.
+type timedReader struct {
+	io.ReadCloser
+	control *http.ResponseController
+	limit   time.Duration
+	late    error // ErrInvalid, once a piece did not come in time
+}
+
+func (t *timedReader) Read(p []byte) (int, error) {
+	_ = t.control.SetReadDeadline(time.Now().Add(t.limit)) // a test's recorder has no deadline
+	n, err := t.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		t.late = errs.With("reading the request", "", errors.Join(errs.ErrInvalid, err))
+		return n, t.late
+	case err != nil:
+		_ = t.control.SetReadDeadline(time.Time{}) // the server goes on to look whether the client is there
+	}
+	return n, err
+}
+
 // download sends the content of a file.
 func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	b := sandboxOf(r.Context())
@@ -57,7 +93,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(at)}))
 			w.Header().Set("Content-Length", strconv.FormatInt(info.Size, 10))
 			begun = true
-			_, err = io.CopyN(w, from, info.Size)
+			_, err = io.CopyN(&timedWriter{w, http.NewResponseController(w), s.o.stall}, from, info.Size)
 			return errors.Join(err, from.Close())
 		})
 	}
@@ -74,6 +110,8 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	b := sandboxOf(r.Context())
 	written, metadata := []writtenFile{}, metadataOf(r.Header)
+	body := &timedReader{ReadCloser: r.Body, control: http.NewResponseController(w), limit: s.o.stall}
+	r.Body = body
 	err := s.checkUser(callOf(r.Context()).user)
 	if err == nil {
 		err = s.room(b).withFiles(r.Context(), b, func(t tree) error {
@@ -90,6 +128,9 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 			}
 			return uploaded(r, write)
 		})
+	}
+	if body.late != nil {
+		err = body.late // which has also ended the request's context, and so the write
 	}
 	if err != nil {
 		fail(w, err)
