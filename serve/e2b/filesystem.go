@@ -33,7 +33,7 @@ func (f *filesystem) files(ctx context.Context, do func(b *opened, t tree) error
 	b := sandboxOf(ctx)
 	err := f.s.checkUser(callOf(ctx).user)
 	if err == nil {
-		err = f.s.room(b).withFiles(ctx, b, func(t tree) error { return do(b, t) })
+		err = f.s.resourcesOf(b).withFiles(ctx, b, func(t tree) error { return do(b, t) })
 	}
 	return rpcError(err)
 }

@@ -81,7 +81,7 @@ func valueOf(p *int64) int64 {
 
 // share returns the share of the processors, in percent, that a sandbox has used since the last request.
 func (s *Server) share(ctx context.Context, b *opened, u *supervise.Usage, cpus int) (float64, *supervise.Usage, error) {
-	r, now := s.room(b), time.Now()
+	r, now := s.resourcesOf(b), time.Now()
 	r.mu.Lock()
 	last := r.usage
 	r.mu.Unlock()

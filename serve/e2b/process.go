@@ -31,7 +31,7 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // List describes the commands of a sandbox that run.
 func (p *processes) List(ctx context.Context, _ *envd.ListRequest) (*envd.ListResponse, error) {
 	out := &envd.ListResponse{}
-	for _, x := range p.s.room(sandboxOf(ctx)).all() {
+	for _, x := range p.s.resourcesOf(sandboxOf(ctx)).all() {
 		out.Processes = append(out.Processes, &envd.ProcessInfo{Config: x.config, Pid: x.pid, Tag: x.tag})
 	}
 	return out, nil
@@ -45,7 +45,7 @@ func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect
 	if err != nil {
 		return rpcError(err)
 	}
-	if len(p.s.room(b).all()) >= maxCommands {
+	if len(p.s.resourcesOf(b).all()) >= maxCommands {
 		return connect.NewError(connect.CodeResourceExhausted, errors.New("the sandbox runs too many commands"))
 	}
 	r := newReader()
@@ -62,14 +62,14 @@ func (p *processes) Start(ctx context.Context, q *envd.StartRequest, to *connect
 		x.cancel = func() { t.Stop() }
 		x.mu.Unlock()
 	}
-	p.s.room(b).add(x)
+	p.s.resourcesOf(b).add(x)
 	return x.follow(ctx, p.s, b, r, func(event *envd.ProcessEvent) error { return to.Send(&envd.StartResponse{Event: event}) })
 }
 
 // Connect sends the output of a running command from now on.
 func (p *processes) Connect(ctx context.Context, q *envd.ConnectRequest, to *connect.ServerStream[envd.ConnectResponse]) error {
 	b := sandboxOf(ctx)
-	x, err := p.s.room(b).find(q.Process)
+	x, err := p.s.resourcesOf(b).find(q.Process)
 	if err != nil {
 		return rpcError(err)
 	}
@@ -137,7 +137,7 @@ func (x *command) finish(ctx context.Context, s *Server, b *opened, r *reader, s
 
 // Update sets the size of a command's terminal.
 func (p *processes) Update(ctx context.Context, q *envd.UpdateRequest) (*envd.UpdateResponse, error) {
-	x, err := p.s.room(sandboxOf(ctx)).find(q.Process)
+	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil && q.Pty != nil {
 		err = x.resize(q.Pty.Size)
 	}
@@ -146,7 +146,7 @@ func (p *processes) Update(ctx context.Context, q *envd.UpdateRequest) (*envd.Up
 
 // SendInput writes to the input of a command.
 func (p *processes) SendInput(ctx context.Context, q *envd.SendInputRequest) (*envd.SendInputResponse, error) {
-	x, err := p.s.room(sandboxOf(ctx)).find(q.Process)
+	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
 		err = x.input(ctx, q.Input)
 	}
@@ -170,7 +170,7 @@ func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[
 		var err error
 		switch event := from.Msg().GetEvent().(type) {
 		case *envd.StreamInputRequest_Start:
-			x, err = p.s.room(sandboxOf(ctx)).find(event.Start.GetProcess())
+			x, err = p.s.resourcesOf(sandboxOf(ctx)).find(event.Start.GetProcess())
 		case *envd.StreamInputRequest_Data:
 			if err = errs.New("writing input", "", errs.ErrInvalid, "the first message names no command"); x != nil {
 				err = x.input(ctx, event.Data.GetInput())
@@ -188,7 +188,7 @@ func (p *processes) StreamInput(ctx context.Context, from *connect.ClientStream[
 
 // SendSignal sends a signal to a command, and SIGKILL to its process group.
 func (p *processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (*envd.SendSignalResponse, error) {
-	x, err := p.s.room(sandboxOf(ctx)).find(q.Process)
+	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
 		switch q.Signal {
 		case envd.Signal_SIGNAL_SIGKILL:
@@ -204,7 +204,7 @@ func (p *processes) SendSignal(ctx context.Context, q *envd.SendSignalRequest) (
 
 // CloseStdin ends the input of a command.
 func (p *processes) CloseStdin(ctx context.Context, q *envd.CloseStdinRequest) (*envd.CloseStdinResponse, error) {
-	x, err := p.s.room(sandboxOf(ctx)).find(q.Process)
+	x, err := p.s.resourcesOf(sandboxOf(ctx)).find(q.Process)
 	if err == nil {
 		err = x.closeInput()
 	}

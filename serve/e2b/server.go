@@ -62,9 +62,9 @@ type Server struct {
 	ctx context.Context
 	end context.CancelFunc
 
-	mu      sync.Mutex
-	rooms   map[string]*room     // by the sandbox's record ID
-	created map[string]*creation // by idempotency key
+	mu        sync.Mutex
+	resources map[string]*resources // by the sandbox's record ID
+	created   map[string]*creation  // by idempotency key
 }
 
 // New returns the handler for the root of an address. The caller closes it.
@@ -78,7 +78,7 @@ func New(o Options) *Server {
 	if o.Notice == nil {
 		o.Notice = func(string) {}
 	}
-	s := &Server{o: o, csrf: http.NewCrossOriginProtection(), rooms: map[string]*room{}, created: map[string]*creation{}}
+	s := &Server{o: o, csrf: http.NewCrossOriginProtection(), resources: map[string]*resources{}, created: map[string]*creation{}}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	s.control = s.controlRoutes()
 	s.envd = s.envdRoutes()
@@ -90,10 +90,10 @@ func New(o Options) *Server {
 func (s *Server) Close() error {
 	s.end()
 	s.mu.Lock()
-	rooms := s.rooms
-	s.rooms = map[string]*room{}
+	all := s.resources
+	s.resources = map[string]*resources{}
 	s.mu.Unlock()
-	for _, r := range rooms {
+	for _, r := range all {
 		r.close()
 	}
 	return nil

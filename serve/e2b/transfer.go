@@ -82,7 +82,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	begun := false
 	err := s.checkUser(callOf(r.Context()).user)
 	if err == nil {
-		err = s.room(b).withFiles(r.Context(), b, func(t tree) error {
+		err = s.resourcesOf(b).withFiles(r.Context(), b, func(t tree) error {
 			at := b.path(r.URL.Query().Get("path"))
 			from, info, err := t.Read(at, 0)
 			if err != nil {
@@ -114,7 +114,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	r.Body = body
 	err := s.checkUser(callOf(r.Context()).user)
 	if err == nil {
-		err = s.room(b).withFiles(r.Context(), b, func(t tree) error {
+		err = s.resourcesOf(b).withFiles(r.Context(), b, func(t tree) error {
 			write := func(name string, from io.Reader) error {
 				at := b.path(name)
 				if _, err := t.Write(at, from, files.WriteOptions{Parents: true}); err != nil {

@@ -125,7 +125,7 @@ var eventTypes = map[string]envd.EventType{
 func (s *Server) event(ctx context.Context, b *opened, dir string, e watchdir.Event, describe bool) *envd.FilesystemEvent {
 	out := &envd.FilesystemEvent{Name: text(string(e.Name)), Type: eventTypes[e.Kind]}
 	if describe && e.Kind != watchdir.Remove && e.Kind != watchdir.Rename {
-		_ = s.room(b).withFiles(ctx, b, func(t tree) error { // without it, the event says enough
+		_ = s.resourcesOf(b).withFiles(ctx, b, func(t tree) error { // without it, the event says enough
 			entry, err := describeFile(t, path.Join(dir, string(e.Name)))
 			out.Entry = entry
 			return err
@@ -190,7 +190,7 @@ func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherReq
 	if err != nil {
 		return nil, err
 	}
-	r := f.s.room(b)
+	r := f.s.resourcesOf(b)
 	r.mu.Lock()
 	full := len(r.watchers) >= maxWatchers
 	r.mu.Unlock()
@@ -234,7 +234,7 @@ var errNoWatcher = connect.NewError(connect.CodeNotFound, errors.New("no watch h
 
 // GetWatcherEvents returns the events since the last call.
 func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEventsRequest) (*envd.GetWatcherEventsResponse, error) {
-	r := f.s.room(sandboxOf(ctx))
+	r := f.s.resourcesOf(sandboxOf(ctx))
 	r.mu.Lock()
 	w := r.watchers[q.WatcherId]
 	r.mu.Unlock()
@@ -257,7 +257,7 @@ func (f *filesystem) GetWatcherEvents(ctx context.Context, q *envd.GetWatcherEve
 
 // RemoveWatcher ends a watch.
 func (f *filesystem) RemoveWatcher(ctx context.Context, q *envd.RemoveWatcherRequest) (*envd.RemoveWatcherResponse, error) {
-	r := f.s.room(sandboxOf(ctx))
+	r := f.s.resourcesOf(sandboxOf(ctx))
 	r.mu.Lock()
 	w := r.watchers[q.WatcherId]
 	delete(r.watchers, q.WatcherId)

@@ -11,14 +11,14 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// TestOnlyTheRoomsOfGoneSandboxesAreClosed: not that of a sandbox that is made while the records are read, and none while
-// a record cannot be read. Cost: twenty milliseconds.
-func TestOnlyTheRoomsOfGoneSandboxesAreClosed(t *testing.T) {
+// TestOnlyTheResourcesOfGoneSandboxesAreClosed: not those of a sandbox that is made while the records are read, and
+// none while a record cannot be read. Cost: twenty milliseconds.
+func TestOnlyTheResourcesOfGoneSandboxesAreClosed(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	var s *Server
-	enter := func(id string) *room { return s.room(&opened{Record: &catalog.Record{ID: id}}) }
+	enter := func(id string) *resources { return s.resourcesOf(&opened{Record: &catalog.Record{ID: id}}) }
 	meanwhile := func() {}
-	s = &Server{ctx: t.Context(), rooms: map[string]*room{}, o: Options{Open: func(ctx context.Context) (*engine.Engine, error) {
+	s = &Server{ctx: t.Context(), resources: map[string]*resources{}, o: Options{Open: func(ctx context.Context) (*engine.Engine, error) {
 		meanwhile()
 		return engine.Open(ctx, engine.Config{State: state})
 	}}}
@@ -44,8 +44,8 @@ func TestOnlyTheRoomsOfGoneSandboxesAreClosed(t *testing.T) {
 	if err := os.WriteFile(path, []byte("no JSON"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.closeGone(t.Context()); err == nil || len(s.rooms) != 3 {
-		t.Errorf("a record that cannot be read: %v, %d rooms of 3", err, len(s.rooms))
+	if err := s.closeGone(t.Context()); err == nil || len(s.resources) != 3 {
+		t.Errorf("a record that cannot be read: %v, of %d sandboxes, not 3", err, len(s.resources))
 	}
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -55,12 +55,12 @@ func TestOnlyTheRoomsOfGoneSandboxesAreClosed(t *testing.T) {
 	if err := s.closeGone(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if s.rooms["gone"] != nil || !gone.closed {
-		t.Error("the room of a sandbox that is gone is open")
+	if s.resources["gone"] != nil || !gone.closed {
+		t.Error("the resources of a sandbox that is gone are open")
 	}
 	for _, id := range []string{here.ID, unread.ID, "new"} {
-		if r := s.rooms[id]; r == nil || r.closed {
-			t.Errorf("the room of %s is closed", id)
+		if r := s.resources[id]; r == nil || r.closed {
+			t.Errorf("the resources of %s are closed", id)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 )
 
-// A room holds the resources of this process for one sandbox: its commands and watches, and the processes that read files.
-type room struct {
+// The resources of this process for one sandbox are its commands and watches, and the processes that read files.
+type resources struct {
 	s *Server
 
 	mu       sync.Mutex
@@ -33,25 +33,25 @@ type room struct {
 	slots chan struct{} // one for each request for files
 }
 
-// room returns the room of a sandbox, and makes one for a new sandbox.
-func (s *Server) room(b *opened) *room {
+// resourcesOf returns the resources of a sandbox, which are empty for a new one.
+func (s *Server) resourcesOf(b *opened) *resources {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rooms[b.ID]
+	r := s.resources[b.ID]
 	if r == nil {
-		r = &room{s: s, commands: map[uint32]*command{}, watchers: map[string]*watcher{}, slots: make(chan struct{}, mostFiles)}
+		r = &resources{s: s, commands: map[uint32]*command{}, watchers: map[string]*watcher{}, slots: make(chan struct{}, mostFiles)}
 		if s.ctx.Err() == nil {
-			s.rooms[b.ID] = r
+			s.resources[b.ID] = r
 		}
 	}
 	return r
 }
 
-// forget closes the room of a removed sandbox.
+// forget closes the resources of a removed sandbox.
 func (s *Server) forget(id string) {
 	s.mu.Lock()
-	r := s.rooms[id]
-	delete(s.rooms, id)
+	r := s.resources[id]
+	delete(s.resources, id)
 	s.mu.Unlock()
 	if r != nil {
 		r.close()
@@ -62,7 +62,7 @@ func (s *Server) forget(id string) {
 const firstPID = 1 << 22
 
 // add gives a command its number, and removes it when it has ended.
-func (r *room) add(x *command) {
+func (r *resources) add(x *command) {
 	r.mu.Lock()
 	if r.last < firstPID {
 		r.last = firstPID
@@ -84,7 +84,7 @@ func (r *room) add(x *command) {
 }
 
 // all returns the commands by number.
-func (r *room) all() []*command {
+func (r *resources) all() []*command {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []*command
@@ -96,7 +96,7 @@ func (r *room) all() []*command {
 }
 
 // find returns the command that a request names. Errors: ErrNotFound.
-func (r *room) find(which *envd.ProcessSelector) (*command, error) {
+func (r *resources) find(which *envd.ProcessSelector) (*command, error) {
 	const op = "finding a command"
 	for _, x := range r.all() {
 		switch by := which.GetSelector().(type) {
@@ -114,7 +114,7 @@ func (r *room) find(which *envd.ProcessSelector) (*command, error) {
 }
 
 // close ends the commands and the process that reads files, and waits for them.
-func (r *room) close() {
+func (r *resources) close() {
 	r.mu.Lock()
 	r.closed = true
 	watchers := r.watchers
@@ -160,7 +160,7 @@ type tree interface {
 }
 
 // withFiles calls do with the files of a sandbox. When ctx ends, so do the calls of the tree.
-func (r *room) withFiles(ctx context.Context, b *opened, do func(t tree) error) error {
+func (r *resources) withFiles(ctx context.Context, b *opened, do func(t tree) error) error {
 	select {
 	case r.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -182,7 +182,7 @@ func (r *room) withFiles(ctx context.Context, b *opened, do func(t tree) error) 
 }
 
 // lease returns a process that reads files and that no request uses.
-func (r *room) lease(b *opened) (*lease, error) {
+func (r *resources) lease(b *opened) (*lease, error) {
 	for {
 		r.mu.Lock()
 		n := len(r.free)
@@ -208,7 +208,7 @@ func (r *room) lease(b *opened) (*lease, error) {
 }
 
 // release makes a process available to the next request.
-func (r *room) release(l *lease) {
+func (r *resources) release(l *lease) {
 	r.mu.Lock()
 	closed := r.closed
 	if !closed {
@@ -229,7 +229,7 @@ func (r *room) release(l *lease) {
 func broken(err error) bool { return errors.Is(err, errs.ErrInterrupted) }
 
 // closeFiles ends the processes that read files and that no request uses.
-func (r *room) closeFiles() {
+func (r *resources) closeFiles() {
 	r.mu.Lock()
 	free := r.free
 	r.free = nil
@@ -242,7 +242,7 @@ func (r *room) closeFiles() {
 // forgetFiles ends the processes that read files of a sandbox.
 func (s *Server) forgetFiles(id string) {
 	s.mu.Lock()
-	r := s.rooms[id]
+	r := s.resources[id]
 	s.mu.Unlock()
 	if r != nil {
 		r.closeFiles()
@@ -253,7 +253,7 @@ func (s *Server) forgetFiles(id string) {
 const sweepEvery = 5 * time.Second
 
 // sweep opens the engine from time to time, which removes sandboxes whose time is over also where no request comes, and
-// closes the rooms of sandboxes that are gone. It reports an error once, however often it comes.
+// closes the resources of sandboxes that are gone. It reports an error once, however often it comes.
 func (s *Server) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -274,12 +274,12 @@ func (s *Server) sweep() {
 	}
 }
 
-// closeGone closes the rooms of sandboxes that are gone. After an error it has closed none: a sandbox whose record cannot
-// be read now may run.
+// closeGone closes the resources of sandboxes that are gone. After an error it has closed none: a sandbox whose record
+// cannot be read now may run.
 func (s *Server) closeGone(ctx context.Context) error {
 	// Before the records: a sandbox that is made meanwhile is not among them.
 	s.mu.Lock()
-	ids := slices.Collect(maps.Keys(s.rooms))
+	ids := slices.Collect(maps.Keys(s.resources))
 	s.mu.Unlock()
 	e, err := s.o.Open(ctx)
 	if err != nil {
