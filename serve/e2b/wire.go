@@ -135,6 +135,7 @@ func statusOf(err error) int {
 		{errs.ErrNotSupported, http.StatusBadRequest},
 		{errs.ErrBusy, http.StatusConflict},
 		{errs.ErrNoSpace, http.StatusInsufficientStorage},
+		{errs.ErrInterrupted, http.StatusBadGateway}, // another client ended the sandbox's processes meanwhile
 	} {
 		if errors.Is(err, m.kind) {
 			return m.status
