@@ -55,6 +55,7 @@ func TestAViewOfAnOrdinaryUser(t *testing.T) {
 		return
 	}
 	treetest.NeedProgram(t, "git")
+	treetest.NeedDevice(t, "/dev/fuse")
 	h := hookedDesk(t, "claude")
 	view := strings.TrimSpace(h.hook("WorktreeCreate", M{"session_id": "s", "cwd": h.work, "name": "mine"}))
 	write := func(text string) {
