@@ -59,11 +59,22 @@ func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 	}))
 }
 
+// mapped calls do, which adds a name, and calls it again with the ids of the process caller if the filesystem on disk
+// has no mapping for those of this process, as one of FUSE that a container mounted.
+func (s *server) mapped(caller fuse.Owner, do func() error) error {
+	err := do()
+	if err == unix.EOVERFLOW {
+		err = s.as(caller, 0, do)
+	}
+	return err
+}
+
 // Link adds a hard link to an inode. The kernel has checked the permission.
 func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	return status(s.t.with(in.Oldnodeid, func(_ *inode, fd int) error {
 		return s.t.with(in.NodeId, func(_ *inode, dir int) error {
-			if err := unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH); err != nil {
+			link := func() error { return unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH) }
+			if err := s.mapped(in.Owner, link); err != nil {
 				return err
 			}
 			at, err := openPath(dir, name)
@@ -102,7 +113,7 @@ func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) f
 			if in.Flags == 0 {
 				s.t.pin(toDir, to)
 			}
-			return unix.Renameat2(dir, from, toDir, to, uint(in.Flags))
+			return s.mapped(in.Owner, func() error { return unix.Renameat2(dir, from, toDir, to, uint(in.Flags)) })
 		})
 	}))
 }
