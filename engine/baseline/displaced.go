@@ -199,11 +199,7 @@ func (d *Displaced) save() error {
 	}
 	for name, data := range map[string][]byte{dirsFile: dirs, baselineFile: d.baseline.encode()} {
 		path := filepath.Join(d.baseline.Dir, name)
-		err := os.WriteFile(path+".new", data, 0o600)
-		if err == nil {
-			err = os.Rename(path+".new", path)
-		}
-		if err != nil {
+		if err := catalog.ReplaceFile(path, data, false); err != nil {
 			return errs.With("recording what is displaced", path, err)
 		}
 	}

@@ -247,5 +247,8 @@ func replace(path string, data []byte) error {
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(path+".new", path)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return vfs.SyncDir(filepath.Dir(path)) // or a removed token could return after a power loss
 }

@@ -81,10 +81,7 @@ func (l *Lease) save(e *engine.Engine) error {
 		return err
 	}
 	path := filepath.Join(e.Catalog().Path(l.Sandbox), leaseFile)
-	if err = os.WriteFile(path+".new", data, 0o600); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	return errs.With("writing the lease of", l.Sandbox, err)
+	return errs.With("writing the lease of", l.Sandbox, catalog.ReplaceFile(path, data, false))
 }
 
 // update changes the lease and saves it. It reads the lease again, under the lock of the sandbox, so that hooks that run
