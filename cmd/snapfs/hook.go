@@ -18,7 +18,7 @@ import (
 
 // The exit statuses of a hook, as Claude Code and Codex define them.
 const (
-	hookFailed = 1 // a line for the person; the session goes on
+	hookFailed = 1 // a line for the person; the session continues
 	hookBlocks = 2 // the agent refuses the call of the tool, and the model reads the line
 )
 
@@ -42,7 +42,7 @@ those of snapfs new, and hold for the sandboxes of the agent.
   PreToolUse                  run the shell's command in the clone; move paths into it
   PostToolUse, PostToolBatch  take a checkpoint named by the call; report drift to the model
 
-A session whose directory is in no clone goes on as without snapfs, unless --all is set.
+A session whose directory is in no clone continues as without snapfs, unless --all is set.
 Every other event, and one that snapfs cannot read, changes nothing: the status is 0 and
 standard error has a line. Status 1 is a clone that could not be made, status 2 a call that
 the agent must not make, because it would run outside of its sandbox.`,

@@ -76,7 +76,7 @@ they also need E2B_API_KEY. The flags of snapfs new hold for the sandboxes of bo
 (docs/agents.md).
 
 The server has no state of its own. It may be killed at any time, and commands may work
-beside it. What callers run in the background goes on without it.`,
+beside it. What callers run in the background continues without it.`,
 		Example: `  snapfs serve
   curl --unix-socket /var/lib/snapfs/serve.sock http://snapfs/v1/sandboxes
   snapfs serve --listen 127.0.0.1:7070

@@ -138,7 +138,7 @@ func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 const turnFile = "turn"
 
 // Turn takes the lock by which promotions of one state directory run one after another, and returns the function that
-// releases it. It waits at most 10 s, or until ctx ends, and then goes on without the lock: two promotions at once can
+// releases it. It waits at most 10 s, or until ctx ends, and then continues without the lock: two promotions at once can
 // cost a conflict.
 func (bl *Recorder) Turn(ctx context.Context) (done func()) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
