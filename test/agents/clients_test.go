@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,12 +88,38 @@ func installed(t *testing.T, what string, args ...string) {
 	treetest.SkipUnreachable(t, "the package "+what, string(out[max(0, len(out)-400):]))
 }
 
-// npm installs packages and returns the directory of their programs.
+// places holds the directory of each set of packages that is installed already.
+var places = struct {
+	sync.Mutex
+	of map[string]string
+}{of: map[string]string{}}
+
+// once returns the directory in which install has put the packages that are named what. Only the
+// first test that needs them installs them: the tests' program removes the directory at its end.
+func once(t *testing.T, what string, install func(dir string)) string {
+	t.Helper()
+	places.Lock()
+	defer places.Unlock()
+	if dir := places.of[what]; dir != "" {
+		return dir
+	}
+	dir, err := os.MkdirTemp(treetest.Built(), "packages-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	install(dir)
+	places.of[what] = dir
+	return dir
+}
+
+// npm installs packages, once, and returns the directory of their programs.
 func npm(t *testing.T, packages ...string) string {
 	t.Helper()
-	dir := treetest.Dir(t)
-	args := append([]string{"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier", "--cache", dir + "/cache"}, packages...)
-	installed(t, strings.Join(packages, " "), args...)
+	what := strings.Join(packages, " ")
+	dir := once(t, "npm "+what, func(dir string) {
+		args := append([]string{"npm", "install", "--prefix", dir, "--no-audit", "--no-fund", "--no-update-notifier", "--cache", dir + "/cache"}, packages...)
+		installed(t, what, args...)
+	})
 	return filepath.Join(dir, "node_modules/.bin")
 }
 
@@ -212,14 +239,12 @@ asyncio.run(main())
 
 // python runs a program on Python's client.
 func python(t *testing.T, d *desk) []string {
-	dir := treetest.Dir(t)
-	installed(t, "mcp==2.3.0", "python3", "-m", "venv", dir)
-	installed(t, "mcp==2.3.0", dir+"/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "mcp==2.3.0")
+	program := pip(t, "mcp==2.3.0")
 	var steps [][]any
 	for _, s := range sessionSteps {
 		steps = append(steps, []any{s.tool, s.args})
 	}
-	out, err := d.run(nil, dir+"/bin/python", "-c", pythonClient, jsonOf(t, d.server()), jsonOf(t, steps))
+	out, err := d.run(nil, program, "-c", pythonClient, jsonOf(t, d.server()), jsonOf(t, steps))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,14 +154,15 @@ func TestAKilledServerOfE2BLosesNoSandbox(t *testing.T) {
 	}
 }
 
-// pip installs packages and returns the Python that has them.
+// pip installs packages, once, and returns the Python that has them.
 func pip(t *testing.T, packages ...string) string {
 	t.Helper()
-	dir, what := treetest.Dir(t), strings.Join(packages, " ")
-	installed(t, what, "python3", "-m", "venv", dir)
-	args := append([]string{dir + "/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"}, packages...)
-	installed(t, what, args...)
-	return dir + "/bin/python"
+	what := strings.Join(packages, " ")
+	return once(t, "pip "+what, func(dir string) {
+		installed(t, what, "python3", "-m", "venv", dir)
+		args := append([]string{dir + "/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"}, packages...)
+		installed(t, what, args...)
+	}) + "/bin/python"
 }
 
 // TestClientsOfE2BRunAWholeSession: the clients for Python and for JavaScript, and a framework, unchanged as their
