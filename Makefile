@@ -124,6 +124,10 @@ race: programs ## test concurrent packages with the race detector and -short (ne
 	@.ci/users .ci/skips .ci/traceless env CGO_ENABLED=1 SNAPFS_NO_SKIP=$(NOSKIP) GORACE=atexit_sleep_ms=0 SNAPFS_TEST_PROGRAM=$(PROGRAMS)/snapfs \
 		.ci/gotest -exec $(CURDIR)/.ci/apart -p $(JOBS) -count=1 -parallel $(JOBS) -timeout 25m -vet=off -race -short $(FLAGS) $(if $(filter ./...,$(PKGS)),$(RACES),$(PKGS))
 
+.PHONY: entered
+entered: ## count the functions that run and promote enter, and their packages (.ci/entered -v: by package)
+	@.ci/entered
+
 # For make fsx: the seeds, and the operations for each.
 SEEDS  ?= 1 2 3
 OPS    ?= 1000000
