@@ -59,6 +59,8 @@ type Config struct {
 	// Expire removes expired leftovers of workflows during a collection, as
 	// workflow/transfer.Expire does. It may be nil.
 	Expire func(e *Engine) error
+	// Witness returns the witness of the events of a state directory. It may be nil.
+	Witness func(cat *catalog.Catalog) events.Witness
 	// Proxy returns the command of the network proxy, a program that calls edge.Serve. The
 	// engine calls it when a sandbox needs a proxy; nil means that there is none.
 	Proxy func() ([]string, error)
@@ -128,7 +130,11 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 		_, err := e.Collect(ctx)
 		return err
 	}
-	e.events = events.New(cat.Dir(), notice)
+	var witness events.Witness
+	if c.Witness != nil {
+		witness = c.Witness(cat)
+	}
+	e.events = events.New(cat.Dir(), notice, witness)
 	e.Host = hostfs.New(cat, c.Drivers, notice)
 	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, collect)
 	e.Baseline = baseline.New(cat, e.Host, notice)

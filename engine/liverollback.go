@@ -127,6 +127,9 @@ func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string,
 // [supervise.Manager.UndoRollback].
 func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapshot.Use) error {
 	to, err := sandbox.SnapshotIDs(h.Record, h.LiveRollback.To)
+	if err == nil {
+		err = e.witness(events.SandboxRollingBack, h.Record, events.Data{Name: h.LiveRollback.To})
+	}
 	if err != nil {
 		return err
 	}

@@ -103,6 +103,15 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	u.p.Expose = u.add("expose", u.p.Expose, s.Expose)
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
+	u.keepEvidence(s)
+}
+
+// keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
+func (u *profiled) keepEvidence(s *policy.Sandbox) {
+	if s.Evidence && !u.p.Evidence {
+		u.p.Evidence = true
+		u.took("evidence true")
+	}
 }
 
 func (u *profiled) add(what string, mine, theirs []string) []string {
@@ -142,6 +151,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 		}
 	}
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
+	u.keepEvidence(s)
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)

@@ -58,11 +58,16 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 		return nil, err
 	}
 	s := &Session{Record: rec, Engine: e, Intent: intent}
+	start, err := e.Supervise.Starting(rec, &command)
+	if err != nil {
+		later := context.WithoutCancel(ctx)
+		return nil, errors.Join(err, begun.Close(), allowed.Close(later), s.Discard(later))
+	}
 	s.Supervisor, s.Proc, err = e.Supervise.Start(ctx, rec, begun, allowed, real, &command)
 	if err != nil {
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
-	s.ended = e.Supervise.Started(rec, s.Supervisor, command.Args)
+	s.ended = e.Supervise.Started(rec, s.Supervisor, start)
 	e.Supervise.ReportNotes(s.Supervisor)
 	return s, nil
 }
@@ -188,10 +193,14 @@ func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolat
 		return st, err
 	}
 	command.Env = hostfs.NameSandbox(command.Env, s.Record.Name)
+	start, err := s.Engine.Supervise.Starting(s.Record, &command)
+	if err != nil {
+		return st, err
+	}
 	if s.Supervisor, s.Proc, err = s.Engine.Supervise.Start(ctx, s.Record, nil, nil, hostfs.SearchSecrets(), &command); err != nil {
 		return st, err
 	}
-	s.ended = s.Engine.Supervise.Started(s.Record, s.Supervisor, command.Args)
+	s.ended = s.Engine.Supervise.Started(s.Record, s.Supervisor, start)
 	s.Engine.Supervise.ReportNotes(s.Supervisor)
 	st, err = s.Wait(ctx)
 	if err != nil {

@@ -117,6 +117,9 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 			old, next = append(old, t.Fork), append(next, h.NewFork())
 		}
 	}
+	if err := e.witness(events.SandboxRollingBack, h.Record, events.Data{Name: mark}); err != nil {
+		return err
+	}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
 		if err := e.Sandboxes.ForkAll(ctx, h.Record, trees, from, next); err != nil {
 			return err

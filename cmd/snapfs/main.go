@@ -98,6 +98,7 @@ func commands() []command {
 		{"stages", looking, newStages},
 		{"log", looking, newLog},
 		{"events", looking, newEvents},
+		{"evidence", looking, newEvidence},
 		{"status", looking, newStatus},
 		{"ls", looking, newLs},
 		{"show", looking, newShow},

@@ -49,6 +49,11 @@ func (r *requestFlags) addProve(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.policy.Prove, "prove", false, "test isolation from inside at each start, before the first command")
 }
 
+// addEvidence adds --evidence to a command that creates a sandbox.
+func (r *requestFlags) addEvidence(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&r.policy.Evidence, "evidence", false, "keep a signed record of what is done to the sandbox (snapfs evidence)")
+}
+
 // request returns the engine's request for the flags, and the directory that the command
 // starts in.
 func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {

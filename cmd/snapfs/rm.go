@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence"
 	"github.com/spf13/cobra"
 )
 
@@ -78,6 +80,11 @@ func removeEach(ctx context.Context, e *engine.Engine, names []string) ([]string
 	removed := []string{}
 	var failures []error
 	for _, n := range names {
+		if rec, err := e.Catalog().Get(n); err == nil && rec.Policy.Evidence {
+			if err := evidence.End(ctx, e, rec); err != nil {
+				failures = append(failures, errs.Wrap("ending the evidence of "+n, "", err))
+			}
+		}
 		if err := e.Remove(ctx, n); err != nil {
 			failures = append(failures, err)
 			continue

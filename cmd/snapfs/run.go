@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence"
 	"github.com/spf13/cobra"
 )
 
@@ -61,6 +62,7 @@ with --report to a file.`,
 	}
 	r.flags.add(cmd)
 	r.flags.addProve(cmd)
+	r.flags.addEvidence(cmd)
 	cmd.Flags().StringVar(&r.flags.name, "name", "", "keep the sandbox under this `name`, if --keep or a person keeps it")
 	cmd.Flags().BoolVar(&r.keep, "keep", false, "keep the sandbox")
 	cmd.Flags().BoolVar(&r.apply, "apply", false, "apply the workspace's changes to the real tree if the command succeeds")
@@ -112,6 +114,9 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	}
 	if st.Signal != 0 {
 		doc.Signal = st.Signal.String()
+	}
+	if err := evidence.RecordChanges(ctx, e, s.Record); err != nil {
+		return r.keepAfter(ctx, s, &doc, err)
 	}
 	err = r.settle(ctx, s, &doc)
 	doc.Sandbox = s.Record.Name
@@ -223,7 +228,16 @@ func (r *runner) ask(ctx context.Context, s *engine.Session, changes *compare.Ch
 // remove discards the changes and the sandbox.
 func (r *runner) remove(ctx context.Context, s *engine.Session, doc *runDocument) error {
 	doc.Fate = "discarded"
-	return s.Discard(ctx)
+	return r.discardSandbox(ctx, s)
+}
+
+// discardSandbox removes the sandbox, of which evidence gets its end statement before.
+func (r *runner) discardSandbox(ctx context.Context, s *engine.Session) error {
+	err := evidence.End(ctx, s.Engine, s.Record)
+	if s.Record.Policy.Evidence && err == nil {
+		r.a.ui.hint("snapfs evidence export " + s.Record.Name + " -o " + s.Record.Name + ".evidence")
+	}
+	return errors.Join(err, s.Discard(ctx))
 }
 
 // keepIt makes the sandbox permanent under its present name, and prints that name and the commands that may
@@ -283,7 +297,7 @@ func (r *runner) applyIt(ctx context.Context, s *engine.Session, doc *runDocumen
 		answer{"keep", "keep the sandbox; snapfs apply with a path applies them"}) == "keep" {
 		return r.keepIt(ctx, s, doc)
 	}
-	err = s.Discard(ctx)
+	err = r.discardSandbox(ctx, s)
 	doc.Fate = "applied"
 	return err
 }

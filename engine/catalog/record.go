@@ -252,6 +252,8 @@ type Policy struct {
 	BestEffort bool `json:"best_effort,omitempty"`
 	// Prove makes each start run the isolation self-test, before any command.
 	Prove bool `json:"prove,omitempty"`
+	// Evidence makes every act on the sandbox leave a signed record.
+	Evidence bool `json:"evidence,omitempty"`
 	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`
 }

@@ -83,6 +83,12 @@ func (e *encoder) data(d *Data) {
 		e.WriteString("true")
 	}
 	e.text("origin", d.Origin)
+	if d.Evidence {
+		e.key("evidence")
+		e.WriteString("true")
+	}
+	e.texts("held", d.Held)
+	e.texts("crossed", d.Crossed)
 	e.number("job", float64(d.Job))
 	e.text("name", d.Name)
 	e.texts("command", d.Command)

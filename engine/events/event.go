@@ -25,8 +25,17 @@ const (
 	PromotionUndone   = "snapfs.promotion.undone"
 	PromotionRedone   = "snapfs.promotion.redone"
 	JobChanged        = "snapfs.job.changed"
+	SelfTested        = "snapfs.selftest.done"
 	// EventsLost stands in a reader's stream for removed events. It is stored nowhere.
 	EventsLost = "snapfs.events.lost"
+)
+
+// Types of events that only a [Witness] gets, before the act.
+const (
+	ChangesPromoting   = "snapfs.changes.promoting"
+	PromotionUndoing   = "snapfs.promotion.undoing"
+	PromotionRedoing   = "snapfs.promotion.redoing"
+	SandboxRollingBack = "snapfs.sandbox.rollingback"
 )
 
 // An Event is one entry of the stream. Its JSON is that of a CloudEvents 1.0 event.
@@ -62,12 +71,19 @@ type Data struct {
 	Backends  []string `json:"backends,omitempty"`
 	Ephemeral bool     `json:"ephemeral,omitempty"`
 	Origin    string   `json:"origin,omitempty"`
+	// Evidence is set for a new sandbox that keeps evidence.
+	Evidence bool `json:"evidence,omitempty"`
+	// Held and Crossed are the names of the walls that a self-test found intact, and not.
+	Held    []string `json:"held,omitempty"`
+	Crossed []string `json:"crossed,omitempty"`
 	// Job is the number of a job.
 	Job int `json:"job,omitempty"`
 	// Name is the new name of a renamed sandbox, the name of a snapshot, or the new state of a job.
 	Name string `json:"name,omitempty"`
 	// Command are the arguments of a command, of which long ones are cut.
 	Command []string `json:"command,omitempty"`
+	// Env are the variables of a command, as NAME=VALUE. Only a [Witness] gets them.
+	Env []string `json:"-"`
 	// Run is a text that the start and the end of one command share, and no other command of the
 	// sandbox has.
 	Run string `json:"run,omitempty"`

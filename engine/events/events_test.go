@@ -24,7 +24,7 @@ import (
 // newLog returns the log of a new state directory whose files hold some bytes.
 func newLog(t *testing.T, state string, size int64) *Log {
 	t.Helper()
-	l := New(state, func(text string) { t.Error(text) })
+	l := New(state, func(text string) { t.Error(text) }, nil)
 	l.bytes = size
 	return l
 }
@@ -186,7 +186,7 @@ func TestAnUnreadableLineIsALostEvent(t *testing.T) {
 		t.Errorf("the events are %+v", got)
 	}
 	said := 0
-	l := New(state, func(string) { said++ })
+	l := New(state, func(string) { said++ }, nil)
 	l.Append(Event{Type: SandboxCreated})
 	l.Append(Event{Type: SandboxCreated})
 	if said != 1 {
@@ -207,7 +207,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 	want := Event{
 		ID: "7", SpecVersion: "1.0", Source: "/state", Type: "t", Subject: "na\"me\n", SandboxID: "i", Time: time.Now().UTC(), ContentType: "application/json",
 		Data: Data{
-			Workspace: "/w", Backends: []string{"a", "b"}, Ephemeral: true, Origin: "o", Job: 5, Name: "n", Command: []string{"sh", "-c", "<&>\x00"}, Run: "r",
+			Workspace: "/w", Backends: []string{"a", "b"}, Ephemeral: true, Origin: "o", Evidence: true, Held: []string{"a"}, Crossed: []string{"b", "c"}, Job: 5, Name: "n", Command: []string{"sh", "-c", "<&>\x00"}, Run: "r",
 			Status: &status, Seconds: 0.25, CPUSeconds: 1e-7, MemoryBytes: 1 << 40, Limit: "l", Value: "v", Reason: "why", Host: "h", Port: 443,
 			Promotion: "p", Plan: "f", Target: "/t", Changes: 9, Paths: []string{"/a"},
 		},
@@ -218,7 +218,7 @@ func TestEveryFieldIsWritten(t *testing.T) {
 			unset++
 		}
 	}
-	if unset != 2 { // First and Last
+	if unset != 3 { // First and Last, and Env, which is never written
 		t.Errorf("%d fields of the data are not set here", unset)
 	}
 	var got Event

@@ -34,9 +34,10 @@ const (
 // A Log appends to the stream of one state directory. It is safe for concurrent use, by any
 // number of processes. A nil Log appends nothing.
 type Log struct {
-	state  string
-	notice func(string)
-	bytes  int64 // maxFile, but in tests
+	state   string
+	notice  func(string)
+	witness Witness // or nil
+	bytes   int64   // maxFile, but in tests
 
 	mu       sync.Mutex
 	file     *os.File // the newest file, open and locked during an append
@@ -47,9 +48,9 @@ type Log struct {
 }
 
 // New returns the log of a state directory. No file stays open between two events. An event that
-// cannot be written is left out, and notice gets the first such error.
-func New(state string, notice func(string)) *Log {
-	return &Log{state: state, notice: notice, bytes: maxFile}
+// cannot be written is left out, and notice gets the first such error. witness may be nil.
+func New(state string, notice func(string), witness Witness) *Log {
+	return &Log{state: state, notice: notice, witness: witness, bytes: maxFile}
 }
 
 // Append adds an event with its Type, Subject, SandboxID and Data; it sets the others. The event
@@ -61,7 +62,7 @@ func (l *Log) Append(e Event) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.append(&e); err != nil {
+	if err := errors.Join(l.append(&e), l.after(e)); err != nil {
 		l.complain.Do(func() { l.notice("an event was not written: " + err.Error()) })
 	}
 }
@@ -268,24 +269,4 @@ func firstOf(name string) (uint64, bool) {
 // fileOf returns the path of the file whose first event has this number.
 func fileOf(dir string, first uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%020d%s", first, suffix))
-}
-
-// A Usage is what a sandbox's processes have used; 0 for what is not known.
-type Usage struct {
-	CPU         time.Duration
-	MemoryBytes int64
-}
-
-// Started appends the start of a command in a sandbox, and returns a function that appends its
-// end: with the exit status, what was used, and the name of the limit that was hit, "" for none.
-func (l *Log) Started(name, id string, args []string) (ended func(status int, u Usage, limit string)) {
-	began := time.Now()
-	run := strconv.FormatInt(began.UnixNano(), 36)
-	l.Append(Event{Type: CommandStarted, Subject: name, SandboxID: id, Data: Data{Run: run, Command: Command(args)}})
-	return func(status int, u Usage, limit string) {
-		l.Append(Event{Type: CommandEnded, Subject: name, SandboxID: id, Data: Data{
-			Run: run, Status: &status, Seconds: time.Since(began).Seconds(), CPUSeconds: u.CPU.Seconds(), MemoryBytes: u.MemoryBytes,
-			Limit: limit,
-		}})
-	}
 }

@@ -62,7 +62,7 @@ func Follow(ctx context.Context, state string, after uint64, yield func(Event) e
 
 // Newest returns the number of the newest event of a state directory; 0 if there is none.
 func Newest(state string) (uint64, error) {
-	l := New(state, func(string) {})
+	l := New(state, func(string) {}, nil)
 	all, err := files(filepath.Join(state, dirName))
 	if err != nil || len(all) == 0 {
 		return 0, err

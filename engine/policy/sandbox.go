@@ -21,6 +21,8 @@ type Sandbox struct {
 	Expose []string `json:"expose,omitempty"`
 	Hide   []string `json:"hide,omitempty"`
 	Env    []string `json:"env,omitempty"`
+	// Evidence makes every act on the sandbox leave a signed record.
+	Evidence bool `json:"evidence,omitempty"`
 }
 
 func limitsSection() Section {
@@ -44,6 +46,7 @@ func sandboxSection() Section {
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
 			{"hide", "list of paths", "", "More paths to hide."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass."},
+			{"evidence", "bool", "false", "Keep a signed record of what is done to the sandbox (snapfs evidence --help)."},
 		},
 	}
 }
@@ -83,6 +86,12 @@ func (r *reader) setting(name, path string, v any) {
 		r.sandbox.Net = r.net(path, v)
 	case "expose":
 		r.sandbox.Expose = r.paths(name, path, v)
+	case "evidence":
+		on, ok := v.(bool)
+		if !ok {
+			r.wrong(path, name+": expected true or false, got "+kind(v), "write "+name+" = true")
+		}
+		r.sandbox.Evidence = on
 	case "hide":
 		r.sandbox.Hide = r.paths(name, path, v)
 	case "env":

@@ -10,6 +10,20 @@ func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Dat
 	rc.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
+// witness has an act on a sandbox witnessed; an error refuses the act.
+func (rc *Reconciler) witness(kind string, rec *catalog.Record, data events.Data) error {
+	return rc.events.Before(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
+}
+
+// witnessTurn has the undoing or redoing of a promotion witnessed; an error refuses it.
+func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) error {
+	turning := events.Event{Type: kind, Subject: u.Sandbox, Data: events.Data{Promotion: u.ID}}
+	if note != nil {
+		turning.SandboxID = note.ID
+	}
+	return rc.events.Before(turning)
+}
+
 // announceRefusal announces that a promotion waits for an answer to its conflicts, or for
 // approval of some changes.
 func (rc *Reconciler) announceRefusal(c *Promotion) {
@@ -27,10 +41,14 @@ func (rc *Reconciler) announceRefusal(c *Promotion) {
 }
 
 // announceTurn announces that a promotion was undone, or done again.
-func (rc *Reconciler) announceTurn(kind string, u *Undone) {
+func (rc *Reconciler) announceTurn(kind string, note *promotedNote, u *Undone) {
 	data := events.Data{Promotion: u.ID, Changes: u.Changes}
 	if len(u.Paths) > 0 {
 		data.Target = u.Paths[0]
 	}
-	rc.events.Append(events.Event{Type: kind, Subject: u.Sandbox, Data: data})
+	turned := events.Event{Type: kind, Subject: u.Sandbox, Data: data}
+	if note != nil {
+		turned.SandboxID = note.ID
+	}
+	rc.events.Append(turned)
 }

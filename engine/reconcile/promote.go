@@ -182,6 +182,13 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	if o.Drift == RefuseDrift {
 		group = applyGroup + group
 	}
+	promoting := events.Data{Promotion: group, Plan: o.Plan, Target: c.Plan.Target, Changes: c.Plan.Count()}
+	for _, a := range c.Plan.NeedsApproval {
+		promoting.AddPath(a.Path)
+	}
+	if err := rc.witness(events.ChangesPromoting, c.Rec, promoting); err != nil {
+		return err
+	}
 	var done []string
 	note := &promotedNote{Group: group, Sandbox: c.Rec.Name, Workspace: c.Rec.Workspace, ID: c.Rec.ID, Refreshed: c.Rec.Refreshed}
 	note.noteGit(c.Parts)

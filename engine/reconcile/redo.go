@@ -86,6 +86,9 @@ func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undo
 			}
 		}
 	}
+	if err := rc.witnessTurn(events.PromotionRedoing, note, &u); err != nil {
+		return u, err
+	}
 	slices.Reverse(group)
 	err := rc.undoAll(ctx, group, note, nil, time.Time{}, &u)
 	switch {
@@ -99,7 +102,7 @@ func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undo
 		rc.notice("done again, but the sandbox's baseline was not updated: " + err.Error())
 	}
 	rc.noteTurn(note)
-	rc.announceTurn(events.PromotionRedone, &u)
+	rc.announceTurn(events.PromotionRedone, note, &u)
 	if err := rc.stages.NoteRedone(u.ID); err != nil {
 		rc.notice("done again, but the log of stages was not updated: " + err.Error())
 	}

@@ -67,6 +67,9 @@ func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again
 	}
 	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
 	note := rc.readPromoted(u.ID)
+	if err := rc.witnessTurn(events.PromotionUndoing, note, &u); err != nil {
+		return u, err
+	}
 	// Restore the baseline before the files: a crash in between costs at most a
 	// conflict. In the other order, a change of the sandbox would look promoted
 	// although it is not.
@@ -82,7 +85,7 @@ func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again
 		return u, fmt.Errorf("undone in %v, but not everywhere: %w", u.Paths, err)
 	}
 	rc.noteTurn(note)
-	rc.announceTurn(events.PromotionUndone, &u)
+	rc.announceTurn(events.PromotionUndone, note, &u)
 	if len(paths) > 0 {
 		return u, nil
 	}

@@ -147,23 +147,27 @@ func (sb *Store) Register(ctx context.Context, rec *catalog.Record, grow func() 
 			err = sb.cat.Update(rec)
 		}
 	}
+	made := newEvent(rec)
+	if err == nil {
+		err = sb.events.Before(made)
+	}
 	if err != nil {
 		release() // discarding may collect
 		return errors.Join(err, sb.Discard(context.WithoutCancel(ctx), rec))
 	}
-	sb.announceNew(rec)
+	sb.events.Append(made)
 	return nil
 }
 
-// announceNew appends the event of a new sandbox.
-func (sb *Store) announceNew(rec *catalog.Record) {
-	made := events.Data{Workspace: rec.Workspace, Ephemeral: rec.Ephemeral, Origin: rec.Origin}
+// newEvent returns the event of a new sandbox.
+func newEvent(rec *catalog.Record) events.Event {
+	made := events.Data{Workspace: rec.Workspace, Ephemeral: rec.Ephemeral, Origin: rec.Origin, Evidence: rec.Policy.Evidence}
 	for _, t := range rec.Trees {
 		if !slices.Contains(made.Backends, t.Driver) {
 			made.Backends = append(made.Backends, t.Driver)
 		}
 	}
-	sb.events.Append(events.Event{Type: events.SandboxCreated, Subject: rec.Name, SandboxID: rec.ID, Data: made})
+	return events.Event{Type: events.SandboxCreated, Subject: rec.Name, SandboxID: rec.ID, Data: made}
 }
 
 // MakeTmp creates the directory behind a persistent sandbox's /tmp.

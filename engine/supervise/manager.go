@@ -78,5 +78,9 @@ func (sv *Manager) trySelfTest(ctx context.Context, rec *catalog.Record, h *Supe
 	if sv.selfTest == nil {
 		return nil, errs.New("trying the walls", rec.Name, ErrWall, "this program was opened without a self-test")
 	}
-	return sv.selfTest(ctx, rec, h, program)
+	proof, err := sv.selfTest(ctx, rec, h, program)
+	if proof != nil {
+		sv.announceSelfTest(rec, proof)
+	}
+	return proof, err
 }

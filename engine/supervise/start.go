@@ -9,6 +9,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -202,7 +203,8 @@ func (sv *Manager) copyProbe() func() (*os.File, error) {
 func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Supervisor, p *isolate.Process, command *isolate.Command, hide []string) (*Supervisor, *isolate.Process, error) {
 	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
-	h.started = func(args []string) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, args) }
+	h.starting = func(c *isolate.Command) (*events.Start, error) { return sv.Starting(rec, c) }
+	h.started = func(s *events.Start) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, s) }
 	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
 	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
@@ -35,7 +36,8 @@ type Supervisor struct {
 	Mounts     []isolate.Mount
 	prove      func(context.Context) (*catalog.Proof, error)
 	onLimitHit func(catalog.LimitHit)                                              // saves it in the record
-	started    func(args []string) (ended func(isolate.Status, *catalog.LimitHit)) // announces a command
+	starting   func(*isolate.Command) (*events.Start, error)                       // has a command witnessed
+	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit)) // announces a command
 	record     func()                                                              // records originals of what was changed; nil for an ephemeral sandbox
 	Resources  *Resources
 	idMappers  *idMappers             // of its trees, or nil
@@ -296,8 +298,9 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		proof, err = h.prove(context.Background())
 	}
 	deaf := func() *catalog.LimitHit { return nil }
+	var start *events.Start
 	if err == nil {
-		p, err = h.start(context.Background(), c, func(p *isolate.Process) { deaf = h.deadlines.addListener(client, p, w.EndAtTTL) })
+		p, start, err = h.startWitnessed(c, func(p *isolate.Process) { deaf = h.deadlines.addListener(client, p, w.EndAtTTL) })
 	}
 	if err == nil {
 		defer h.deadlines.watchStreams(p.PTY(), files...)()
@@ -321,7 +324,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 		p.Signal(syscall.SIGHUP) //nolint:errcheck // it may have ended
 	}
 	h.deadlines.tell(client)
-	announceEnd := h.started(w.Args)
+	announceEnd := h.started(start)
 	ended := h.Resources.startCountdown(p)
 	go h.relaySignals(client, p)
 	st, err := p.Wait(context.Background())
@@ -348,6 +351,16 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	announceEnd(st, hit)
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
+}
+
+// startWitnessed has the start of a command witnessed, and starts it.
+func (h *Supervisor) startWitnessed(c isolate.Command, started func(*isolate.Process)) (*isolate.Process, *events.Start, error) {
+	start, err := h.starting(&c)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := h.start(context.Background(), c, started)
+	return p, start, err
 }
 
 // relaySignals sends a client's signals to its command until the client closes the connection.

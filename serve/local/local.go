@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/workflow/agenthook"
+	"github.com/snapfs/snapfs/workflow/evidence"
 	"github.com/snapfs/snapfs/workflow/selftest"
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
@@ -43,6 +44,7 @@ func Open(ctx context.Context, o Options) (*engine.Engine, error) {
 		Sweeper:    []string{o.Program, "sweeper"},
 		Probe:      []string{o.Program, "probe"}, SelfTest: selftest.For,
 		Expire:   expire,
+		Witness:  evidence.Witness,
 		Proxy:    func() ([]string, error) { return o.beside("opening the network", "snapfs-edge") },
 		IDMapper: o.idMapper,
 	})

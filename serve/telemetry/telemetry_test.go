@@ -92,7 +92,7 @@ func tracing(t *testing.T, r *receiver, state string, log *events.Log) (end func
 // Cost: 0.3 s.
 func TestASandboxIsOneTrace(t *testing.T) {
 	state, r := t.TempDir(), newReceiver(t)
-	log := events.New(state, func(text string) { t.Error(text) })
+	log := events.New(state, func(text string) { t.Error(text) }, nil)
 	tell := func(kind string, d events.Data) {
 		log.Append(events.Event{Type: kind, Subject: "fix", SandboxID: "b1", Data: d})
 	}
@@ -154,7 +154,7 @@ func TestACollectorThatIsAwayIsNoError(t *testing.T) {
 // What happens is counted, by rules of Prometheus for names. Cost: milliseconds.
 func TestMetricsCountWhatHappens(t *testing.T) {
 	state := t.TempDir()
-	log := events.New(state, func(text string) { t.Error(text) })
+	log := events.New(state, func(text string) { t.Error(text) }, nil)
 	log.Append(events.Event{Type: events.SandboxCreated})
 	r := prometheus.NewRegistry()
 	m := NewMetrics(r)

@@ -48,7 +48,7 @@ type Store struct {
 
 // New returns the Store of the engine's state directory.
 func New(e *engine.Engine) *Store {
-	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice)}
+	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice, nil)}
 }
 
 // announce appends the job's new state to the stream of events.

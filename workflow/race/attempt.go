@@ -161,9 +161,13 @@ func (l *attemptRunner) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	start, err := l.m.e.engine.Supervise.Starting(l.s.Record, &l.c)
+	if err != nil {
+		return errors.Join(err, begun.Close(), allowed.Close(context.WithoutCancel(ctx)))
+	}
 	l.s.Supervisor, l.s.Proc, err = l.m.e.engine.Supervise.Start(ctx, l.s.Record, begun, allowed, l.real, &l.c)
 	if err == nil {
-		l.ended = l.m.e.engine.Supervise.Started(l.s.Record, l.s.Supervisor, l.c.Args)
+		l.ended = l.m.e.engine.Supervise.Started(l.s.Record, l.s.Supervisor, start)
 		l.m.level(l.s.Supervisor.Container.Level())
 		l.m.e.engine.Supervise.ReportNotes(l.s.Supervisor)
 	}
@@ -246,12 +250,12 @@ func (l *attemptRunner) exec(ctx context.Context, c engine.Command, out *os.File
 	if out == l.out.check { // in the order of writing
 		c.Stderr = said.w
 	}
-	p, err := l.s.Supervisor.Start(ctx, c)
+	p, start, err := l.m.e.engine.Supervise.StartIn(ctx, l.s.Record, l.s.Supervisor, c)
 	said.handed()
 	aside.handed()
 	var st engine.Status
 	if err == nil {
-		ended := l.m.e.engine.Supervise.Started(l.s.Record, l.s.Supervisor, c.Args)
+		ended := l.m.e.engine.Supervise.Started(l.s.Record, l.s.Supervisor, start)
 		if st, err = p.Wait(ctx); err == nil {
 			ended(st, nil)
 			err = l.s.Supervisor.Container.Clear(ctx)

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence"
+	"github.com/snapfs/snapfs/workflow/evidence/bundle"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
+	"github.com/spf13/cobra"
+)
+
+func newEvidence(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "evidence export|verify|reveal|root|key",
+		Short: "show what was done to a sandbox, in a form that anyone can check",
+		Long: `Exports and checks the signed record of a sandbox that was made with --evidence. The record
+has each command, network decision, limit, snapshot, promotion and undo, chained by
+digests and signed with the key of this host. Arguments and values of variables are
+stored as salted digests only. docs/evidence.md says what the record proves.`,
+		Example: `  snapfs new --evidence fix
+  snapfs evidence export fix -o fix.evidence
+  snapfs evidence verify fix.evidence --key host.pub
+  snapfs evidence reveal fix.evidence /srv/app/main.go`,
+	}
+	cmd.AddCommand(newEvidenceExport(a), newEvidenceVerify(a), newEvidenceReveal(a), newEvidenceRoot(a), newEvidenceKey(a))
+	return cmd
+}
+
+// A exported is the JSON form of snapfs evidence export.
+type exported struct {
+	Sandbox string `json:"sandbox"`
+	File    string `json:"file"`
+	Root    string `json:"root"`
+	Ended   bool   `json:"ended"`
+}
+
+func newEvidenceExport(a *app) *cobra.Command {
+	var file string
+	var open bool
+	cmd := &cobra.Command{
+		Use:   "export sandbox",
+		Short: "end the record of a sandbox and write it to a file",
+		Long: `Writes the record of a sandbox to one file. Before, it signs the end statement, unless the
+record has one: what is done to the sandbox afterwards is recorded too, and verify names
+it. With --open the record goes on, and verify says that its end is missing. The record
+of a removed sandbox is exported by the same name, or by its identifier.`,
+		Example:           "  snapfs evidence export fix -o fix.evidence\n  snapfs evidence export fix --open -o before-promotion.evidence",
+		Args:              exactly("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			if file == "" {
+				return usageError(errors.New("export needs -o FILE"))
+			}
+			text, id, err := exportEvidence(ctx, e, args[0], !open)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(file, text, 0o600); err != nil {
+				return errs.With("writing the evidence", file, err)
+			}
+			r := bundle.Verify(text, bundle.Options{})
+			return a.ui.result(exported{id, file, r.Root, !open}, func(io.Writer) error {
+				a.ui.notice("wrote " + pathlist.Printable(file) + ": " + count(int(r.Records), "record") + ", root " + r.Root)
+				return nil
+			})
+		}),
+	}
+	cmd.Flags().StringVarP(&file, "output", "o", "", "write to this `file`")
+	cmd.Flags().BoolVar(&open, "open", false, "do not end the record")
+	return cmd
+}
+
+// exportEvidence returns the bundle of a sandbox and its identifier. With end it signs the end
+// statement first, if the sandbox exists.
+func exportEvidence(ctx context.Context, e *engine.Engine, name string, end bool) ([]byte, string, error) {
+	s := evidence.Of(e.Catalog())
+	id, err := s.Find(name)
+	if err != nil {
+		return nil, "", err
+	}
+	if rec, err := e.Catalog().Get(name); err == nil && rec.ID == id && end {
+		if err := evidence.End(ctx, e, rec); err != nil {
+			return nil, "", err
+		}
+	}
+	text, err := s.Export(id)
+	return text, id, err
+}
+
+func newEvidenceVerify(a *app) *cobra.Command {
+	var keyFile, earlier string
+	cmd := &cobra.Command{
+		Use:   "verify file",
+		Short: "check an exported record",
+		Long: `Checks an exported record, or what reveal has printed, with a verdict for each of:
+
+  integrity     it is as it was signed: nothing changed, missing, doubled or reordered
+  signer        the key that signed it is the one of --key; without, that of this host
+  completeness  it runs from the creation of the sandbox to the end statement
+  policy        nothing recorded is against the sandbox's policy
+  gate          the checks were run again: snapfs does not do that yet
+
+It needs no state directory with --key, and no network. --after names an earlier export of
+the same sandbox, which the record must continue. The exit status is 8 if integrity does
+not hold, and 1 if another verdict is no.`,
+		Example: "  snapfs evidence verify fix.evidence --key host.pub\n  snapfs evidence verify fix.evidence --after before-promotion.evidence",
+		Args:    exactly("file"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o, err := a.verifyOptions(keyFile, earlier)
+			if err != nil {
+				return err
+			}
+			text, err := readEvidence(args[0])
+			if err != nil {
+				return err
+			}
+			r := bundle.VerifyFile(text, o)
+			if err := a.ui.result(r, func(w io.Writer) error { return printVerdicts(w, r) }); err != nil {
+				return err
+			}
+			return verdictError(args[0], r)
+		},
+	}
+	cmd.Flags().StringVar(&keyFile, "key", "", "trust the public key in this `file` (default this host's own)")
+	cmd.Flags().StringVar(&earlier, "after", "", "require that the record continues that of this earlier `file`")
+	return cmd
+}
+
+// verifyOptions reads the files of the flags of verify.
+func (a *app) verifyOptions(keyFile, earlier string) (o bundle.Options, err error) {
+	if keyFile == "" {
+		state, err := a.openState()
+		if err != nil {
+			return o, err
+		}
+		keyFile = filepath.Join(evidence.Dir(state), statement.PublicName)
+		if _, err := os.Lstat(keyFile); errors.Is(err, fs.ErrNotExist) {
+			keyFile = ""
+		}
+	}
+	if keyFile != "" {
+		if o.Key, err = statement.ReadPublic(keyFile); err != nil {
+			return o, err
+		}
+	}
+	if earlier != "" {
+		o.Earlier, err = readEvidence(earlier)
+	}
+	return o, err
+}
+
+// maxEvidence bounds the size of a file that is verified.
+const maxEvidence = 4 << 30
+
+// readEvidence reads a file that somebody else may have written.
+func readEvidence(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errs.With("reading the evidence", path, errors.Unwrap(err))
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxEvidence))
+	return text, errs.With("reading the evidence", path, err)
+}
+
+// printVerdicts prints a line for each verdict.
+func printVerdicts(w io.Writer, r bundle.Report) error {
+	for _, v := range r.Verdicts {
+		why := v.Why
+		if v.Fault != "" {
+			why = v.Fault + ": " + why
+		}
+		if _, err := fmt.Fprintf(w, "%-13s %-8s %s\n", v.Name, v.Result, pathlist.Printable(why)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verdictError returns an error for the first verdict that is no.
+func verdictError(file string, r bundle.Report) error {
+	for _, v := range r.Verdicts {
+		if v.Result != "no" {
+			continue
+		}
+		e := &errs.Error{Op: "verifying", Path: file, Err: errors.New("no " + v.Name + ": " + v.Fault)}
+		if v.Name == bundle.Integrity {
+			e.Kind = errs.ErrCorrupt
+		}
+		if v.Fault == "unknown-key" {
+			e.Hints = []string{"snapfs evidence key > host.pub   # on the host that signed it", "snapfs evidence verify " + errs.Quoted(file) + " --key host.pub"}
+		}
+		return e
+	}
+	return nil
+}
+
+// bundleOf returns the bundle in a file, or of a sandbox.
+func (a *app) bundleOf(ctx context.Context, arg string) ([]byte, error) {
+	if _, err := os.Stat(arg); err == nil {
+		return readEvidence(arg)
+	}
+	e, err := a.engine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, _, err := exportEvidence(ctx, e, arg, false)
+	return text, err
+}
+
+func newEvidenceReveal(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reveal file|sandbox path",
+		Short: "print the record of one changed file, with its proof",
+		Long: `Prints what is recorded of one changed file, with the proof that it belongs to the signed
+record, and nothing about other files. snapfs evidence verify checks what it prints.`,
+		Example: "  snapfs evidence reveal fix.evidence /srv/app/main.go > main.proof\n  snapfs evidence verify main.proof --key host.pub",
+		Args:    exactly("file or sandbox", "path"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := a.bundleOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			path, err := absolute(args[1])
+			if err != nil {
+				return err
+			}
+			r, err := bundle.Reveal(text, path)
+			if err != nil {
+				return err
+			}
+			line, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			return a.ui.say(r, string(line))
+		},
+	}
+}
+
+// A rootDocument is the JSON form of snapfs evidence root.
+type rootDocument struct {
+	Root string `json:"root"`
+}
+
+func newEvidenceRoot(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "root file|sandbox",
+		Short:   "print the 32 bytes that a record comes down to",
+		Long:    `Prints the root of the Merkle tree over the record: 32 bytes as hexadecimal digits. Of a file it checks integrity first.`,
+		Example: "  snapfs evidence root fix.evidence",
+		Args:    exactly("file or sandbox"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := a.bundleOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			r := bundle.Verify(text, bundle.Options{})
+			if r.Root == "" {
+				return verdictError(args[0], r)
+			}
+			return a.ui.say(rootDocument{"0x" + r.Root}, "0x"+r.Root)
+		},
+	}
+}
+
+// A keyDocument is the JSON form of snapfs evidence key.
+type keyDocument struct {
+	ID     string `json:"id"`
+	Public string `json:"public"`
+}
+
+func newEvidenceKey(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "key",
+		Short:   "print the public key of this host",
+		Long:    `Prints the public key with which this host signs records, in PEM, and makes the key if there is none.`,
+		Example: "  snapfs evidence key > host.pub",
+		Args:    exactly(),
+		RunE: func(*cobra.Command, []string) error {
+			state, err := a.openState()
+			if err != nil {
+				return err
+			}
+			key, err := statement.HostKey(evidence.Dir(state))
+			if err != nil {
+				return err
+			}
+			var public ed25519.PublicKey = key.Public()
+			text := string(statement.PublicPEM(public))
+			return a.ui.result(keyDocument{statement.KeyID(public), text}, func(w io.Writer) error {
+				_, err := io.WriteString(w, text)
+				return err
+			})
+		},
+	}
+}

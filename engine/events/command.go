@@ -1,0 +1,48 @@
+package events
+
+import (
+	"strconv"
+	"time"
+)
+
+// A Usage is what a sandbox's processes have used; 0 for what is not known.
+type Usage struct {
+	CPU         time.Duration
+	MemoryBytes int64
+}
+
+// A Start is a command that is about to start in a sandbox.
+type Start struct {
+	log  *Log
+	seen Event
+	from time.Time
+}
+
+// Starting prepares the events of a command in a sandbox, and has them witnessed. The caller starts
+// the command only if there is no error.
+func (l *Log) Starting(name, id string, args, env []string) (*Start, error) {
+	s := &Start{log: l, from: time.Now()}
+	run := strconv.FormatInt(s.from.UnixNano(), 36)
+	s.seen = Event{Type: CommandStarted, Subject: name, SandboxID: id, Data: Data{Run: run, Command: args, Env: env}}
+	if err := l.Before(s.seen); err != nil {
+		return nil, err
+	}
+	if l != nil && l.witness != nil {
+		args = l.witness.Redact(id, args)
+	}
+	s.seen.Data.Command, s.seen.Data.Env = Command(args), nil
+	return s, nil
+}
+
+// Started appends the start of the command, and returns a function that appends its end: with the
+// exit status, what was used, and the name of the limit that was hit, "" for none.
+func (s *Start) Started() (ended func(status int, u Usage, limit string)) {
+	s.from = time.Now()
+	s.log.Append(s.seen)
+	return func(status int, u Usage, limit string) {
+		s.log.Append(Event{Type: CommandEnded, Subject: s.seen.Subject, SandboxID: s.seen.SandboxID, Data: Data{
+			Run: s.seen.Data.Run, Status: &status, Seconds: time.Since(s.from).Seconds(), CPUSeconds: u.CPU.Seconds(), MemoryBytes: u.MemoryBytes,
+			Limit: limit,
+		}})
+	}
+}

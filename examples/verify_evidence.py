@@ -1,0 +1,321 @@
+#!/usr/bin/env python3
+"""Verify a bundle of `snapfs evidence export` with the Python standard library only.
+
+    verify_evidence.py [--key host.pub] FILE...
+
+It shares no code with snapfs: who distrusts one of the two asks the other. For each file it prints
+one line: the path, then yes or no with the name of the reason, for integrity, signer,
+completeness and policy. The exit status is 0 if all of them are yes.
+"""
+import base64
+import binascii
+import datetime
+import hashlib
+import json
+import sys
+
+FORMAT = "https://github.com/snapfs/snapfs/evidence/bundle/v1"
+KINDS = [("https://github.com/snapfs/snapfs/evidence/start/v1", "snapfs.evidence.began"),
+         ("https://github.com/snapfs/snapfs/evidence/end/v1", "snapfs.evidence.ended")]
+RECORD = {"seq", "prev", "time", "boot", "up", "type", "sandbox", "data"}
+
+
+class Fault(Exception):
+    pass
+
+
+def need(true, name):
+    if not true:
+        raise Fault(name)
+
+
+# Ed25519 (RFC 8032), to verify only.
+P = 2**255 - 19
+L = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, P - 2, P) % P
+ROOT = pow(2, (P - 1) // 4, P)
+
+
+def recover(y, sign):
+    if y >= P:
+        return None
+    x2 = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    x = pow(x2, (P + 3) // 8, P)
+    if (x * x - x2) % P:
+        x = x * ROOT % P
+    if (x * x - x2) % P or (x == 0 and sign):
+        return None
+    return P - x if x & 1 != sign else x
+
+
+def point(raw):
+    y = int.from_bytes(raw, "little")
+    sign, y = y >> 255, y & ((1 << 255) - 1)
+    x = recover(y, sign)
+    return None if x is None else (x, y, 1, x * y % P)
+
+
+def add(p, q):
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
+    c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return (e * f % P, g * h % P, f * g % P, e * h % P)
+
+
+def mul(n, p):
+    q = (0, 1, 1, 0)
+    while n:
+        if n & 1:
+            q = add(q, p)
+        p, n = add(p, p), n >> 1
+    return q
+
+
+BY = 4 * pow(5, P - 2, P) % P
+BASE = (recover(BY, 0), BY, 1, recover(BY, 0) * BY % P)
+
+
+def signed(key, message, sig):
+    if len(sig) != 64 or len(key) != 32:
+        return False
+    a, r, s = point(key), point(sig[:32]), int.from_bytes(sig[32:], "little")
+    if a is None or r is None or s >= L:
+        return False
+    h = int.from_bytes(hashlib.sha512(sig[:32] + key + message).digest(), "little") % L
+    left, right = mul(s, BASE), add(r, mul(h, a))
+    return (left[0] * right[2] - right[0] * left[2]) % P == 0 and (left[1] * right[2] - right[1] * left[2]) % P == 0
+
+
+# Canonical JSON (RFC 8785) of values without fractions.
+def canonical(v):
+    def order(v):
+        if isinstance(v, dict):
+            return {k: order(v[k]) for k in sorted(v, key=lambda k: k.encode("utf-16-be"))}
+        return [order(x) for x in v] if isinstance(v, list) else v
+    return json.dumps(order(v), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def once(pairs):
+    need(len({k for k, _ in pairs}) == len(pairs), "record")
+    return dict(pairs)
+
+
+def whole(n):
+    need(False, "record")
+
+
+def parse(line, name):
+    try:
+        v = json.loads(line.decode(), object_pairs_hook=once, parse_float=whole, parse_constant=whole)
+        need(canonical(v) == line, name)
+        return v
+    except (ValueError, Fault, RecursionError):
+        raise Fault(name) from None
+
+
+def unbase64(text, name):
+    try:
+        raw = base64.b64decode(text, validate=True)
+        need(base64.b64encode(raw).decode() == text, name)
+        return raw
+    except (binascii.Error, ValueError, TypeError):
+        raise Fault(name) from None
+
+
+# The Merkle tree of RFC 6962.
+def sha(data):
+    return hashlib.sha256(data).digest()
+
+
+def tree(leaves):
+    if not leaves:
+        return sha(b"")
+    level, size = [sha(b"\0" + leaf) for leaf in leaves], len(leaves)
+    while size > 1:  # the last node of an odd level moves up as it is
+        level = [sha(b"\1" + level[i] + level[i + 1]) if i + 1 < size else level[i] for i in range(0, size, 2)]
+        size = len(level)
+    return level[0]
+
+
+class Bundle:
+    def __init__(self, data):
+        lines = data.split(b"\n")
+        need(len(lines) >= 3 and lines[-1] == b"", "form")
+        head = parse(lines[0], "form")
+        need(isinstance(head, dict) and set(head) == {"format", "sandbox", "key", "records", "manifests", "statements"}, "form")
+        need(head["format"] == FORMAT, "form")
+        self.sandbox, self.key = head["sandbox"], unbase64(head["key"], "form")
+        counts = [head["records"], *(head["manifests"] or []), head["statements"]]
+        need(all(type(n) is int and n >= 0 for n in counts) and isinstance(head["manifests"], list), "form")
+        need(len(self.key) == 32 and head["records"] >= 1 and head["statements"] in (1, 2) and sum(counts) + 3 == len(lines), "form")
+        parts, at = [], 1
+        for n in counts:
+            parts.append(lines[at:at + n])
+            at += n
+        self.lines, self.manifests, self.statements = parts[0], parts[1:-1], parts[-1]
+        self.note = parse(lines[at], "form")
+        need(isinstance(self.note, str), "form")
+
+    def integrity(self):
+        self.chain()
+        self.clock()
+        self.checkpoint()
+        self.sizes = [self.statement(i, line) for i, line in enumerate(self.statements)]
+        roots = self.roots()
+        need(len(self.manifests) <= len(roots), "manifest")
+        for m, root in zip(self.manifests, roots):
+            need(tree(m).hex() == root, "manifest")
+
+    def roots(self):
+        return list(dict.fromkeys(r["data"].get("root") for r in self.records if r["type"] == "snapfs.diff.recorded"))
+
+    def chain(self):
+        prev, self.records = "0" * 64, []
+        for i, line in enumerate(self.lines):
+            r = parse(line, "record")
+            need(isinstance(r, dict) and set(r) == RECORD and isinstance(r["data"], dict), "record")
+            need(r["sandbox"] == self.sandbox, "session")
+            need(r["seq"] == i, "order")
+            need(r["prev"] == prev, "chain")
+            prev = hashlib.sha256(line).hexdigest()
+            self.records.append(r)
+
+    def clock(self):
+        last = None
+        for r in self.records:
+            try:
+                stamp = r["time"].split(".")[0].rstrip("Z")
+                now = datetime.datetime.fromisoformat(stamp).timestamp()
+            except (ValueError, AttributeError):
+                raise Fault("record") from None
+            if last:
+                passed, up = now - last[0], (r["up"] - last[2]) / 1000
+                if r["boot"] == last[1]:
+                    need(up >= 0 and abs(passed - up) <= 61, "clock")
+                else:
+                    need(passed >= -61, "clock")
+            last = (now, r["boot"], r["up"])
+
+    def checkpoint(self):
+        name = "snapfs/evidence/" + self.sandbox
+        want = f"{name}\n{len(self.lines)}\n{base64.b64encode(tree(self.lines)).decode()}\n"
+        text, _, rest = self.note.partition("\n\n")
+        start = f"\u2014 {name} "
+        need(rest.startswith(start) and rest.endswith("\n") and rest.count("\n") == 1, "checkpoint")
+        sig = unbase64(rest[len(start):-1], "checkpoint")
+        need(sig[:4] == sha(name.encode() + b"\n\x01" + self.key)[:4], "checkpoint")
+        need(signed(self.key, (text + "\n").encode(), sig[4:]), "checkpoint")
+        size = text.split("\n")[1]
+        need(size == str(len(self.lines)), "truncated")
+        need(text + "\n" == want, "checkpoint")
+
+    def statement(self, i, line):
+        e = parse(line, "statement")
+        need(isinstance(e, dict) and set(e) == {"payload", "payloadType", "signatures"} and len(e["signatures"]) == 1, "statement")
+        body, kind = unbase64(e["payload"], "statement"), e["payloadType"]
+        need(kind == "application/vnd.in-toto+json" and set(e["signatures"][0]) == {"keyid", "sig"}, "statement")
+        need(e["signatures"][0]["keyid"] == hashlib.sha256(self.key).hexdigest(), "statement")
+        text = b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(body), body)
+        need(signed(self.key, text, unbase64(e["signatures"][0]["sig"], "statement")), "statement")
+        s = parse(body, "statement")
+        need(s["_type"] == "https://in-toto.io/Statement/v1" and s["predicateType"] == KINDS[i][0], "statement")
+        p = s["predicate"]
+        need(p["sandbox"] == self.sandbox, "session")
+        n = p["log"]["size"]
+        need(1 <= n < len(self.lines), "truncated")
+        need(tree(self.lines[:n]).hex() == p["log"]["root"], "statement")
+        r = self.records[n]
+        need(r["type"] == KINDS[i][1] and r["data"].get("statement") == hashlib.sha256(body).hexdigest(), "statement")
+        need(i == 0 or canonical(summary(self.records[:n])) == canonical(p["summary"]), "statement")
+        return n
+
+    def signer(self, trusted):
+        need(trusted is not None, "unknown-key")
+        need(trusted == self.key, "other-key")
+
+    def completeness(self):
+        need(self.records[0]["type"] == "snapfs.sandbox.created" and self.sizes[0] == 1, "no-start")
+        end, running = (self.sizes[1] if len(self.sizes) == 2 else len(self.records)), set()
+        for i, r in enumerate(self.records):
+            need(r["type"] != "snapfs.evidence.torn", "torn")
+            need(i <= end or r["type"] == "snapfs.sandbox.removed", "after-end")
+            if r["type"] == "snapfs.command.started":
+                running.add(r["data"].get("run"))
+            if r["type"] == "snapfs.command.ended":
+                running.discard(r["data"].get("run"))
+        need(len(self.sizes) == 2, "no-end")
+        need(not running, "no-result")
+        need(len(self.roots()) == len(self.manifests), "no-manifest")
+
+    def policy(self):
+        policy, tests = self.records[0]["data"].get("policy", {}), 0
+        for r in self.records:
+            if r["type"] == "snapfs.selftest.done":
+                tests += 1
+                need(not r["data"].get("crossed"), "isolation")
+            if r["type"] == "snapfs.network.allowed":
+                need(policy.get("network") != "none", "network")
+        need(tests or not policy.get("prove"), "not-measured")
+
+
+def summary(records):
+    def pick(r, into, *fields):
+        return {**into, **{f: r["data"][f] for f in fields if f in r["data"]}}
+    out, starts = {"commands": [], "promotions": [], "limits": [], "destinations": []}, {}
+    for r in records:
+        kind, n = r["type"], r["seq"]
+        if kind == "snapfs.command.started":
+            starts[r["data"].get("run")] = n
+        elif kind == "snapfs.command.ended" and r["data"].get("run") in starts:
+            out["commands"].append(pick(r, {"started": starts[r["data"].get("run")], "ended": n}, "status", "milliseconds", "cpu_milliseconds", "memory_bytes"))
+        elif kind == "snapfs.limit.reached":
+            out["limits"].append(pick(r, {"record": n}, "limit", "value"))
+        elif kind in ("snapfs.changes.promoted", "snapfs.promotion.undone", "snapfs.promotion.redone"):
+            out["promotions"].append(pick(r, {"record": n, "type": kind}, "promotion", "plan", "target", "changes"))
+        elif kind == "snapfs.network.counted":
+            out["destinations"] = r["data"].get("destinations", [])
+        elif kind == "snapfs.diff.recorded":
+            out["diff"] = pick(r, {"record": n}, "root", "entries")
+    return out
+
+
+def verdicts(data, trusted):
+    """Return "yes" or the name of the fault for integrity, signer, completeness and policy."""
+    try:
+        b = Bundle(data)
+        b.integrity()
+    except (Fault, KeyError, TypeError, AttributeError, IndexError) as e:
+        return [e.args[0] if isinstance(e, Fault) else "form", "not-run", "not-run", "not-run"]
+    out = ["yes"]
+    for check in (lambda: b.signer(trusted), b.completeness, b.policy):
+        try:
+            check()
+            out.append("yes")
+        except Fault as e:
+            out.append(e.args[0])
+    return out
+
+
+def read_key(path):
+    text = "".join(line for line in open(path).read().split("\n") if not line.startswith("-----"))
+    der = base64.b64decode(text)
+    need(len(der) == 44 and der[:12] == bytes.fromhex("302a300506032b6570032100"), "no Ed25519 key in " + path)
+    return der[12:]
+
+
+def main(args):
+    trusted, good = None, True
+    if args[:1] == ["--key"]:
+        trusted, args = read_key(args[1]), args[2:]
+    if args == ["-"]:  # the names of the files, one a line
+        args = sys.stdin.read().split("\n")[:-1]
+    for path in args:
+        with open(path, "rb") as f:
+            found = verdicts(f.read(), trusted)
+        good = good and found == ["yes"] * 4
+        print(path, *found)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

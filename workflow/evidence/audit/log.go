@@ -1,0 +1,220 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/hostinfo"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// LogName is the name of the log in a sandbox's directory of evidence, saltsName that of the salts.
+	LogName   = "log.jsonl"
+	saltsName = "salts.jsonl"
+	// maxLine bounds the length of a record.
+	maxLine = 1 << 20
+)
+
+// A Log is the log of one sandbox, in a directory of its own. It is safe for concurrent use, by any
+// number of processes.
+type Log struct{ dir, sandbox string }
+
+// At returns the log of a sandbox in a directory, whether or not it exists.
+func At(dir, sandbox string) *Log { return &Log{dir: dir, sandbox: sandbox} }
+
+// Dir returns the directory of the log.
+func (l *Log) Dir() string { return l.dir }
+
+// Exists reports whether the log exists. Cost: one system call.
+func (l *Log) Exists() bool {
+	var st unix.Stat_t
+	return unix.Stat(filepath.Join(l.dir, LogName), &st) == nil
+}
+
+// Create creates an empty log on stable storage. Errors: errs.ErrExists.
+func (l *Log) Create() error {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return errs.With("making", l.dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(l.dir, LogName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errs.With("making", l.dir, err)
+	}
+	if err := f.Close(); err != nil {
+		return errs.With("making", l.dir, err)
+	}
+	err = vfs.SyncDir(l.dir)
+	if err == nil {
+		err = vfs.SyncDir(filepath.Dir(l.dir))
+	}
+	return errs.With("syncing", l.dir, err)
+}
+
+// Append adds a record of a type, and with lasting puts it and all before it on stable storage. If
+// a killed writer has left an incomplete last line, a record of type [Torn] takes its place first.
+// After an error the log is as it was. Errors: errs.ErrCorrupt; errs.ErrNoSpace.
+func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
+	f, err := l.open()
+	if err != nil {
+		return err
+	}
+	defer vfs.Unlock(f)
+	return l.append(f, kind, data, lasting)
+}
+
+// Seal adds a record like Append, on stable storage. data gets all lines of the log, to which no
+// other process adds one meanwhile.
+func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {
+	f, err := l.open()
+	if err != nil {
+		return err
+	}
+	defer vfs.Unlock(f)
+	lines, torn, err := l.Lines()
+	if err == nil && torn > 0 {
+		if err = l.append(f, Torn, map[string]any{"bytes": int64(torn)}, false); err == nil {
+			lines, _, err = l.Lines()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	values, err := data(lines)
+	if err != nil {
+		return err
+	}
+	return l.append(f, kind, values, true)
+}
+
+// append adds a record to the open and locked log.
+func (l *Log) append(f *os.File, kind string, data map[string]any, lasting bool) error {
+	end, err := l.end(f)
+	if err != nil {
+		return err
+	}
+	var lines []byte
+	if end.torn > 0 && kind != Torn {
+		if lines, err = l.add(lines, &end, Torn, map[string]any{"bytes": end.torn}); err != nil {
+			return err
+		}
+	}
+	if lines, err = l.add(lines, &end, kind, data); err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(lines, end.size); err == nil && end.torn > int64(len(lines)) {
+		err = f.Truncate(end.size + int64(len(lines)))
+	}
+	if err == nil && lasting {
+		err = f.Sync()
+	}
+	if err != nil {
+		_ = f.Truncate(end.size) // the next append cuts off an incomplete line as well
+		return errs.With("recording "+kind+" of "+l.sandbox, f.Name(), err)
+	}
+	return nil
+}
+
+// open opens the log and locks it.
+func (l *Log) open() (*os.File, error) {
+	path := filepath.Join(l.dir, LogName)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, errs.With("opening the record of "+l.sandbox, path, err)
+	}
+	if err := vfs.Flock(f, unix.LOCK_EX); err != nil {
+		vfs.Unlock(f)
+		return nil, errs.With("locking", path, err)
+	}
+	return f, nil
+}
+
+// A logEnd is where the next record of a log belongs: its place, its number and the digest of the
+// line before. torn is the length of an incomplete line there.
+type logEnd struct {
+	size, torn, next int64
+	prev             string
+}
+
+// end reads the last line of an open log. Cost: constant in the size of the log.
+func (l *Log) end(f *os.File) (end logEnd, err error) {
+	st, err := f.Stat()
+	if err != nil {
+		return end, errs.With("reading", f.Name(), err)
+	}
+	end.prev = FirstPrev
+	for length := int64(4 << 10); ; length *= 8 {
+		tail := make([]byte, min(st.Size(), length))
+		if _, err := f.ReadAt(tail, st.Size()-int64(len(tail))); err != nil && len(tail) > 0 {
+			return end, errs.With("reading", f.Name(), err)
+		}
+		whole := bytes.LastIndexByte(tail, '\n') + 1
+		end.torn, end.size = int64(len(tail)-whole), st.Size()-int64(len(tail)-whole)
+		if whole == 0 && end.size == 0 {
+			return end, nil
+		}
+		from := -1
+		if whole > 0 {
+			from = bytes.LastIndexByte(tail[:whole-1], '\n')
+		}
+		if from < 0 && int64(len(tail)) < st.Size() && length < 4*maxLine {
+			continue
+		}
+		var last Record
+		line := tail[from+1 : max(whole-1, 0)]
+		if json.Unmarshal(line, &last) != nil || last.Sandbox != l.sandbox {
+			return end, errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt, "the last line is no record of this sandbox",
+				"snapfs evidence export "+l.sandbox+" -o FILE   # then verify FILE, to see what holds")
+		}
+		end.next, end.prev = last.Seq+1, Digest(line)
+		return end, nil
+	}
+}
+
+// bootID returns the identifier of this boot of the host, or "".
+var bootID = sync.OnceValue(func() string {
+	id, _ := proc.BootID()
+	return id
+})
+
+// add appends the line of a record to lines, and moves the end behind it.
+func (l *Log) add(lines []byte, end *logEnd, kind string, data map[string]any) ([]byte, error) {
+	if data == nil {
+		data = map[string]any{}
+	}
+	line, err := Canonical(Record{
+		Seq: end.next, Prev: end.prev, Time: time.Now().UTC().Format(time.RFC3339Nano), Boot: bootID(), Up: hostinfo.Uptime().Milliseconds(),
+		Type: kind, Sandbox: l.sandbox, Data: data,
+	})
+	if err == nil && len(line) > maxLine {
+		err = errs.ErrInvalid
+	}
+	if err != nil {
+		return nil, errs.With("recording "+kind+" of "+l.sandbox, l.dir, err)
+	}
+	end.next, end.prev = end.next+1, Digest(line)
+	return append(append(lines, line...), '\n'), nil
+}
+
+// Lines returns the complete lines of the log, without their line breaks, and the length of an
+// incomplete one at the end.
+func (l *Log) Lines() (lines [][]byte, torn int, err error) {
+	text, err := os.ReadFile(filepath.Join(l.dir, LogName))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errs.New("reading the record", l.sandbox, errs.ErrNotFound, "this sandbox keeps no evidence", "snapfs new --evidence")
+		}
+		return nil, 0, errs.Wrap("reading the record of "+l.sandbox, l.dir, err)
+	}
+	lines = bytes.Split(text, []byte("\n"))
+	return lines[:len(lines)-1], len(lines[len(lines)-1]), nil
+}

@@ -1,0 +1,70 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Types of records beyond those of package events.
+const (
+	// Torn reports that the line before was incomplete, as a killed writer leaves it, and was cut off.
+	Torn = "snapfs.evidence.torn"
+	// DiffRecorded has the root of the tree over a manifest of changed files.
+	DiffRecorded = "snapfs.diff.recorded"
+	// Began and Ended have the digest of the signed statement of the start, and of the end.
+	Began = "snapfs.evidence.began"
+	Ended = "snapfs.evidence.ended"
+)
+
+// A Record is one line of a log.
+type Record struct {
+	// Seq is the number of the record, from 0, without gaps.
+	Seq int64 `json:"seq"`
+	// Prev is the digest of the line before, [FirstPrev] in the first record.
+	Prev string `json:"prev"`
+	// Time is the time of the host's clock, in UTC. Up is the time since the boot named Boot, in
+	// milliseconds: a clock that was set differs from it.
+	Time string `json:"time"`
+	Boot string `json:"boot"`
+	Up   int64  `json:"up"`
+	// Type is a type of package events, or one of this package.
+	Type string `json:"type"`
+	// Sandbox is the identifier of the sandbox. It is in each record, so that none fits into
+	// another log.
+	Sandbox string `json:"sandbox"`
+	// Data has strings, booleans, integers below 2^53, and lists and objects of these.
+	Data map[string]any `json:"data"`
+}
+
+// FirstPrev is the Prev of the first record of a log.
+var FirstPrev = strings.Repeat("0", 2*sha256.Size)
+
+// Canonical returns a value as canonical JSON (RFC 8785).
+func Canonical(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	text := jsontext.Value(b.Bytes())
+	err := text.Canonicalize()
+	return bytes.TrimSpace(text), err
+}
+
+// IsCanonical reports whether a text is canonical JSON.
+func IsCanonical(text []byte) bool {
+	again := jsontext.Value(bytes.Clone(text))
+	return again.Canonicalize() == nil && bytes.Equal(again, text)
+}
+
+// Digest returns the SHA-256 digest of a line without its line break, in hexadecimal digits.
+func Digest(line []byte) string {
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
+}

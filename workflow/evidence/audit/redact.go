@@ -1,0 +1,83 @@
+package audit
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+const digestPrefix = "sha256:"
+
+// SaltedDigest returns the digest that stands for a text in records.
+func SaltedDigest(salt, text string) string {
+	sum := sha256.Sum256([]byte(salt + text))
+	return digestPrefix + hex.EncodeToString(sum[:])
+}
+
+// A salts is a line of the file of salts: the secret from which the salts of the texts of one record
+// follow, and their number.
+type salts struct {
+	Secret string `json:"secret"`
+	Texts  int    `json:"texts"`
+}
+
+// salt returns the salt of text i. It tells nothing about the other salts.
+func (s salts) salt(i int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", s.Secret, i))
+	return hex.EncodeToString(sum[:])
+}
+
+// Redact returns texts with a salted digest in place of each, and stores the salts. Who knows a text
+// can later show, with the salt, that a record is about that text. The texts are stored nowhere.
+func (l *Log) Redact(texts []string) ([]string, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	s := salts{rand.Text(), len(texts)}
+	digests := make([]string, len(texts))
+	for i, text := range texts {
+		digests[i] = SaltedDigest(s.salt(i), text)
+	}
+	path := filepath.Join(l.dir, saltsName)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = fmt.Fprintf(f, `{"secret":%q,"texts":%d}`+"\n", s.Secret, s.Texts)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+	}
+	return digests, errs.With("storing salts", path, err)
+}
+
+// A Match is a digest in the log that stands for a text, and the salt that shows it.
+type Match struct {
+	Digest string `json:"digest"`
+	Salt   string `json:"salt"`
+}
+
+// Matches returns the digests that stand for a text by the stored salts, also those that are in no
+// record. A line that a killed writer left incomplete ends the search.
+func (l *Log) Matches(text string) ([]Match, error) {
+	path := filepath.Join(l.dir, saltsName)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, errs.With("reading salts", path, err)
+	}
+	defer f.Close()
+	all := []Match{}
+	for d := json.NewDecoder(f); ; {
+		var s salts
+		if d.Decode(&s) != nil { // the end, or an incomplete line
+			return all, nil
+		}
+		for i := range s.Texts {
+			all = append(all, Match{SaltedDigest(s.salt(i), text), s.salt(i)})
+		}
+	}
+}

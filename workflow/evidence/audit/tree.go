@@ -1,0 +1,56 @@
+package audit
+
+import "golang.org/x/mod/sumdb/tlog"
+
+// A Tree is a Merkle tree over lines (RFC 6962), with all its stored hashes in memory.
+type Tree struct {
+	size   int64
+	hashes []tlog.Hash
+}
+
+// TreeOf returns the tree over lines.
+func TreeOf(lines [][]byte) (*Tree, error) {
+	t := &Tree{hashes: make([]tlog.Hash, 0, 2*len(lines))}
+	for _, line := range lines {
+		more, err := tlog.StoredHashes(t.size, line, t)
+		if err != nil {
+			return nil, err
+		}
+		t.hashes, t.size = append(t.hashes, more...), t.size+1
+	}
+	return t, nil
+}
+
+// ReadHashes returns stored hashes, for package tlog.
+func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	list := make([]tlog.Hash, len(indexes))
+	for i, at := range indexes {
+		list[i] = t.hashes[at]
+	}
+	return list, nil
+}
+
+// Size returns the number of lines.
+func (t *Tree) Size() int64 { return t.size }
+
+// Root returns the hash of the first n lines.
+func (t *Tree) Root(n int64) (tlog.Hash, error) { return tlog.TreeHash(n, t) }
+
+// Proof returns the hashes that prove that line i is in the tree.
+func (t *Tree) Proof(i int64) (tlog.RecordProof, error) { return tlog.ProveRecord(t.size, i, t) }
+
+// Continues checks that a tree of n lines with this root is the beginning of t, by a consistency proof.
+func (t *Tree) Continues(n int64, root tlog.Hash) error {
+	if n == 0 {
+		return nil
+	}
+	whole, err := t.Root(t.size)
+	if err != nil {
+		return err
+	}
+	proof, err := tlog.ProveTree(t.size, n, t)
+	if err != nil {
+		return err
+	}
+	return tlog.CheckTree(proof, t.size, whole, n, root)
+}

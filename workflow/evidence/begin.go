@@ -1,0 +1,172 @@
+package evidence
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
+	"golang.org/x/sys/unix"
+)
+
+// begin makes the log of a new sandbox, with the record of its creation and the start statement.
+// After an error the sandbox keeps no evidence, and is not made.
+func (s *Store) begin(e events.Event) error {
+	rec, err := s.cat.Get(e.Subject)
+	if err != nil {
+		return err
+	}
+	key, err := s.Key()
+	if err != nil {
+		return err
+	}
+	l := s.Log(e.SandboxID)
+	if err := l.Create(); err != nil {
+		return err
+	}
+	made, err := s.madeData(l, rec, e)
+	if err == nil {
+		err = l.Append(e.Type, made, true)
+	}
+	if err == nil {
+		err = s.sign(l, key, statement.StartType, startName, audit.Began, func([]audit.Record) (map[string]any, error) {
+			return map[string]any{
+				"created": made, "isolation": "not measured yet: see the records of type " + events.SelfTested,
+				"host": map[string]any{"system": kernel(), "key": statement.KeyID(key.Public())},
+			}, nil
+		})
+	}
+	if err != nil {
+		_ = os.RemoveAll(l.Dir()) // nothing is in it yet
+		return errs.Wrap("beginning the evidence of "+rec.Name, l.Dir(), err)
+	}
+	return nil
+}
+
+// madeData returns the data of the record of a new sandbox.
+func (s *Store) madeData(l *audit.Log, rec *catalog.Record, e events.Event) (map[string]any, error) {
+	data, err := dataOf(l, e)
+	if err != nil {
+		return nil, err
+	}
+	data["name"] = rec.Name
+	data["by"] = asker()
+	policy, err := policyData(l, &rec.Policy)
+	if err != nil {
+		return nil, err
+	}
+	data["policy"] = policy
+	var trees []any
+	for _, t := range rec.Trees {
+		trees = append(trees, map[string]any{"path": strings.ToValidUTF8(t.Path, "�"), "backend": t.Driver, "base": string(t.Base)})
+	}
+	data["trees"] = trees
+	for field, value := range map[string]any{"policy_digest": policy, "base_digest": trees} {
+		text, err := audit.Canonical(value)
+		if err != nil {
+			return nil, err
+		}
+		data[field] = "sha256:" + audit.Digest(text)
+	}
+	return data, nil
+}
+
+// kernel returns the name, the release and the version of the kernel.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "not known"
+	}
+	return strings.Join([]string{unix.ByteSliceToString(u.Sysname[:]), unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Version[:])}, " ")
+}
+
+// asker returns who asked for the sandbox.
+func asker() map[string]any {
+	by := map[string]any{"uid": int64(os.Getuid())}
+	if u, err := user.Current(); err == nil {
+		by["user"] = u.Username
+	}
+	if id := os.Getenv("SUDO_UID"); id != "" && os.Getuid() == 0 {
+		if n, err := strconv.ParseInt(id, 10, 64); err == nil {
+			by["sudo_uid"] = n
+		}
+	}
+	return by
+}
+
+// policyData returns a policy as a record has it: variables redacted, the profile by its digest.
+func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
+	limits := map[string]any{}
+	for _, f := range p.Limits.Fields() {
+		if text := f.Value.String(); text != "" {
+			limits[f.Name] = text
+		}
+	}
+	policy := map[string]any{"network": p.Network, "limits": limits, "best_effort": p.BestEffort, "prove": p.Prove}
+	if len(p.Expose) > 0 {
+		policy["expose"] = valid(p.Expose)
+	}
+	if len(p.Hide) > 0 {
+		policy["hide"] = valid(p.Hide)
+	}
+	if len(p.Env) > 0 {
+		hidden, err := l.Redact(p.Env)
+		if err != nil {
+			return nil, err
+		}
+		env := map[string]any{}
+		for i, v := range p.Env {
+			name, _, _ := strings.Cut(v, "=")
+			env[strings.ToValidUTF8(name, "�")] = hidden[i]
+		}
+		policy["env"] = env
+	}
+	if p.Profile != nil {
+		profile := map[string]any{"path": strings.ToValidUTF8(p.Profile.Path, "�"), "taken": valid(p.Profile.Taken), "left": valid(p.Profile.Left)}
+		if text, err := os.ReadFile(p.Profile.Path); err == nil {
+			profile["digest"] = "sha256:" + audit.Digest(text)
+		}
+		policy["profile"] = profile
+	}
+	return policy, nil
+}
+
+// sign signs a statement about the log as it is, stores the envelope, and adds the record that names
+// it. predicate gets the records.
+func (s *Store) sign(l *audit.Log, key *statement.Key, kind, file, record string, predicate func([]audit.Record) (map[string]any, error)) error {
+	return l.Seal(record, func(lines [][]byte) (map[string]any, error) {
+		records, err := decode(lines)
+		if err != nil {
+			return nil, err
+		}
+		tree, err := audit.TreeOf(lines)
+		if err != nil {
+			return nil, err
+		}
+		root, err := tree.Root(tree.Size())
+		if err != nil {
+			return nil, err
+		}
+		values, err := predicate(records)
+		if err != nil {
+			return nil, err
+		}
+		id := records[0].Sandbox
+		values["sandbox"], values["log"] = id, map[string]any{"size": tree.Size(), "root": fmt.Sprintf("%x", root[:])}
+		line, digest, err := key.Sign(statement.Statement{
+			Subject:       []statement.Subject{{Name: statement.Origin(id), Digest: map[string]string{"sha256": fmt.Sprintf("%x", root[:])}}},
+			PredicateType: kind, Predicate: values,
+		})
+		if err == nil {
+			err = catalog.ReplaceFile(filepath.Join(l.Dir(), file), line, true)
+		}
+		return map[string]any{"statement": digest}, err
+	})
+}

@@ -1,0 +1,128 @@
+package bundle
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+)
+
+// Format is the format of a bundle, its first line names it.
+const Format = "https://github.com/snapfs/snapfs/evidence/bundle/v1"
+
+// A Bundle is the evidence of one sandbox. Lines are without their line breaks.
+type Bundle struct {
+	Sandbox string
+	Key     ed25519.PublicKey
+	// Records are the lines of the log.
+	Records [][]byte
+	// Manifests are the manifests that records of type [audit.DiffRecorded] name, in their order. An
+	// element is a list of entries, each a line.
+	Manifests [][][]byte
+	// Statements are the envelopes of the start, and of the end if there is one.
+	Statements [][]byte
+	// Checkpoint is a signed note.
+	Checkpoint []byte
+}
+
+// A header is the first line of a bundle.
+type header struct {
+	Format     string  `json:"format"`
+	Sandbox    string  `json:"sandbox"`
+	Key        string  `json:"key"`
+	Records    int64   `json:"records"`
+	Manifests  []int64 `json:"manifests"`
+	Statements int64   `json:"statements"`
+}
+
+// Encode returns the bundle as a file.
+func (b *Bundle) Encode() ([]byte, error) {
+	h := header{
+		Format: Format, Sandbox: b.Sandbox, Key: base64.StdEncoding.EncodeToString(b.Key), Records: int64(len(b.Records)),
+		Manifests: []int64{}, Statements: int64(len(b.Statements)),
+	}
+	for _, m := range b.Manifests {
+		h.Manifests = append(h.Manifests, int64(len(m)))
+	}
+	first, err := audit.Canonical(h)
+	if err != nil {
+		return nil, err
+	}
+	last, err := audit.Canonical(string(b.Checkpoint))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	put := func(lines ...[]byte) {
+		for _, line := range lines {
+			out.Write(line)
+			out.WriteByte('\n')
+		}
+	}
+	put(first)
+	put(b.Records...)
+	for _, m := range b.Manifests {
+		put(m...)
+	}
+	put(b.Statements...)
+	put(last)
+	return out.Bytes(), nil
+}
+
+// Decode reads a bundle in exactly the form that Encode gives it. It checks no signature.
+func Decode(text []byte) (*Bundle, error) {
+	lines := bytes.Split(text, []byte("\n"))
+	if len(lines) < 3 || len(lines[len(lines)-1]) > 0 {
+		return nil, errors.New("it does not end with a line break: it is cut off")
+	}
+	lines = lines[:len(lines)-1]
+	var h header
+	again, err := []byte(nil), json.Unmarshal(lines[0], &h)
+	if err == nil {
+		again, err = audit.Canonical(h)
+	}
+	switch {
+	case err != nil || h.Format != Format:
+		return nil, errors.New("the first line is no header of a bundle of version 1")
+	case !bytes.Equal(again, lines[0]):
+		return nil, errors.New("the header is not canonical")
+	}
+	b := &Bundle{Sandbox: h.Sandbox}
+	if b.Key, err = base64.StdEncoding.Strict().DecodeString(h.Key); err != nil || len(b.Key) != ed25519.PublicKeySize {
+		return nil, errors.New("the header has no Ed25519 key")
+	}
+	rest := lines[1:]
+	take := func(n int64) [][]byte {
+		if n < 0 || n > int64(len(rest)) {
+			err = fmt.Errorf("the header says more lines than there are: lines are missing")
+			return nil
+		}
+		part := rest[:n]
+		rest = rest[n:]
+		return part
+	}
+	b.Records = take(h.Records)
+	for _, n := range h.Manifests {
+		b.Manifests = append(b.Manifests, take(n))
+	}
+	b.Statements = take(h.Statements)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) != 1 || h.Statements < 1 || h.Statements > 2 || h.Records < 1 {
+		return nil, errors.New("the number of lines differs from the header")
+	}
+	var signed string
+	if json.Unmarshal(rest[0], &signed) != nil {
+		return nil, errors.New("the last line is no checkpoint")
+	}
+	if again, err := audit.Canonical(signed); err != nil || !bytes.Equal(again, rest[0]) {
+		return nil, errors.New("the checkpoint is not canonical")
+	}
+	b.Checkpoint = []byte(signed)
+	return b, nil
+}

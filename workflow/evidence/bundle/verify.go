@@ -1,0 +1,360 @@
+package bundle
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// The names of the verdicts, in the order of a report.
+const (
+	Integrity    = "integrity"
+	Signer       = "signer"
+	Completeness = "completeness"
+	Policy       = "policy"
+	Gate         = "gate"
+)
+
+// A Verdict answers one question about a bundle.
+type Verdict struct {
+	Name string `json:"name"`
+	// Result is "yes", "no", or "not run".
+	Result string `json:"result"`
+	// Fault names the reason of a "no", "" with another result.
+	Fault string `json:"fault,omitempty"`
+	Why   string `json:"why"`
+}
+
+// A Report is the result of Verify.
+type Report struct {
+	Sandbox string `json:"sandbox,omitempty"`
+	Records int64  `json:"records"`
+	// Root is the root of the log, in hexadecimal digits.
+	Root     string    `json:"root,omitempty"`
+	Key      string    `json:"key,omitempty"`
+	Verdicts []Verdict `json:"verdicts"`
+}
+
+// Options are the parameters of Verify beside the bundle.
+type Options struct {
+	// Key is the key that the reader trusts, or nil.
+	Key ed25519.PublicKey
+	// Earlier is an earlier bundle of the same sandbox, or nil. The log must continue its log.
+	Earlier []byte
+}
+
+// A fault is a reason to reject a bundle, with a name.
+type fault struct{ name, why string }
+
+func faultf(name, format string, values ...any) *fault {
+	return &fault{name, fmt.Sprintf(format, values...)}
+}
+
+func (f *fault) verdict(name, good string) Verdict {
+	if f == nil {
+		return Verdict{name, "yes", "", good}
+	}
+	return Verdict{name, "no", f.name, f.why}
+}
+
+// A checked is a bundle while it is verified.
+type checked struct {
+	*Bundle
+	records    []audit.Record
+	tree       *audit.Tree
+	statements []statement.Statement
+	sizes      []int64 // of the log, in the statements
+	checkpoint statement.Checkpoint
+}
+
+// Verify returns the verdicts on a bundle. Without integrity there is no other verdict.
+func Verify(text []byte, o Options) Report {
+	c, f := check(text)
+	if f == nil && o.Earlier != nil {
+		f = c.continues(o.Earlier)
+	}
+	r := Report{}
+	if c != nil && c.Bundle != nil {
+		r.Sandbox, r.Records, r.Key = c.Sandbox, int64(len(c.Records)), statement.KeyID(c.Key)
+	}
+	if f != nil {
+		r.Verdicts = []Verdict{f.verdict(Integrity, "")}
+		for _, name := range []string{Signer, Completeness, Policy, Gate} {
+			r.Verdicts = append(r.Verdicts, Verdict{name, "not run", "", "the bundle is not as it was signed"})
+		}
+		return r
+	}
+	r.Root = fmt.Sprintf("%x", c.checkpoint.Root[:])
+	r.Verdicts = []Verdict{
+		(*fault)(nil).verdict(Integrity, fmt.Sprintf("%d records, %d statements and the checkpoint are as they were signed", len(c.records), len(c.statements))),
+		c.signer(o.Key).verdict(Signer, "signed by the key that you gave"),
+		c.complete().verdict(Completeness, "the log runs from the sandbox's creation to the end statement"),
+		c.policy(),
+		{Gate, "not run", "", "snapfs does not run checks again"},
+	}
+	return r
+}
+
+// check checks the integrity of a bundle.
+func check(text []byte) (*checked, *fault) {
+	b, err := Decode(text)
+	if err != nil {
+		return nil, faultf("form", "the file is no whole bundle: %v", err)
+	}
+	c := &checked{Bundle: b}
+	for _, step := range []func() *fault{c.checkRecords, c.checkClock, c.checkCheckpoint, c.checkStatements, c.checkManifests} {
+		if f := step(); f != nil {
+			return c, f
+		}
+	}
+	return c, nil
+}
+
+// checkRecords checks the form, the order and the chain of the records.
+func (c *checked) checkRecords() *fault {
+	prev := audit.FirstPrev
+	for i, line := range c.Records {
+		var r audit.Record
+		d := json.NewDecoder(bytes.NewReader(line))
+		d.DisallowUnknownFields()
+		if d.Decode(&r) != nil || !audit.IsCanonical(line) {
+			return faultf("record", "record %d is no record", i)
+		}
+		switch {
+		case r.Sandbox != c.Sandbox:
+			return faultf("session", "record %d is of another sandbox", i)
+		case r.Seq != int64(i):
+			return faultf("order", "record %d has the number %d: records are missing, doubled or out of order", i, r.Seq)
+		case r.Prev != prev:
+			return faultf("chain", "record %d does not follow from the one before: one of them was changed", i)
+		}
+		prev = audit.Digest(line)
+		c.records = append(c.records, r)
+	}
+	tree, err := audit.TreeOf(c.Records)
+	if err != nil {
+		return faultf("record", "computing the tree: %v", err)
+	}
+	c.tree = tree
+	return nil
+}
+
+// maxSkew is how far the host's clock may run from the time since boot between two records.
+const maxSkew = time.Minute
+
+// checkClock checks that nobody has set the clock between two records.
+func (c *checked) checkClock() *fault {
+	var before time.Time
+	for i, r := range c.records {
+		at, err := time.Parse(time.RFC3339Nano, r.Time)
+		if err != nil {
+			return faultf("record", "record %d has no time", i)
+		}
+		if i > 0 {
+			last := c.records[i-1]
+			passed := at.Sub(before)
+			up := time.Duration(r.Up-last.Up) * time.Millisecond
+			switch same := r.Boot == last.Boot; {
+			case same && up < 0, !same && passed < -maxSkew:
+				return faultf("clock", "record %d is older than record %d", i, i-1)
+			case same && (passed-up).Abs() > maxSkew:
+				return faultf("clock", "the clock was set between records %d and %d: it went %v in %v", i-1, i, passed, up)
+			}
+		}
+		before = at
+	}
+	return nil
+}
+
+// checkCheckpoint checks that the checkpoint is that of the log.
+func (c *checked) checkCheckpoint() *fault {
+	point, err := statement.OpenCheckpoint(c.Checkpoint, c.Sandbox, c.Key)
+	if err != nil {
+		return faultf("checkpoint", "%v", err)
+	}
+	c.checkpoint = point
+	if point.Size != int64(len(c.Records)) {
+		return faultf("truncated", "the checkpoint is of %d records, and there are %d", point.Size, len(c.Records))
+	}
+	return c.hasRoot("checkpoint", point.Size, point.Root)
+}
+
+// hasRoot checks that the first n records have a root.
+func (c *checked) hasRoot(what string, n int64, want tlog.Hash) *fault {
+	if n < 1 || n > c.tree.Size() {
+		return faultf("truncated", "the %s is of %d records, and there are %d", what, n, c.tree.Size())
+	}
+	got, err := c.tree.Root(n)
+	if err != nil || got != want {
+		return faultf(what, "the %s is of other records", what)
+	}
+	return nil
+}
+
+// checkStatements checks the signatures of the statements and that they fit the log.
+func (c *checked) checkStatements() *fault {
+	kinds := []struct{ predicate, record string }{{statement.StartType, audit.Began}, {statement.EndType, audit.Ended}}
+	for i, line := range c.Statements {
+		s, digest, err := statement.Open(line, c.Key)
+		if err != nil {
+			return faultf("statement", "statement %d: %v", i, err)
+		}
+		log, _ := s.Predicate["log"].(map[string]any)
+		size, _ := log["size"].(float64)
+		root, _ := log["root"].(string)
+		n := int64(size)
+		switch {
+		case s.PredicateType != kinds[i].predicate:
+			return faultf("statement", "statement %d has another type", i)
+		case text(s.Predicate, "sandbox") != c.Sandbox:
+			return faultf("session", "statement %d is of another sandbox", i)
+		case n < 1 || n >= c.tree.Size():
+			return faultf("truncated", "statement %d is of %d records, and the log has %d", i, n, c.tree.Size())
+		}
+		if got, err := c.tree.Root(n); err != nil || fmt.Sprintf("%x", got[:]) != root {
+			return faultf("statement", "statement %d is of other records", i)
+		}
+		if r := c.records[n]; r.Type != kinds[i].record || text(r.Data, "statement") != digest {
+			return faultf("statement", "record %d does not name statement %d", n, i)
+		}
+		c.statements, c.sizes = append(c.statements, s), append(c.sizes, n)
+	}
+	if len(c.statements) == 2 {
+		sum, err := audit.Canonical(Summary(c.records[:c.sizes[1]]))
+		said, serr := audit.Canonical(c.statements[1].Predicate["summary"])
+		if err != nil || serr != nil || !bytes.Equal(sum, said) {
+			return faultf("statement", "the end statement says other than the log")
+		}
+	}
+	return nil
+}
+
+// checkManifests checks that each manifest is one that a record names.
+func (c *checked) checkManifests() *fault {
+	roots := c.roots()
+	if len(c.Manifests) > len(roots) {
+		return faultf("manifest", "there are more manifests than records of them")
+	}
+	for i, m := range c.Manifests {
+		tree, err := audit.TreeOf(m)
+		if err != nil {
+			return faultf("manifest", "manifest %d: %v", i, err)
+		}
+		root, err := tree.Root(tree.Size())
+		if err != nil || fmt.Sprintf("%x", root[:]) != roots[i] {
+			return faultf("manifest", "manifest %d is not the one that was recorded", i)
+		}
+	}
+	return nil
+}
+
+// roots returns the roots of the recorded manifests, each once, in the order of the records.
+func (c *checked) roots() []string { return Roots(c.records) }
+
+// Roots returns the roots of the manifests that records name, each once, in their order.
+func Roots(records []audit.Record) (all []string) {
+	seen := map[string]bool{}
+	for _, r := range records {
+		if root := text(r.Data, "root"); r.Type == audit.DiffRecorded && !seen[root] {
+			seen[root] = true
+			all = append(all, root)
+		}
+	}
+	return all
+}
+
+// signer checks that the key is the one that the reader trusts. That a bundle has a key proves
+// nothing about who signed it.
+func (c *checked) signer(trusted ed25519.PublicKey) *fault {
+	switch {
+	case trusted == nil:
+		return faultf("unknown-key", "no key was given to compare with: signed by %s", statement.KeyID(c.Key))
+	case !trusted.Equal(c.Key):
+		return faultf("other-key", "signed by %s, not by %s", statement.KeyID(c.Key), statement.KeyID(trusted))
+	}
+	return nil
+}
+
+// complete checks that the log runs from the creation of the sandbox to its end statement.
+func (c *checked) complete() *fault {
+	if c.records[0].Type != events.SandboxCreated || c.sizes[0] != 1 {
+		return faultf("no-start", "the log does not begin with the sandbox's creation and the start statement")
+	}
+	end := int64(len(c.records))
+	if len(c.sizes) == 2 {
+		end = c.sizes[1]
+	}
+	open := map[string]int64{}
+	for i, r := range c.records {
+		switch {
+		case r.Type == audit.Torn:
+			return faultf("torn", "record %d: the record before it was cut off, as its writer was killed or lost power", i)
+		case int64(i) > end && r.Type != events.SandboxRemoved:
+			return faultf("after-end", "record %d (%s) is after the end statement", i, r.Type)
+		case r.Type == events.CommandStarted:
+			open[text(r.Data, "run")] = r.Seq
+		case r.Type == events.CommandEnded:
+			delete(open, text(r.Data, "run"))
+		}
+	}
+	if len(c.statements) < 2 {
+		return faultf("no-end", "there is no end statement: the session was still open, or its end is missing")
+	}
+	if len(open) > 0 {
+		first := end
+		for _, seq := range open {
+			first = min(first, seq)
+		}
+		return faultf("no-result", "the command of record %d has no recorded end", first)
+	}
+	if missing := len(c.roots()) - len(c.Manifests); missing > 0 {
+		return faultf("no-manifest", "%d of the recorded manifests are missing", missing)
+	}
+	return nil
+}
+
+// policy compares what was recorded with the policy in the first record.
+func (c *checked) policy() Verdict {
+	settings, _ := c.records[0].Data["policy"].(map[string]any)
+	tests := 0
+	for i, r := range c.records {
+		switch r.Type {
+		case events.SelfTested:
+			if tests++; len(list(r.Data, "crossed")) > 0 {
+				return faultf("isolation", "record %d: a self-test crossed %v", i, r.Data["crossed"]).verdict(Policy, "")
+			}
+		case events.NetworkAllowed:
+			if text(settings, "network") == "none" {
+				return faultf("network", "record %d: a connection, and the policy has no network", i).verdict(Policy, "")
+			}
+		}
+	}
+	if want, _ := settings["prove"].(bool); want && tests == 0 {
+		return faultf("not-measured", "the policy requires a self-test, and none is recorded").verdict(Policy, "")
+	}
+	if tests == 0 {
+		return (*fault)(nil).verdict(Policy, "nothing recorded is against the policy; isolation was not measured")
+	}
+	return (*fault)(nil).verdict(Policy, fmt.Sprintf("nothing recorded is against the policy; %d self-tests held", tests))
+}
+
+// continues checks that the log continues the log of an earlier bundle.
+func (c *checked) continues(text []byte) *fault {
+	earlier, f := check(text)
+	switch {
+	case f != nil:
+		return faultf("earlier", "the earlier bundle itself: %s", f.why)
+	case earlier.Sandbox != c.Sandbox || !earlier.Key.Equal(c.Key):
+		return faultf("earlier", "the earlier bundle is of another sandbox or key")
+	case earlier.tree.Size() > c.tree.Size() || c.tree.Continues(earlier.checkpoint.Size, earlier.checkpoint.Root) != nil:
+		return faultf("rewritten", "the log does not continue that of the earlier bundle: records were replaced")
+	}
+	return nil
+}

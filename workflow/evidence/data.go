@@ -1,0 +1,83 @@
+package evidence
+
+import (
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+)
+
+// dataOf returns the data of the record of an event. The arguments of a command, but for the name of
+// the program, and the values of its variables are redacted.
+func dataOf(l *audit.Log, e events.Event) (map[string]any, error) {
+	d := e.Data
+	data := map[string]any{}
+	text := func(name, value string) {
+		if value != "" {
+			data[name] = strings.ToValidUTF8(value, "�")
+		}
+	}
+	number := func(name string, value int64) {
+		if value != 0 {
+			data[name] = value
+		}
+	}
+	texts := func(name string, values []string) {
+		if len(values) > 0 {
+			data[name] = valid(values)
+		}
+	}
+	text("workspace", d.Workspace)
+	text("origin", d.Origin)
+	text("name", d.Name)
+	text("run", d.Run)
+	text("limit", d.Limit)
+	text("value", d.Value)
+	text("reason", d.Reason)
+	text("host", d.Host)
+	text("promotion", d.Promotion)
+	text("plan", d.Plan)
+	text("target", d.Target)
+	texts("backends", d.Backends)
+	texts("paths", d.Paths)
+	texts("held", d.Held)
+	texts("crossed", d.Crossed)
+	number("port", int64(d.Port))
+	number("changes", int64(d.Changes))
+	number("memory_bytes", d.MemoryBytes)
+	number("cpu_milliseconds", milliseconds(d.CPUSeconds))
+	if d.Status != nil {
+		data["status"] = int64(*d.Status)
+		data["milliseconds"] = milliseconds(d.Seconds)
+	}
+	if len(d.Command) > 0 {
+		hidden, err := l.Redact(append(d.Command[1:len(d.Command):len(d.Command)], d.Env...))
+		if err != nil {
+			return nil, err
+		}
+		n := len(d.Command) - 1
+		data["program"] = strings.ToValidUTF8(d.Command[0], "�")
+		data["arguments"] = append([]string{}, hidden[:n]...)
+		env := map[string]string{}
+		for i, v := range d.Env {
+			name, _, _ := strings.Cut(v, "=")
+			env[strings.ToValidUTF8(name, "�")] = hidden[n+i]
+		}
+		data["env"] = env
+	}
+	return data, nil
+}
+
+// valid returns texts with U+FFFD in place of bytes that are no UTF-8.
+func valid(texts []string) []string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = strings.ToValidUTF8(text, "�")
+	}
+	return all
+}
+
+func milliseconds(seconds float64) int64 {
+	return time.Duration(seconds * float64(time.Second)).Milliseconds()
+}

@@ -1,0 +1,229 @@
+package evidence
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/bundle"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
+)
+
+// RecordChanges records the changed files of a sandbox that keeps evidence: the manifest beside the
+// log, and its root in the log. For another sandbox it does nothing.
+func RecordChanges(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
+	l := Of(e.Catalog()).Log(rec.ID)
+	if !rec.Policy.Evidence || !l.Exists() {
+		return nil
+	}
+	lines, err := manifest(ctx, e, rec)
+	if err != nil {
+		return err
+	}
+	tree, err := audit.TreeOf(lines)
+	if err != nil {
+		return err
+	}
+	hash, err := tree.Root(tree.Size())
+	if err != nil {
+		return err
+	}
+	root := fmt.Sprintf("%x", hash[:])
+	var text strings.Builder
+	for _, line := range lines {
+		text.Write(line)
+		text.WriteByte('\n')
+	}
+	if err := catalog.ReplaceFile(filepath.Join(l.Dir(), manifestPrefix+root+".jsonl"), []byte(text.String()), true); err != nil {
+		return err
+	}
+	return l.Append(audit.DiffRecorded, map[string]any{"root": root, "entries": tree.Size()}, true)
+}
+
+// RecordChangesOf does the same as RecordChanges for the sandbox with a name, before a promotion.
+func RecordChangesOf(ctx context.Context, e *engine.Engine, name string) error {
+	rec, err := e.Catalog().Get(name)
+	if err != nil || !rec.Policy.Evidence {
+		return nil //nolint:nilerr // the promotion reports it
+	}
+	return RecordChanges(ctx, e, rec)
+}
+
+// End ends the evidence of a sandbox with the end statement, unless it has one. It records the
+// changed files first, unless that was done since the last command. For a sandbox without evidence
+// it does nothing.
+func End(ctx context.Context, e *engine.Engine, rec *catalog.Record) error {
+	s := Of(e.Catalog())
+	l := s.Log(rec.ID)
+	if !rec.Policy.Evidence || !l.Exists() {
+		return nil
+	}
+	records, err := recordsOf(l)
+	if err != nil {
+		return err
+	}
+	recorded := false
+	for _, r := range records {
+		switch r.Type {
+		case audit.Ended:
+			return nil
+		case audit.DiffRecorded:
+			recorded = true
+		case events.CommandStarted, events.CommandEnded, events.SandboxRolledBack, events.SandboxRefreshed:
+			recorded = false
+		}
+	}
+	if !recorded {
+		if err := RecordChanges(ctx, e, rec); err != nil {
+			return err
+		}
+	}
+	if err := countDestinations(e, l, rec); err != nil {
+		return err
+	}
+	return s.end(l)
+}
+
+// end signs the end statement.
+func (s *Store) end(l *audit.Log) error {
+	key, err := s.Key()
+	if err != nil {
+		return err
+	}
+	return s.sign(l, key, statement.EndType, endName, audit.Ended, func(records []audit.Record) (map[string]any, error) {
+		isolation := any("not measured")
+		for _, r := range records {
+			if r.Type == events.SelfTested {
+				isolation = r.Data
+			}
+		}
+		return map[string]any{"summary": bundle.Summary(records), "isolation": isolation}, nil
+	})
+}
+
+// countDestinations records how often the network proxy decided on each destination.
+func countDestinations(e *engine.Engine, l *audit.Log, rec *catalog.Record) error {
+	type destination struct {
+		host    string
+		port    int
+		allowed bool
+	}
+	all, err := e.Supervise.NetworkEvents(rec.Name)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	var order []destination
+	counts := map[destination]int64{}
+	for _, ev := range all {
+		if ev.Ended {
+			continue
+		}
+		host := ev.Name
+		if host == "" {
+			host = ev.Addr.String()
+		}
+		d := destination{strings.ToValidUTF8(host, "�"), int(ev.Port), ev.Allowed}
+		if counts[d]++; counts[d] == 1 {
+			order = append(order, d)
+		}
+	}
+	list := []any{}
+	for _, d := range order {
+		if len(list) == maxDestinations {
+			break
+		}
+		list = append(list, map[string]any{"host": d.host, "port": d.port, "allowed": d.allowed, "count": counts[d]})
+	}
+	return l.Append(bundle.Counted, map[string]any{"destinations": list, "all": int64(len(order))}, false)
+}
+
+// maxDestinations bounds the destinations that are counted in one record.
+const maxDestinations = 1000
+
+// Export returns the bundle of the sandbox with this identifier.
+func (s *Store) Export(id string) ([]byte, error) {
+	l := s.Log(id)
+	lines, _, err := l.Lines()
+	if err != nil {
+		return nil, err
+	}
+	records, err := decode(lines)
+	if err != nil {
+		return nil, errs.New("exporting the evidence of "+id, l.Dir(), errs.ErrCorrupt, err.Error())
+	}
+	key, err := s.Key()
+	if err != nil {
+		return nil, err
+	}
+	b := &bundle.Bundle{Sandbox: id, Key: key.Public(), Records: lines}
+	for _, root := range bundle.Roots(records) {
+		text, err := os.ReadFile(filepath.Join(l.Dir(), manifestPrefix+root+".jsonl"))
+		if err != nil {
+			return nil, errs.With("exporting the evidence of "+id, l.Dir(), err)
+		}
+		b.Manifests = append(b.Manifests, split(text))
+	}
+	for _, name := range []string{startName, endName} {
+		line, err := os.ReadFile(filepath.Join(l.Dir(), name))
+		if errors.Is(err, fs.ErrNotExist) && name == endName {
+			break
+		}
+		if err != nil {
+			return nil, errs.With("exporting the evidence of "+id, l.Dir(), err)
+		}
+		b.Statements = append(b.Statements, line)
+	}
+	tree, err := audit.TreeOf(lines)
+	if err != nil {
+		return nil, err
+	}
+	root, err := tree.Root(tree.Size())
+	if err != nil {
+		return nil, err
+	}
+	if b.Checkpoint, err = key.SignCheckpoint(statement.Checkpoint{Sandbox: id, Size: tree.Size(), Root: root}); err != nil {
+		return nil, err
+	}
+	return b.Encode()
+}
+
+// split returns the lines of a text that ends with a line break, or is empty.
+func split(text []byte) [][]byte {
+	lines := [][]byte{}
+	for line := range strings.Lines(string(text)) {
+		lines = append(lines, []byte(strings.TrimSuffix(line, "\n")))
+	}
+	return lines
+}
+
+func recordsOf(l *audit.Log) ([]audit.Record, error) {
+	lines, _, err := l.Lines()
+	if err != nil {
+		return nil, err
+	}
+	return decode(lines)
+}
+
+// decode returns the records of lines.
+func decode(lines [][]byte) ([]audit.Record, error) {
+	records := make([]audit.Record, len(lines))
+	for i, line := range lines {
+		if err := json.Unmarshal(line, &records[i]); err != nil {
+			return nil, fmt.Errorf("line %d of the log is no record", i+1)
+		}
+	}
+	if len(records) == 0 {
+		return nil, errors.New("the log is empty")
+	}
+	return records, nil
+}

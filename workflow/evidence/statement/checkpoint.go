@@ -1,0 +1,82 @@
+package statement
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// algorithm is the number of Ed25519 in the signatures of notes.
+const algorithm = 1
+
+// Origin returns the name of a sandbox's log in a checkpoint, and of the key there.
+func Origin(sandbox string) string { return "snapfs/evidence/" + sandbox }
+
+// noteHash returns the hash of a key under a name, as notes have it.
+func noteHash(name string, key ed25519.PublicKey) uint32 {
+	sum := sha256.Sum256([]byte(name + "\n" + string(rune(algorithm)) + string(key)))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+// A noteKey signs and verifies the notes of one log.
+type noteKey struct {
+	name    string
+	private ed25519.PrivateKey // or nil
+	public  ed25519.PublicKey
+}
+
+func (k noteKey) Name() string                     { return k.name }
+func (k noteKey) KeyHash() uint32                  { return noteHash(k.name, k.public) }
+func (k noteKey) Sign(text []byte) ([]byte, error) { return ed25519.Sign(k.private, text), nil }
+func (k noteKey) Verify(text, sig []byte) bool     { return ed25519.Verify(k.public, text, sig) }
+
+// A Checkpoint is the size and the root of a sandbox's log.
+type Checkpoint struct {
+	Sandbox string
+	Size    int64
+	Root    tlog.Hash
+}
+
+func (c Checkpoint) text() string {
+	return fmt.Sprintf("%s\n%d\n%s\n", Origin(c.Sandbox), c.Size, base64.StdEncoding.EncodeToString(c.Root[:]))
+}
+
+// SignCheckpoint returns a checkpoint as a signed note.
+func (k *Key) SignCheckpoint(c Checkpoint) ([]byte, error) {
+	return note.Sign(&note.Note{Text: c.text()}, noteKey{Origin(c.Sandbox), k.private, k.Public()})
+}
+
+// OpenCheckpoint verifies a note in the form that SignCheckpoint gives it, for the log of a sandbox.
+func OpenCheckpoint(signed []byte, sandbox string, key ed25519.PublicKey) (c Checkpoint, err error) {
+	n, err := note.Open(signed, note.VerifierList(noteKey{name: Origin(sandbox), public: key}))
+	if err != nil {
+		return c, errors.New("the checkpoint is not signed for this log by this key")
+	}
+	lines := strings.Split(n.Text, "\n")
+	bad := errors.New("the checkpoint is malformed")
+	if len(lines) != 4 {
+		return c, bad
+	}
+	root, err := tlog.ParseHash(lines[2])
+	if err != nil {
+		return c, bad
+	}
+	size, err := strconv.ParseInt(lines[1], 10, 64)
+	c = Checkpoint{sandbox, size, root}
+	if err != nil || c.text() != n.Text || len(n.UnverifiedSigs) > 0 || len(n.Sigs) != 1 {
+		return c, bad
+	}
+	sig := fmt.Sprintf("%s\n— %s %s\n", n.Text, n.Sigs[0].Name, n.Sigs[0].Base64)
+	if strict, serr := base64.StdEncoding.Strict().DecodeString(n.Sigs[0].Base64); serr != nil || len(strict) != 4+ed25519.SignatureSize || sig != string(signed) {
+		return c, bad
+	}
+	return c, nil
+}

@@ -1,0 +1,122 @@
+package statement
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// KeyName is the name of the file of a host's private key in its directory of evidence. PublicName
+// has the public key.
+const (
+	KeyName    = "key.pem"
+	PublicName = "key.pub"
+)
+
+// A Key is the private key of a host.
+type Key struct{ private ed25519.PrivateKey }
+
+// HostKey returns the key of a directory, and makes it if there is none. Of two processes that make
+// it, both return the same key.
+func HostKey(dir string) (*Key, error) {
+	path := filepath.Join(dir, KeyName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeKey(dir, path); err != nil {
+			return nil, err
+		}
+		text, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, errs.With("reading the key of this host", path, err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, notKey(path)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	private, ok := key.(ed25519.PrivateKey)
+	if err != nil || !ok {
+		return nil, notKey(path)
+	}
+	return &Key{private}, nil
+}
+
+func notKey(path string) error {
+	return errs.New("reading a key", path, errs.ErrCorrupt, "it is no Ed25519 key in PEM")
+}
+
+// makeKey makes a key at path, unless another process is quicker.
+func makeKey(dir, path string) error {
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return errs.With("making the key of this host", path, err)
+	}
+	next, err := os.CreateTemp(dir, "key-*.new") // mode 0600
+	if err != nil {
+		return errs.With("making the key of this host", path, err)
+	}
+	defer os.Remove(next.Name()) //nolint:errcheck // the next key does not need its name
+	_, err = next.Write(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	err = errors.Join(err, next.Sync(), next.Close())
+	if err == nil {
+		err = os.Link(next.Name(), path) // unlike a rename, it replaces no key
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, PublicName), PublicPEM(public), 0o644)
+	}
+	return errs.With("making the key of this host", path, err)
+}
+
+// Public returns the public key.
+func (k *Key) Public() ed25519.PublicKey {
+	return ed25519.PublicKey(k.private[ed25519.PrivateKeySize-ed25519.PublicKeySize:])
+}
+
+// PublicPEM returns a public key in PEM.
+func PublicPEM(key ed25519.PublicKey) []byte {
+	der, _ := x509.MarshalPKIXPublicKey(key) // of this type there is no error
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+// ReadPublic reads a public key in PEM.
+func ReadPublic(path string) (ed25519.PublicKey, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, errs.With("reading a key", path, err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, notKey(path)
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	public, ok := key.(ed25519.PublicKey)
+	if err != nil || !ok {
+		return nil, notKey(path)
+	}
+	return public, nil
+}
+
+// KeyID returns the identifier of a public key: the digest of its 32 bytes.
+func KeyID(key ed25519.PublicKey) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:])
+}

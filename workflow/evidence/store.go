@@ -1,0 +1,167 @@
+package evidence
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/workflow/evidence/audit"
+	"github.com/snapfs/snapfs/workflow/evidence/statement"
+)
+
+// dirName is the name of the directory in the state directory.
+const dirName = "evidence"
+
+// Names of files in a sandbox's directory of evidence.
+const (
+	startName      = "start.dsse.json"
+	endName        = "end.dsse.json"
+	manifestPrefix = "manifest-"
+)
+
+// A Store is the evidence of one state directory. It is the witness of the engine's events.
+type Store struct {
+	cat *catalog.Catalog
+	dir string
+}
+
+// Of returns the store of a state directory's catalogue.
+func Of(cat *catalog.Catalog) *Store { return &Store{cat, Dir(cat.Dir())} }
+
+// Witness returns the same store as a witness, for engine.Config.
+func Witness(cat *catalog.Catalog) events.Witness { return Of(cat) }
+
+// Dir returns the directory of evidence in a state directory.
+func Dir(state string) string { return filepath.Join(state, dirName) }
+
+// Key returns the key of this host, and makes it if there is none.
+func (s *Store) Key() (*statement.Key, error) { return statement.HostKey(s.dir) }
+
+// Log returns the log of the sandbox with this identifier.
+func (s *Store) Log(id string) *audit.Log { return audit.At(filepath.Join(s.dir, id), id) }
+
+// Before records an event before its act.
+func (s *Store) Before(e events.Event) error {
+	if e.Type == events.SandboxCreated {
+		if !e.Data.Evidence {
+			return nil
+		}
+		return s.begin(e)
+	}
+	l, err := s.logOf(e)
+	if l == nil || err != nil {
+		return err
+	}
+	data, err := dataOf(l, e)
+	if err != nil {
+		return err
+	}
+	return l.Append(e.Type, data, true)
+}
+
+// lasting are the types of events of which the record is on stable storage when After returns.
+var lasting = map[string]bool{
+	events.CommandEnded: true, events.ChangesPromoted: true, events.PromotionUndone: true, events.PromotionRedone: true,
+	events.SandboxRemoved: true, events.SandboxRolledBack: true,
+}
+
+// After records an event whose act is done.
+func (s *Store) After(e events.Event) error {
+	if e.Type == events.SandboxCreated || e.Type == events.CommandStarted { // Before has recorded it
+		return nil
+	}
+	l, err := s.logOf(e)
+	if l == nil || err != nil {
+		return err
+	}
+	data, err := dataOf(l, e)
+	if err != nil {
+		return err
+	}
+	return l.Append(e.Type, data, lasting[e.Type])
+}
+
+// Redact leaves the name of the program of the arguments of a command, in a sandbox with evidence.
+func (s *Store) Redact(sandbox string, args []string) []string {
+	if len(args) < 2 || !s.Log(sandbox).Exists() {
+		return args
+	}
+	return []string{args[0], "…"}
+}
+
+// logOf returns the log of the sandbox of an event, nil if it keeps no evidence.
+func (s *Store) logOf(e events.Event) (*audit.Log, error) {
+	id := e.SandboxID
+	if id == "" && e.Subject != "" {
+		rec, err := s.cat.Get(e.Subject)
+		switch {
+		case errors.Is(err, errs.ErrNotFound):
+			return nil, nil //nolint:nilnil // the sandbox is gone; its promotions stay
+		case err != nil:
+			return nil, err
+		}
+		id = rec.ID
+	}
+	if id == "" {
+		return nil, nil //nolint:nilnil // the event is about no sandbox
+	}
+	if l := s.Log(id); l.Exists() {
+		return l, nil
+	}
+	return nil, nil //nolint:nilnil // it keeps no evidence
+}
+
+// Find returns the identifier of the sandbox with this name or identifier: an existing one, or the
+// newest that was removed and has left evidence. Errors: errs.ErrNotFound.
+func (s *Store) Find(name string) (string, error) {
+	if rec, err := s.cat.Get(name); err == nil && s.Log(rec.ID).Exists() {
+		return rec.ID, nil
+	}
+	all, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", errs.With("looking for the evidence of", name, err)
+	}
+	var found, newest string
+	for _, entry := range all {
+		id := entry.Name()
+		if !entry.IsDir() {
+			continue
+		}
+		if id == name {
+			return id, nil
+		}
+		if last, made := lastName(s.Log(id)); last == name && made > newest {
+			found, newest = id, made
+		}
+	}
+	if found == "" {
+		return "", errs.New("looking for the evidence of "+name, "", errs.ErrNotFound, "no sandbox of this name keeps or has left evidence", "snapfs new --evidence "+name)
+	}
+	return found, nil
+}
+
+// lastName returns the last name of a sandbox by its log, and the time of the first record.
+func lastName(l *audit.Log) (name, made string) {
+	lines, _, err := l.Lines()
+	if err != nil {
+		return "", ""
+	}
+	for _, line := range lines {
+		var r audit.Record
+		if json.Unmarshal(line, &r) != nil {
+			break
+		}
+		if to, ok := r.Data["name"].(string); ok && (r.Type == events.SandboxCreated || r.Type == events.SandboxRenamed) {
+			name = to
+		}
+		if made == "" {
+			made = r.Time
+		}
+	}
+	return name, made
+}
