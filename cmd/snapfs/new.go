@@ -38,6 +38,7 @@ exec and snapfs shell.`,
 	}
 	req.add(cmd)
 	req.addProve(cmd)
+	req.addKeyPoints(cmd)
 	return cmd
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/copier"
 	"github.com/snapfs/snapfs/workflow/job"
 	"github.com/snapfs/snapfs/workflow/pipeline"
+	"github.com/snapfs/snapfs/workflow/timeline"
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
@@ -52,6 +53,7 @@ func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"agent-status":   reflect.TypeFor[agentReport](),
 		"apply":          reflect.TypeFor[reconcile.Promoted](),
+		"bisect":         reflect.TypeFor[bisectDocument](),
 		"cp":             reflect.TypeFor[copier.Copied](),
 		"diff":           reflect.TypeFor[changesDocument](),
 		"diff-html":      reflect.TypeFor[pageDocument](),
@@ -102,6 +104,7 @@ func documents() map[string]reflect.Type {
 		"token-new":      reflect.TypeFor[newTokenDocument](),
 		"token-rm":       reflect.TypeFor[[]string](),
 		"timer-status":   reflect.TypeFor[timer.Status](),
+		"timeline":       reflect.TypeFor[timeline.Timeline](),
 		"undo":           reflect.TypeFor[reconcile.Undone](),
 		"undo-forget":    reflect.TypeFor[forgotten](),
 		"undo-list":      reflect.TypeFor[[]promotionRow](),

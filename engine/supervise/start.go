@@ -203,12 +203,14 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	h.socket, h.clients, h.Hidden = sv.socket(rec.Name), map[*fdsock.Conn]bool{}, hide
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
 	h.started = func(args []string) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, args) }
+	h.afterExec = sv.afterExec(rec, h)
 	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
 	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
 	var err error
 	log := sv.egress.JournalOf(rec)
+	log.OnRefusal = sv.refusals(rec, h)
 	h.forwards = newPortForwards(rec, h, log)
 	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
