@@ -21,6 +21,7 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -85,6 +86,8 @@ type Engine struct {
 	Egress *egress.Gateway
 	// Supervise runs commands in sandboxes, and limits and ends them.
 	Supervise *supervise.Manager
+	// KeyPoints takes snapshots of sandboxes by itself.
+	KeyPoints *keypoint.Taker
 	// Stages reads and writes the records of promotions through stages.
 	Stages *stages.Store
 	// Reconcile promotes and applies changes, refreshes sandboxes, and undoes promotions.
@@ -140,8 +143,9 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.Baseline = baseline.New(cat, e.Host, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)
 	e.Egress = egress.New(cat, e.events, c.Proxy)
+	e.KeyPoints = keypoint.New(cat, e.Host, e.Sandboxes, e.Compare, e.events, notice)
 	parts := supervise.Parts{
-		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress,
+		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare, Egress: e.Egress, KeyPoints: e.KeyPoints,
 		Book:   admission.Open(filepath.Join(c.State, "admission"), c.State, supervise.ApplyCeiling),
 		Notice: notice, Events: e.events, Supervisor: c.Supervisor, Probe: c.Probe, IDMapper: c.IDMapper, RemoveExpired: e.finishUnlessPromoting,
 	}
@@ -154,7 +158,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.Stages = stages.New(cat)
 	e.Reconcile = reconcile.New(reconcile.Parts{
 		Catalog: cat, Host: e.Host, Sandboxes: e.Sandboxes, Baseline: e.Baseline, Compare: e.Compare,
-		Supervise: e.Supervise, Stages: e.Stages, Notice: notice, Events: e.events,
+		Supervise: e.Supervise, Stages: e.Stages, KeyPoints: e.KeyPoints, Notice: notice, Events: e.events,
 	})
 	return e
 }

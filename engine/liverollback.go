@@ -8,6 +8,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -28,6 +29,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	if err := e.mayReturn(ctx, h.Record, mark); err != nil {
 		return err
 	}
+	e.KeyPoints.Take(ctx, h, e.Supervise.SealAll, catalog.Why{Point: catalog.AtRollback, When: keypoint.Before})
 	h.LiveRollback = &catalog.LiveRollback{To: mark, Before: sandbox.NewSnapshotIDs(h.Record)}
 	err = e.Sandboxes.Changing(ctx, h, func() error {
 		told, use, thaw, err := e.Supervise.FreezeWithReply(ctx, h)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -104,6 +106,7 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
 	u.keepEvidence(s)
+	u.nameKeyPoints(&s.KeyPoints, given)
 }
 
 // keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
@@ -111,6 +114,36 @@ func (u *profiled) keepEvidence(s *policy.Sandbox) {
 	if s.Evidence && !u.p.Evidence {
 		u.p.Evidence = true
 		u.took("evidence true")
+	}
+}
+
+// nameKeyPoints applies the key points of a profile that the user named, except where flags were set.
+func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) {
+	k := new(catalog.KeyPoints)
+	if u.p.KeyPoints != nil {
+		*k = *u.p.KeyPoints
+	}
+	for _, one := range []struct {
+		flag string
+		set  bool
+		text string
+		take func()
+	}{
+		{"snapshot-at", len(s.At) > 0, "snapshots " + strings.Join(s.At, ","), func() { k.At = s.At }},
+		{"keep-snapshots", s.Keep > 0, "keep-snapshots " + strconv.Itoa(s.Keep), func() { k.Keep = s.Keep }},
+		{"keep-snapshots-for", s.KeepFor > 0, "keep-snapshots-for " + units.FormatDuration(s.KeepFor), func() { k.KeepFor = s.KeepFor }},
+	} {
+		switch {
+		case !one.set:
+		case given(one.flag):
+			u.left(one.text)
+		default:
+			one.take()
+			u.took(one.text)
+		}
+	}
+	if len(k.At) > 0 {
+		u.p.KeyPoints = k
 	}
 }
 
@@ -152,6 +185,9 @@ func (u *profiled) find(s *policy.Sandbox) {
 	}
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.keepEvidence(s)
+	if len(s.KeyPoints.At) > 0 {
+		u.left("snapshots " + strings.Join(s.KeyPoints.At, ",")) // they cost space
+	}
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)

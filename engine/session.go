@@ -6,7 +6,9 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/egress"
+	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -31,6 +33,7 @@ type Session struct {
 	Unreached bool
 
 	ended func(isolate.Status, *catalog.LimitHit) // announces the end of the command
+	why   catalog.Why                             // of the snapshot after the last command
 }
 
 // Run makes a sandbox and starts a command in it. If this process is killed, the kernel kills
@@ -68,6 +71,7 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 		return nil, errors.Join(err, s.Discard(context.WithoutCancel(ctx)))
 	}
 	s.ended = e.Supervise.Started(rec, s.Supervisor, start)
+	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(command.Args)}
 	e.Supervise.ReportNotes(s.Supervisor)
 	return s, nil
 }
@@ -79,6 +83,8 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	if err != nil {
 		return st, err
 	}
+	status := st.ExitCode()
+	s.why.Status = &status
 	if s.Supervisor != nil {
 		s.ended(st, nil)
 	}
@@ -135,6 +141,7 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	if err := h.Save(); err != nil {
 		return err
 	}
+	s.Engine.KeyPoints.Take(ctx, h, s.Engine.Supervise.SealAll, s.Engine.KeyPoints.AfterCommand(h.Record, s.why, s.Hit))
 	*s.Record = *h.Record
 	s.Engine.Sandboxes.End(s.Intent)
 	h.Release()
@@ -201,6 +208,7 @@ func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolat
 		return st, err
 	}
 	s.ended = s.Engine.Supervise.Started(s.Record, s.Supervisor, start)
+	s.why = catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(command.Args)}
 	s.Engine.Supervise.ReportNotes(s.Supervisor)
 	st, err = s.Wait(ctx)
 	if err != nil {

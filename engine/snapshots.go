@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -103,9 +104,13 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	if err := e.Supervise.MustBeIdle(ctx, h, "rolling back"); err != nil {
 		return e.hintLive(ctx, h.Record, mark, err)
 	}
+	if _, err := sandbox.SnapshotIDs(h.Record, mark); err != nil {
+		return err
+	}
+	e.KeyPoints.Take(ctx, h, e.Supervise.SealAll, catalog.Why{Point: catalog.AtRollback, When: keypoint.Before})
 	ids, err := sandbox.SnapshotIDs(h.Record, mark)
 	if err != nil {
-		return err
+		return err // the retention rule removed it just now
 	}
 	var at []int // indexes of present trees: an unmounted disk cannot be rolled back
 	var trees []catalog.Tree
@@ -198,8 +203,9 @@ func (e *Engine) fork(ctx context.Context, from, mark, name string) (_ *catalog.
 	}
 	defer func() { e.Sandboxes.EndIfGone(intent, rec, err) }()
 	rec.Origin, rec.Trees, rec.Refreshed, rec.Untouched = from, slices.Clone(h.Trees), h.Refreshed, h.Untouched
-	if m, _ := h.Snapshot(mark); m.Base != nil {
-		rec.SetBase(m.Base)
+	origin, _ := h.Snapshot(mark)
+	if rec.OriginSnapshot = origin.Identity(); origin.Base != nil {
+		rec.SetBase(origin.Base)
 		rec.Past = nil // the fork never had another base
 	}
 	for i := range rec.Trees {

@@ -55,7 +55,7 @@ func (s *Service) Receipt(ctx context.Context, q Named) (Receipt, error) {
 		r.Trees = append(r.Trees, ReceiptTree{t.Path, t.Driver})
 	}
 	for _, m := range i.Snapshots {
-		r.Checkpoints = append(r.Checkpoints, Checkpoint{i.Name, m.Name, m.Taken})
+		r.Checkpoints = append(r.Checkpoints, checkpointOf(i.Name, m))
 	}
 	all, err := e.Reconcile.Promotions()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -116,6 +117,7 @@ type Sandbox struct {
 	Network     string            `json:"network"`
 	Limits      map[string]string `json:"limits,omitempty"`
 	Checkpoints []string          `json:"checkpoints,omitempty"`
+	Whys        map[string]string `json:"checkpoint_whys,omitempty" jsonschema:"why snapfs took some of the checkpoints by itself"`
 	Behind      int               `json:"behind,omitempty" jsonschema:"how many paths of the real workspace have changed since; see sandbox_drift"`
 	RemovedAt   time.Time         `json:"removed_at,omitzero"`
 }
@@ -132,6 +134,12 @@ func describe(i engine.Info) Sandbox {
 	}
 	for _, m := range i.Snapshots {
 		d.Checkpoints = append(d.Checkpoints, m.Name)
+		if m.Why != nil {
+			if d.Whys == nil {
+				d.Whys = map[string]string{}
+			}
+			d.Whys[m.Name] = keypoint.Text(*m.Why)
+		}
 	}
 	if i.Drift.Known {
 		d.Behind = i.Drift.Paths

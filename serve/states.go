@@ -3,6 +3,9 @@ package serve
 import (
 	"context"
 	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/keypoint"
 )
 
 // CheckpointRequest names a new checkpoint.
@@ -16,6 +19,16 @@ type Checkpoint struct {
 	Sandbox    string    `json:"sandbox"`
 	Checkpoint string    `json:"checkpoint"`
 	Taken      time.Time `json:"taken"`
+	Why        string    `json:"why,omitempty" jsonschema:"why snapfs took it by itself"`
+}
+
+// checkpointOf describes a snapshot of a sandbox.
+func checkpointOf(sandbox string, m catalog.NamedSnapshot) Checkpoint {
+	c := Checkpoint{Sandbox: sandbox, Checkpoint: m.Name, Taken: m.Taken}
+	if m.Why != nil {
+		c.Why = keypoint.Text(*m.Why)
+	}
+	return c
 }
 
 // Checkpoint records the present files of a sandbox. Errors: those of [engine.Engine.Snapshot].
@@ -25,7 +38,7 @@ func (s *Service) Checkpoint(ctx context.Context, q CheckpointRequest) (Checkpoi
 		return Checkpoint{}, err
 	}
 	m, err := e.Snapshot(ctx, q.Sandbox, q.Name)
-	return Checkpoint{q.Sandbox, m.Name, m.Taken}, err
+	return checkpointOf(q.Sandbox, m), err
 }
 
 // RollbackRequest names the state to return to.

@@ -88,6 +88,8 @@ func commands() []command {
 		{"rm", working, newRm},
 		{"diff", looking, newDiff},
 		{"apply", looking, newApply},
+		{"timeline", looking, newTimeline},
+		{"bisect", looking, newBisect},
 		{"drift", looking, newDrift},
 		{"refresh", looking, newRefresh},
 		{"plan", looking, newPlan},

@@ -21,6 +21,7 @@ type requestFlags struct {
 	name, workspace, backend, profile string
 	frozen                            bool
 	policy                            catalog.Policy
+	keyPoints                         keyPointFlags
 	admissionFlags
 	// given is the set of all flags of the command, to find out which the user set.
 	given *pflag.FlagSet
@@ -90,6 +91,9 @@ func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 	if !r.given.Changed("backend") {
 		r.backend = os.Getenv("SNAPFS_BACKEND")
 	}
+	if r.policy.KeyPoints, err = r.keyPoints.policy(r.given.Changed); err != nil {
+		return hostfs.Request{}, "", err
+	}
 	req := hostfs.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy, Admission: when}
 	if err := r.underProfile(a, &req); err != nil {
 		return hostfs.Request{}, "", err
@@ -146,6 +150,9 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	}
 	if err := engine.Under(req, path, r.given.Changed); err != nil {
 		return err
+	}
+	if k := req.Policy.KeyPoints; k != nil && len(k.At) == 0 {
+		return usageError(errors.New("--keep-snapshots and --keep-snapshots-for require --snapshot-at, or a profile with snapshots"))
 	}
 	if use := req.Policy.Profile; use != nil && use.Found {
 		a.ui.notice("found " + pathlist.Printable(use.Path) + ": " + usedOf(use))

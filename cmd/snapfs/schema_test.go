@@ -29,6 +29,7 @@ import (
 	"github.com/snapfs/snapfs/workflow/evidence/bundle"
 	"github.com/snapfs/snapfs/workflow/job"
 	"github.com/snapfs/snapfs/workflow/pipeline"
+	"github.com/snapfs/snapfs/workflow/timeline"
 	"github.com/snapfs/snapfs/workflow/transfer"
 )
 
@@ -53,6 +54,7 @@ func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"agent-status":    reflect.TypeFor[agentReport](),
 		"apply":           reflect.TypeFor[reconcile.Promoted](),
+		"bisect":          reflect.TypeFor[bisectDocument](),
 		"cp":              reflect.TypeFor[copier.Copied](),
 		"diff":            reflect.TypeFor[changesDocument](),
 		"diff-html":       reflect.TypeFor[pageDocument](),
@@ -104,10 +106,11 @@ func documents() map[string]reflect.Type {
 		"stats":           reflect.TypeFor[[]statsRow](),
 		"status":          reflect.TypeFor[workspaceStatus](),
 		"stop":            reflect.TypeFor[nameDocument](),
+		"timeline":        reflect.TypeFor[timeline.Timeline](),
+		"timer-status":    reflect.TypeFor[timer.Status](),
 		"token-ls":        reflect.TypeFor[[]token.Token](),
 		"token-new":       reflect.TypeFor[newTokenDocument](),
 		"token-rm":        reflect.TypeFor[[]string](),
-		"timer-status":    reflect.TypeFor[timer.Status](),
 		"undo":            reflect.TypeFor[reconcile.Undone](),
 		"undo-forget":     reflect.TypeFor[forgotten](),
 		"undo-list":       reflect.TypeFor[[]promotionRow](),

@@ -50,6 +50,9 @@ type Record struct {
 	Run *KeptRun `json:"run,omitempty"`
 	// Origin is the name of the sandbox that this one was forked from, or "".
 	Origin string `json:"origin,omitempty"`
+	// OriginSnapshot is the [NamedSnapshot.Identity] of the origin's snapshot that this sandbox was forked from,
+	// or "".
+	OriginSnapshot string `json:"origin_snapshot,omitempty"`
 	// Trees are the sandbox's views of the host's trees, "/" first.
 	Trees []Tree `json:"trees"`
 	// Snapshots lists the sandbox's named snapshots, oldest first.
@@ -144,6 +147,8 @@ type NamedSnapshot struct {
 	// MountPoints are names in the workspace that exist because of mounts on this machine, and
 	// were not received.
 	MountPoints []string `json:"places,omitempty"`
+	// Why is why snapfs took the snapshot by itself, nil where somebody asked for it.
+	Why *Why `json:"why,omitempty"`
 }
 
 // Identity returns the id of the named snapshot that is the same on every machine.
@@ -254,6 +259,8 @@ type Policy struct {
 	Prove bool `json:"prove,omitempty"`
 	// Evidence makes every act on the sandbox leave a signed record.
 	Evidence bool `json:"evidence,omitempty"`
+	// KeyPoints say when snapfs takes snapshots by itself; nil for never.
+	KeyPoints *KeyPoints `json:"key_points,omitempty"`
 	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`
 }

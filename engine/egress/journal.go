@@ -27,6 +27,9 @@ type Journal struct {
 	mu   sync.Mutex
 	path string // of the log
 
+	// OnRefusal is called with the host of the first refusal of each destination. It must not block; it may be nil.
+	OnRefusal func(host string)
+
 	events    *events.Log
 	name, id  string                // of the sandbox
 	announced map[announcement]bool // the decisions that are in events
@@ -88,6 +91,8 @@ func (j *Journal) announce(ev network.Event) {
 	kind := events.NetworkRefused
 	if ev.Allowed {
 		kind = events.NetworkAllowed
+	} else if j.OnRefusal != nil {
+		j.OnRefusal(host)
 	}
 	j.events.Append(events.Event{Type: kind, Subject: j.name, SandboxID: j.id, Data: events.Data{Host: host, Port: int(ev.Port), Reason: ev.Why}})
 }

@@ -199,6 +199,23 @@ func TestPositionsAreRightBehindEveryKindOfValue(t *testing.T) {
 	}
 }
 
+// TestKeyPointsAreRead: the points, each once, and how long their snapshots stay.
+func TestKeyPointsAreRead(t *testing.T) {
+	p, err := policy.Parse("p", []byte("[sandbox]\nsnapshots = [\"exec\", \"plan\", \"exec\"]\nkeep-snapshots = 7\nkeep-snapshots-for = \"12h\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := p.Sandbox.KeyPoints
+	if strings.Join(k.At, " ") != "exec plan" || k.Keep != 7 || k.KeepFor != 12*time.Hour {
+		t.Errorf("%+v", k)
+	}
+	for _, wrong := range []string{`snapshots = ["never"]`, `snapshots = "exec"`, "keep-snapshots = 0", `keep-snapshots = "many"`, `keep-snapshots-for = "soon"`} {
+		if _, err := policy.Parse("p", []byte("[sandbox]\n"+wrong+"\n")); !errors.Is(err, errs.ErrInvalid) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
 // TestAllMistakesAreReportedAtOnce checks that one attempt reports all mistakes.
 func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	_, err := policy.Parse("p", []byte("[[stage]]\nnam = \"a\"\n[[stage]]\ntargt = \"b\"\n[x]\ny = 1\n"))
@@ -221,7 +238,7 @@ func TestGrammarMatchesTheReader(t *testing.T) {
 	values := map[string]string{
 		"text": `"word"`, "directory": `"/srv/x"`, "command": `"true"`, "list of commands": `["true"]`, `"auto" or "ask"`: `"ask"`,
 		"duration": `"5m"`, "size": `"2G"`, "rate": `"1M/s"`, "number": "3", "bool": "true", "network, or list of rules": `["a.example"]`, "list of paths": `["x"]`,
-		"list of variables": `["A"]`, "text, or list of texts": `["true"]`,
+		"list of variables": `["A"]`, "list of key points": `["exec"]`, "text, or list of texts": `["true"]`,
 	}
 	for _, s := range policy.Grammar() {
 		for _, k := range s.Keys {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network"
 )
 
@@ -23,6 +24,8 @@ type Sandbox struct {
 	Env    []string `json:"env,omitempty"`
 	// Evidence makes every act on the sandbox leave a signed record.
 	Evidence bool `json:"evidence,omitempty"`
+	// KeyPoints are the key points of the profile and how long their snapshots stay.
+	KeyPoints catalog.KeyPoints `json:"snapshots,omitzero"`
 }
 
 func limitsSection() Section {
@@ -47,6 +50,9 @@ func sandboxSection() Section {
 			{"hide", "list of paths", "", "More paths to hide."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass."},
 			{"evidence", "bool", "false", "Keep a signed record of what is done to the sandbox (snapfs evidence --help)."},
+			{"snapshots", "list of key points", "", "When snapfs takes a snapshot by itself: " + strings.Join(catalog.KeyPointNames, ", ") + ". snapfs timeline lists the snapshots."},
+			{"keep-snapshots", "number", strconv.Itoa(catalog.DefaultKeep), "How many of these snapshots stay, the newest; those of a promotion or a fork stay besides."},
+			{"keep-snapshots-for", "duration", "", "How long these snapshots stay. With it alone, their number has no bound."},
 		},
 	}
 }
@@ -101,8 +107,39 @@ func (r *reader) setting(name, path string, v any) {
 			}
 			r.sandbox.Env = append(r.sandbox.Env, text)
 		})
+	default:
+		r.keyPoints(name, path, v)
 	}
 }
+
+// keyPoints stores a key of [sandbox] about snapshots in r.sandbox, or records mistakes.
+func (r *reader) keyPoints(name, path string, v any) {
+	points := &r.sandbox.KeyPoints
+	switch name {
+	case "snapshots":
+		r.texts(name, path, v, func(text, path string) {
+			if err := catalog.CheckKeyPoint(text); err != nil {
+				r.wrong(path, "snapshots: "+err.Error(), "leave it out, or correct it")
+			} else if !points.Has(text) {
+				points.At = append(points.At, text)
+			}
+		})
+	case "keep-snapshots":
+		n, ok := v.(int64)
+		if !ok || n < 1 || n > maxKeepSnapshots {
+			r.wrong(path+"=", "keep-snapshots: expected a number from 1 to "+strconv.Itoa(maxKeepSnapshots), "leave it out for "+strconv.Itoa(catalog.DefaultKeep))
+		}
+		points.Keep = int(n)
+	case "keep-snapshots-for":
+		var err error
+		if points.KeepFor, err = units.ParseDuration(r.text(name, path, v)); err != nil {
+			r.wrong(path+"=", "keep-snapshots-for: "+err.Error(), `write it as "12h"`)
+		}
+	}
+}
+
+// maxKeepSnapshots bounds keep-snapshots.
+const maxKeepSnapshots = 100_000
 
 const allowed = "allow:"
 

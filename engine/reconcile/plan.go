@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/errs"
@@ -206,7 +207,7 @@ func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*
 }
 
 func (rc *Reconciler) planOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
-	c, done, err := rc.Begin(ctx, name, o, Answers{})
+	c, done, err := rc.beginAt(ctx, catalog.AtPlan, name, o, Answers{})
 	if err != nil {
 		return nil, err
 	}
@@ -228,6 +229,8 @@ type Promotion struct {
 	Rec   *catalog.Record
 	Plan  *Plan
 	Parts []*promotionPart
+	// held is the lock of the sandbox, nil where another caller holds it.
+	held *catalog.Locked
 }
 
 // A promotionPart is one part of a promotion: its merge, and the changes selected from that.
@@ -246,16 +249,23 @@ type promotionPart struct {
 // Begin merges the selected changes of a sandbox. Until the caller calls done,
 // Begin holds the sandbox's lock and its processes are frozen.
 func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
+	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
+}
+
+// beginAt does the same as Begin, after a snapshot at the named key point, "" for none.
+func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
+	rc.keyPoints.Take(ctx, h, rc.supervise.SealAll, catalog.Why{Point: point, When: keypoint.Before})
 	thaw, err := rc.freezeFor(ctx, h, o)
 	if err != nil {
 		h.Release()
 		return nil, nil, err
 	}
 	c, end, err := rc.begin(ctx, h.Record, o, a)
+	c.held = h
 	done = func() {
 		end()
 		thaw()

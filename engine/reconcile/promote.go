@@ -88,7 +88,11 @@ func (rc *Reconciler) promote(ctx context.Context, name string, o PromoteOptions
 		return Promoted{}, err
 	}
 	o.execute = !o.DryRun
-	c, done, err := rc.Begin(ctx, name, o.PlanOptions, o.Answers())
+	point := catalog.AtPromotion
+	if o.DryRun {
+		point = ""
+	}
+	c, done, err := rc.beginAt(ctx, point, name, o.PlanOptions, o.Answers())
 	if err != nil {
 		return Promoted{}, err
 	}
@@ -210,6 +214,7 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	}
 	if len(done) > 0 {
 		r.ID = group
+		rc.keyPoints.NotePromotion(c.held, group)
 		rc.announce(events.ChangesPromoted, c.Rec, events.Data{Promotion: group, Plan: o.Plan, Target: c.Plan.Target, Changes: r.Changes})
 	}
 	// The promotion is complete. If the baseline cannot be updated, the cost is

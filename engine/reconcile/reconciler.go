@@ -8,6 +8,7 @@ import (
 	"github.com/snapfs/snapfs/engine/compare"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/stages"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -26,6 +27,7 @@ type Reconciler struct {
 	compare   *compare.Comparer
 	supervise *supervise.Manager
 	stages    *stages.Store
+	keyPoints *keypoint.Taker
 
 	mu sync.Mutex
 	// unfinished are the killed promotions whose targets could not be opened at
@@ -42,6 +44,7 @@ type Parts struct {
 	Compare   *compare.Comparer
 	Supervise *supervise.Manager
 	Stages    *stages.Store
+	KeyPoints *keypoint.Taker
 	Notice    func(string)
 	Events    *events.Log
 }
@@ -50,6 +53,6 @@ type Parts struct {
 func New(p Parts) *Reconciler {
 	return &Reconciler{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,
-		compare: p.Compare, supervise: p.Supervise, stages: p.Stages,
+		compare: p.Compare, supervise: p.Supervise, stages: p.Stages, keyPoints: p.KeyPoints,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/promote"
@@ -72,6 +73,7 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 	if err := rc.supervise.MustBeIdle(ctx, h, "refreshing"); err != nil {
 		return Refreshed{}, err
 	}
+	rc.keyPoints.Take(ctx, h, rc.supervise.SealAll, catalog.Why{Point: catalog.AtRefresh, When: keypoint.Before})
 	rc.baseline.Record(ctx, h.Record)
 	changes, err := rc.compare.Changes(ctx, h.Record)
 	if err != nil {
@@ -99,6 +101,7 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 		return r, err
 	}
 	rc.announce(events.SandboxRefreshed, h.Record, events.Data{Changes: r.Merged})
+	rc.keyPoints.Take(ctx, h, rc.supervise.SealAll, catalog.Why{Point: catalog.AtRefresh, When: keypoint.After})
 	left, err := rc.conflictsOf(ctx, h.Record)
 	if err != nil { // not an error of the refresh, which is saved: nobody must repeat it
 		rc.notice("refreshed, but the conflicts were not listed (snapfs plan " + name + "): " + err.Error())

@@ -110,6 +110,7 @@ func (sv *Manager) execOnce(ctx context.Context, name string, command isolate.Co
 	if err := sandbox.RefuseOverdue(h.Record, catalog.Now()); err != nil {
 		return nil, err
 	}
+	sv.beforeExec(ctx, h, command)
 	for tries := 1; ; tries++ {
 		if err := sv.stoppedSince(name, before); err != nil {
 			return nil, err

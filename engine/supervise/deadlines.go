@@ -315,6 +315,9 @@ func (w *deadlines) remindOwner() bool {
 		return false
 	}
 	w.saved = why
+	if why != nil {
+		w.manager.keyPoints.Take(context.Background(), held, w.manager.SealAll, catalog.Why{Point: catalog.AtLimit, Limit: why.Limit})
+	}
 	return true
 }
 

@@ -21,7 +21,8 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, 
 }
 
 // HoldAny locks a sandbox, even one that belongs to a running command. It first completes or
-// undoes an interrupted rollback, because a half rolled back sandbox must not be promoted.
+// undoes an interrupted rollback, because a half rolled back sandbox must not be promoted, and takes a snapshot that
+// a supervisor has postponed.
 func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, error) {
 	h, err := sv.cat.Lock(ctx, name)
 	if err != nil {
@@ -31,6 +32,7 @@ func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, e
 		h.Release()
 		return nil, err
 	}
+	sv.settleKeyPoint(ctx, h)
 	return h, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/errs"
 )
@@ -26,6 +27,7 @@ type Manager struct {
 	baseline  *baseline.Recorder
 	compare   *compare.Comparer
 	egress    *egress.Gateway
+	keyPoints *keypoint.Taker
 	book      *admission.Controller
 
 	program       []string
@@ -48,6 +50,7 @@ type Parts struct {
 	Baseline  *baseline.Recorder
 	Compare   *compare.Comparer
 	Egress    *egress.Gateway
+	KeyPoints *keypoint.Taker
 	Book      *admission.Controller
 	Notice    func(string)
 	Events    *events.Log
@@ -68,7 +71,7 @@ type Parts struct {
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
-		egress: p.Egress, book: p.Book, program: p.Supervisor, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
+		egress: p.Egress, keyPoints: p.KeyPoints, book: p.Book, program: p.Supervisor, probe: p.Probe, idMapper: p.IDMapper, selfTest: p.SelfTest, removeExpired: p.RemoveExpired,
 	}
 }
 

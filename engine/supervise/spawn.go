@@ -240,6 +240,7 @@ func (sv *Manager) endIdle(ctx context.Context, name string, h *Supervisor) (don
 	if sandbox.Expired(held.Record, catalog.Now()) {
 		return true, sv.removeExpired(ctx, held)
 	}
+	sv.keyPoints.Settle(ctx, held, sv.SealAll)
 	sv.baseline.Settle(ctx, held.Record)
 	return true, nil
 }

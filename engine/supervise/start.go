@@ -205,12 +205,14 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	h.prove = func(ctx context.Context) (*catalog.Proof, error) { return sv.trySelfTest(ctx, rec, h, sv.copyProbe()) }
 	h.starting = func(c *isolate.Command) (*events.Start, error) { return sv.Starting(rec, c) }
 	h.started = func(s *events.Start) func(isolate.Status, *catalog.LimitHit) { return sv.Started(rec, h, s) }
+	h.afterExec = sv.afterExec(rec, h)
 	h.onLimitHit = func(hit catalog.LimitHit) { sv.recordLimitHit(rec, hit) }
 	if err := h.Resources.attach(h.Container); err != nil && h.alive() { // it may have ended
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}
 	var err error
 	log := sv.egress.JournalOf(rec)
+	log.OnRefusal = sv.refusals(rec, h)
 	h.forwards = newPortForwards(rec, h, log)
 	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))

@@ -35,10 +35,11 @@ type Supervisor struct {
 	Hidden     []string // masked paths
 	Mounts     []isolate.Mount
 	prove      func(context.Context) (*catalog.Proof, error)
-	onLimitHit func(catalog.LimitHit)                                              // saves it in the record
-	starting   func(*isolate.Command) (*events.Start, error)                       // has a command witnessed
-	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit)) // announces a command
-	record     func()                                                              // records originals of what was changed; nil for an ephemeral sandbox
+	onLimitHit func(catalog.LimitHit)                                                             // saves it in the record
+	starting   func(*isolate.Command) (*events.Start, error)                                      // has a command witnessed
+	started    func(*events.Start) (ended func(isolate.Status, *catalog.LimitHit))                // announces a command
+	afterExec  func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) // takes a snapshot
+	record     func()                                                                             // records originals of what was changed; nil for an ephemeral sandbox
 	Resources  *Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
@@ -348,6 +349,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	} else {
 		h.recordEnd()
 	}
+	h.afterExec(client, w.Args, st, hit)
 	announceEnd(st, hit)
 	send(client, Reply{Status: &st, Hit: hit})
 	client.Shutdown() //nolint:errcheck // wakes relaySignals

@@ -15,6 +15,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/keypoint"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/serve/token"
@@ -46,9 +47,28 @@ type Snapshot struct {
 	Name   string    `json:"name"`
 	Taken  time.Time `json:"taken"`
 	Parent string    `json:"parent,omitempty" doc:"the snapshot that the sandbox was at before"`
+	Why    *Why      `json:"why,omitempty" doc:"why snapfs took it by itself; not set where somebody asked for it"`
 }
 
-func snapshotOf(m catalog.NamedSnapshot) Snapshot { return Snapshot{m.Name, m.Taken, m.Parent} }
+// A Why says why snapfs took a snapshot by itself.
+type Why struct {
+	Point     string   `json:"point" doc:"exec, limit, refusal, plan, promotion, refresh or rollback"`
+	When      string   `json:"when,omitempty" doc:"before or after"`
+	Command   []string `json:"command,omitempty" doc:"the command, of which long ones are cut"`
+	Exit      *int     `json:"exit,omitempty" doc:"its exit status"`
+	Limit     string   `json:"limit,omitempty" doc:"the limit that was hit"`
+	Host      string   `json:"host,omitempty" doc:"the destination that was refused"`
+	Promotion string   `json:"promotion,omitempty" doc:"the last promotion of this state"`
+	Text      string   `json:"text" doc:"the same in a few words"`
+}
+
+func snapshotOf(m catalog.NamedSnapshot) Snapshot {
+	s := Snapshot{Name: m.Name, Taken: m.Taken, Parent: m.Parent}
+	if w := m.Why; w != nil {
+		s.Why = &Why{w.Point, w.When, w.Command, w.Status, w.Limit, w.Host, w.Promotion, keypoint.Text(*w)}
+	}
+	return s
+}
 
 func describe(i engine.Info) Sandbox {
 	s := Sandbox{

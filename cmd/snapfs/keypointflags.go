@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/units"
+	"github.com/spf13/cobra"
+)
+
+// keyPointFlags are the flags about snapshots that snapfs takes by itself, of the commands that create a sandbox.
+type keyPointFlags struct {
+	at      []string
+	keep    int
+	keepFor time.Duration
+}
+
+// addKeyPoints adds the flags about key points to a command.
+func (r *requestFlags) addKeyPoints(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&r.keyPoints.at, "snapshot-at", nil, "take snapshots by itself at these `points`: "+strings.Join(catalog.KeyPointNames, ", "))
+	f.IntVar(&r.keyPoints.keep, "keep-snapshots", 0, fmt.Sprintf("keep the last `N` of these snapshots (default %d)", catalog.DefaultKeep))
+	f.Var((*ageValue)(&r.keyPoints.keepFor), "keep-snapshots-for", "keep these snapshots for this `duration`")
+	cmd.RegisterFlagCompletionFunc("snapshot-at", cobra.FixedCompletions(catalog.KeyPointNames, noFiles)) //nolint:errcheck // the flag is there
+}
+
+// policy returns the key points of the flags, or nil if none is set.
+func (k *keyPointFlags) policy(given func(string) bool) (*catalog.KeyPoints, error) {
+	for _, point := range k.at {
+		if err := catalog.CheckKeyPoint(point); err != nil {
+			return nil, usageError(fmt.Errorf("--snapshot-at: %w", err))
+		}
+	}
+	if given("keep-snapshots") && k.keep < 1 {
+		return nil, usageError(errors.New("--keep-snapshots requires a number of at least 1"))
+	}
+	if len(k.at) == 0 && k.keep == 0 && k.keepFor == 0 {
+		return nil, nil
+	}
+	return &catalog.KeyPoints{At: k.at, Keep: k.keep, KeepFor: k.keepFor}, nil
+}
+
+// An ageValue is the value of a duration flag, in the grammar of limits.
+type ageValue time.Duration
+
+// Set reads a duration such as 12h.
+func (a *ageValue) Set(text string) error {
+	d, err := units.ParseDuration(text)
+	if err == nil {
+		*a = ageValue(d)
+	}
+	return err
+}
+
+func (a *ageValue) String() string {
+	if *a == 0 {
+		return ""
+	}
+	return units.FormatDuration(time.Duration(*a))
+}
+
+// Type names the kind of value in help.
+func (a *ageValue) Type() string { return "duration" }

@@ -1,0 +1,292 @@
+// Package keypoint takes snapshots of a sandbox by itself where the sandbox's policy asks for that: before and after
+// a command, when a limit was hit, and so on. The rule of which snapshots stay is here too.
+package keypoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/compare"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/sandbox"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// A Taker takes snapshots at key points, and removes the oldest of them. It is safe for concurrent use, by any
+// number of processes.
+type Taker struct {
+	cat       *catalog.Catalog
+	host      *hostfs.Host
+	sandboxes *sandbox.Store
+	compare   *compare.Comparer
+	events    *events.Log
+	notice    func(string)
+}
+
+// New returns the Taker of a state directory.
+func New(cat *catalog.Catalog, host *hostfs.Host, sandboxes *sandbox.Store, comparer *compare.Comparer, log *events.Log, notice func(string)) *Taker {
+	return &Taker{cat: cat, host: host, sandboxes: sandboxes, compare: comparer, events: log, notice: notice}
+}
+
+// A Seal seals the present state of every tree of a sandbox under ids, at one instant.
+type Seal func(ctx context.Context, h *catalog.Locked, ids []snapshot.ID) error
+
+// Take takes a snapshot of a locked sandbox if its policy asks for one at why.Point and something has changed since
+// the last snapshot. Before that it takes a postponed one. A failure is a notice and never an error: what the caller
+// does goes on. Cost: nothing where the policy asks for no snapshots.
+func (k *Taker) Take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) {
+	if err := k.Try(ctx, h, seal, why); err != nil {
+		k.notice(err.Error())
+	}
+}
+
+// Try does the same as [Taker.Take], and returns the error in place of a notice.
+func (k *Taker) Try(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) error {
+	if h.Policy.KeyPoints == nil || h.Ephemeral {
+		return nil
+	}
+	k.Settle(ctx, h, seal)
+	if !h.Policy.KeyPoints.Has(why.Point) {
+		return nil
+	}
+	return Failed(h.Name, why, k.take(ctx, h, seal, why))
+}
+
+// Failed returns the error of a snapshot that was not taken because of err, or nil for nil.
+func Failed(name string, why catalog.Why, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("no snapshot of %s %s: %w", name, Text(why), err)
+}
+
+// Settle takes the snapshot that [Taker.Postpone] has put off, if there is one.
+func (k *Taker) Settle(ctx context.Context, h *catalog.Locked, seal Seal) {
+	if h.Policy.KeyPoints == nil || h.Ephemeral {
+		return
+	}
+	data, err := os.ReadFile(k.postponed(h.Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var why catalog.Why
+	if err == nil && json.Unmarshal(data, &why) != nil {
+		why = catalog.Why{Point: catalog.AtExec, When: After} // a crash cut it short
+	}
+	if err == nil {
+		err = k.take(ctx, h, seal, why)
+	}
+	if err == nil {
+		err = os.Remove(k.postponed(h.Name))
+	}
+	if err = Failed(h.Name, why, err); err != nil {
+		k.notice(err.Error())
+	}
+}
+
+// Values of [catalog.Why.When].
+const (
+	Before = "before"
+	After  = "after"
+)
+
+// Waits reports whether a postponed snapshot of a sandbox waits to be taken.
+func (k *Taker) Waits(rec *catalog.Record) bool {
+	if rec.Policy.KeyPoints == nil {
+		return false
+	}
+	_, err := os.Lstat(k.postponed(rec.Name))
+	return err == nil
+}
+
+// Postpone records that a snapshot of the present state is due, without the sandbox's lock. The next process
+// that holds the lock takes it by [Taker.Settle] or [Taker.Take], before the state changes. It survives the death of
+// this process.
+func (k *Taker) Postpone(name string, why catalog.Why) error {
+	path := k.postponed(name)
+	data, err := json.Marshal(why)
+	if err == nil {
+		err = os.WriteFile(path+".new", append(data, '\n'), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the sandbox has been removed
+	}
+	if err != nil {
+		_ = os.Remove(path + ".new") // on a full disk it may be there, empty
+		return errs.With("postponing a snapshot of", name, err)
+	}
+	return nil
+}
+
+func (k *Taker) postponed(name string) string { return filepath.Join(k.cat.Path(name), "keypoint") }
+
+// Text says in a few words at which key point a snapshot was taken.
+func Text(why catalog.Why) string {
+	text := strings.TrimSpace(why.When + " " + why.Point)
+	if why.Limit != "" {
+		text += " " + why.Limit
+	}
+	if why.Host != "" {
+		text += " " + why.Host
+	}
+	if why.Status != nil {
+		text += fmt.Sprintf(" (exit %d)", *why.Status)
+	}
+	if len(why.Command) > 0 {
+		quoted := make([]string, len(why.Command))
+		for i, arg := range why.Command {
+			quoted[i] = errs.Quoted(arg)
+		}
+		text += ": " + strings.Join(quoted, " ")
+	}
+	return text
+}
+
+// take takes a snapshot unless nothing has changed since the last one, and removes what the retention rule names.
+func (k *Taker) take(ctx context.Context, h *catalog.Locked, seal Seal, why catalog.Why) error {
+	ctx = context.WithoutCancel(ctx)
+	if !k.changed(ctx, h.Record) {
+		return nil
+	}
+	m := catalog.NamedSnapshot{
+		Name: freeName(h.Record), Parent: h.At, Taken: time.Now(), IDs: sandbox.NewSnapshotIDs(h.Record),
+		MountPoints: hostfs.PlacesAt(h.Record), Why: &why,
+	}
+	why.InUse = h.Supervisor != nil
+	var lost error
+	err := k.sandboxes.Changing(ctx, h, func() error {
+		if err := seal(ctx, h, m.IDs); err != nil {
+			return err
+		}
+		h.Snapshots, h.At = append(h.Snapshots, m), m.Name
+		old := k.prune(h.Record, m.Taken)
+		if err := h.Save(); err != nil {
+			return err
+		}
+		lost = k.remove(ctx, h, old)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	k.events.Append(events.Event{Type: events.SnapshotCreated, Subject: h.Name, SandboxID: h.ID, Data: eventOf(m)})
+	return lost
+}
+
+// eventOf returns what the event of a snapshot says.
+func eventOf(m catalog.NamedSnapshot) events.Data {
+	w := m.Why
+	return events.Data{Name: m.Name, Reason: strings.TrimSpace(w.When + " " + w.Point), Command: w.Command, Status: w.Status, Limit: w.Limit, Host: w.Host}
+}
+
+// changed reports whether a sandbox has changed since its last snapshot, or since its base where it has none. A
+// backend may list paths that have not changed, as an overlay does after a snapshot of a sandbox in use: so changed
+// compares the listed paths of a sandbox that is or was in use, where a snapshot costs as much, and all paths where
+// the backend lists none and copies the tree.
+func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
+	listed, some := k.listed(ctx, rec)
+	last, _ := rec.Snapshot(rec.At)
+	if inUse := rec.Supervisor != nil || last.Why != nil && last.Why.InUse; !some || listed && !inUse {
+		return some
+	}
+	changes, err := k.compare.ChangesAt(ctx, rec, rec.At, "", nil)
+	if err != nil {
+		return true
+	}
+	defer changes.Close()
+	return changes.Len() > 0
+}
+
+// listed reports whether the backends of a sandbox list its changes since its last snapshot, and whether there may be
+// some.
+func (k *Taker) listed(ctx context.Context, rec *catalog.Record) (listed, some bool) {
+	last, err := sandbox.SnapshotIDs(rec, rec.At)
+	if err != nil {
+		return true, true
+	}
+	for i, t := range rec.Trees {
+		b, err := k.host.BackendOf(ctx, t)
+		if err != nil {
+			return true, true
+		}
+		lister, ok := b.(snapshot.ChangeLister)
+		if !ok {
+			return false, true
+		}
+		for _, err := range lister.ListChanges(ctx, last[i], t.Fork) {
+			return err == nil, true
+		}
+	}
+	return true, false
+}
+
+// freeName returns the name of a sandbox's next snapshot at a key point: k1, k2 and so on. A number is not used again
+// as long as the newest snapshot stays.
+func freeName(rec *catalog.Record) string {
+	next := 1
+	for _, m := range rec.Snapshots {
+		var n int
+		if _, err := fmt.Sscanf(m.Name, "k%d", &n); err == nil && n >= next {
+			next = n + 1
+		}
+	}
+	return fmt.Sprintf("k%d", next)
+}
+
+// AfterCommand returns why for the snapshot after a command: for the limit that was hit, if the policy asks for that.
+func (k *Taker) AfterCommand(rec *catalog.Record, why catalog.Why, hit *catalog.LimitHit) catalog.Why {
+	if hit == nil {
+		return why
+	}
+	why.Limit = hit.Limit
+	if rec.Policy.KeyPoints.Has(catalog.AtLimit) {
+		why.Point = catalog.AtLimit
+	}
+	return why
+}
+
+// NotePromotion records in a locked sandbox which promotion used the snapshot of its present state, so that the
+// retention rule leaves that snapshot. h may be nil, for a sandbox without snapshots.
+func (k *Taker) NotePromotion(h *catalog.Locked, id string) {
+	if h == nil || !h.Policy.KeyPoints.Has(catalog.AtPromotion) {
+		return
+	}
+	for i := range h.Snapshots {
+		if m := &h.Snapshots[i]; m.Name == h.At && m.Why != nil {
+			why := *m.Why
+			why.Promotion = id
+			m.Why = &why
+			if err := h.Save(); err != nil {
+				k.notice("the promotion " + id + " is not recorded at the snapshot " + m.Name + ": " + err.Error())
+			}
+		}
+	}
+}
+
+// Line returns the snapshots that led to the present state of a sandbox, oldest first: each is the parent of the next.
+// A state that a rollback has left is not among them.
+func Line(rec *catalog.Record) (line []catalog.NamedSnapshot) {
+	for at := rec.At; at != "" && len(line) < len(rec.Snapshots); {
+		m, ok := rec.Snapshot(at)
+		if !ok {
+			break
+		}
+		line, at = append(line, m), m.Parent
+	}
+	slices.Reverse(line)
+	return line
+}

@@ -1,0 +1,85 @@
+package keypoint
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+)
+
+// sweepEvery is the number of removed snapshots after which a garbage collection frees their space. Each other
+// collection frees it too.
+const sweepEvery = 16
+
+// prune takes out of the record the snapshots that its retention rule does not keep, oldest first, and returns them.
+// The rule concerns only snapshots at key points. It leaves the one that the files last started from, and one that a
+// promotion or a fork uses.
+func (k *Taker) prune(rec *catalog.Record, now time.Time) (old []catalog.NamedSnapshot) {
+	rule := rec.Policy.KeyPoints
+	automatic := 0
+	for _, m := range rec.Snapshots {
+		if m.Why != nil {
+			automatic++
+		}
+	}
+	var used map[string]bool
+	parents := map[string]string{}
+	left := make([]catalog.NamedSnapshot, 0, len(rec.Snapshots))
+	for _, m := range rec.Snapshots {
+		over := rule.Most() > 0 && automatic > rule.Most() || rule.KeepFor > 0 && now.Sub(m.Taken) >= rule.KeepFor
+		if over && m.Why != nil && m.Name != rec.At && m.Why.Point != catalog.AtPromotion && m.Why.Promotion == "" {
+			if used == nil {
+				used = k.forked(rec)
+			}
+			if !used[m.Identity()] {
+				parents[m.Name], old = m.Parent, append(old, m)
+				automatic--
+				continue
+			}
+		}
+		for parent, gone := parents[m.Parent]; gone; parent, gone = parents[m.Parent] {
+			m.Parent = parent
+		}
+		left = append(left, m)
+	}
+	rec.Snapshots = left
+	return old
+}
+
+// forked returns the identities of the snapshots that forks of a sandbox were made from.
+func (k *Taker) forked(rec *catalog.Record) map[string]bool {
+	used := map[string]bool{}
+	if !rec.Lent {
+		return used
+	}
+	records, _ := k.cat.List() // one that cannot be read is nobody's fork any more
+	for _, r := range records {
+		if r.OriginSnapshot != "" {
+			used[r.OriginSnapshot] = true
+		}
+	}
+	return used
+}
+
+// remove removes the data of snapshots that no record has any more. What it cannot remove waits for a garbage
+// collection.
+func (k *Taker) remove(ctx context.Context, h *catalog.Locked, old []catalog.NamedSnapshot) error {
+	var failures []error
+	for _, m := range old {
+		for i, t := range h.Trees {
+			b, err := k.host.BackendOf(ctx, t)
+			if err == nil && i < len(m.IDs) && !h.HasBase(m.IDs[i]) {
+				err = b.Remove(ctx, m.IDs[i])
+			}
+			if !errors.Is(err, errs.ErrNotFound) {
+				failures = append(failures, err)
+			}
+		}
+	}
+	if n := h.Next / max(1, len(h.Trees)); len(old) > 0 && n%sweepEvery < len(old) {
+		failures = append(failures, k.sandboxes.SweepLater(ctx))
+	}
+	return errors.Join(failures...)
+}

@@ -1,0 +1,228 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/engine/snapshot"
+	"github.com/snapfs/snapfs/engine/supervise"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/workflow/timeline"
+)
+
+// withKeyPoints makes a sandbox that takes snapshots by itself.
+func (b *bench) withKeyPoints(name string, k catalog.KeyPoints) {
+	b.t.Helper()
+	req := b.request()
+	req.Name, req.Policy.KeyPoints = name, &k
+	if _, err := b.New(b.t.Context(), req); err != nil {
+		b.t.Fatal(err)
+	}
+	b.removeLater(name)
+}
+
+// points returns the snapshots of a sandbox as text, once those that are due have been taken.
+func (b *bench) points(name string) (all []string) {
+	b.t.Helper()
+	rec, err := timeline.Settled(b.t.Context(), b.Engine, name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, m := range rec.Snapshots {
+		text := m.Name
+		if m.Why != nil {
+			why := *m.Why
+			why.Command = why.Command[min(2, len(why.Command)):] // without sh -c
+			text += " " + keypoint.Text(why)
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+func (b *bench) wantPoints(name, what string, want ...string) {
+	b.t.Helper()
+	if got := b.points(name); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		b.t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+// TestCommandsHaveSnapshots: a snapshot after each command that changed something, and before one where something had
+// changed meanwhile, with the reason. Going back works, and says nothing new. Cost: a second.
+func TestCommandsHaveSnapshots(t *testing.T) {
+	everywhere(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec, catalog.AtRollback}})
+		b.in("s", "echo 1 > f")
+		b.in("s", "true")
+		b.fails("s", "echo 2 > f; exit 3", 3)
+		b.wantPoints("s", "after three commands", "k1 after exec (exit 0): 'echo 1 > f'", "k2 after exec (exit 3): 'echo 2 > f; exit 3'")
+		if err := b.Rollback(t.Context(), "s", "k1"); err != nil {
+			t.Fatal(err)
+		}
+		b.wantPoints("s", "after a rollback", "k1 after exec (exit 0): 'echo 1 > f'", "k2 after exec (exit 3): 'echo 2 > f; exit 3'")
+		if got := b.in("s", "cat f"); got != "1\n" {
+			t.Errorf("the file of k1: %q", got)
+		}
+		tl, err := timeline.Of(t.Context(), b.Engine, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first := tl.Entries[0].Changed; first.Added != 1 || strings.Join(first.Paths, " ") != "f" {
+			t.Errorf("the first snapshot changed %+v", first)
+		}
+		if second := tl.Entries[1].Changed; second.Modified != 1 || strings.Join(second.Paths, " ") != "f" || second.Unknown != "" {
+			t.Errorf("the second snapshot changed %+v", second)
+		}
+	})
+}
+
+// fails runs a command in a sandbox and wants this exit status.
+func (b *bench) fails(name, script string, status int) {
+	b.t.Helper()
+	p, err := b.Supervise.Exec(b.t.Context(), name, b.command(script))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer p.Close()
+	if st, err := p.Wait(b.t.Context()); err != nil || st.ExitCode() != status {
+		b.t.Errorf("%s: %v, %v", script, st, err)
+	}
+}
+
+// TestSnapshotsOfCommandsAtTheSameTime: a command that ends while another one runs has a snapshot at once, and a killed
+// supervisor loses none that was due. Cost: a second.
+func TestSnapshotsOfCommandsAtTheSameTime(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}})
+		p, err := b.Supervise.Exec(t.Context(), "s", b.command("exec sleep 600"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.in("s", "echo 1 > f")
+		b.in("s", "true")
+		b.wantPoints("s", "while another command runs", "k1 after exec (exit 0): 'echo 1 > f'")
+		keeper := b.keeperOf("s")
+		if err := syscall.Kill(keeper.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := p.Wait(t.Context()); err != nil || st.ExitCode() != 128+9 {
+			t.Errorf("the command of a killed supervisor: %v, %v", st, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		untilDead(t, keeper)
+		if err := b.KeyPoints.Postpone("s", catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: []string{"/bin/sh", "-c", "lost"}}); err != nil {
+			t.Fatal(err)
+		}
+		b.in("s", "echo 2 > f")
+		b.wantPoints("s", "nothing had changed", "k1 after exec (exit 0): 'echo 1 > f'", "k2 after exec (exit 0): 'echo 2 > f'")
+		if _, err := b.Collect(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// untilDead waits until a killed process is gone.
+func untilDead(t *testing.T, p proc.Process) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); proc.Alive(p); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a killed process is still there")
+		}
+	}
+}
+
+// TestADetachedCommandHasASnapshot: nobody waits for it, and it has its snapshot nevertheless. Cost: a second.
+func TestADetachedCommandHasASnapshot(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec}})
+		if _, err := b.Supervise.Detach(t.Context(), "s", b.command("echo 1 > f; exit 4"), supervise.ExecOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); len(b.points("s")) == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			continue
+		}
+		b.wantPoints("s", "after a detached command", "k1 after exec (exit 4): 'echo 1 > f; exit 4'")
+	})
+}
+
+// TestOldSnapshotsGo: the oldest ones that snapfs took by itself go, beyond their number. What a person named, what was
+// promoted, what another sandbox was forked from, and the newest one stay. Cost: a second.
+func TestOldSnapshotsGo(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		must := func(_ any, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtExec, catalog.AtPromotion}, Keep: 2})
+		b.in("s", "echo 1 > f")
+		must(b.Snapshot(t.Context(), "s", "mine"))
+		b.in("s", "echo 2 > f")
+		must(b.Fork(t.Context(), "s", "k2", "forked"))
+		b.removeLater("forked")
+		b.in("s", "echo 3 > f")
+		must(b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}))
+		for _, n := range []string{"4", "5", "6"} {
+			b.in("s", "echo "+n+" > f")
+		}
+		b.points("s")
+		rec, err := b.Catalog().Get("s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, m := range rec.Snapshots {
+			left = append(left, m.Parent+">"+m.Name)
+		}
+		if got, want := strings.Join(left, " "), ">mine mine>k2 k2>k3 k3>k6"; got != want {
+			t.Errorf("left: %s, not %s", got, want)
+		}
+		if got := b.in("s", "cat f"); got != "6\n" {
+			t.Errorf("the file: %q", got)
+		}
+		if got := b.in("forked", "cat f"); got != "2\n" {
+			t.Errorf("the file of the fork: %q", got)
+		}
+		must(b.Collect(t.Context()))
+		if err := b.Rollback(t.Context(), "s", "k3"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAFailedSnapshotIsNoFailedCommand: the error says what is missing, nothing half done is left, and the sandbox
+// works on. Cost: half a second.
+func TestAFailedSnapshotIsNoFailedCommand(t *testing.T) {
+	asBoth(t, func(t *testing.T, b *bench) {
+		b.withKeyPoints("s", catalog.KeyPoints{At: []string{catalog.AtPlan}})
+		b.in("s", "echo 1 > f")
+		b.halt("s")
+		h, err := b.Catalog().Lock(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := func(context.Context, *catalog.Locked, []snapshot.ID) error { return errs.ErrNoSpace }
+		why := catalog.Why{Point: catalog.AtPlan, When: keypoint.Before}
+		err = b.KeyPoints.Try(t.Context(), h, full, why)
+		h.Release()
+		if !errors.Is(err, errs.ErrNoSpace) || !strings.Contains(err.Error(), "no snapshot of s before plan") {
+			t.Errorf("on a full disk: %v", err)
+		}
+		b.wantPoints("s", "after a failed snapshot")
+		if _, err := b.Reconcile.PlanOf(t.Context(), "s", reconcile.PlanOptions{}); err != nil {
+			t.Error(err)
+		}
+		b.wantPoints("s", "after a plan", "k1 before plan")
+	})
+}

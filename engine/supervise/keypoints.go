@@ -1,0 +1,96 @@
+package supervise
+
+import (
+	"context"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/events"
+	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/internal/fdsock"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// beforeExec takes the snapshots that are due before a command of a locked sandbox starts.
+func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command isolate.Command) {
+	if h.Policy.KeyPoints == nil {
+		return
+	}
+	sv.keyPoints.Take(ctx, h, sv.SealAll, catalog.Why{Point: catalog.AtExec, When: keypoint.Before, Command: events.Command(command.Args)})
+}
+
+// settleKeyPoint takes the snapshot of a locked sandbox that its supervisor has postponed, if there is one.
+func (sv *Manager) settleKeyPoint(ctx context.Context, h *catalog.Locked) {
+	if !sv.keyPoints.Waits(h.Record) {
+		return
+	}
+	// The container is idle: a command would get a new one. Sealing the trees of one that has ended copies nothing.
+	_ = sv.MustBeIdle(ctx, h, "taking a snapshot of") // a process may have started since
+	sv.keyPoints.Settle(ctx, h, sv.SealAll)
+}
+
+// afterExec returns the function that takes a snapshot after each command of a sandbox, if its policy asks for that.
+// The command's client gets the error as a notice, and then the command's status.
+func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) {
+	points := rec.Policy.KeyPoints
+	if rec.Ephemeral || !points.Has(catalog.AtExec) && !points.Has(catalog.AtLimit) {
+		return func(*fdsock.Conn, []string, isolate.Status, *catalog.LimitHit) {}
+	}
+	return func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) {
+		status := st.ExitCode()
+		why := sv.keyPoints.AfterCommand(rec, catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(args), Status: &status}, hit)
+		if !points.Has(why.Point) {
+			return
+		}
+		if err := sv.takeNow(rec, h, why); err != nil {
+			send(client, Reply{Note: err.Error()})
+		}
+	}
+}
+
+// keyPointPatience is how long a snapshot waits for another command that holds the sandbox's lock.
+const keyPointPatience = 5 * time.Second
+
+// takeNow takes a snapshot of a running sandbox in the process of its supervisor. For a container that is idle
+// it postpones the snapshot: the process that ends the container holds the lock then, and seals trees that nothing uses.
+func (sv *Manager) takeNow(rec *catalog.Record, h *Supervisor, why catalog.Why) error {
+	for end := time.Now().Add(keyPointPatience); h.alive() && !h.idle(); time.Sleep(2 * time.Millisecond) {
+		held, err := sv.cat.TryLock(rec.Name)
+		if err == nil {
+			defer held.Release()
+			if held.ID != rec.ID {
+				return nil
+			}
+			return sv.keyPoints.Try(context.Background(), held, sv.SealAll, why)
+		}
+		if time.Now().After(end) {
+			return keypoint.Failed(rec.Name, why, err)
+		}
+	}
+	return keypoint.Failed(rec.Name, why, sv.keyPoints.Postpone(rec.Name, why))
+}
+
+// refusals returns the function that takes a snapshot when the network refuses an access, or nil if the policy asks
+// for none. The snapshot is taken in the background: a refusal does not wait for it.
+func (sv *Manager) refusals(rec *catalog.Record, h *Supervisor) func(host string) {
+	if rec.Ephemeral || !rec.Policy.KeyPoints.Has(catalog.AtRefusal) {
+		return nil
+	}
+	hosts := make(chan string, 1)
+	h.served.Go(func() {
+		for {
+			select {
+			case <-h.Container.Done():
+				return
+			case host := <-hosts:
+				_ = sv.takeNow(rec, h, catalog.Why{Point: catalog.AtRefusal, Host: host}) // nobody waits for it
+			}
+		}
+	})
+	return func(host string) {
+		select {
+		case hosts <- host:
+		default: // a snapshot is due anyway
+		}
+	}
+}
