@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,7 +38,7 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f.StringArrayVar(&r.policy.Hide, "hide", nil, "also hide this `path`")
 	addVariables(f, &r.policy.Env)
 	addLimits(f, &r.policy.Limits)
-	f.StringVar(&r.profile, "profile", "", "read defaults from this `file`, or none (default the restrictions in the workspace's snapfs.toml)")
+	f.StringVar(&r.profile, "profile", "", "read defaults from this profile: a name, a `file`, or none (default the restrictions in the workspace's snapfs.toml)")
 	r.admissionFlags.add(f)
 	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host lacks some, with a warning")
 	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                                 //nolint:errcheck // the flag is there
@@ -133,7 +134,7 @@ func checkVariables(pass []string) error {
 // snapfs found by itself.
 func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	path := r.profile
-	if path != "" && path != engine.NoProfile {
+	if path != "" && path != engine.NoProfile && !policy.IsProfileName(path) {
 		var err error
 		if path, err = absolute(path); err != nil {
 			return err
@@ -142,6 +143,9 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	if err := engine.Under(req, path, r.given.Changed); err != nil {
 		return err
 	}
+	if site := req.Policy.Site; site != nil {
+		a.ui.notice(tightenedOf(site))
+	}
 	if use := req.Policy.Profile; use != nil && use.Found {
 		a.ui.notice("found " + pathlist.Printable(use.Path) + ": " + usedOf(use))
 		if len(use.Left) > 0 {
@@ -149,6 +153,14 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 		}
 	}
 	return nil
+}
+
+// tightenedOf returns a text that lists what the site's policy tightened, or "".
+func tightenedOf(site *catalog.SiteUse) string {
+	if site == nil {
+		return ""
+	}
+	return pathlist.Printable(site.Path) + " tightened: " + printable(site.Bounded, ", ")
 }
 
 // usedOf returns a text that lists the settings taken from a profile, and those ignored with

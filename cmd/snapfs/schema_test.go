@@ -50,62 +50,66 @@ type errorSchema struct {
 // error for what is printed on standard error.
 func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
-		"agent-status":   reflect.TypeFor[agentReport](),
-		"apply":          reflect.TypeFor[reconcile.Promoted](),
-		"cp":             reflect.TypeFor[copier.Copied](),
-		"diff":           reflect.TypeFor[changesDocument](),
-		"diff-html":      reflect.TypeFor[pageDocument](),
-		"doctor":         reflect.TypeFor[examination](),
-		"doctor-sandbox": reflect.TypeFor[checkDocument](),
-		"drift":          reflect.TypeFor[compare.DriftReport](),
-		"error":          reflect.TypeFor[errorSchema](),
-		"events":         reflect.TypeFor[events.Event](),
-		"exec-detach":    reflect.TypeFor[startedDocument](),
-		"fetch":          reflect.TypeFor[reconcile.Promoted](),
-		"fork":           reflect.TypeFor[catalog.Record](),
-		"gc":             reflect.TypeFor[engine.Collected](),
-		"job":            reflect.TypeFor[job.Job](),
-		"job-ls":         reflect.TypeFor[[]job.Job](),
-		"keep":           reflect.TypeFor[sandboxDocument](),
-		"last":           reflect.TypeFor[sandboxDocument](),
-		"limits":         reflect.TypeFor[limitsDocument](),
-		"log":            reflect.TypeFor[[]pipeline.HistoryEntry](),
-		"logs":           reflect.TypeFor[detachedDocument](),
-		"logs-list":      reflect.TypeFor[[]supervise.Detached](),
-		"ls":             reflect.TypeFor[[]engine.Info](),
-		"ls-quiet":       reflect.TypeFor[[]string](),
-		"net":            reflect.TypeFor[netDocument](),
-		"new":            reflect.TypeFor[catalog.Record](),
-		"plan":           reflect.TypeFor[planDocument](),
-		"pool-status":    reflect.TypeFor[poolDocument](),
-		"port":           reflect.TypeFor[portsDocument](),
-		"profile-trust":  reflect.TypeFor[trustDocument](),
-		"promote":        reflect.TypeFor[reconcile.Promoted](),
-		"promote-stages": reflect.TypeFor[stages.Pipeline](),
-		"race":           reflect.TypeFor[raceDocument](),
-		"receive":        reflect.TypeFor[transfer.Received](),
-		"redo":           reflect.TypeFor[reconcile.Undone](),
-		"redo-list":      reflect.TypeFor[[]promotionRow](),
-		"refresh":        reflect.TypeFor[reconcile.Refreshed](),
-		"rename":         reflect.TypeFor[nameDocument](),
-		"rm":             reflect.TypeFor[[]string](),
-		"rollback":       reflect.TypeFor[rolledBack](),
-		"run":            reflect.TypeFor[runDocument](),
-		"send":           reflect.TypeFor[transfer.Sent](),
-		"show":           reflect.TypeFor[engine.Info](),
-		"snapshot":       reflect.TypeFor[catalog.NamedSnapshot](),
-		"stages":         reflect.TypeFor[policy.Profile](),
-		"stats":          reflect.TypeFor[[]statsRow](),
-		"status":         reflect.TypeFor[workspaceStatus](),
-		"stop":           reflect.TypeFor[nameDocument](),
-		"token-ls":       reflect.TypeFor[[]token.Token](),
-		"token-new":      reflect.TypeFor[newTokenDocument](),
-		"token-rm":       reflect.TypeFor[[]string](),
-		"timer-status":   reflect.TypeFor[timer.Status](),
-		"undo":           reflect.TypeFor[reconcile.Undone](),
-		"undo-forget":    reflect.TypeFor[forgotten](),
-		"undo-list":      reflect.TypeFor[[]promotionRow](),
-		"version":        reflect.TypeFor[versionDocument](),
+		"agent-status":    reflect.TypeFor[agentReport](),
+		"apply":           reflect.TypeFor[reconcile.Promoted](),
+		"cp":              reflect.TypeFor[copier.Copied](),
+		"diff":            reflect.TypeFor[changesDocument](),
+		"diff-html":       reflect.TypeFor[pageDocument](),
+		"doctor":          reflect.TypeFor[examination](),
+		"doctor-sandbox":  reflect.TypeFor[checkDocument](),
+		"drift":           reflect.TypeFor[compare.DriftReport](),
+		"error":           reflect.TypeFor[errorSchema](),
+		"events":          reflect.TypeFor[events.Event](),
+		"exec-detach":     reflect.TypeFor[startedDocument](),
+		"fetch":           reflect.TypeFor[reconcile.Promoted](),
+		"fork":            reflect.TypeFor[catalog.Record](),
+		"gc":              reflect.TypeFor[engine.Collected](),
+		"job":             reflect.TypeFor[job.Job](),
+		"job-ls":          reflect.TypeFor[[]job.Job](),
+		"keep":            reflect.TypeFor[sandboxDocument](),
+		"last":            reflect.TypeFor[sandboxDocument](),
+		"limits":          reflect.TypeFor[limitsDocument](),
+		"log":             reflect.TypeFor[[]pipeline.HistoryEntry](),
+		"logs":            reflect.TypeFor[detachedDocument](),
+		"logs-list":       reflect.TypeFor[[]supervise.Detached](),
+		"ls":              reflect.TypeFor[[]engine.Info](),
+		"ls-quiet":        reflect.TypeFor[[]string](),
+		"net":             reflect.TypeFor[netDocument](),
+		"new":             reflect.TypeFor[catalog.Record](),
+		"plan":            reflect.TypeFor[planDocument](),
+		"pool-status":     reflect.TypeFor[poolDocument](),
+		"port":            reflect.TypeFor[portsDocument](),
+		"profile-check":   reflect.TypeFor[profileVerdict](),
+		"profile-explain": reflect.TypeFor[profileExplained](),
+		"profile-list":    reflect.TypeFor[[]policy.NamedProfile](),
+		"profile-show":    reflect.TypeFor[profileText](),
+		"profile-trust":   reflect.TypeFor[trustDocument](),
+		"promote":         reflect.TypeFor[reconcile.Promoted](),
+		"promote-stages":  reflect.TypeFor[stages.Pipeline](),
+		"race":            reflect.TypeFor[raceDocument](),
+		"receive":         reflect.TypeFor[transfer.Received](),
+		"redo":            reflect.TypeFor[reconcile.Undone](),
+		"redo-list":       reflect.TypeFor[[]promotionRow](),
+		"refresh":         reflect.TypeFor[reconcile.Refreshed](),
+		"rename":          reflect.TypeFor[nameDocument](),
+		"rm":              reflect.TypeFor[[]string](),
+		"rollback":        reflect.TypeFor[rolledBack](),
+		"run":             reflect.TypeFor[runDocument](),
+		"send":            reflect.TypeFor[transfer.Sent](),
+		"show":            reflect.TypeFor[engine.Info](),
+		"snapshot":        reflect.TypeFor[catalog.NamedSnapshot](),
+		"stages":          reflect.TypeFor[policy.Profile](),
+		"stats":           reflect.TypeFor[[]statsRow](),
+		"status":          reflect.TypeFor[workspaceStatus](),
+		"stop":            reflect.TypeFor[nameDocument](),
+		"token-ls":        reflect.TypeFor[[]token.Token](),
+		"token-new":       reflect.TypeFor[newTokenDocument](),
+		"token-rm":        reflect.TypeFor[[]string](),
+		"timer-status":    reflect.TypeFor[timer.Status](),
+		"undo":            reflect.TypeFor[reconcile.Undone](),
+		"undo-forget":     reflect.TypeFor[forgotten](),
+		"undo-list":       reflect.TypeFor[[]promotionRow](),
+		"version":         reflect.TypeFor[versionDocument](),
 	}
 }
 
@@ -143,9 +147,22 @@ func TestSchemasMatchTheirTypes(t *testing.T) {
 			t.Errorf("%s does not fit what is printed (%v): go generate ./cmd/snapfs", path, err)
 		}
 	}
+	text, err := json.MarshalIndent(policy.Schema(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "snapfs.toml.json") // of the profile, for editors
+	if text = append(text, '\n'); *writeSchemas {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, text) {
+		t.Errorf("%s does not fit the grammar of profiles (%v): go generate ./cmd/snapfs", path, err)
+	}
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != len(documents()) {
-		t.Errorf("%d schemas, want %d: %v", len(files), len(documents()), err)
+	if err != nil || len(files) != len(documents())+1 {
+		t.Errorf("%d schemas, want %d: %v", len(files), len(documents())+1, err)
 	}
 }
 

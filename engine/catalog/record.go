@@ -254,6 +254,16 @@ type Policy struct {
 	Prove bool `json:"prove,omitempty"`
 	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`
+	// Site is the site's policy if it tightened this one, or nil.
+	Site *SiteUse `json:"site,omitempty"`
+}
+
+// A SiteUse says what the site's policy tightened of a sandbox's.
+type SiteUse struct {
+	// Path is the path of the site's policy.
+	Path string `json:"path"`
+	// Bounded lists what it tightened, such as "memory 1G".
+	Bounded []string `json:"bounded"`
 }
 
 // A ProfileUse says which parts of a profile a policy uses.
