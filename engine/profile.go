@@ -123,6 +123,28 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	u.p.Expose = u.add("expose", u.p.Expose, s.Expose)
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
+	u.tools(s.Tools, true)
+}
+
+// tools adds the tools of a profile. One that was only found can deny programs, and allow only
+// some where all were allowed.
+func (u *profiled) tools(theirs catalog.Tools, named bool) {
+	if theirs.Allow == nil && theirs.Deny == nil {
+		return
+	}
+	var mine catalog.Tools
+	if u.p.Tools != nil {
+		mine = *u.p.Tools
+	}
+	if named || mine.Allow == nil {
+		mine.Allow = u.add("tools allow", mine.Allow, theirs.Allow)
+	} else {
+		for _, one := range theirs.Allow {
+			u.left("tools allow " + one)
+		}
+	}
+	mine.Deny = u.add("tools deny", mine.Deny, theirs.Deny)
+	u.p.Tools = &mine
 }
 
 func (u *profiled) add(what string, mine, theirs []string) []string {
@@ -162,6 +184,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 		}
 	}
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
+	u.tools(s.Tools, false)
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)

@@ -81,6 +81,8 @@ type profileVerdict struct {
 	Path    string   `json:"path"`
 	Extends []string `json:"extends"`
 	Stages  []string `json:"stages"`
+	// NotHeld says what the rules of the profile do not hold.
+	NotHeld []string `json:"not_held"`
 }
 
 func newProfileCheck(a *app) *cobra.Command {
@@ -88,7 +90,7 @@ func newProfileCheck(a *app) *cobra.Command {
 		Use:   "check profile",
 		Short: "check a profile and all that it extends",
 		Long: `Reads a profile and all profiles that it extends, and reports every mistake with its
-line, column and fix. It runs nothing.`,
+line, column and fix, and what its rules about programs cannot hold. It runs nothing.`,
 		Example: "  snapfs profile check snapfs.toml",
 		Args:    exactly("profile"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -100,8 +102,17 @@ line, column and fix. It runs nothing.`,
 			if err != nil {
 				return err
 			}
-			v := profileVerdict{Path: p.Path, Extends: append([]string{}, p.Extends...), Stages: append([]string{}, p.Names()...)}
-			return a.ui.say(v, pathlist.Printable(p.Path)+": no mistakes")
+			v := profileVerdict{
+				Path: p.Path, Extends: append([]string{}, p.Extends...), Stages: append([]string{}, p.Names()...), NotHeld: p.Sandbox.NotHeld(),
+			}
+			return a.ui.result(v, func(w io.Writer) error {
+				text := pathlist.Printable(p.Path) + ": no mistakes\n"
+				for _, gap := range v.NotHeld {
+					text += "not held: " + gap + "\n"
+				}
+				_, err := io.WriteString(w, tame(text))
+				return err
+			})
 		},
 		ValidArgsFunction: completeProfile,
 	}

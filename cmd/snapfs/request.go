@@ -163,6 +163,30 @@ func tightenedOf(site *catalog.SiteUse) string {
 	return pathlist.Printable(site.Path) + " tightened: " + printable(site.Bounded, ", ")
 }
 
+// explainRefusal prints the rule by which the policy refused to execute a program, if err is
+// about that.
+func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
+	var refused *engine.CommandError
+	if rule := tools.Rule(program); rule != "" && errors.As(err, &refused) && errors.Is(err, errs.ErrDenied) {
+		a.ui.notice("tools: the policy refuses " + pathlist.Printable(program) + ": " + pathlist.Printable(rule))
+	}
+}
+
+// toolsOf returns a text that lists the rules for programs, or "".
+func toolsOf(t *catalog.Tools) string {
+	if t == nil {
+		return ""
+	}
+	var parts []string
+	if t.Allow != nil {
+		parts = append(parts, "allow "+printable(t.Allow, " "))
+	}
+	if len(t.Deny) > 0 {
+		parts = append(parts, "deny "+printable(t.Deny, " "))
+	}
+	return strings.Join(parts, "; ")
+}
+
 // usedOf returns a text that lists the settings taken from a profile, and those ignored with
 // the reason.
 func usedOf(use *engine.ProfileUse) string {

@@ -248,6 +248,8 @@ type Policy struct {
 	Hide []string `json:"hide,omitempty"`
 	// Limits bound the resources of its processes.
 	Limits Limits `json:"limits,omitzero"`
+	// Tools says which programs may be executed; nil means all.
+	Tools *Tools `json:"tools,omitempty"`
 	// BestEffort lets a sandbox run with less isolation than requested, and report that.
 	BestEffort bool `json:"best_effort,omitempty"`
 	// Prove makes each start run the isolation self-test, before any command.

@@ -49,10 +49,14 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 			last.File, last.Line = site.Origins[i].File, site.Origins[i].Line
 		}
 	}
+	tools := made.Tools
+	if tools == nil {
+		tools = &catalog.Tools{}
+	}
 	for _, l := range []struct {
 		setting string
 		values  []string
-	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}} {
+	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}, {"tools.allow", tools.Allow}, {"tools.deny", tools.Deny}} {
 		for _, v := range l.values {
 			add(l.setting, v)
 		}

@@ -180,6 +180,8 @@ func (p *Profile) add(other *Profile) {
 	s.Expose = union(s.Expose, other.Sandbox.Expose)
 	s.Hide = union(s.Hide, other.Sandbox.Hide)
 	s.Env = union(s.Env, other.Sandbox.Env)
+	s.Tools.Allow = union(s.Tools.Allow, other.Sandbox.Tools.Allow)
+	s.Tools.Deny = union(s.Tools.Deny, other.Sandbox.Tools.Deny)
 }
 
 func union(a, b []string) []string {

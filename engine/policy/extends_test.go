@@ -142,18 +142,22 @@ net = ["*.example.com:443"]
 hide = ["/srv/secret"]
 expose = ["/srv/shown"]
 env = []
+[tools]
+allow = ["/usr/bin/*", "ls"]
+deny = ["curl"]
 `})
 	s, err := policy.ReadSite()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := catalog.Policy{Network: "host", Expose: []string{"/srv/secret/key", "/srv/shown/key", "/srv/other", "/srv"}, Env: []string{"TOKEN=1"}}
+	p := catalog.Policy{Network: "host", Expose: []string{"/srv/secret/key", "/srv/shown/key", "/srv/other", "/srv"}, Env: []string{"TOKEN=1"}, Tools: &catalog.Tools{Allow: []string{"git", "/usr/bin/make", "/opt/x"}}}
 	p.Limits.Memory = 4 << 30
 	want := catalog.Policy{Network: "allow:*.example.com:443", Expose: []string{"/srv/shown/key"}, Env: []string{}, Hide: []string{"/srv/secret"}}
+	want.Tools = &catalog.Tools{Allow: []string{"git", "/usr/bin/make"}, Deny: []string{"curl"}}
 	want.Limits.Memory = 1 << 30
 	want.Site = &catalog.SiteUse{Path: filepath.Join(dir, "policy.toml"), Bounded: []string{
 		"memory 1G", "net allow:*.example.com:443 instead of host", "expose /srv/secret/key refused", "expose /srv/other refused", "expose /srv refused",
-		"env TOKEN refused", "hide /srv/secret",
+		"env TOKEN refused", "hide /srv/secret", "tools allow /opt/x refused", "tools deny curl",
 	}}
 	for range 2 { // it may be bound again at each start
 		s.Bound(&p)
@@ -164,7 +168,7 @@ env = []
 	if s.Default != "offline" {
 		t.Errorf("the default profile is %q", s.Default)
 	}
-	stricter := catalog.Policy{Network: "none", Hide: []string{"/srv/secret"}}
+	stricter := catalog.Policy{Network: "none", Hide: []string{"/srv/secret"}, Tools: &catalog.Tools{Allow: []string{"ls"}, Deny: []string{"curl"}}}
 	stricter.Limits.Memory = 1 << 20
 	if s.Bound(&stricter); stricter.Site != nil || stricter.Network != "none" || stricter.Limits.Memory != 1<<20 {
 		t.Errorf("a stricter policy changed: %+v", stricter)

@@ -21,6 +21,8 @@ type Sandbox struct {
 	Expose []string `json:"expose,omitempty"`
 	Hide   []string `json:"hide,omitempty"`
 	Env    []string `json:"env,omitempty"`
+	// Tools are the programs that may be executed.
+	Tools catalog.Tools `json:"tools,omitzero"`
 }
 
 func limitsSection() Section {

@@ -138,6 +138,7 @@ func (s *Site) Bound(p *catalog.Policy) {
 			note("hide %s", path)
 		}
 	}
+	s.boundTools(p, note)
 	if p.Site = nil; len(use.Bounded) > 0 {
 		p.Site = use
 	}
@@ -157,6 +158,39 @@ func (s *Site) boundLimits(l *catalog.Limits, note func(string, ...any)) {
 	if l.RemovalAge() < end { // a shorter ttl does not bring the removal nearer
 		l.RemoveAfter = end - l.TTL
 	}
+}
+
+// boundTools replaces the tools of a policy by those that the site allows too.
+func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
+	site := s.Sandbox.Tools
+	if site.Allow == nil && site.Deny == nil {
+		return
+	}
+	var tools catalog.Tools
+	if p.Tools != nil {
+		tools = *p.Tools
+	}
+	switch {
+	case site.Allow == nil:
+	case tools.Allow == nil:
+		tools.Allow = site.Allow
+		note("tools allow %s", strings.Join(site.Allow, " "))
+	default:
+		tools.Allow = slices.DeleteFunc(slices.Clone(tools.Allow), func(mine string) bool {
+			if slices.ContainsFunc(site.Allow, func(rule string) bool { return catalog.ToolMatches(rule, mine) }) {
+				return false
+			}
+			note("tools allow %s refused", mine)
+			return true
+		})
+	}
+	for _, rule := range site.Deny {
+		if !slices.Contains(tools.Deny, rule) {
+			tools.Deny = append(slices.Clip(tools.Deny), rule)
+			note("tools deny %s", rule)
+		}
+	}
+	p.Tools = &tools
 }
 
 // has reports whether the file has the setting, also as an empty list.
