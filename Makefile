@@ -98,7 +98,7 @@ build-all: ## build everything for every platform
 .PHONY: programs
 programs:
 	@mkdir -p $(PROGRAMS)
-	@$(GO) build -o $(PROGRAMS)/ $(filter-out $(WINDOWS),$(wildcard ./cmd/*))
+	@$(GO) build -ldflags '-X github.com/snapfs/snapfs/engine/policy.SiteDir=/etc/snapfs-of-tests' -o $(PROGRAMS)/ $(filter-out $(WINDOWS),$(wildcard ./cmd/*))
 
 .PHONY: test
 test: programs ## test every package, as root and as an ordinary user; root skips none; leftovers fail

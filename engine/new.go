@@ -11,6 +11,9 @@ import (
 // constant in the size of the trees, with most backends. Errors: errs.ErrExists (the name),
 // ErrNotFound and ErrNotSupported (the workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
 func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, error) {
+	if err := boundBySite(&req); err != nil {
+		return nil, err
+	}
 	place, err := e.Supervise.AdmitNew(ctx, req)
 	if err != nil {
 		return nil, err

@@ -14,26 +14,40 @@ import (
 	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
-	"github.com/snapfs/snapfs/network"
 )
 
 // NoProfile as a path means no profile at all, not even the workspace's.
 const NoProfile = "none"
 
-// Under applies a profile to a request: the file at an absolute path, or with "" the one at
-// the top of the workspace, if there is one. given reports which flags the user set; their
+// Under applies a profile to a request: the one with this name or at this absolute path, or
+// with "" the site's default and the one at the top of the workspace, if there are. Then it
+// tightens the request to the site's policy, also with [NoProfile]. given reports which flags the user set; their
 // values are already in the request.
 //
 // A profile that the user named applies wherever no flag was set. A profile that was only
 // found may have been written by anybody, including a sandbox of this workspace: it can lower
 // limits, narrow the network and hide paths, even against a flag, and can grant nothing. The
 // policy records the profile, which of its settings apply, and which are ignored. Errors:
-// those of policy.Read.
+// those of policy.Read and policy.ReadSite.
 func Under(req *hostfs.Request, path string, given func(flag string) bool) error {
-	named := path != ""
-	if path == NoProfile {
-		return nil
+	site, err := policy.ReadSite()
+	if err != nil {
+		return err
 	}
+	if path == "" && site != nil && site.Default != "" {
+		err = under(req, site.Default, given)
+	}
+	if err == nil && path != NoProfile {
+		err = under(req, path, given)
+	}
+	site.Bound(&req.Policy)
+	return err
+}
+
+// under applies the profile with this name or path, or with "" the one that it finds, without
+// the site's policy.
+func under(req *hostfs.Request, path string, given func(flag string) bool) error {
+	named := path != ""
 	trust := policy.Named
 	if !named {
 		trust, path = policy.Tightening, filepath.Join(req.Workspace, policy.Name)
@@ -45,7 +59,7 @@ func Under(req *hostfs.Request, path string, given func(flag string) bool) error
 	if err != nil {
 		return readingFound(err, named)
 	}
-	u := profiled{p: &req.Policy, use: &catalog.ProfileUse{Path: path, Found: !named}}
+	u := profiled{p: &req.Policy, use: &catalog.ProfileUse{Path: p.Path, Found: !named}}
 	if named {
 		u.name(&p.Sandbox, given)
 	} else {
@@ -55,6 +69,13 @@ func Under(req *hostfs.Request, path string, given func(flag string) bool) error
 		req.Policy.Profile = u.use
 	}
 	return nil
+}
+
+// boundBySite tightens a request to the site's policy.
+func boundBySite(req *hostfs.Request) error {
+	site, err := policy.ReadSite()
+	site.Bound(&req.Policy)
+	return err
 }
 
 // readingFound adds to err a hint how to continue without a profile that the user did not
@@ -107,6 +128,7 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	u.p.Env = u.add("env", u.p.Env, s.Env)
 	u.keepEvidence(s)
 	u.nameKeyPoints(&s.KeyPoints, given)
+	u.tools(s.Tools, true)
 }
 
 // keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
@@ -147,6 +169,27 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 	}
 }
 
+// tools adds the tools of a profile. One that was only found can deny programs, and allow only
+// some where all were allowed.
+func (u *profiled) tools(theirs catalog.Tools, named bool) {
+	if theirs.Allow == nil && theirs.Deny == nil {
+		return
+	}
+	var mine catalog.Tools
+	if u.p.Tools != nil {
+		mine = *u.p.Tools
+	}
+	if named || mine.Allow == nil {
+		mine.Allow = u.add("tools allow", mine.Allow, theirs.Allow)
+	} else {
+		for _, one := range theirs.Allow {
+			u.left("tools allow " + one)
+		}
+	}
+	mine.Deny = u.add("tools deny", mine.Deny, theirs.Deny)
+	u.p.Tools = &mine
+}
+
 func (u *profiled) add(what string, mine, theirs []string) []string {
 	for _, one := range theirs {
 		if !slices.Contains(mine, one) {
@@ -174,7 +217,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 		l.RemoveAfter = end - l.TTL
 	}
 	if s.Net != "" {
-		net := narrower(u.p.Network, s.Net)
+		net := policy.Narrower(u.p.Network, s.Net)
 		if net != u.p.Network {
 			u.p.Network = net
 			u.took("net " + net)
@@ -188,6 +231,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 	if len(s.KeyPoints.At) > 0 {
 		u.left("snapshots " + strings.Join(s.KeyPoints.At, ",")) // they cost space
 	}
+	u.tools(s.Tools, false)
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)
@@ -198,24 +242,4 @@ func (u *profiled) find(s *policy.Sandbox) {
 			u.left("env " + one)
 		}
 	}
-}
-
-// narrower returns a network setting that allows only what both a and b allow.
-func narrower(a, b string) string {
-	const none, host = "none", "host"
-	switch {
-	case a == none || b == none:
-		return none
-	case a == host:
-		return b
-	case b == host:
-		return a
-	}
-	mine, err := network.Parse(strings.TrimPrefix(a, hostfs.AllowNet))
-	theirs, err2 := network.Parse(strings.TrimPrefix(b, hostfs.AllowNet))
-	both := mine.Both(theirs)
-	if err != nil || err2 != nil || both.Empty() {
-		return none
-	}
-	return hostfs.AllowNet + both.String()
 }

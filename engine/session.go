@@ -40,6 +40,9 @@ type Session struct {
 // the sandbox's processes, and the next command removes the sandbox. After an error nothing is
 // left. Errors: those of [Engine.New] and of package isolate.
 func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Command) (*Session, error) {
+	if err := boundBySite(&req); err != nil {
+		return nil, err
+	}
 	place, err := e.Supervise.AdmitNew(ctx, req)
 	if err != nil {
 		return nil, err

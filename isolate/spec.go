@@ -28,6 +28,14 @@ type Spec struct {
 	// ReadOnly are absolute paths inside the container to make read-only, with everything below them, by the
 	// same rules as Hide.
 	ReadOnly []string
+	// NoExec are absolute paths inside the container from which nothing can be executed, neither by execve(2)
+	// nor by mapping: programs, or directories with everything below them. Symbolic links are resolved inside the
+	// container, and paths that do not exist are skipped. A copy elsewhere is not affected.
+	NoExec []string
+	// Execute, if it is not nil, are the absolute paths inside the container of all programs that can be executed,
+	// by the same rules as NoExec. The kernel's Landlock enforces it (ABI 2, Linux 5.19). The dynamic linkers can
+	// always be executed, because a program needs its own.
+	Execute []string
 	// Hostname is the container's host name. Empty: the host's.
 	Hostname string
 	// Network is the container's network.
@@ -108,7 +116,7 @@ const MaxFurther = mounts.MaxFurther
 // trees returns the part of the policy that the file tree depends on.
 func (s Spec) trees() mounts.Spec {
 	return mounts.Spec{
-		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.ReadOnly, Resolver: s.Resolver, IDs: s.IDs,
+		Mounts: s.Mounts, Tmp: s.Tmp, TmpLimits: s.TmpLimits, Hide: s.Hide, ReadOnly: s.ReadOnly, NoExec: s.NoExec, Resolver: s.Resolver, IDs: s.IDs,
 		HostNetwork: s.Network == NetworkHost, MapIDs: s.MapIDs,
 	}
 }
@@ -130,6 +138,12 @@ func (s Spec) String() string {
 	}
 	for _, p := range s.Hide {
 		fmt.Fprintln(&b, "hide", p)
+	}
+	for _, p := range s.NoExec {
+		fmt.Fprintln(&b, "no exec", p)
+	}
+	if s.Execute != nil {
+		fmt.Fprintln(&b, "execute only", strings.Join(s.Execute, " "))
 	}
 	if s.Hostname != "" {
 		fmt.Fprintln(&b, "hostname", s.Hostname)

@@ -4,6 +4,7 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 
@@ -68,7 +69,7 @@ func (b *builder) equip(pid, ctl int) error {
 // the start of the command unless command is nil. streams are the command's descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
-	if err := b.setRlimits(spec.Rlimits); err != nil {
+	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPrograms()); err != nil {
 		return execResult{}, err
 	}
 	last := b.Last

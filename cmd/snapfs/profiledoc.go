@@ -12,8 +12,16 @@ import (
 
 const profileIntro = `A profile states what a sandbox may use, see and reach, and the stages of its
 result. It is snapfs.toml, in TOML, at the top of the real workspace, or the file
-that --profile names. Anything outside the grammar is a mistake; "snapfs stages"
-prints its position and a fix.
+that --profile names, or a profile with a name: one that is built in, or one of the
+site in /etc/snapfs/profiles. "snapfs profile list" has the names. Anything outside
+the grammar is a mistake; "snapfs profile check" prints its position and a fix.
+
+/etc/snapfs/policy.toml is the site's policy, which must belong to root. It has the
+sections [limits], [sandbox] and [tools], and nothing loosens it: no flag, no profile and no
+later command. Its limits are the largest, its net the widest network, and its hide
+is always hidden. With expose or env, no other path is exposed and no other variable
+passed. profile = "NAME" names the profile of sandboxes without --profile.
+"snapfs profile explain" prints what a sandbox would get, and which line says so.
 
 A profile that is named with --profile applies where no flag says otherwise. One
 that snapfs only found may be anybody's work, also that of a command in a sandbox
@@ -34,7 +42,9 @@ All commands get SNAPFS_SANDBOX, SNAPFS_STAGE, SNAPFS_TARGET (the directory they
 start in), SNAPFS_WHEN (before, after, deploy or rollback) and SNAPFS_PROMOTION.`
 
 // profileExample is a whole profile, for help. A test reads it.
-const profileExample = `[limits]
+const profileExample = `extends = "go-build"
+
+[limits]
 cpus = 1.5
 memory = "2G"
 pids = 200
@@ -79,12 +89,12 @@ func newProfile(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "profile",
-		Short: "describe the profile file, snapfs.toml, and trust one",
+		Short: "describe the profile file, snapfs.toml; list, check and explain profiles",
 		Long:  strings.TrimRight(b.String(), "\n"),
 		Args:  exactly(),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProfileTrust(a))
+	cmd.AddCommand(newProfileList(a), newProfileShow(a), newProfileCheck(a), newProfileExplain(a), newProfileTrust(a))
 	return cmd
 }
 

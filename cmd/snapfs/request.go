@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,7 +39,7 @@ func (r *requestFlags) add(cmd *cobra.Command) {
 	f.StringArrayVar(&r.policy.Hide, "hide", nil, "also hide this `path`")
 	addVariables(f, &r.policy.Env)
 	addLimits(f, &r.policy.Limits)
-	f.StringVar(&r.profile, "profile", "", "read defaults from this `file`, or none (default the restrictions in the workspace's snapfs.toml)")
+	f.StringVar(&r.profile, "profile", "", "read defaults from this profile: a name, a `file`, or none (default the restrictions in the workspace's snapfs.toml)")
 	r.admissionFlags.add(f)
 	f.BoolVar(&r.policy.BestEffort, "best-effort", false, "run with less isolation where this host lacks some, with a warning")
 	cmd.RegisterFlagCompletionFunc("backend", completeBackend)                                                 //nolint:errcheck // the flag is there
@@ -142,7 +143,7 @@ func checkVariables(pass []string) error {
 // snapfs found by itself.
 func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	path := r.profile
-	if path != "" && path != engine.NoProfile {
+	if path != "" && path != engine.NoProfile && !policy.IsProfileName(path) {
 		var err error
 		if path, err = absolute(path); err != nil {
 			return err
@@ -154,6 +155,9 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 	if k := req.Policy.KeyPoints; k != nil && len(k.At) == 0 {
 		return usageError(errors.New("--keep-snapshots and --keep-snapshots-for require --snapshot-at, or a profile with snapshots"))
 	}
+	if site := req.Policy.Site; site != nil {
+		a.ui.notice(tightenedOf(site))
+	}
 	if use := req.Policy.Profile; use != nil && use.Found {
 		a.ui.notice("found " + pathlist.Printable(use.Path) + ": " + usedOf(use))
 		if len(use.Left) > 0 {
@@ -161,6 +165,38 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 		}
 	}
 	return nil
+}
+
+// tightenedOf returns a text that lists what the site's policy tightened, or "".
+func tightenedOf(site *catalog.SiteUse) string {
+	if site == nil {
+		return ""
+	}
+	return pathlist.Printable(site.Path) + " tightened: " + printable(site.Bounded, ", ")
+}
+
+// explainRefusal prints the rule by which the policy refused to execute a program, if err is
+// about that.
+func (a *app) explainRefusal(err error, tools *catalog.Tools, program string) {
+	var refused *engine.CommandError
+	if rule := tools.Rule(program); rule != "" && errors.As(err, &refused) && errors.Is(err, errs.ErrDenied) {
+		a.ui.notice("tools: the policy refuses " + pathlist.Printable(program) + ": " + pathlist.Printable(rule))
+	}
+}
+
+// toolsOf returns a text that lists the rules for programs, or "".
+func toolsOf(t *catalog.Tools) string {
+	if t == nil {
+		return ""
+	}
+	var parts []string
+	if t.Allow != nil {
+		parts = append(parts, "allow "+printable(t.Allow, " "))
+	}
+	if len(t.Deny) > 0 {
+		parts = append(parts, "deny "+printable(t.Deny, " "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // usedOf returns a text that lists the settings taken from a profile, and those ignored with

@@ -97,6 +97,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	defer done()
 	s, err := e.Run(begin, req, command)
 	if err != nil {
+		r.a.explainRefusal(err, req.Policy.Tools, args[0])
 		return err
 	}
 	level := s.Supervisor.Container.Level()

@@ -87,6 +87,10 @@ func documents() map[string]reflect.Type {
 		"plan":            reflect.TypeFor[planDocument](),
 		"pool-status":     reflect.TypeFor[poolDocument](),
 		"port":            reflect.TypeFor[portsDocument](),
+		"profile-check":   reflect.TypeFor[profileVerdict](),
+		"profile-explain": reflect.TypeFor[profileExplained](),
+		"profile-list":    reflect.TypeFor[[]policy.NamedProfile](),
+		"profile-show":    reflect.TypeFor[profileText](),
 		"profile-trust":   reflect.TypeFor[trustDocument](),
 		"promote":         reflect.TypeFor[reconcile.Promoted](),
 		"promote-stages":  reflect.TypeFor[stages.Pipeline](),
@@ -152,9 +156,22 @@ func TestSchemasMatchTheirTypes(t *testing.T) {
 			t.Errorf("%s does not fit what is printed (%v): go generate ./cmd/snapfs", path, err)
 		}
 	}
+	text, err := json.MarshalIndent(policy.Schema(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "snapfs.toml.json") // of the profile, for editors
+	if text = append(text, '\n'); *writeSchemas {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, text) {
+		t.Errorf("%s does not fit the grammar of profiles (%v): go generate ./cmd/snapfs", path, err)
+	}
 	files, err := os.ReadDir(dir)
-	if err != nil || len(files) != len(documents()) {
-		t.Errorf("%d schemas, want %d: %v", len(files), len(documents()), err)
+	if err != nil || len(files) != len(documents())+1 {
+		t.Errorf("%d schemas, want %d: %v", len(files), len(documents())+1, err)
 	}
 }
 

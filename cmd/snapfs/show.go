@@ -76,6 +76,8 @@ func printSandbox(w io.Writer, i engine.Info) error {
 	if use := i.Policy.Profile; use != nil {
 		line("profile", pathlist.Printable(use.Path)+": "+usedOf(use))
 	}
+	line("tools", toolsOf(i.Policy.Tools))
+	line("site", tightenedOf(i.Policy.Site))
 	if i.LimitHit != nil {
 		line("hit", i.LimitHit.Text+", "+age(time.Since(i.LimitHit.When))+" ago")
 	}

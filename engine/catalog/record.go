@@ -253,6 +253,8 @@ type Policy struct {
 	Hide []string `json:"hide,omitempty"`
 	// Limits bound the resources of its processes.
 	Limits Limits `json:"limits,omitzero"`
+	// Tools says which programs may be executed; nil means all.
+	Tools *Tools `json:"tools,omitempty"`
 	// BestEffort lets a sandbox run with less isolation than requested, and report that.
 	BestEffort bool `json:"best_effort,omitempty"`
 	// Prove makes each start run the isolation self-test, before any command.
@@ -263,6 +265,16 @@ type Policy struct {
 	KeyPoints *KeyPoints `json:"key_points,omitempty"`
 	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`
+	// Site is the site's policy if it tightened this one, or nil.
+	Site *SiteUse `json:"site,omitempty"`
+}
+
+// A SiteUse says what the site's policy tightened of a sandbox's.
+type SiteUse struct {
+	// Path is the path of the site's policy.
+	Path string `json:"path"`
+	// Bounded lists what it tightened, such as "memory 1G".
+	Bounded []string `json:"bounded"`
 }
 
 // A ProfileUse says which parts of a profile a policy uses.

@@ -1,7 +1,10 @@
 // Package policy reads profiles: the file snapfs.toml, in which a person sets the limits and
 // permissions of sandboxes and the stages of promotions. [Read] returns a [Profile] that follows
-// [Grammar], or an [Error] that lists every mistake with its position and correction. It runs
-// nothing and reads no other file.
+// [Grammar], with the settings of the profiles that it extends, or an [Error] that lists every
+// mistake with its position and correction. It runs nothing.
+//
+// A profile has a name if it is built in (directory builtin) or lies in the profiles directory of
+// the site. [ReadSite] returns the site's policy, to which [Site.Bound] tightens any other.
 //
 // # Where to start
 //

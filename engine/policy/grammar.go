@@ -26,7 +26,29 @@ const defaultTimeout = Duration(time.Hour)
 
 // Grammar returns everything that a profile may contain.
 func Grammar() []Section {
-	return []Section{limitsSection(), sandboxSection(), stageSection(), commandSection()}
+	return []Section{profileSection(), limitsSection(), sandboxSection(), toolsSection(), stageSection(), commandSection()}
+}
+
+// profileSection has the lines above the first section of a profile.
+func profileSection() Section {
+	return Section{
+		Header: `extends = "…"`,
+		Text: "Lines above the first section. A profile begins with the settings of those that it extends, in their order: " +
+			"its own limits and network replace theirs, and its lists add to theirs.",
+		Keys: []Key{
+			{"extends", "profile, or list of profiles", "", "The name of a built-in profile or of one of the site (snapfs profile list), or the path of a file, with a slash or ending with .toml. A relative path starts at the directory of the profile. A profile that snapfs only found extends no file outside its own directory. No profile extends one with stages."},
+			{"about", "text", "", "What the profile is for, in snapfs profile list."},
+			{"version", "whole number", "", "The profile's own version."},
+		},
+	}
+}
+
+// siteSection has the lines above the first section of the site's policy.
+func siteSection() Section {
+	return Section{
+		Header: `profile = "…"`,
+		Keys:   []Key{{"profile", "profile", "", "The profile for sandboxes without --profile: a name, or a full path."}},
+	}
 }
 
 func stageSection() Section {

@@ -12,7 +12,13 @@ const Name = "snapfs.toml"
 // A Profile is the content of a profile file.
 type Profile struct {
 	// Path is the absolute path of the file.
+	// A built-in profile has its name here.
 	Path string `json:"path"`
+	// Extends are the names and paths of the profiles that it extends; Sandbox has their settings.
+	Extends []string `json:"extends,omitempty"`
+	// About and Version are what the profile says of itself.
+	About   string `json:"about,omitempty"`
+	Version int    `json:"version,omitempty"`
 	// Sandbox is the policy that the profile gives to new sandboxes.
 	Sandbox Sandbox `json:"sandbox,omitzero"`
 	// Stages are in the order of the file, which is that of promotion.
@@ -21,6 +27,8 @@ type Profile struct {
 	Found bool `json:"-"`
 	// Digest identifies the file's place and content together, for a record of trust.
 	Digest string `json:"-"`
+	// Origins has the place of each setting of Sandbox.
+	Origins []Origin `json:"-"`
 }
 
 // Stage returns the index of the stage with this name.

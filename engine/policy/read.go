@@ -31,22 +31,21 @@ const (
 	Tightening
 )
 
-// Read reads the profile at an absolute path.
+// Read reads the profile at an absolute path, or with this name, with all that it extends.
 // Errors: [*Error]; errs.ErrNotFound, ErrDenied, ErrNotSupported (no regular file, or too large).
 func Read(path string, trust Trust) (*Profile, error) {
-	data, err := load(path, trust)
-	if err != nil {
-		var done *errs.Error
-		if !errors.As(err, &done) {
-			err = &errs.Error{Op: "reading the profile", Path: path, Kind: errs.KindOf(err), Err: cause(err)}
+	c := chain{trust: trust}
+	if trust != Named {
+		c.root = filepath.Dir(path)
+		if real, err := filepath.EvalSymlinks(c.root); err == nil {
+			c.root = real
 		}
-		return nil, err
 	}
-	p, err := Parse(path, data)
+	p, err := c.read(path)
 	if err != nil {
 		return nil, err
 	}
-	p.Found, p.Digest = trust == Found, digest(path, data)
+	p.Found = trust == Found
 	return p, nil
 }
 
@@ -88,7 +87,8 @@ func cause(err error) error {
 	return err
 }
 
-// Parse parses a profile. path is its absolute path. Errors: [*Error].
+// Parse parses a profile without the settings of those that it extends. path is its absolute
+// path, or the name of a built-in profile. Errors: [*Error].
 func Parse(path string, data []byte) (*Profile, error) {
 	r := &reader{data: data, dir: filepath.Dir(path), bad: Error{File: path}}
 	r.read()
@@ -98,7 +98,7 @@ func Parse(path string, data []byte) (*Profile, error) {
 	if len(r.bad.Mistakes) > 0 {
 		return nil, &r.bad
 	}
-	p := &Profile{Path: path, Sandbox: r.sandbox}
+	p := &Profile{Path: path, Sandbox: r.sandbox, Extends: r.extends, About: r.about, Version: r.version, Origins: r.origins}
 	for _, s := range r.stages {
 		p.Stages = append(p.Stages, s.Stage)
 	}

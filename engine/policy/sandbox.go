@@ -26,6 +26,8 @@ type Sandbox struct {
 	Evidence bool `json:"evidence,omitempty"`
 	// KeyPoints are the key points of the profile and how long their snapshots stay.
 	KeyPoints catalog.KeyPoints `json:"snapshots,omitzero"`
+	// Tools are the programs that may be executed.
+	Tools catalog.Tools `json:"tools,omitzero"`
 }
 
 func limitsSection() Section {
@@ -77,6 +79,8 @@ func (r *reader) limit(name, path string, v any) {
 	case ok:
 		if _, err := r.sandbox.Limits.SetField(name, text); err != nil {
 			r.wrong(path+"=", err.Error(), "snapfs help limits says how it is written")
+		} else {
+			r.said("limits."+name, text, path)
 		}
 	case isSwitch(name):
 		r.wrong(path, name+": expected true or false, got "+kind(v), "write "+name+" = true")
@@ -89,7 +93,9 @@ func (r *reader) limit(name, path string, v any) {
 func (r *reader) setting(name, path string, v any) {
 	switch name {
 	case "net":
-		r.sandbox.Net = r.net(path, v)
+		if r.sandbox.Net = r.net(path, v); r.sandbox.Net != "" {
+			r.said("sandbox.net", r.sandbox.Net, path)
+		}
 	case "expose":
 		r.sandbox.Expose = r.paths(name, path, v)
 	case "evidence":
@@ -106,6 +112,7 @@ func (r *reader) setting(name, path string, v any) {
 				r.wrong(path, fmt.Sprintf("env: invalid variable name %q", text), "give the name without a value")
 			}
 			r.sandbox.Env = append(r.sandbox.Env, text)
+			r.said("sandbox.env", text, path)
 		})
 	default:
 		r.keyPoints(name, path, v)
@@ -199,6 +206,9 @@ func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 	if !ok {
 		r.wrong(path, name+": expected a list, got "+kind(v), `put it in brackets: `+name+` = ["…"]`)
 	}
+	if r.site && ok && len(list) == 0 { // nothing at all is a bound too
+		r.said("sandbox."+name, "", path)
+	}
 	for i, v := range list {
 		where := fmt.Sprintf("%s.%d", path, i)
 		if text := r.text(name, where, v); text != "" {
@@ -228,6 +238,7 @@ func (r *reader) paths(name, path string, v any) (all []string) {
 		}
 		if text = filepath.Clean(text); !slices.Contains(all, text) {
 			all = append(all, text)
+			r.said("sandbox."+name, text, path)
 		}
 	})
 	return all

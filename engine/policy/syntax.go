@@ -28,6 +28,12 @@ type reader struct {
 	bad     Error
 	sandbox Sandbox
 	stages  []stage
+	origins []Origin
+	extends []string
+	about   string
+	version int
+	site    bool   // the file is the site's policy
+	profile string // of the site's policy: the default profile
 }
 
 // place returns the offset of a path in the file or, if it has none, of the nearest parent
@@ -78,9 +84,13 @@ func (r *reader) read() {
 	})
 }
 
-// top reads one top-level entry of the file: [limits], [sandbox] or the list of [[stage]].
-// Anything else it records as a mistake.
+// top reads one top-level entry of the file: a line above the first section, [limits],
+// [sandbox], [tools] or the list of [[stage]]. Anything else it records as a mistake.
 func (r *reader) top(name, path string, v any) {
+	if first, take := r.first(); slices.ContainsFunc(first.Keys, func(k Key) bool { return k.Name == name }) {
+		take(name, path, v)
+		return
+	}
 	table, single := v.(map[string]any)
 	list, several := v.([]any)
 	for _, v := range list {
@@ -89,7 +99,9 @@ func (r *reader) top(name, path string, v any) {
 	}
 	switch {
 	case !single && !several:
-		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox] or [[stage]]")
+		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools] or [[stage]]")
+	case name == "stage" && r.site:
+		r.wrong(path, "the site's policy has no stages", "write them in a profile")
 	case name == "stage" && several:
 		for i, v := range list {
 			r.stages = append(r.stages, stage{path: fmt.Sprintf("%s.%d", path, i)})
@@ -97,15 +109,25 @@ func (r *reader) top(name, path string, v any) {
 		}
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
-	case name != "limits" && name != "sandbox":
-		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox] and [[stage]]")
+	case name != "limits" && name != "sandbox" && name != "tools":
+		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools] and [[stage]]")
 	case several:
 		r.wrong(path, "there is one section "+name, "write ["+name+"]")
 	case name == "limits":
 		r.section(limitsSection(), path, table, r.limit)
+	case name == "tools":
+		r.section(toolsSection(), path, table, r.tool)
 	default:
 		r.section(sandboxSection(), path, table, r.setting)
 	}
+}
+
+// first returns the lines that the file may have above its first section, and what reads them.
+func (r *reader) first() (Section, func(name, path string, v any)) {
+	if r.site {
+		return siteSection(), r.siteLine
+	}
+	return profileSection(), r.beforeSection
 }
 
 func printable(s string) string {

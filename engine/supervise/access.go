@@ -67,7 +67,8 @@ func (sv *Manager) NetworkOf(name string) (string, error) {
 // AllowNetwork adds rules to the network policy of a sandbox, also for the processes that
 // already run in it, and returns the whole new policy. A sandbox without a network gets one
 // when its next command starts. Errors: errs.ErrNotFound; ErrBusy if processes run and have no
-// network; ErrNotSupported if the sandbox uses the host's network.
+// network; ErrNotSupported if the sandbox uses the
+// host's network; ErrDenied if the site's policy allows nothing of it.
 func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.Rules) (string, error) {
 	h, err := sv.Hold(ctx, name, "allowing")
 	if err != nil {
@@ -87,6 +88,9 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	}
 	text = hostfs.AllowNet + text
 	if _, _, err := hostfs.NetworkRules(text); err != nil {
+		return "", err
+	}
+	if text, err = allowedBySite(name, h.Policy, text); err != nil {
 		return "", err
 	}
 	if !allowed {

@@ -140,6 +140,9 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 // startServing starts the namespaces, opens the socket, and registers this process in the
 // record.
 func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot) (*Supervisor, error) {
+	if err := boundBySite(&held.Policy); err != nil {
+		return nil, errors.Join(err, slot.Close())
+	}
 	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, slot)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,9 @@ import (
 // sandbox's trees are known; the caller passes both to Start. It takes over the slot, also
 // after an error; if slot is nil, the sandbox is admitted at once.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
+	if err := boundBySite(&p); err != nil {
+		return nil, nil, errors.Join(err, slot.Close())
+	}
 	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, slot)
 	if err != nil {
 		return nil, nil, err
@@ -153,6 +156,13 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // command if it is not nil. The other parameters are those of startContainer. Errors: also
 // ErrWall; rec then has the proof.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
+	if err := boundBySite(&rec.Policy); err != nil {
+		err = errors.Join(err, prepared.Close())
+		if allowed != nil {
+			err = errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))
+		}
+		return nil, nil, err
+	}
 	if !rec.Policy.Prove {
 		return sv.startContainer(ctx, rec, prepared, allowed, secrets, command)
 	}

@@ -20,6 +20,10 @@ const builtEnv = "SNAPFS_TEST_BUILT"
 // ordinary user would compile all of it again.
 const programEnv = "SNAPFS_TEST_PROGRAM"
 
+// siteOfTests gives a program under test a directory of the site that no machine has, so that no
+// test depends on the policy of this machine. The Makefile does the same.
+const siteOfTests = "github.com/snapfs/snapfs/engine/policy.SiteDir=/etc/snapfs-of-tests"
+
 // WithProgram is for a TestMain. It makes a directory that every user may read, builds snapfs
 // and its helper programs in it, calls more to make other files there, runs the tests, removes
 // the directory and returns the tests' status, or 1 if building failed. In a process that
@@ -49,7 +53,7 @@ func WithProgram(tests func() int, more func(ctx context.Context, dir string) er
 
 func build(ctx context.Context, dir, name string) error {
 	path := filepath.Join(dir, name)
-	args := []string{"go", "build", "-o", path, "github.com/snapfs/snapfs/cmd/" + name}
+	args := []string{"go", "build", "-ldflags=-X " + siteOfTests, "-o", path, "github.com/snapfs/snapfs/cmd/" + name}
 	if program := os.Getenv(programEnv); program != "" {
 		args = []string{"cp", filepath.Join(filepath.Dir(program), name), path}
 	}

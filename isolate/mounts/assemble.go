@@ -37,6 +37,7 @@ func (pl *Planner) Assemble() {
 	pl.attachFiles(true)
 	pl.attachServers()
 	pl.readOnly()
+	pl.noExec()
 	pl.hide()
 }
 

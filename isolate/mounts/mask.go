@@ -88,18 +88,27 @@ func (pl *Planner) cover(over, mask launch.Cell) {
 func (pl *Planner) readOnly() {
 	pl.Stage = "making read-only"
 	for _, p := range kernelReadOnly {
-		pl.lock(p)
+		pl.lock(p, unix.MOUNT_ATTR_RDONLY)
 	}
 	for _, p := range pl.Spec.ReadOnly {
-		pl.lock(p)
+		pl.lock(p, unix.MOUNT_ATTR_RDONLY)
 	}
 }
 
-func (pl *Planner) lock(path string) {
+// noExec adds the steps that forbid execution of paths, with everything below them.
+func (pl *Planner) noExec() {
+	pl.Stage = "forbidding programs"
+	for _, p := range pl.Spec.NoExec {
+		pl.lock(p, unix.MOUNT_ATTR_NOEXEC)
+	}
+}
+
+// lock adds the steps that mount a path on itself with more attributes, if it exists.
+func (pl *Planner) lock(path string, attributes uint64) {
 	clone := pl.clone(launch.Num(unix.AT_FDCWD), path, unix.AT_RECURSIVE).Tolerate(unix.ENOENT, unix.EACCES)
 	m := clone.Result()
 	there := pl.Do(launch.Load, pl.Of(m))
-	pl.restrict(m, unix.MOUNT_ATTR_RDONLY, unix.AT_RECURSIVE).Path(path)
+	pl.restrict(m, attributes, unix.AT_RECURSIVE).Path(path)
 	pl.attach(pl.Of(m), path, true)
 	pl.Do(unix.SYS_CLOSE, pl.Of(m))
 	there.Expect(pl.Jump())

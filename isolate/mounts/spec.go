@@ -19,6 +19,7 @@ type Spec struct {
 	TmpLimits   []string
 	Hide        []string
 	ReadOnly    []string
+	NoExec      []string
 	Resolver    netip.Addr
 	IDs         IDs
 	HostNetwork bool // whether the container has the host's network

@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/serve/token"
@@ -334,8 +335,8 @@ func (a *API) request(n NewSandbox) (hostfs.Request, error) {
 	if req.Admission, err = waiting(n.Queue, n.IfRoom); err != nil {
 		return req, err
 	}
-	if n.Profile != "" && n.Profile != engine.NoProfile && !filepath.IsAbs(n.Profile) {
-		return req, bad("the profile %q is no absolute path", n.Profile)
+	if n.Profile != "" && n.Profile != engine.NoProfile && !policy.IsProfileName(n.Profile) && !filepath.IsAbs(n.Profile) {
+		return req, bad("the profile %q is neither a name nor an absolute path", n.Profile)
 	}
 	return req, engine.Under(&req, n.Profile, func(flag string) bool { return given[flag] })
 }

@@ -2,6 +2,7 @@ package realwork
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -28,6 +29,10 @@ type work struct {
 	needs []string
 	// online works fetch from a registry: they get the host's network.
 	online bool
+	// script is the name of the script, if it is not that of the work.
+	script string
+	// profile is a built-in profile, whose network an online work has in place of the host's.
+	profile string
 	// heavy works use the most processor time: make test does them as one user only.
 	heavy bool
 	flags []string
@@ -160,10 +165,13 @@ func do(t *testing.T, w work) {
 	b := newBench(t)
 	b.outside(w.outside)
 	flags := w.flags
-	if w.online {
+	if w.profile != "" {
+		treetest.NeedDevice(t, "/dev/net/tun")
+		flags = append(flags, "--profile", w.profile)
+	} else if w.online {
 		flags = append(flags, "--net", "host")
 	}
-	script, err := scripts.ReadFile("testdata/" + w.name + ".sh")
+	script, err := scripts.ReadFile("testdata/" + cmp.Or(w.script, w.name) + ".sh")
 	if err != nil {
 		t.Fatal(err)
 	}

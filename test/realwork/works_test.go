@@ -25,6 +25,9 @@ func TestRealWorkLeavesTheMachineAlone(t *testing.T) {
 			t.Run("root", func(t *testing.T) {
 				t.Parallel()
 				all(t, onlyRoot, everybody)
+				if treetest.Long(t) {
+					all(t, profiles)
+				}
 			})
 		}
 		t.Run("user", func(t *testing.T) {
@@ -110,6 +113,14 @@ var onlyRoot = []work{
 	{name: "postgres-root", needs: []string{"pg_createcluster", "psql"}, changes: []string{"/realwork/postmaster.opts", "/realwork/postgresql.conf"}},
 	{name: "system", needs: []string{"useradd"}, changes: []string{"/etc/hosts", "/etc/passwd", "/usr/share/doc", "/var/lib/dpkg.away"}},
 	{name: "su-root", needs: []string{"su", "setpriv"}},
+}
+
+// profiles are works under the built-in profile for them.
+var profiles = []work{
+	{name: "npm-install", script: "npm", profile: "npm-install", needs: []string{"npm", "node"}, online: true, changes: []string{"/work/node_modules/is-number/index.js"}},
+	{name: "pip-install", script: "pip", profile: "pip-install", needs: []string{"python3"}, online: true, changes: []string{"/six.py"}},
+	{name: "cargo-build", profile: "cargo-build", needs: []string{"cargo"}, online: true, changes: []string{"/work/target/debug/profiled"}},
+	{name: "go-build", profile: "go-build", needs: []string{"go"}, online: true, changes: []string{"/work/profiled"}},
 }
 
 var onlyUser = []work{

@@ -1,0 +1,54 @@
+package catalog
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Tools says which programs the processes of a sandbox may execute. An entry is the absolute
+// path of a program, after symbolic links; a directory with /* for everything in and below it; or
+// the name of a program, in the usual directories of programs.
+type Tools struct {
+	// Allow lists the only programs to execute, and nil means all.
+	Allow []string `json:"allow,omitempty"`
+	// Deny lists programs that cannot be executed, also if Allow has them.
+	Deny []string `json:"deny,omitempty"`
+}
+
+// ProgramDirs are the usual directories of programs.
+var ProgramDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/games", "/snap/bin"}
+
+// Rule returns the rule that refuses a program, as a person wrote it, or "". program is a name or
+// an absolute path; Rule follows no links. t may be nil.
+func (t *Tools) Rule(program string) string {
+	if t == nil {
+		return ""
+	}
+	names := func(rule string) bool { return ToolMatches(rule, program) }
+	if i := slices.IndexFunc(t.Deny, names); i >= 0 {
+		return "deny " + t.Deny[i]
+	}
+	if t.Allow != nil && !slices.ContainsFunc(t.Allow, names) {
+		return "allow has no " + program
+	}
+	return ""
+}
+
+// ToolMatches reports whether an entry of [Tools] is about a program, given by its name or its
+// absolute path.
+func ToolMatches(rule, program string) bool {
+	dir, tree := strings.CutSuffix(rule, "/*")
+	switch {
+	case rule == program:
+		return true
+	case !path.IsAbs(program):
+		return path.IsAbs(rule) && !tree && path.Base(rule) == program && slices.Contains(ProgramDirs, path.Dir(rule)) ||
+			tree && slices.Contains(ProgramDirs, dir)
+	case tree:
+		return dir == "" || strings.HasPrefix(program, dir+"/")
+	case path.IsAbs(rule):
+		return false
+	}
+	return path.Base(program) == rule && slices.Contains(ProgramDirs, path.Dir(program))
+}

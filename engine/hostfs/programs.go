@@ -1,0 +1,35 @@
+package hostfs
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// programs returns the paths that rules of catalog.Tools are about; nil for nil. A name becomes a
+// path in each usual directory of programs.
+func programs(rules []string) []string {
+	if rules == nil {
+		return nil
+	}
+	paths := []string{}
+	add := func(path string) {
+		if !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	for _, rule := range rules {
+		if strings.Contains(rule, "/") {
+			add(strings.TrimSuffix(rule, "/*"))
+			continue
+		}
+		for _, dir := range catalog.ProgramDirs {
+			if real, err := filepath.EvalSymlinks(dir); err == nil { // /bin is /usr/bin on most machines
+				add(filepath.Join(real, rule))
+			}
+		}
+	}
+	return paths
+}

@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// A Setting is one value of the policy that a sandbox would have, and where it is said.
+type Setting struct {
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	// File is the file or the built-in profile that says it, with its line, or "" and 0 for what
+	// snapfs does without a line.
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+// Explain returns all settings of a policy that was made of the profile p and the site's policy,
+// each with its place. p and site may be nil.
+func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
+	var origins []Origin
+	if p != nil {
+		origins = slices.Clone(p.Origins)
+		slices.Reverse(origins) // the last one counts
+	}
+	if site != nil {
+		origins = append(origins, site.Origins...)
+	}
+	list := []Setting{}
+	add := func(setting, value string) {
+		s := Setting{Setting: setting, Value: value}
+		for _, o := range origins {
+			if o.Setting == setting && (o.Value == value || sameLimit(setting, o.Value, value)) {
+				s.File, s.Line = o.File, o.Line
+				break
+			}
+		}
+		list = append(list, s)
+	}
+	for _, f := range made.Limits.Fields() {
+		if text := f.Value.String(); text != "" {
+			add("limits."+f.Name, text)
+		}
+	}
+	add("sandbox.net", made.Network)
+	if last := &list[len(list)-1]; last.File == "" && site != nil && site.Sandbox.Net != "" && made.Site != nil { // narrowed by both
+		if i := slices.IndexFunc(site.Origins, func(o Origin) bool { return o.Setting == "sandbox.net" }); i >= 0 {
+			last.File, last.Line = site.Origins[i].File, site.Origins[i].Line
+		}
+	}
+	tools := made.Tools
+	if tools == nil {
+		tools = &catalog.Tools{}
+	}
+	for _, l := range []struct {
+		setting string
+		values  []string
+	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}, {"tools.allow", tools.Allow}, {"tools.deny", tools.Deny}} {
+		for _, v := range l.values {
+			add(l.setting, v)
+		}
+	}
+	return list
+}
+
+// sameLimit reports whether two texts are the same value of a limit, such as 90m and 1h30m.
+func sameLimit(setting, a, b string) bool {
+	const prefix = "limits."
+	if len(setting) < len(prefix) || setting[:len(prefix)] != prefix {
+		return false
+	}
+	var one, two catalog.Limits
+	_, err := one.SetField(setting[len(prefix):], a)
+	_, err2 := two.SetField(setting[len(prefix):], b)
+	return err == nil && err2 == nil && one == two
+}

@@ -1,0 +1,194 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// mostExtends is the longest chain of profiles that extend one another.
+const mostExtends = 8
+
+// An Origin is one setting of a profile with the place that says it.
+type Origin struct {
+	// Setting is the section and the key, such as limits.memory; Value is the value, or one
+	// element of a list.
+	Setting string `json:"setting"`
+	Value   string `json:"value"`
+	// File is the path of a file, or the name of a built-in profile. Line counts from 1.
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+func (o Origin) String() string { return fmt.Sprintf("%s:%d", o.File, o.Line) }
+
+// said records that the file gives a setting this value at path.
+func (r *reader) said(setting, value, path string) {
+	r.origins = append(r.origins, Origin{Setting: setting, Value: value, File: r.bad.File, Line: r.line(path)})
+}
+
+// beforeSection reads the lines above the first section.
+func (r *reader) beforeSection(name, path string, v any) {
+	switch name {
+	case "extends":
+		list, ok := v.([]any)
+		if !ok {
+			list = []any{v}
+		}
+		for i, v := range list {
+			where := path
+			if ok {
+				where = fmt.Sprintf("%s.%d", path, i)
+			}
+			if text := r.text(name, where, v); text != "" {
+				r.extends = append(r.extends, text)
+				r.said("extends", text, where)
+			}
+		}
+	case "about":
+		r.about = printable(r.text(name, path, v))
+	case "version":
+		n, ok := v.(int64)
+		if !ok || n < 1 || n > 1<<30 {
+			r.wrong(path, "version: expected a whole number above 0", "write version = 1")
+			return
+		}
+		r.version = int(n)
+	}
+}
+
+// A chain is the way from the profile that was named to one that it extends.
+type chain struct {
+	trust Trust
+	// root is the directory beyond which a profile that was only found may extend nothing, or "".
+	root  string
+	names []string
+}
+
+// read reads the profile with this name, or at this absolute path, with everything it extends.
+func (c chain) read(name string) (*Profile, error) {
+	called, data, err := open(name, c.trust)
+	if err != nil {
+		var done *errs.Error
+		if !errors.As(err, &done) {
+			err = &errs.Error{Op: "reading the profile", Path: called, Kind: errs.KindOf(err), Err: cause(err)}
+		}
+		return nil, err
+	}
+	own, err := Parse(called, data)
+	if err != nil {
+		return nil, err
+	}
+	own.Digest = digest(called, data)
+	if len(own.Extends) == 0 {
+		return own, nil
+	}
+	c.names = append(slices.Clone(c.names), called)
+	whole := &Profile{}
+	for _, e := range own.Extends {
+		other, err := c.extended(own, e)
+		if err != nil {
+			return nil, err
+		}
+		whole.add(other)
+	}
+	whole.add(own)
+	own.Sandbox, own.Origins = whole.Sandbox, whole.Origins
+	return own, nil
+}
+
+// extended reads the profile that own extends with the text of one of its extends.
+func (c chain) extended(own *Profile, text string) (*Profile, error) {
+	at := own.origin("extends", text)
+	wrong := func(what, mend string) error {
+		return &Error{File: at.File, Mistakes: []Mistake{{Line: at.Line, Column: 1, What: "extends: " + what, Mend: mend}}}
+	}
+	name := text
+	if !IsProfileName(name) {
+		beneath, home := strings.CutPrefix(name, "~/")
+		switch {
+		case home:
+			dir, err := os.UserHomeDir()
+			if err != nil {
+				return nil, wrong("no home directory: "+err.Error(), "write the full path")
+			}
+			name = filepath.Join(dir, beneath)
+		case !filepath.IsAbs(own.Path) && !filepath.IsAbs(name): // a built-in profile has no directory
+			return nil, wrong(fmt.Sprintf("%q is relative to no directory", text), "name a profile")
+		case !filepath.IsAbs(name):
+			name = filepath.Join(filepath.Dir(own.Path), name)
+		}
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			name = real
+		}
+		if c.root != "" && !within(name, c.root) {
+			return nil, wrong(fmt.Sprintf("%q is outside the directory of a profile that nobody named", text), "name a built-in profile or a file beside it, or name this profile with --profile")
+		}
+	}
+	switch {
+	case slices.Contains(c.names, name):
+		return nil, wrong(fmt.Sprintf("%q extends itself", text), "remove one of the lines: "+strings.Join(append(c.names, name), " extends "))
+	case len(c.names) == mostExtends:
+		return nil, wrong(fmt.Sprintf("more than %d profiles extend one another", mostExtends), "put some into one file")
+	}
+	other, err := c.read(name)
+	var bad *Error
+	switch {
+	case errors.As(err, &bad):
+		return nil, err
+	case err != nil:
+		return nil, wrong(fmt.Sprintf("%q: %v", text, err), "snapfs profile list has the names")
+	case len(other.Stages) > 0:
+		return nil, wrong(fmt.Sprintf("%q has stages, whose commands run on the real machine", text), "write the stages in this file")
+	}
+	return other, nil
+}
+
+// origin returns the place that gives the setting this value.
+func (p *Profile) origin(setting, value string) Origin {
+	for _, o := range p.Origins {
+		if o.Setting == setting && o.Value == value {
+			return o
+		}
+	}
+	return Origin{File: p.Path, Line: 1}
+}
+
+// add applies the settings of other to p: a single value replaces that of p, and lists add.
+func (p *Profile) add(other *Profile) {
+	replaced := map[string]bool{}
+	for _, o := range other.Origins {
+		limit, isLimit := strings.CutPrefix(o.Setting, "limits.")
+		if isLimit {
+			_, _ = p.Sandbox.Limits.SetField(limit, o.Value) // the reader has parsed it
+		}
+		if isLimit || o.Setting == "sandbox.net" {
+			replaced[o.Setting] = true
+		}
+	}
+	p.Origins = slices.DeleteFunc(p.Origins, func(o Origin) bool { return replaced[o.Setting] })
+	p.Origins = append(p.Origins, other.Origins...)
+	s := &p.Sandbox
+	if other.Sandbox.Net != "" {
+		s.Net = other.Sandbox.Net
+	}
+	s.Expose = union(s.Expose, other.Sandbox.Expose)
+	s.Hide = union(s.Hide, other.Sandbox.Hide)
+	s.Env = union(s.Env, other.Sandbox.Env)
+	s.Tools.Allow = union(s.Tools.Allow, other.Sandbox.Tools.Allow)
+	s.Tools.Deny = union(s.Tools.Deny, other.Sandbox.Tools.Deny)
+}
+
+func union(a, b []string) []string {
+	for _, one := range b {
+		if !slices.Contains(a, one) {
+			a = append(a, one)
+		}
+	}
+	return a
+}

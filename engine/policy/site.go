@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/network"
+)
+
+// A Site is the site's policy, which no flag and no profile loosens: the file policy.toml in
+// [SiteDir].
+type Site struct {
+	// Path is the path of the file.
+	Path string
+	// Default is the name or path of the profile for requests without one, or "".
+	Default string
+	// Sandbox has the bounds: the largest limits, the widest network, the paths that are always
+	// hidden, and, where the file has these keys, the only places and variables to show.
+	Sandbox Sandbox
+	Origins []Origin
+}
+
+// ReadSite reads the site's policy. It returns nil without an error if the site has none. Cost
+// without a policy: one system call. Errors: [*Error]; errs.ErrDenied if somebody else than root
+// could have written it.
+func ReadSite() (*Site, error) {
+	path := filepath.Join(SiteDir, "policy.toml")
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil // a site without a policy
+	}
+	for _, p := range []string{SiteDir, path} {
+		if err := onlyRootWrites(p); err != nil {
+			return nil, err
+		}
+	}
+	data, err := load(path, Named)
+	if err != nil {
+		var done *errs.Error
+		if !errors.As(err, &done) {
+			err = &errs.Error{Op: "reading the site's policy", Path: path, Kind: errs.KindOf(err), Err: cause(err)}
+		}
+		return nil, err
+	}
+	return parseSite(path, data)
+}
+
+func onlyRootWrites(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return &errs.Error{Op: "reading the site's policy", Path: path, Kind: errs.KindOf(err), Err: cause(err)}
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	var why, hint string
+	switch {
+	case info.Mode()&os.ModeSymlink != 0:
+		why = "a symbolic link"
+	case !ok || st.Uid != 0:
+		why, hint = "it does not belong to root", "sudo chown root "+errs.Quoted(path)
+	case info.Mode().Perm()&0o022 != 0:
+		why, hint = "others than root may write to it", "sudo chmod go-w "+errs.Quoted(path)
+	default:
+		return nil
+	}
+	e := &errs.Error{Op: "reading the site's policy", Path: path, Kind: errs.ErrDenied, Err: errors.New(why)}
+	if hint != "" {
+		e.Hints = []string{hint}
+	}
+	return e
+}
+
+func parseSite(path string, data []byte) (*Site, error) {
+	r := &reader{data: data, dir: filepath.Dir(path), bad: Error{File: path}, site: true}
+	r.read()
+	if len(r.bad.Mistakes) > 0 {
+		return nil, &r.bad
+	}
+	return &Site{Path: path, Default: r.profile, Sandbox: r.sandbox, Origins: r.origins}, nil
+}
+
+// siteLine reads a line above the first section of the site's policy.
+func (r *reader) siteLine(name, path string, v any) {
+	if r.profile = r.text(name, path, v); r.profile != "" {
+		r.said("profile", r.profile, path)
+		if !IsProfileName(r.profile) && !filepath.IsAbs(r.profile) {
+			r.wrong(path, fmt.Sprintf("profile: %q is neither a name nor a full path", r.profile), "snapfs profile list has the names")
+		}
+	}
+}
+
+// Bound tightens the policy of a sandbox to that of the site, and records in it what was
+// tightened. s may be nil. Bound may be called again for the same policy.
+func (s *Site) Bound(p *catalog.Policy) {
+	if s == nil {
+		return
+	}
+	use := &catalog.SiteUse{Path: s.Path}
+	if p.Site != nil {
+		use.Bounded = slices.Clone(p.Site.Bounded)
+	}
+	note := func(format string, values ...any) {
+		if text := fmt.Sprintf(format, values...); !slices.Contains(use.Bounded, text) {
+			use.Bounded = append(use.Bounded, text)
+		}
+	}
+	s.boundLimits(&p.Limits, note)
+	if s.Sandbox.Net != "" {
+		if net := Narrower(p.Network, s.Sandbox.Net); net != p.Network {
+			note("net %s instead of %s", net, p.Network)
+			p.Network = net
+		}
+	}
+	p.Expose = slices.DeleteFunc(slices.Clone(p.Expose), func(path string) bool {
+		hidden := slices.ContainsFunc(s.Sandbox.Hide, func(h string) bool { return within(path, h) || within(h, path) })
+		if !hidden && (!s.has("sandbox.expose") || slices.ContainsFunc(s.Sandbox.Expose, func(e string) bool { return within(path, e) })) {
+			return false
+		}
+		note("expose %s refused", path)
+		return true
+	})
+	p.Env = slices.DeleteFunc(slices.Clone(p.Env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		if !s.has("sandbox.env") || slices.Contains(s.Sandbox.Env, name) {
+			return false
+		}
+		note("env %s refused", name)
+		return true
+	})
+	for _, path := range s.Sandbox.Hide {
+		if !slices.Contains(p.Hide, path) {
+			p.Hide = append(slices.Clip(p.Hide), path)
+			note("hide %s", path)
+		}
+	}
+	s.boundTools(p, note)
+	if p.Site = nil; len(use.Bounded) > 0 {
+		p.Site = use
+	}
+}
+
+func (s *Site) boundLimits(l *catalog.Limits, note func(string, ...any)) {
+	bounds, end := s.Sandbox.Limits, l.RemovalAge()
+	if l.RemoveAfter == 0 {
+		bounds.KeepEnd = false // there is no end to keep
+	}
+	theirs := bounds.Fields()
+	for i, mine := range l.Fields() {
+		if mine.Value.Tighten(theirs[i].Value) {
+			note("%s %s", mine.Name, mine.Value)
+		}
+	}
+	if l.RemovalAge() < end { // a shorter ttl does not bring the removal nearer
+		l.RemoveAfter = end - l.TTL
+	}
+}
+
+// boundTools replaces the tools of a policy by those that the site allows too.
+func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
+	site := s.Sandbox.Tools
+	if site.Allow == nil && site.Deny == nil {
+		return
+	}
+	var tools catalog.Tools
+	if p.Tools != nil {
+		tools = *p.Tools
+	}
+	switch {
+	case site.Allow == nil:
+	case tools.Allow == nil:
+		tools.Allow = site.Allow
+		note("tools allow %s", strings.Join(site.Allow, " "))
+	default:
+		tools.Allow = slices.DeleteFunc(slices.Clone(tools.Allow), func(mine string) bool {
+			if slices.ContainsFunc(site.Allow, func(rule string) bool { return catalog.ToolMatches(rule, mine) }) {
+				return false
+			}
+			note("tools allow %s refused", mine)
+			return true
+		})
+	}
+	for _, rule := range site.Deny {
+		if !slices.Contains(tools.Deny, rule) {
+			tools.Deny = append(slices.Clip(tools.Deny), rule)
+			note("tools deny %s", rule)
+		}
+	}
+	p.Tools = &tools
+}
+
+// has reports whether the file has the setting, also as an empty list.
+func (s *Site) has(setting string) bool {
+	return slices.ContainsFunc(s.Origins, func(o Origin) bool { return o.Setting == setting })
+}
+
+// Narrower returns a network setting that allows only what both a and b allow.
+func Narrower(a, b string) string {
+	const none, host = "none", "host"
+	switch {
+	case a == none || b == none:
+		return none
+	case a == host:
+		return b
+	case b == host:
+		return a
+	}
+	mine, err := network.Parse(strings.TrimPrefix(a, allowed))
+	theirs, err2 := network.Parse(strings.TrimPrefix(b, allowed))
+	both := mine.Both(theirs)
+	if err != nil || err2 != nil || both.Empty() {
+		return none
+	}
+	return allowed + both.String()
+}

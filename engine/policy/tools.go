@@ -1,0 +1,84 @@
+package policy
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func toolsSection() Section {
+	return Section{
+		Header: "[tools]",
+		Text: "Which programs may be executed. A rule is the full path of a program, after symbolic links; a directory with /* for everything in and below it; " +
+			"or the name of a program in the usual directories, such as /usr/bin. A refused program fails with EACCES, whatever starts it: a shell, a script, an interpreter. " +
+			"What a program does by itself is not a matter of these rules: a python that may run can do what a program that may not run does. " +
+			"snapfs profile check says what a rule cannot hold.",
+		Keys: []Key{
+			{"allow", "list of programs", "", "The only programs that may be executed. A program or a script needs its interpreter in the list too, but not the dynamic linker. It requires Landlock (Linux 5.19)."},
+			{"deny", "list of programs", "", "Programs that may not be executed, also if allow has them."},
+		},
+	}
+}
+
+// tool stores the key name of [tools] with the value v in r.sandbox, or records mistakes.
+func (r *reader) tool(name, path string, v any) {
+	list := []string{}
+	r.texts("tools."+name, path, v, func(text, path string) {
+		if what, mend := wrongProgram(text); what != "" {
+			r.wrong(path, fmt.Sprintf("%s: %q %s", name, text, what), mend)
+			return
+		}
+		if !slices.Contains(list, text) {
+			list = append(list, text)
+			r.said("tools."+name, text, path)
+		}
+	})
+	if name == "allow" {
+		r.sandbox.Tools.Allow = list
+	} else {
+		r.sandbox.Tools.Deny = list
+	}
+}
+
+// wrongProgram returns the mistake in a rule of [tools] and its correction, or "".
+func wrongProgram(rule string) (what, mend string) {
+	dir, tree := strings.CutSuffix(rule, "/*")
+	switch {
+	case strings.ContainsAny(rule, " \t\n"):
+		return "has arguments", "rules are about programs, not about their arguments"
+	case strings.Contains(rule, ":"):
+		return "is no program", "write a path, a directory with /*, or a name"
+	case strings.ContainsAny(dir, "*?["):
+		return "is no pattern that can be held", "write a path, a directory with /*, or a name"
+	case !strings.Contains(rule, "/"):
+		return "", ""
+	case !filepath.IsAbs(rule):
+		return "is relative", "write the full path, or the name alone"
+	case tree && dir == "":
+		return "is everything", "name a directory"
+	case filepath.Clean(dir) != dir:
+		return "is not a clean path", "write " + filepath.Clean(rule)
+	}
+	return "", ""
+}
+
+// NotHeld returns, for a person to read, what the rules of a profile do not hold.
+func (s *Sandbox) NotHeld() []string {
+	list := []string{}
+	if len(s.Tools.Deny) > 0 && s.Tools.Allow == nil {
+		list = append(list, "tools.deny: a copy of a denied program under another path can be executed; tools.allow has no such gap")
+	}
+	if s.Tools.Allow != nil {
+		list = append(list, "tools.allow: the dynamic linker, which every program needs, can be started with a file as its argument, "+
+			"and a program can execute a file that it holds in memory alone (memfd)")
+	}
+	for _, rule := range slices.Concat(s.Tools.Allow) {
+		if i := slices.Index(interpreters, filepath.Base(rule)); i >= 0 || strings.HasSuffix(rule, "/*") {
+			list = append(list, "tools.allow "+rule+": an interpreter can do by itself what other programs do")
+		}
+	}
+	return list
+}
+
+var interpreters = []string{"sh", "bash", "dash", "zsh", "python", "python3", "perl", "ruby", "node", "php", "lua", "awk", "busybox", "env", "find", "xargs"}

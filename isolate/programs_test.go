@@ -1,0 +1,79 @@
+//go:build linux
+
+package isolate
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/internal/treetest"
+)
+
+// ran reports how a script of the container ended, for the comparison with "0", or the status.
+func ran(t *testing.T, container *Container, script string) string {
+	t.Helper()
+	return sh(t, container, "("+script+") >/dev/null 2>&1; echo $?")
+}
+
+func TestDeniedProgramsAreNotExecuted(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		treetest.NeedProgram(t, "python3")
+		spec.NoExec = []string{"/usr/bin/id", "/usr/bin/nobody", "/usr/lib/git-core", "/usr/bin/awk"}
+		container := open(t, spec)
+		for script, want := range map[string]string{
+			"/usr/bin/id":     "126",
+			"id":              "126",
+			"/bin/sh -c id":   "126",
+			"exec /bin/id":    "126", // by another path to the same file
+			"whoami":          "0",
+			"awk 'BEGIN { }'": "126", // through a symbolic link
+			"/lib64/ld-linux-x86-64.so.2 /usr/bin/id":           "127", // mapped instead of executed
+			"cat /usr/bin/id":                                   "0",
+			"cp /usr/bin/id /tmp/copy && /tmp/copy":             "0", // as docs/profile.md says
+			"mv /usr/bin/id /tmp/moved || mv /usr/bin/id /tmp/": "1",
+		} {
+			if got := ran(t, container, script); got != want {
+				t.Errorf("%s: status %s, want %s", script, got, want)
+			}
+		}
+		if _, err := container.Exec(t.Context(), Command{Args: []string{"/usr/bin/id"}, Dir: "/"}); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("the first program of a command: %v", err)
+		}
+	})
+}
+
+func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		if landlockABI() < programsABI {
+			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
+		}
+		spec.Execute = []string{"/usr/bin/sh", "/usr/bin/cat", "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/mkdir", "/usr/bin/chmod", "/usr/bin/nobody", "/usr/lib/git-core"}
+		container := open(t, spec)
+		for script, want := range map[string]string{
+			"cat /etc/passwd":                       "0",
+			"/bin/cat /dev/null":                    "0",
+			"id":                                    "126",
+			"cp /usr/bin/id /tmp/copy && /tmp/copy": "126",
+			"cp /usr/bin/cat /tmp/cat && /tmp/cat /dev/null":                                      "126",
+			"printf '#!/bin/sh\necho hi\n' > /tmp/script && chmod 755 /tmp/script && /tmp/script": "126",
+			"sh -c id": "126",
+			"mkdir -p /tmp/a /tmp/b && echo x > /tmp/a/f && mv /tmp/a/f /tmp/b/f && cat /tmp/b/f": "0", // a rename between directories
+		} {
+			if got := ran(t, container, script); got != want {
+				t.Errorf("%s: status %s, want %s", script, got, want)
+			}
+		}
+	})
+}
+
+func TestRulesForProgramsArePartOfTheSpec(t *testing.T) {
+	s := Spec{NoExec: []string{"/x"}, Execute: []string{"/y", "/z"}}
+	if text := s.String(); !slices.Equal(strings.Split(text, "\n")[:2], []string{"no exec /x", "execute only /y /z"}) {
+		t.Error(text)
+	}
+	s = Spec{Mounts: []Mount{{Target: "/", Skeleton: "/"}}, Network: NetworkNone, NoExec: []string{"relative"}}
+	if s.check() == nil {
+		t.Error("a relative path was taken")
+	}
+}
