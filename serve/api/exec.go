@@ -19,6 +19,7 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/serve/command"
 	"github.com/snapfs/snapfs/serve/token"
 )
 
@@ -37,6 +38,7 @@ type ExecRequest struct {
 	CommandLine
 	Stdin       string `json:"stdin,omitempty" doc:"text for its standard input"`
 	StdinBase64 []byte `json:"stdin_base64,omitempty" doc:"bytes for its standard input, in place of stdin"`
+	StdinOpen   bool   `json:"stdin_open,omitempty" doc:"leave its standard input open, for write-stdin; requires a stream"`
 	Timeout     string `json:"timeout,omitempty" example:"5m" doc:"end the command after this time; by default when it ends, or its caller goes"`
 }
 
@@ -48,17 +50,9 @@ type Output struct {
 	LeftOut int64  `json:"left_out" doc:"how many bytes at the end are left out: of each stream 4 MiB are returned"`
 }
 
-// An Ended says how a command ended.
-type Ended struct {
-	Exit     int     `json:"exit" doc:"the exit status; 128 and the signal's number for a command that a signal ended"`
-	TimedOut bool    `json:"timed_out"`
-	Limit    string  `json:"limit,omitempty" doc:"the limit of the sandbox that the command reached"`
-	Seconds  float64 `json:"seconds"`
-}
-
 // An ExecResult is the result of a command.
 type ExecResult struct {
-	Ended
+	command.Ended
 	Stdout Output `json:"stdout"`
 	Stderr Output `json:"stderr"`
 }
@@ -73,38 +67,47 @@ func (a *API) addExec() {
 	add(a, route{
 		scope: token.Run, method: http.MethodPost, path: "/v1/sandboxes/{name}/exec", id: "exec", summary: "Run a command and return its output", stream: true,
 		detail: "Answers when the command has ended. Where Accept prefers a stream, it answers at once: events stdout and stderr with text or base64, " +
-			"lost where the caller was too slow for a part, and at the end exit or error. If the caller goes, the command is ended.",
+			"lost where the caller was too slow for a part, and at the end exit or error. If the caller goes, the command is ended. " +
+			"The header " + execHeader + " of a stream is the ID of the command, for write-stdin and send-signal.",
 		edit: func(op *huma.Operation) {
 			op.Responses = map[string]*huma.Response{"200": {Description: "the result, or a stream of events", Content: map[string]*huma.MediaType{
-				"application/json": {Schema: a.schemaOf(ExecResult{})},
-				ndjsonType:         {Schema: &huma.Schema{Type: "string", Description: "an ExecEvent in each line"}},
-				sseType:            {Schema: &huma.Schema{Type: "string"}},
-			}}}
+				jsonType:   {Schema: a.schemaOf(ExecResult{})},
+				ndjsonType: {Schema: &huma.Schema{Type: "string", Description: "an ExecEvent in each line"}},
+				sseType:    {Schema: &huma.Schema{Type: "string"}},
+			}, Headers: map[string]*huma.Param{execHeader: {Description: "of a stream: the ID of the command while it runs", Schema: &huma.Schema{Type: "string"}}}}}
 			a.schemaOf(ExecEvent{})
 		},
 	}, a.exec)
 }
 
-// command returns the engine's form of a command. Errors: ErrInvalid.
+// command returns the engine's form of a command in a sandbox. Errors: ErrInvalid.
 func (c CommandLine) command(rec *catalog.Record) (engine.Command, error) {
-	const op = "running a command"
+	return c.in(rec.Workspace, hostfs.Environ(os.Environ(), rec.Policy.Env))
+}
+
+// in returns the engine's form of a command that begins in a workspace, with these variables and its own. Errors:
+// ErrInvalid.
+func (c CommandLine) in(workspace string, env []string) (engine.Command, error) {
+	bad := func(text string) (engine.Command, error) {
+		return engine.Command{}, errs.New("running a command", "", errs.ErrInvalid, text)
+	}
 	args := c.Args
 	switch {
 	case (c.Command == "") == (len(args) == 0) || len(args) > 0 && args[0] == "":
-		return engine.Command{}, errs.New(op, rec.Name, errs.ErrInvalid, "give either command or args")
+		return bad("give either command or args")
 	case c.Command != "":
 		args = []string{"/bin/sh", "-c", c.Command}
 	}
 	for _, text := range slices.Concat(args, c.Env, []string{c.Dir}) {
 		if strings.ContainsRune(text, 0) {
-			return engine.Command{}, errs.New(op, rec.Name, errs.ErrInvalid, "an argument contains a zero byte")
+			return bad("an argument contains a zero byte")
 		}
 	}
-	env := hostfs.Environ(os.Environ(), rec.Policy.Env)
+	env = slices.Clone(env)
 	for _, v := range c.Env {
 		name, _, ok := strings.Cut(v, "=")
 		if !ok || name == "" {
-			return engine.Command{}, errs.New(op, rec.Name, errs.ErrInvalid, "env takes NAME=VALUE")
+			return bad("env takes NAME=VALUE")
 		}
 		env = slices.DeleteFunc(env, func(o string) bool { return strings.HasPrefix(o, name+"=") })
 		env = append(env, v)
@@ -112,15 +115,15 @@ func (c CommandLine) command(rec *catalog.Record) (engine.Command, error) {
 	if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "PATH=") }) {
 		env = append(env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	}
-	return engine.Command{Args: args, Env: env, Dir: within(rec, c.Dir)}, nil
+	return engine.Command{Args: args, Env: env, Dir: within(workspace, c.Dir)}, nil
 }
 
 // within returns a path as an absolute one: a relative path begins at the workspace.
-func within(rec *catalog.Record, path string) string {
+func within(workspace, path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
 	}
-	return filepath.Join(rec.Workspace, path)
+	return filepath.Join(workspace, path)
 }
 
 func (c CommandLine) options() (o supervise.ExecOptions, err error) {
@@ -131,18 +134,18 @@ func (c CommandLine) options() (o supervise.ExecOptions, err error) {
 
 func (a *API) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
 	q := &in.Body
-	var limit time.Duration
-	var err error
-	if q.Timeout != "" {
-		if limit, err = units.ParseDuration(q.Timeout); err != nil || limit <= 0 {
-			return nil, errs.New("running a command", in.Name, errs.ErrInvalid, "the timeout is no duration")
-		}
+	limit, err := timeoutOf(in.Name, q.Timeout)
+	if err != nil {
+		return nil, err
 	}
-	if q.Stdin != "" && q.StdinBase64 != nil {
-		return nil, errs.New("running a command", in.Name, errs.ErrInvalid, "stdin and stdin_base64 exclude each other")
-	}
+	kind := accepts(in.Accept, jsonType, ndjsonType, sseType)
 	input := q.StdinBase64
-	if q.Stdin != "" {
+	switch {
+	case q.Stdin != "" && q.StdinBase64 != nil:
+		return nil, errs.New("running a command", in.Name, errs.ErrInvalid, "stdin and stdin_base64 exclude each other")
+	case q.StdinOpen && kind == jsonType:
+		return nil, errs.New("running a command", in.Name, errs.ErrInvalid, "stdin_open requires that Accept prefers a stream")
+	case q.Stdin != "":
 		input = []byte(q.Stdin)
 	}
 	e, rec, err := a.sandbox(ctx, in.Name)
@@ -153,35 +156,58 @@ func (a *API) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, er
 	if err != nil {
 		return nil, err
 	}
-	o, err := q.options()
-	if err != nil {
+	o := command.Options{Input: input, Open: q.StdinOpen}
+	if o.ExecOptions, err = q.options(); err != nil {
 		return nil, err
 	}
-	kind := accepts(in.Accept, "application/json", ndjsonType, sseType)
-	if kind == "application/json" {
+	if kind == jsonType {
 		var out, errOut collected
-		x, err := start(ctx, e, in.Name, c, o, input, func(name string, p []byte) {
-			if name == stderr {
+		o.Sink = func(name string, p []byte) {
+			if name == command.Stderr {
 				errOut.add(p)
 			} else {
 				out.add(p)
 			}
-		})
+		}
+		x, err := command.Start(ctx, e, in.Name, c, o)
 		if err != nil {
 			return nil, err
 		}
-		ended, err := x.wait(ctx, limit)
+		ended, err := x.Wait(ctx, limit)
 		if err != nil {
 			return nil, err
 		}
 		return stream(kind, func(w *writer) { writeJSON(w, ExecResult{ended, out.output(), errOut.output()}) }), nil
 	}
-	feed := newQueue()
-	x, err := start(ctx, e, in.Name, c, o, input, feed.add)
+	feed := command.NewQueue()
+	o.Sink = feed.Add
+	x, err := command.Start(ctx, e, in.Name, c, o)
 	if err != nil {
 		return nil, err
 	}
-	return stream(kind, func(w *writer) { x.stream(ctx, eventWriter{w, kind == sseType}, feed, limit) }), nil
+	id, done := a.running.add(in.Name, x)
+	r := stream(kind, func(w *writer) {
+		defer done()
+		streamEvents(ctx, x, eventWriter{w, kind == sseType}, feed, limit)
+	})
+	body := r.Body
+	r.Body = func(ctx huma.Context) {
+		ctx.SetHeader(execHeader, id)
+		body(ctx)
+	}
+	return r, nil
+}
+
+// timeoutOf returns a timeout, or 0 for none. Errors: ErrInvalid.
+func timeoutOf(sandbox, text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	limit, err := units.ParseDuration(text)
+	if err != nil || limit <= 0 {
+		return 0, errs.New("running a command", sandbox, errs.ErrInvalid, "the timeout is no duration")
+	}
+	return limit, nil
 }
 
 // maxCollected bounds the bytes of each stream in a result.
@@ -232,28 +258,28 @@ func wholeRunes(p []byte) []byte {
 
 // An ExecEvent is an event of a command.
 type ExecEvent struct {
-	Type   string   `json:"type" enum:"stdout,stderr,lost,exit,error"`
-	Text   string   `json:"text,omitempty" doc:"of stdout and stderr"`
-	Base64 string   `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
-	Stream string   `json:"stream,omitempty" doc:"of lost: stdout or stderr"`
-	Bytes  int64    `json:"bytes,omitempty" doc:"of lost: how many bytes are left out here"`
-	Exit   *Ended   `json:"exit,omitempty" doc:"of exit"`
-	Error  *Problem `json:"error,omitempty" doc:"of error: why the command was ended"`
+	Type   string         `json:"type" enum:"stdout,stderr,lost,exit,error"`
+	Text   string         `json:"text,omitempty" doc:"of stdout and stderr"`
+	Base64 string         `json:"base64,omitempty" doc:"in place of text, where the bytes are not UTF-8"`
+	Stream string         `json:"stream,omitempty" doc:"of lost: stdout or stderr"`
+	Bytes  int64          `json:"bytes,omitempty" doc:"of lost: how many bytes are left out here"`
+	Exit   *command.Ended `json:"exit,omitempty" doc:"of exit"`
+	Error  *Problem       `json:"error,omitempty" doc:"of error: why the command was ended"`
 }
 
-// stream sends the events of a command until it has ended.
-func (x *execution) stream(ctx context.Context, out eventWriter, feed *queue, limit time.Duration) {
+// streamEvents sends the events of a command until it has ended.
+func streamEvents(ctx context.Context, x *command.Running, out eventWriter, feed *command.Queue, limit time.Duration) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	_ = out.w.flush() // the headers, before the first output
 	go beats(ctx, out, stop)
 	last := ExecEvent{Type: "exit"}
 	go func() {
-		ended, err := x.wait(ctx, limit)
+		ended, err := x.Wait(ctx, limit)
 		if last.Exit = &ended; err != nil {
 			last = ExecEvent{Type: "error", Error: problemOf(err)}
 		}
-		feed.end()
+		feed.End()
 	}()
 	rest := map[string][]byte{}
 	send := func(ev ExecEvent) {
@@ -262,22 +288,22 @@ func (x *execution) stream(ctx context.Context, out eventWriter, feed *queue, li
 		}
 	}
 	for {
-		c, ok := feed.next()
+		c, ok := feed.Next()
 		if !ok {
 			break
 		}
-		if c.lost > 0 {
-			send(ExecEvent{Type: "lost", Stream: c.stream, Bytes: c.lost})
+		if c.Lost > 0 {
+			send(ExecEvent{Type: "lost", Stream: c.Stream, Bytes: c.Lost})
 			continue
 		}
-		data := append(rest[c.stream], c.data...)
+		data := append(rest[c.Stream], c.Data...)
 		whole := wholeRunes(data)
-		rest[c.stream] = slices.Clone(data[len(whole):])
+		rest[c.Stream] = slices.Clone(data[len(whole):])
 		if len(whole) > 0 {
-			send(outputEvent(c.stream, whole))
+			send(outputEvent(c.Stream, whole))
 		}
 	}
-	for _, name := range []string{stdout, stderr} {
+	for _, name := range []string{command.Stdout, command.Stderr} {
 		if len(rest[name]) > 0 {
 			send(outputEvent(name, rest[name]))
 		}

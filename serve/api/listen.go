@@ -52,12 +52,13 @@ func (a *API) Serve(ctx context.Context, w Where, ready func(address string)) er
 	if err != nil {
 		return err
 	}
-	secure := l.secure
+	secure, run := l.secure, &serving{ending: ctx.Done()}
+	defer run.terminals.Wait() // which end with ctx
 	s := &http.Server{
 		Handler: a.Handler(l.mayBe), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // broken handshakes of strangers
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, callerKey{}, caller{local})
+			return context.WithValue(ctx, callerKey{}, caller{local, run})
 		},
 	}
 	ready(l.name)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -85,8 +86,10 @@ type API struct {
 	others  slots // requests of the other handlers
 	calls   slots // everything else
 	replays replays
+	running running
 	metrics *metrics
 	recheck time.Duration // between two looks at the token of a stream
+	ping    time.Duration // between two pings of a terminal; 0 for the usual
 }
 
 // Bounds of the requests at once, and of what one may send.
@@ -131,6 +134,11 @@ func (a *API) addAll() {
 	a.addHealth()
 	a.addSandboxes()
 	a.addExec()
+	a.addRunning()
+	a.addTerminal()
+	a.addLimits()
+	a.addRaces()
+	a.addJobs()
 	a.addCommands()
 	a.addFiles()
 	a.addStates()
@@ -201,6 +209,16 @@ func (s slots) release() { <-s }
 type caller struct {
 	// local is set on the unix socket, whose peer was checked.
 	local bool
+	// server is nil for a handler without a listener.
+	server *serving
+}
+
+// A serving is one run of Serve.
+type serving struct {
+	// ending is closed when it ends.
+	ending <-chan struct{}
+	// terminals are the sessions whose connections the HTTP server knows no more.
+	terminals sync.WaitGroup
 }
 
 type callerKey struct{}

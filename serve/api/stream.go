@@ -57,8 +57,9 @@ func stream(contentType string, do func(w *writer)) *huma.StreamResponse {
 	}}
 }
 
-// The media types of a stream of events.
+// The media types of a result and of a stream of events.
 const (
+	jsonType   = "application/json"
 	sseType    = "text/event-stream"
 	ndjsonType = "application/x-ndjson"
 )

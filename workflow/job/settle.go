@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
@@ -192,12 +193,21 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 // [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still waits,
 // unless its state is Done: then it was promoted, and a worker removes its sandbox.
 func (s *Store) Approve(ctx context.Context, number int) (*Job, error) {
+	return s.ApprovePlan(ctx, number, "")
+}
+
+// ApprovePlan does the same as Approve, if the job holds the plan whose fingerprint begins with plan. Errors: also
+// ErrDrifted for another plan.
+func (s *Store) ApprovePlan(ctx context.Context, number int, plan string) (*Job, error) {
 	const op = "approving job"
 	l, err := s.waiting(op, number)
 	if err != nil {
 		return nil, err
 	}
 	defer l.unlock()
+	if !strings.HasPrefix(l.Plan, plan) {
+		return nil, errs.New(op, l.Sandbox, errs.ErrDrifted, "the job holds another plan", fmt.Sprintf("snapfs job show %d", number))
+	}
 	l.Decided = whoami()
 	if l.Then != Stages {
 		had := l.Plan

@@ -1,0 +1,243 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/token"
+	"github.com/snapfs/snapfs/workflow/race"
+)
+
+// A RaceRequest describes several attempts at the same thing.
+type RaceRequest struct {
+	Sandbox  NewSandbox `json:"sandbox,omitempty" doc:"what each attempt's sandbox is like; the name is the beginning of their names"`
+	Attempts []string   `json:"attempts" minItems:"1" maxItems:"64" doc:"a shell command for each attempt"`
+	Check    string     `json:"check,omitempty" doc:"a shell command that must succeed after an attempt; its changes are undone"`
+	Score    string     `json:"score,omitempty" doc:"a shell command that prints a number for an attempt that passed; the highest wins"`
+	Lower    bool       `json:"lower,omitempty" doc:"with score: the lowest wins"`
+	First    bool       `json:"first,omitempty" doc:"the first attempt that passes wins, and the others are ended"`
+	Jobs     int        `json:"jobs,omitempty" minimum:"0" maximum:"64" doc:"how many attempts run at once; by default all"`
+	Timeout  string     `json:"timeout,omitempty" example:"10m" doc:"end an attempt, with its check and score, after this time"`
+}
+
+// A RaceAttempt is an attempt of a race.
+type RaceAttempt struct {
+	Attempt  int      `json:"attempt" doc:"counts from 1"`
+	Sandbox  string   `json:"sandbox,omitempty" doc:"its sandbox while the race goes on; at the end only if it stays"`
+	State    string   `json:"state" enum:"waiting,running,checking,scoring,passed,failed,timed out,stopped,broken"`
+	Why      string   `json:"why,omitempty" doc:"explains the state"`
+	Exit     *int     `json:"exit,omitempty" doc:"the exit status of its command"`
+	Checked  *int     `json:"checked,omitempty" doc:"the exit status of the check"`
+	Score    *float64 `json:"score,omitempty"`
+	Seconds  float64  `json:"seconds" doc:"of command, check and score together"`
+	Paths    *int     `json:"paths,omitempty" doc:"how many paths of the workspace it changed"`
+	Output   string   `json:"output,omitempty" doc:"at the end: the last 4 KiB of its output"`
+	CheckOut string   `json:"check_output,omitempty" doc:"at the end: the last 4 KiB of the output of check and score"`
+}
+
+// A RaceResult is the result of a race.
+type RaceResult struct {
+	Winner    int           `json:"winner" doc:"the number of the first attempt that passed or of the one with the best score; 0 without first and score, or if none passed"`
+	Sandbox   string        `json:"sandbox,omitempty" doc:"the winner's sandbox, to promote"`
+	Attempts  []RaceAttempt `json:"attempts" nullable:"false"`
+	Identical [][]int       `json:"identical" nullable:"false" doc:"groups of attempts with the same result"`
+}
+
+// A RaceEvent is an event of a race.
+type RaceEvent struct {
+	Type    string       `json:"type" enum:"attempt,result,error"`
+	Attempt *RaceAttempt `json:"attempt,omitempty" doc:"of attempt, whenever its state changes"`
+	Result  *RaceResult  `json:"result,omitempty" doc:"of result, the last event"`
+	Error   *Problem     `json:"error,omitempty" doc:"of error: why there is no result"`
+}
+
+type raceInput struct {
+	Accept string `header:"Accept"`
+	Body   RaceRequest
+}
+
+// maxAttempts bounds the attempts of a race, and raceEvents how often their states change.
+const (
+	maxAttempts = 64
+	raceEvents  = maxAttempts * 8
+)
+
+func (a *API) addRaces() {
+	add(a, route{
+		scope: token.Run, method: http.MethodPost, path: "/v1/races", id: "race", summary: "Run several attempts at once and choose the best", stream: true,
+		detail: "Each attempt has a sandbox of its own, all made from one state of the real environment. Answers when all have ended. Where Accept prefers a " +
+			"stream, it answers at once: an event attempt whenever one changes its state, and at the end result or error. The sandbox of the winner stays, to be " +
+			"promoted by its own route, or those of all attempts that passed where nothing chooses one. All others are removed: all of them, if the caller goes.",
+		edit: func(op *huma.Operation) {
+			op.Responses = map[string]*huma.Response{"200": {Description: "the result, or a stream of events", Content: map[string]*huma.MediaType{
+				jsonType:   {Schema: a.schemaOf(RaceResult{})},
+				ndjsonType: {Schema: &huma.Schema{Type: "string", Description: "a RaceEvent in each line"}},
+				sseType:    {Schema: &huma.Schema{Type: "string"}},
+			}}}
+			a.schemaOf(RaceEvent{})
+		},
+	}, a.race)
+}
+
+func (a *API) race(ctx context.Context, in *raceInput) (*huma.StreamResponse, error) {
+	req, err := a.raceRequest(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	e, err := a.o.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kind := accepts(in.Accept, jsonType, ndjsonType, sseType)
+	if kind == jsonType {
+		result, err := runRace(ctx, e, req)
+		if err != nil {
+			return nil, err
+		}
+		return stream(kind, func(w *writer) { writeJSON(w, result) }), nil
+	}
+	return stream(kind, func(w *writer) { streamRace(ctx, e, req, eventWriter{w, kind == sseType}) }), nil
+}
+
+// raceRequest returns the engine's form of a race. Errors: ErrInvalid.
+func (a *API) raceRequest(q RaceRequest) (race.Request, error) {
+	const op = "racing"
+	switch {
+	case q.First && q.Score != "", q.Lower && q.Score == "":
+		return race.Request{}, errs.New(op, "", errs.ErrInvalid, "first excludes score, and lower requires score")
+	case len(q.Attempts) > maxAttempts:
+		return race.Request{}, errs.New(op, "", errs.ErrInvalid, "a race has at most 64 attempts")
+	}
+	limit, err := timeoutOf("", q.Timeout)
+	if err != nil {
+		return race.Request{}, err
+	}
+	req := race.Request{First: q.First, Lower: q.Lower, Jobs: q.Jobs, Timeout: limit}
+	if req.Request, err = a.request(q.Sandbox); err != nil {
+		return req, err
+	}
+	env := hostfs.Environ(os.Environ(), req.Policy.Env)
+	script := func(text string) (engine.Command, error) {
+		c, err := CommandLine{Command: text}.in(req.Workspace, env)
+		return c, errs.With(op, "", err)
+	}
+	for _, text := range q.Attempts {
+		c, err := script(text)
+		if err != nil {
+			return req, err
+		}
+		req.Attempts = append(req.Attempts, c)
+	}
+	for _, s := range []struct {
+		text string
+		to   **engine.Command
+	}{{q.Check, &req.Check}, {q.Score, &req.Score}} {
+		if s.text != "" {
+			c, err := script(s.text)
+			if err != nil {
+				return req, err
+			}
+			*s.to = &c
+		}
+	}
+	return req, nil
+}
+
+// runRace runs a race to its end and keeps the sandboxes that stay.
+func runRace(ctx context.Context, e *engine.Engine, req race.Request) (RaceResult, error) {
+	contest, err := race.New(e).Race(ctx, req)
+	if err != nil {
+		return RaceResult{}, err
+	}
+	after := context.WithoutCancel(ctx) // the race is over: keep or remove each sandbox
+	stay := map[int]string{}
+	keep := contest.Passed()
+	if contest.Winner != 0 {
+		keep = []int{contest.Winner}
+	}
+	err = ctx.Err() // nobody would know of them
+	for _, number := range keep {
+		if err == nil {
+			stay[number], err = contest.Keep(after, number)
+		}
+	}
+	r := RaceResult{Winner: contest.Winner, Sandbox: stay[contest.Winner], Attempts: []RaceAttempt{}, Identical: contest.Compared.Identical}
+	if r.Identical == nil {
+		r.Identical = [][]int{}
+	}
+	for _, one := range contest.Attempts {
+		at := attemptOf(one)
+		at.Sandbox, at.Output, at.CheckOut = stay[one.Number], tail(one.Output), tail(one.CheckOutput)
+		r.Attempts = append(r.Attempts, at)
+	}
+	return r, errors.Join(err, contest.Close(after))
+}
+
+func attemptOf(one race.Attempt) RaceAttempt {
+	at := RaceAttempt{Attempt: one.Number, Sandbox: one.Sandbox, State: string(one.State), Why: one.Why, Score: one.Score, Seconds: one.Took.Seconds()}
+	if one.Ended != nil {
+		at.Exit = &one.Ended.Status
+	}
+	if one.Checked != nil {
+		at.Checked = &one.Checked.Status
+	}
+	if one.Size != nil {
+		at.Paths = &one.Size.Paths
+	}
+	return at
+}
+
+// streamRace runs a race and sends its events.
+func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eventWriter) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	_ = out.w.flush() // the headers, before the first event
+	go beats(ctx, out, stop)
+	feed := make(chan RaceAttempt, raceEvents)
+	req.Progress = func(one race.Attempt) {
+		select {
+		case feed <- attemptOf(one):
+		default: // a slow caller misses this state and holds up no attempt
+		}
+	}
+	last := RaceEvent{Type: "result"}
+	go func() {
+		defer close(feed)
+		result, err := runRace(ctx, e, req)
+		if last.Result = &result; err != nil {
+			last = RaceEvent{Type: "error", Error: problemOf(err)}
+		}
+	}()
+	for at := range feed {
+		if err := out.send("", "attempt", RaceEvent{Type: "attempt", Attempt: &at}); err != nil {
+			stop(errGone)
+		}
+	}
+	_ = out.send("", last.Type, last) // an error means that the caller has gone
+}
+
+// maxTail bounds how much of an output a result has.
+const maxTail = 4 << 10
+
+// tail returns the end of a file as text, or "" if it cannot be read.
+func tail(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	buf := make([]byte, maxTail)
+	n, _ := f.ReadAt(buf, max(0, info.Size()-maxTail)) // it reads to the end
+	return string(buf[:n])
+}

@@ -1,0 +1,73 @@
+package command
+
+import "sync"
+
+// maxQueued bounds the output that a Queue holds for a slow caller.
+const maxQueued = 4 << 20
+
+// A Chunk is a piece of one stream, or says how many bytes of it are lost.
+type Chunk struct {
+	Stream string
+	Data   []byte
+	Lost   int64
+}
+
+// A Queue holds output until the caller has read it. Its writer never waits, so that a slow caller holds up no command:
+// output beyond 4 MiB is lost, and a Chunk says so.
+type Queue struct {
+	mu     sync.Mutex
+	more   sync.Cond
+	chunks []Chunk
+	size   int
+	ended  bool
+}
+
+// NewQueue returns an empty Queue.
+func NewQueue() *Queue {
+	q := &Queue{}
+	q.more.L = &q.mu
+	return q
+}
+
+// Add adds a piece of a stream. It is the sink of [Options].
+func (q *Queue) Add(stream string, p []byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	defer q.more.Signal()
+	last := len(q.chunks) - 1
+	if q.size+len(p) <= maxQueued {
+		q.chunks, q.size = append(q.chunks, Chunk{Stream: stream, Data: append([]byte(nil), p...)}), q.size+len(p)
+		return
+	}
+	for i := last; i >= 0 && q.chunks[i].Lost > 0; i-- {
+		if q.chunks[i].Stream == stream {
+			q.chunks[i].Lost += int64(len(p))
+			return
+		}
+	}
+	q.chunks = append(q.chunks, Chunk{Stream: stream, Lost: int64(len(p))})
+}
+
+// End says that nothing will be added.
+func (q *Queue) End() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	q.more.Signal()
+}
+
+// Next waits for the next chunk. ok is false after the last one.
+func (q *Queue) Next() (c Chunk, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.chunks) == 0 && !q.ended {
+		q.more.Wait()
+	}
+	if len(q.chunks) == 0 {
+		return c, false
+	}
+	c = q.chunks[0]
+	q.chunks = q.chunks[1:]
+	q.size -= len(c.Data)
+	return c, true
+}
