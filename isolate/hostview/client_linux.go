@@ -30,10 +30,10 @@ func (s *Source) Close() {
 	}
 }
 
-// Start mounts a view of s at the existing directory at, served by a process of program, which listens on the
-// socket path control and ends when the container ends, when the process owner ends, if that is not 0, or when the
+// Start mounts a view of s, a copy of the real directory workspace, at the existing directory at, served by a process
+// of program, which listens on the socket path control and ends when the container ends, when the process owner ends, if that is not 0, or when the
 // view is unmounted. After an error nothing is mounted. The caller closes s.
-func Start(ctx context.Context, program []string, at, control string, s *Source, owner int) error {
+func Start(ctx context.Context, program []string, at, control, workspace string, s *Source, owner int) error {
 	pidfd, err := openOwner(owner)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func Start(ctx context.Context, program []string, at, control string, s *Source,
 		return err
 	}
 	defer ready.Close()
-	args := append(append([]string{}, program...), "view", at, control, strconv.FormatUint(uint64(s.Base), 10))
+	args := append(append([]string{}, program...), "view", at, control, workspace, strconv.FormatUint(uint64(s.Base), 10))
 	_, err = run.Background(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
 	theirs.Close()
 	if err != nil {

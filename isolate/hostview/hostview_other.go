@@ -25,7 +25,9 @@ type Conn struct{}
 func OpenTree(int, string) (*os.File, uint32, error) { return nil, 0, vfs.ErrNeedsLinux }
 
 // Start always fails: only Linux has containers.
-func Start(context.Context, []string, string, string, *Source, int) error { return vfs.ErrNeedsLinux }
+func Start(context.Context, []string, string, string, string, *Source, int) error {
+	return vfs.ErrNeedsLinux
+}
 
 // Dial always fails: only Linux has containers.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }

@@ -105,7 +105,7 @@ func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, er
 	if err != nil {
 		return errs.With("making a view", l.View, err)
 	}
-	if err := hostview.Start(ctx, program, l.View, control(e, l.Sandbox), s, l.Owner.PID); err != nil {
+	if err := hostview.Start(ctx, program, l.View, control(e, l.Sandbox), l.Workspace, s, l.Owner.PID); err != nil {
 		return errors.Join(errs.With("making a view", l.View, err), os.Remove(l.View))
 	}
 	return nil
