@@ -44,6 +44,9 @@ func (c *Conn) Enter(*Source) error { return vfs.ErrNeedsLinux }
 // End always fails.
 func (c *Conn) End() error { return vfs.ErrNeedsLinux }
 
+// EndAt does nothing: there are no views.
+func EndAt(string) error { return nil }
+
 // Unmount does nothing: there are no views.
 func Unmount(context.Context, string) error { return nil }
 
