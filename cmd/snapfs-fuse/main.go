@@ -48,7 +48,7 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 			return fusecow.Serve(ctx, mount.Mount)
 		}, true
 	}
-	if len(args) == 4 && args[0] == "view" {
+	if len(args) == 5 && args[0] == "view" {
 		return parseView(args[1:])
 	}
 	if len(args) != 2 || args[0] != "shift" {
@@ -62,16 +62,16 @@ func parseArgs(args []string) (serve func() error, ok bool) {
 }
 
 // parseView returns the function that serves the view of a container at a directory of the host; its arguments are
-// the directory, the control socket and the first of the container's ids.
+// the directory, the control socket, the real directory and the first of the container's ids.
 func parseView(args []string) (serve func() error, ok bool) {
-	base, err := strconv.ParseUint(args[2], 10, 32)
+	base, err := strconv.ParseUint(args[3], 10, 32)
 	if err != nil {
 		return nil, false
 	}
 	return func() error {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		defer stop()
-		return viewserver.Serve(ctx, args[0], args[1], uint32(base))
+		return viewserver.Serve(ctx, args[0], args[1], args[2], uint32(base))
 	}, true
 }
 

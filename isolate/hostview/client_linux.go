@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/internal/run"
@@ -30,10 +31,10 @@ func (s *Source) Close() {
 	}
 }
 
-// Start mounts a view of s at the existing directory at, served by a process of program, which listens on the
-// socket path control and ends when the container ends, when the process owner ends, if that is not 0, or when the
+// Start mounts a view of s, a copy of the real directory workspace, at the existing directory at, served by a process
+// of program, which listens on the socket path control and ends when the container ends, when the process owner ends, if that is not 0, or when the
 // view is unmounted. After an error nothing is mounted. The caller closes s.
-func Start(ctx context.Context, program []string, at, control string, s *Source, owner int) error {
+func Start(ctx context.Context, program []string, at, control, workspace string, s *Source, owner int) error {
 	pidfd, err := openOwner(owner)
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func Start(ctx context.Context, program []string, at, control string, s *Source,
 		return err
 	}
 	defer ready.Close()
-	args := append(append([]string{}, program...), "view", at, control, strconv.FormatUint(uint64(s.Base), 10))
+	args := append(append([]string{}, program...), "view", at, control, workspace, strconv.FormatUint(uint64(s.Base), 10))
 	_, err = run.Background(args, nil, theirs, s.Tree, s.Ended, s.Hold, pidfd)
 	theirs.Close()
 	if err != nil {
@@ -96,8 +97,42 @@ func (c *Conn) Enter(s *Source) error {
 	return c.do(Request{Enter: &Enter{Base: s.Base}}, s.Tree, s.Ended, s.Hold)
 }
 
-// End makes the view's process unmount the view and end.
-func (c *Conn) End() error { return c.do(Request{End: true}) }
+// endTime bounds how long a view's process may take to end.
+const endTime = 30 * time.Second
+
+// End makes the view's process unmount the view, and returns when the process has ended: until then it can remove the
+// directory and the socket, which the next view at the same place needs. A process that ends by itself is no error.
+func (c *Conn) End() error {
+	if err := c.do(Request{End: true}); err != nil {
+		if errors.Is(err, io.EOF) || fdsock.HungUp(err) {
+			return nil
+		}
+		return err
+	}
+	for end := time.Now().Add(endTime); time.Now().Before(end); {
+		ready, err := c.c.Await(time.Until(end))
+		if err != nil {
+			return err
+		}
+		if !ready {
+			continue
+		}
+		if _, _, err = c.c.Receive(); err != nil {
+			return nil //nolint:nilerr // the end of the connection is that of the process
+		}
+	}
+	return errors.New("its process does not end")
+}
+
+// EndAt ends the process of the view with a control socket, see [Conn.End]. No process is no error.
+func EndAt(control string) error {
+	c, err := Dial(control)
+	if err != nil {
+		return nil // it has ended, or was killed
+	}
+	defer c.Close() //nolint:errcheck // the process has ended
+	return c.End()
+}
 
 func (c *Conn) do(q Request, files ...*os.File) error {
 	msg, err := json.Marshal(q)

@@ -6,5 +6,8 @@
 // of a pipe whose other end a process of the container reads: while the view is mounted the container lives, and
 // with the view's process its part ends. Read [Start] first, then [Conn].
 //
+// Programs of the host trust what they find in a directory of their user. So nothing in a view can be executed
+// (noexec), no symbolic link leads out, and package gitguard decides what the host reads of git's configuration.
+//
 // The package knows neither sandboxes nor snapshots.
 package hostview

@@ -25,7 +25,9 @@ type Conn struct{}
 func OpenTree(int, string) (*os.File, uint32, error) { return nil, 0, vfs.ErrNeedsLinux }
 
 // Start always fails: only Linux has containers.
-func Start(context.Context, []string, string, string, *Source, int) error { return vfs.ErrNeedsLinux }
+func Start(context.Context, []string, string, string, string, *Source, int) error {
+	return vfs.ErrNeedsLinux
+}
 
 // Dial always fails: only Linux has containers.
 func Dial(string) (*Conn, error) { return nil, vfs.ErrNeedsLinux }
@@ -41,6 +43,9 @@ func (c *Conn) Enter(*Source) error { return vfs.ErrNeedsLinux }
 
 // End always fails.
 func (c *Conn) End() error { return vfs.ErrNeedsLinux }
+
+// EndAt does nothing: there are no views.
+func EndAt(string) error { return nil }
 
 // Unmount does nothing: there are no views.
 func Unmount(context.Context, string) error { return nil }

@@ -23,10 +23,10 @@ func (s *server) fill(st *vfs.Stat, out *fuse.Attr) {
 	}
 }
 
-// entry fills out with the id and the attributes of the inode behind fd, counts a kernel
-// reference of it, and takes over fd.
-func (s *server) entry(fd int, out *fuse.EntryOut) error {
-	n, st, err := s.t.adopt(fd)
+// entry fills out with the id and the attributes of the inode behind fd, which has been looked
+// up by name, counts a kernel reference of it, and takes over fd.
+func (s *server) entry(fd int, name string, out *fuse.EntryOut) error {
+	n, st, err := s.t.adopt(fd, s.checkedName(name))
 	if err != nil {
 		return err
 	}
@@ -34,6 +34,9 @@ func (s *server) entry(fd int, out *fuse.EntryOut) error {
 	out.SetEntryTimeout(s.cache)
 	out.SetAttrTimeout(s.cache)
 	s.fill(&st, &out.Attr)
+	if n.checked != "" {
+		s.fitChecked(n, n.fd, &out.Attr) // it has a descriptor from the beginning to the end
+	}
 	return nil
 }
 
@@ -50,23 +53,24 @@ func (s *server) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *f
 		if err != nil {
 			return err
 		}
-		return s.entry(fd, out)
+		return s.entry(fd, name, out)
 	}))
 }
 
 func (s *server) Forget(id, times uint64) { s.t.forget(id, times) }
 
 func (s *server) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return status(s.t.with(in.NodeId, func(_ *inode, fd int) error { return s.attr(fd, out) }))
+	return status(s.t.with(in.NodeId, func(n *inode, fd int) error { return s.attr(n, fd, out) }))
 }
 
-func (s *server) attr(fd int, out *fuse.AttrOut) error {
+func (s *server) attr(n *inode, fd int, out *fuse.AttrOut) error {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		return err
 	}
 	out.SetTimeout(s.cache)
 	s.fill(&st, &out.Attr)
+	s.fitChecked(n, fd, &out.Attr)
 	return nil
 }
 
@@ -90,7 +94,7 @@ func (s *server) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOu
 		if err := utimes(fd, in); err != nil {
 			return err
 		}
-		return s.attr(fd, out)
+		return s.attr(n, fd, out)
 	}))
 }
 

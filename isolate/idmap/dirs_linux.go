@@ -56,7 +56,7 @@ func (s *server) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 		}
 		fd, err := openPath(dir, e.Name)
 		if err == nil {
-			err = s.entry(fd, entry)
+			err = s.entry(fd, e.Name, entry)
 		}
 		if err != nil {
 			*entry = fuse.EntryOut{}

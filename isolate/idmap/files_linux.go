@@ -19,6 +19,14 @@ func (s *server) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fus
 		if n.kind != unix.S_IFREG {
 			return unix.EIO // the kernel opens these itself
 		}
+		if n.checked != "" {
+			f, err := s.openChecked(n, fd, openFlags(in.Flags))
+			if err == nil {
+				out.Fh, out.OpenFlags = s.opened(f)
+				out.OpenFlags |= fuse.FOPEN_DIRECT_IO // what one handle reads is not what another writes
+			}
+			return err
+		}
 		f, err := reopen(fd, openFlags(in.Flags))
 		if err != nil {
 			return err

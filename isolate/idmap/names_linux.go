@@ -16,7 +16,7 @@ func (s *server) create(h *fuse.InHeader, name string, umask uint32, do func(dir
 		if err != nil {
 			return err
 		}
-		return s.entry(fd, out)
+		return s.entry(fd, name, out)
 	}))
 }
 
@@ -48,13 +48,16 @@ func (s *server) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *
 		}
 		at, err := openPath(dir, name)
 		if err == nil {
-			err = s.entry(at, &out.EntryOut)
+			err = s.entry(at, name, &out.EntryOut)
 		}
 		if err != nil {
 			unix.Close(fd)
 			return err
 		}
 		out.Fh, out.OpenFlags = s.opened(fd)
+		if s.checkedName(name) != "" {
+			out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+		}
 		return nil
 	}))
 }
@@ -81,7 +84,7 @@ func (s *server) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse
 			if err != nil {
 				return err
 			}
-			return s.entry(at, out)
+			return s.entry(at, name, out)
 		})
 	}))
 }
@@ -119,10 +122,13 @@ func (s *server) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) f
 }
 
 func (s *server) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, code fuse.Status) {
-	err := s.t.with(h.NodeId, func(_ *inode, fd int) error {
+	err := s.t.with(h.NodeId, func(n *inode, fd int) error {
+		if n.checked != "" {
+			return unix.EACCES // it leads to a text under another name
+		}
 		buf := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(fd, "", buf)
-		target = buf[:max(n, 0)]
+		size, err := unix.Readlinkat(fd, "", buf)
+		target = buf[:max(size, 0)]
 		if err == nil && s.handles != nil {
 			target, err = s.confine(fd, target)
 		}

@@ -71,6 +71,7 @@ type server struct {
 	// handles are the open files of a [View], and at its mount point; nil for a directory that only this server writes.
 	handles *handles
 	at      string
+	checker Checker // of a [View], or nil
 }
 
 // cacheTime is the time for which the kernel may cache names and attributes: only this server

@@ -31,6 +31,7 @@ type inode struct {
 	handle  *unix.FileHandle
 	fd      int // -1 if reached by handle
 	kind    uint32
+	checked string // the name that a [Checker] checks, or ""
 	lookups uint64
 }
 
@@ -53,7 +54,7 @@ func (t *table) reset(tree *os.File) error {
 	t.mu.Lock()
 	t.root, t.inodes, t.byKey, t.handles = root, map[uint64]*inode{}, map[string]*inode{}, opensByHandle(fd, at)
 	t.mu.Unlock()
-	n, _, err := t.adopt(at)
+	n, _, err := t.adopt(at, "")
 	if err != nil {
 		return errors.Join(err, root.Close())
 	}
@@ -116,8 +117,9 @@ func binaryKey(n uint64) string {
 }
 
 // adopt returns the inode behind fd with its attributes, and counts one more kernel reference
-// of it. It keeps or closes fd, also after an error.
-func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
+// of it. A file under a checked name is another inode than the same file under other names, for
+// which the name is "". It keeps or closes fd, also after an error.
+func (t *table) adopt(fd int, checked string) (*inode, vfs.Stat, error) {
 	st, err := vfs.Lstat(fd, "")
 	if err != nil {
 		unix.Close(fd)
@@ -128,14 +130,21 @@ func (t *table) adopt(fd int) (*inode, vfs.Stat, error) {
 		unix.Close(fd)
 		return nil, st, err
 	}
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFREG && kind != unix.S_IFLNK {
+		checked = ""
+	}
+	if checked != "" {
+		key = "checked\x00" + checked + "\x00" + key
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byKey[key]
 	if n == nil {
-		n = &inode{id: t.next, key: key, handle: h, fd: -1, kind: st.Mode & unix.S_IFMT}
+		n = &inode{id: t.next, key: key, handle: h, fd: -1, kind: kind, checked: checked}
 		t.next++
 		t.inodes[n.id], t.byKey[key] = n, n
-		if h == nil {
+		if h == nil || checked != "" { // a descriptor keeps its path, which a handle has not
 			n.fd, fd = fd, -1
 		}
 	}
@@ -153,7 +162,7 @@ func (t *table) pin(dir int, name string) {
 	if err != nil {
 		return // then nothing is removed
 	}
-	key, _, err := t.identify(fd)
+	key, _, err := t.identify(fd) // a checked inode is open anyway
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n := t.byKey[key]; err == nil && n != nil && n.fd < 0 {

@@ -16,7 +16,8 @@ import (
 
 // A View shows a directory of a running sandbox on the host, with the ids that the host would see without the
 // sandbox's own range. No symbolic link in it leads out: the host would follow one that a sandbox has made to its own
-// files. The processes of the sandbox write to the same directory at the same time, so the kernel
+// files; no program runs from it, whatever its mode says; and a [Checker] decides what the host reads of some files. The
+// processes of the sandbox write to the same directory at the same time, so the kernel
 // caches no names and attributes, and checks the content of a file when it is opened.
 //
 // The directory can be replaced by another while the view is mounted, see [View.Leave].
@@ -26,9 +27,10 @@ type View struct {
 }
 
 // MountView shows the directory tree at the existing directory at, with ids lower by base; base 0 changes no id.
+// A checker checks what is read of files; nil checks none.
 // Root mounts it by itself, another user by fusermount3. Only this user can use the mount.
 // After an error nothing is mounted.
-func MountView(at string, tree *os.File, base uint32) (*View, error) {
+func MountView(at string, tree *os.File, base uint32, checker Checker) (*View, error) {
 	t, err := newTable(tree)
 	if err != nil {
 		return nil, fmt.Errorf("opening the tree: %w", err)
@@ -38,12 +40,12 @@ func MountView(at string, tree *os.File, base uint32) (*View, error) {
 		return nil, fmt.Errorf("starting threads: %w", err)
 	}
 	t.gate = &gate{}
-	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: lowerBy(base), creators: m, handles: &handles{open: map[int]bool{}}, at: at}
+	s := &server{RawFileSystem: fuse.NewDefaultRawFileSystem(), t: t, ids: lowerBy(base), creators: m, handles: &handles{open: map[int]bool{}}, at: at, checker: checker}
 	options := mountOptions()
 	options.FsName, options.Name, options.DirectMountStrict = "snapfs", "snapfs-view", os.Geteuid() == 0
-	options.Options = []string{"default_permissions", "nosuid", "nodev"}
+	options.Options = []string{"default_permissions", "nosuid", "nodev", "noexec"}
 	if os.Geteuid() == 0 {
-		options.DirectMountFlags = unix.MS_NOSUID | unix.MS_NODEV
+		options.DirectMountFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 		options.Options = options.Options[:1]
 	}
 	v := &View{s: s}

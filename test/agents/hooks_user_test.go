@@ -13,9 +13,9 @@ import (
 )
 
 // hook sends an event to snapfs as an agent does, and returns the answer.
-func (h *hooked) hook(event string, fields M) string {
+func (h *hooked) hook(event string, fields M, flags ...string) string {
 	h.t.Helper()
-	cmd := h.command("hook", "--agent", "claude", event)
+	cmd := h.command(append(append([]string{"hook", "--agent", "claude"}, flags...), event)...)
 	cmd.Stdin = strings.NewReader(jsonOf(h.t, fields))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -90,5 +90,41 @@ func TestAViewOfAnOrdinaryUser(t *testing.T) {
 	h.unviewed()
 	if out, err := exec.Command("ls", view).CombinedOutput(); err == nil {
 		t.Errorf("the view's directory is left: %s", out)
+	}
+}
+
+// TestTheHostsGitRunsNothingOfAClone: what a sandbox writes into its repository, the git of the host that runs in the
+// view does not execute, with the usual backend and with fusecow. Package
+// isolate/hostview/viewserver has the list of the ways to plant. Cost: two seconds.
+func TestTheHostsGitRunsNothingOfAClone(t *testing.T) {
+	treetest.OncePerRun(t)
+	treetest.NeedProgram(t, "git")
+	treetest.NeedDevice(t, "/dev/fuse")
+	h := hookedDesk(t, "claude")
+	for backend, flags := range map[string][]string{"usual": nil, "fusecow": {"--backend", "fusecow"}} {
+		view := strings.TrimSpace(h.hook("WorktreeCreate", M{"session_id": backend, "cwd": h.work, "name": backend}, flags...))
+		canary := treetest.Dir(t) + "/canary"
+		h.must("exec", backend, "--", "sh", "-c", `git config core.fsmonitor "touch $0;true"
+			printf '#!/bin/sh\ntouch %s\n' "$0" > .git/hooks/post-index-change; cp .git/hooks/post-index-change s
+			chmod +x .git/hooks/post-index-change s; touch -d yesterday add.sh`, canary)
+		out, err := exec.Command("git", "-C", view, "status", "--short").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "?? s\n") {
+			t.Errorf("%s: git status: %v\n%s", backend, err, out)
+		}
+		if out, err := exec.Command(view + "/s").CombinedOutput(); err == nil {
+			t.Errorf("%s: a program of the sandbox runs: %s", backend, out)
+		}
+		if _, err := os.Stat(canary); err == nil {
+			t.Errorf("%s: a planted command ran", backend)
+		}
+		if out, _ := exec.Command("git", "-C", h.work, "config", "core.fsmonitor").Output(); len(out) > 0 {
+			t.Errorf("%s: the real repository has %s", backend, out)
+		}
+		h.hook("SessionEnd", M{"session_id": backend, "cwd": view})
+	}
+	h.unviewed()
+	if os.Geteuid() == 0 {
+		treetest.NeedProgram(t, "fusermount3")
+		treetest.RunAs(t, treetest.User(t), t.Name(), treetest.WithFUSE())
 	}
 }

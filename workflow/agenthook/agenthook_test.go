@@ -58,11 +58,47 @@ func TestAPatchLeadsIntoTheView(t *testing.T) {
 	l := &Lease{Workspace: "/w", View: "/run/v"}
 	patch := "*** Begin Patch\n*** Update File: a.go\n@@\n-*** Add File: x\n+*** Add File: /w/x\n*** Move to: sub/b.go\r\n*** Add File: /w/c\n*** Delete File: /etc/d\n*** Add File: ../out\n*** End Patch"
 	want := "*** Begin Patch\n*** Update File: /run/v/dir/a.go\n@@\n-*** Add File: x\n+*** Add File: /w/x\n*** Move to: /run/v/dir/sub/b.go\r\n*** Add File: /run/v/c\n*** Delete File: /etc/d\n*** Add File: /run/v/out\n*** End Patch"
-	if got := movePatch(patch, "/w/dir", l); got != want {
+	if got := movePatch(patch, "/w/dir", l).text; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if got := movePatch(patch, "/run/v", l); strings.Contains(got, "/run/v/a.go") {
+	if got := movePatch(patch, "/run/v", l).text; strings.Contains(got, "/run/v/a.go") {
 		t.Errorf("a relative path in the view was changed:\n%s", got)
+	}
+}
+
+// TestEachPathOfAPatchIsJudged: one outside blocks those inside, wherever blanks hide it, and alone it is the agent's
+// own business. "" is no answer; a path is that of the refusal.
+func TestEachPathOfAPatchIsJudged(t *testing.T) {
+	l := &Lease{Sandbox: "s", Workspace: "/w", View: "/run/v"}
+	const allow = `"permissionDecision":"allow"`
+	for patch, want := range map[string]string{
+		"*** Add File: a\n+x\n":                                            allow,
+		"*** Add File: /run/v/a\n+x\n":                                     allow,
+		"*** Add File: /w/a\n+x\n*** Add File: /w/b\n+x\n":                 allow,
+		"*** Add File: a\n+x\n*** Add File: /home/u/.bashrc\n+x\n":         "/home/u/.bashrc",
+		"*** Delete File: /etc/d\n*** Add File: a\n+x\n":                   "/etc/d",
+		"*** Update File: a\n*** Move to: ../out\n@@\n-x\n+y\n":            "/out",
+		"*** Add File: a\n+x\n  *** Add File: /etc/e \n+x\n":               "/etc/e",
+		"*** Add File: a\n+x\n*** Delete File:/etc/e\n":                    "/etc/e",
+		"*** Update File: a\n@@\n *** Add File: /etc/e\n-x\n+y\n":          allow,
+		"*** Add File: /etc/e\n+x\n*** Update File: ../../b\n@@\n-x\n+y\n": "",
+		"*** Add File: /wx\n+x\n":                                          "",
+		"no patch":                                                         "",
+	} {
+		text, err := json.Marshal(patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &Handler{}
+		out, err := h.patch(map[string]json.RawMessage{"command": text}, &event{Name: "PreToolUse", Tool: "apply_patch", Dir: "/w"}, l)
+		switch {
+		case want == "" || want == allow:
+			if err != nil || want == "" && len(out) > 0 || !strings.Contains(string(out), want) {
+				t.Errorf("%q: %s, %v; want %q", patch, out, err, want)
+			}
+		case !Blocks(err) || len(out) > 0 || !strings.Contains(err.Error(), " "+want+":"):
+			t.Errorf("%q: %s, %v; want a refusal of %s", patch, out, err, want)
+		}
 	}
 }
 

@@ -106,7 +106,7 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 		Agent: h.Agent, Session: ev.Session, Worktree: worktree, Owner: owner,
 	}
 	if err = l.save(e); err == nil {
-		err = openView(ctx, e, h.Viewer, l)
+		err = h.open(ctx, e, l)
 	}
 	if err == nil {
 		err = checkpoint(ctx, e, l, Checkpoint{})
@@ -116,6 +116,16 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 		return nil, errors.Join(err, closeView(undo, e, l), e.Remove(undo, rec.Name))
 	}
 	return l, nil
+}
+
+// open makes the view of a new lease.
+func (h *Handler) open(ctx context.Context, e *engine.Engine, l *Lease) error {
+	unlock, err := lockView(e, l.Sandbox)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return openView(ctx, e, h.Viewer, l)
 }
 
 func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, worktree string) (*catalog.Record, error) {

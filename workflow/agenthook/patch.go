@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+
+	"github.com/snapfs/snapfs/engine/pathlist"
 )
 
 // patch makes the paths of an apply_patch call those of the view: absolute ones of the real workspace, and relative
-// ones if the session's directory is the real workspace.
+// ones if the session's directory is the real workspace. It allows a call whose paths all lie in the view, blocks one
+// that also has a path outside, and leaves others to the agent.
 func (h *Handler) patch(input map[string]json.RawMessage, ev *event, l *Lease) ([]byte, error) {
 	key := "command"
 	if _, ok := input[key]; !ok {
@@ -21,37 +24,77 @@ func (h *Handler) patch(input map[string]json.RawMessage, ev *event, l *Lease) (
 	if err := json.Unmarshal(input[key], &text); err != nil {
 		return nil, errors.Join(errBlock, fmt.Errorf("reading the patch: %w", err))
 	}
-	moved := movePatch(text, ev.Dir, l)
-	if moved == text {
+	m := movePatch(text, ev.Dir, l)
+	switch {
+	case len(m.outside) > 0 && m.inside:
+		return nil, errors.Join(errBlock, fmt.Errorf("the patch changes files of the sandbox %s and, outside of it, %s: make two patches",
+			l.Sandbox, pathlist.Printable(m.outside[0])))
+	case !m.inside:
 		return nil, nil
 	}
-	var err error
-	if input[key], err = json.Marshal(moved); err != nil {
-		return nil, errors.Join(errBlock, err)
+	o := output{Decision: "allow", Reason: "it works on the snapfs sandbox " + l.Sandbox}
+	if m.text != text {
+		var err error
+		if input[key], err = json.Marshal(m.text); err != nil {
+			return nil, errors.Join(errBlock, err)
+		}
+		o.Input = input
 	}
-	return output{Decision: "allow", Reason: "it works on the snapfs sandbox " + l.Sandbox, Input: input}.encode(ev)
+	return o.encode(ev)
+}
+
+// A moved is a patch with the paths of a view.
+type moved struct {
+	text    string
+	inside  bool     // it has a path in the view
+	outside []string // its other paths
 }
 
 // movePatch replaces the paths in the head lines of a patch in the format of apply_patch.
-func movePatch(text, dir string, l *Lease) string {
+func movePatch(text, dir string, l *Lease) moved {
+	var m moved
 	lines := strings.SplitAfter(text, "\n")
+	update := false // a line that begins with a space is a part of the file
 	for i, line := range lines {
-		for _, head := range []string{"*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: "} {
-			path, ok := strings.CutPrefix(line, head)
-			if !ok {
-				continue
-			}
-			name := strings.TrimRight(path, "\r\n")
-			full := name
-			if !filepath.IsAbs(full) {
-				full = filepath.Join(dir, full)
-			}
-			if to := l.inView(full); to != filepath.Clean(full) {
-				lines[i] = head + to + path[len(name):]
-			}
+		head, name, ok := patchHead(line, update)
+		if !ok {
+			continue
+		}
+		if head != patchMove {
+			update = head == patchUpdate
+		}
+		full := name
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(dir, full)
+		}
+		to := l.inView(full)
+		if !within(to, l.View) {
+			m.outside = append(m.outside, to)
+			continue
+		}
+		m.inside = true
+		if to != filepath.Clean(full) {
+			lines[i] = head + to + line[len(strings.TrimRight(line, "\r\n")):]
 		}
 	}
-	return strings.Join(lines, "")
+	m.text = strings.Join(lines, "")
+	return m
+}
+
+const patchUpdate, patchMove = "*** Update File: ", "*** Move to: "
+
+// patchHead reads a line that names a file. Programs that apply patches ignore blanks around it, but within the part of a
+// patch that updates a file, a blank begins a line of that file.
+func patchHead(line string, update bool) (head, name string, ok bool) {
+	if update && !strings.HasPrefix(line, "***") {
+		return "", "", false
+	}
+	for _, head := range []string{"*** Add File: ", patchUpdate, "*** Delete File: ", patchMove} {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), strings.TrimSpace(head)); ok {
+			return head, strings.TrimSpace(name), true
+		}
+	}
+	return "", "", false
 }
 
 func digest(s string) string {

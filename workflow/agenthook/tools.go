@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
@@ -94,7 +95,7 @@ var fileTools = []string{
 // would leave it a path of the real workspace.
 func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, error) {
 	o := output{Reason: "it works on the snapfs sandbox " + l.Sandbox}
-	outside := false
+	outside := ""
 	for _, key := range []string{"file_path", "notebook_path", "path", "filePath"} {
 		var path string
 		if json.Unmarshal(input[key], &path) != nil || path == "" {
@@ -109,7 +110,7 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 		}
 		to := l.inView(full)
 		if !within(to, l.View) {
-			outside = true
+			outside = to
 			continue
 		}
 		o.Decision = "allow"
@@ -122,10 +123,10 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 		}
 		input[key], o.Input = text, input
 	}
-	if outside && o.Input != nil {
-		return nil, errors.Join(errBlock, fmt.Errorf("%s has a path in the workspace and one outside of it", ev.Tool))
+	if outside != "" && o.Input != nil {
+		return nil, errors.Join(errBlock, fmt.Errorf("%s has a path in the workspace and, outside of it, %s", ev.Tool, pathlist.Printable(outside)))
 	}
-	if outside || o.Decision == "" {
+	if outside != "" || o.Decision == "" {
 		return nil, nil
 	}
 	return o.encode(ev)
@@ -148,6 +149,14 @@ func (h *Handler) reopen(ctx context.Context, l *Lease) error {
 	e, err := h.Open(ctx)
 	if err != nil {
 		return err
+	}
+	unlock, err := lockView(e, l.Sandbox)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if hostview.Alive(l.View) { // another hook of the session has made it meanwhile
+		return nil
 	}
 	if _, err := makeViewsDir(h.State); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine"
@@ -17,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/proc"
+	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/isolate/hostview"
 )
@@ -81,12 +83,16 @@ func control(e *engine.Engine, sandbox string) string {
 }
 
 // openView shows the workspace of a sandbox at the directory l.View until the process l.Owner ends, and returns when
-// agents can use it. It starts the sandbox. Inside, a symbolic link leads from the same path to the workspace, so that
+// agents can use it. The caller has locked the view. It starts the sandbox. Inside, a symbolic link leads from the same path to the workspace, so that
 // a command can use the paths that the agent uses.
 func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, error), l *Lease) error {
 	program, err := viewer()
 	if err != nil {
 		return err
+	}
+	// The last view may be ending by itself, and then takes away what is made at its place.
+	if err := hostview.EndAt(control(e, l.Sandbox)); err != nil {
+		return errs.With("ending the last view", l.View, err)
 	}
 	s, err := enter(ctx, e, l)
 	if err != nil {
@@ -105,7 +111,7 @@ func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, er
 	if err != nil {
 		return errs.With("making a view", l.View, err)
 	}
-	if err := hostview.Start(ctx, program, l.View, control(e, l.Sandbox), s, l.Owner.PID); err != nil {
+	if err := hostview.Start(ctx, program, l.View, control(e, l.Sandbox), l.Workspace, s, l.Owner.PID); err != nil {
 		return errors.Join(errs.With("making a view", l.View, err), os.Remove(l.View))
 	}
 	return nil
@@ -160,16 +166,33 @@ func enter(ctx context.Context, e *engine.Engine, l *Lease) (_ *hostview.Source,
 
 // closeView unmounts a view and ends its process. A view that is gone already is no error.
 func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
-	c, err := hostview.Dial(control(e, l.Sandbox))
-	if err == nil {
-		err = c.End()
-		c.Close() //nolint:errcheck // the process ends
-	} else {
-		err = nil // it has ended, or was killed
+	unlock, err := lockView(e, l.Sandbox)
+	if err != nil {
+		return err
 	}
+	defer unlock()
+	err = hostview.EndAt(control(e, l.Sandbox))
 	err = errors.Join(errs.With("closing a view", l.View, err), hostview.Unmount(ctx, l.View))
 	hostview.RemoveEmpty(l.View)
 	return err
+}
+
+// lockView waits until no other process opens or closes the view of a sandbox, and locks it. A sandbox that is gone has
+// none to lock.
+func lockView(e *engine.Engine, sandbox string) (unlock func(), err error) {
+	f, err := os.OpenFile(control(e, sandbox)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return func() {}, nil
+	}
+	if err == nil {
+		if err = vfs.Flock(f, syscall.LOCK_EX); err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	if err != nil {
+		return nil, errs.With("locking the view of", sandbox, err)
+	}
+	return func() { f.Close() }, nil
 }
 
 // idleTime bounds how long the processes of a view may take to end.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate/hostview"
+	"github.com/snapfs/snapfs/isolate/hostview/gitguard"
 	"github.com/snapfs/snapfs/isolate/idmap"
 	"golang.org/x/sys/unix"
 )
@@ -26,8 +27,9 @@ type server struct {
 
 // Serve mounts a view at the directory at and serves it, with the descriptors that package hostview names. It
 // returns when the view is unmounted, which it does itself when the container, the owner or ctx ends. The control
-// socket and the directory are removed then.
-func Serve(ctx context.Context, at, control string, base uint32) error {
+// socket and the directory are removed then. What the host reads of git's files is checked against those of the real
+// directory workspace (package gitguard).
+func Serve(ctx context.Context, at, control, workspace string, base uint32) error {
 	ready := os.NewFile(hostview.ReadyFD, "ready")
 	refuse := func(err error) error {
 		ready.WriteString(err.Error()) //nolint:errcheck // the starter may be gone
@@ -43,7 +45,7 @@ func Serve(ctx context.Context, at, control string, base uint32) error {
 	}
 	ctx, end := context.WithCancel(ctx)
 	s := &server{end: end, hold: os.NewFile(hostview.HoldFD, "hold")}
-	s.view, err = idmap.MountView(at, tree, base)
+	s.view, err = idmap.MountView(at, tree, base, &gitguard.Guard{Workspace: workspace, View: at})
 	tree.Close()
 	if err != nil {
 		return refuse(errors.Join(err, os.Remove(control)))

@@ -1,0 +1,108 @@
+package gitguard_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/isolate/hostview/gitguard"
+)
+
+// TestConfigLetsPlainKeysThrough: what is kept stays as it is, byte for byte, and the rest has a comment sign in place
+// of its first byte.
+func TestConfigLetsPlainKeysThrough(t *testing.T) {
+	g := &gitguard.Guard{Workspace: t.TempDir(), View: "/v"}
+	for text, want := range map[string]string{
+		"[core]\n\tbare = false\n\tfsmonitor = x\n":           "[core]\n\tbare = false\n#fsmonitor = x\n",
+		"[core]\r\nbare\r\npager = x\r\n":                     "[core]\r\nbare\r\n#ager = x\r\n",
+		"[remote \"o\"]\n\turl = a\n\turl = ext::sh\n":        "[remote \"o\"]\n\turl = a\n#url = ext::sh\n",
+		"[remote \"o\\\\\"]\nurl = a\n":                       "#remote \"o\\\\\"]\n#rl = a\n",
+		"[core] pager = x\nbare = true\n":                     "#core] pager = x\n#are = true\n",
+		"[user]\nname = a\\\n[core]\npager = x\nemail = b\n":  "[user]\n#ame = a\\\n#core]\n#ager = x\nemail = b\n",
+		"[user]\nname = a\\\r\n[core]\r\n# c\\\nemail = b":    "[user]\n#ame = a\\\r\n#core]\r\n# c\\\nemail = b",
+		"[user]\n[core\n]bare = true\n\vname = x\n\nname = y": "[user]\n#core\n#bare = true\n#name = x\n\n#ame = y",
+		"; c\n\n  \n[include]\npath = /x\n":                   "; c\n\n  \n[include]\n#ath = /x\n",
+		"Host [x]\n  ProxyCommand y\n":                        "Host [x]\n  ProxyCommand y\n",
+		"":                                                    "",
+	} {
+		if got, err := g.Text("config", "/.git/config", []byte(text)); err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+// TestConfigKeepsWhatTheUserWrote: the same key with the same value, unless it names what the sandbox can change.
+func TestConfigKeepsWhatTheUserWrote(t *testing.T) {
+	g := &gitguard.Guard{Workspace: t.TempDir(), View: "/v"}
+	write(t, g.Workspace+"/tool", "")
+	write(t, g.Workspace+"/.git/HEAD", "")
+	real := "[core]\npager = less -R\neditor = ./e\nsshCommand = run tool\nhooksPath = /h\nworktree = /w\n[include]\npath = ../inc\npath = ~/inc\n"
+	write(t, g.Workspace+"/.git/config", real)
+	for text, want := range map[string]string{
+		real:                                 "[core]\npager = less -R\n#ditor = ./e\n#shCommand = run tool\nhooksPath = /h\n#orktree = /w\n[include]\n#ath = ../inc\npath = ~/inc\n",
+		"[core]\npager = less -R x\n":        "[core]\n#ager = less -R x\n",
+		"[core \"x\"]\npager = less -R\n":    "[core \"x\"]\n#ager = less -R\n",
+		"[core]\nPAGER=less -R\nPath = /h\n": "[core]\nPAGER=less -R\n#ath = /h\n",
+	} {
+		if got, err := g.Text("config", "/.git/config", []byte(text)); err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
+		}
+	}
+	write(t, g.Workspace+"/.aws/config", "[default]\nregion = x\n")
+	if got, err := g.Text("config", "/.aws/config", []byte("[default]\nregion = x\n")); err != nil || strings.Contains(string(got), "#") {
+		t.Errorf("a file of another program: %q, %v", got, err)
+	}
+	if got, _ := g.Text("config", "", []byte("[core]\npager = less -R\n")); !strings.Contains(string(got), "#ager") {
+		t.Errorf("a file without a path: %q", got)
+	}
+}
+
+// TestAPointerStaysInTheView: "" is a refusal.
+func TestAPointerStaysInTheView(t *testing.T) {
+	g := &gitguard.Guard{Workspace: t.TempDir(), View: "/v"}
+	write(t, g.Workspace+"/linked/.git", "gitdir: /home/u/main/.git/worktrees/x\n")
+	write(t, g.Workspace+"/near/.git", "gitdir: ../../main/x\n")
+	for _, c := range []struct{ path, text, want string }{
+		{"/sub/.git", "gitdir: ../.git/modules/sub\n", "gitdir: /v/.git/modules/sub\n"},
+		{"/sub/.git", "gitdir: " + g.Workspace + "/.git/worktrees/x", "gitdir: /v/.git/worktrees/x\n"},
+		{"/sub/.git", "gitdir: /v/x\n", "gitdir: /v/x\n"},
+		{"/sub/.git", "gitdir: ../../x\n", ""},
+		{"/sub/.git", "gitdir: /v/../x\n", ""},
+		{"/sub/.git", "gitdir: /vx\n", ""},
+		{"/sub/.git", "gitdir: /home/u/main/.git/worktrees/x\n", ""},
+		{"/sub/.git", "gitdir: a\nb\n", ""},
+		{"/sub/.git", "x", ""},
+		{"", "gitdir: x\n", ""},
+		{"/linked/.git", "gitdir: /home/u/main/.git/worktrees/x\n", "gitdir: /home/u/main/.git/worktrees/x\n"},
+		{"/near/.git", "gitdir: ../../main/x\n", "gitdir: " + filepath.Dir(g.Workspace) + "/main/x\n"},
+	} {
+		got, err := g.Text(".git", c.path, []byte(c.text))
+		if (err == nil) != (c.want != "") || string(got) != c.want {
+			t.Errorf("%s %q: %q, %v; want %q", c.path, c.text, got, err, c.want)
+		}
+	}
+	if got, err := g.Text("commondir", "/.git/worktrees/x/commondir", []byte("../..\n")); err != nil || string(got) != "/v/.git\n" {
+		t.Errorf("a common directory: %q, %v", got, err)
+	}
+}
+
+// TestARebaseRunsNothing: of the instructions that wait, those that run a command are comments.
+func TestARebaseRunsNothing(t *testing.T) {
+	g := &gitguard.Guard{}
+	text := "pick 1 a\n\n# c\nexec x\n\tx y\nbreak\nmerge -C 1 b\nexec\ty\n"
+	want := "pick 1 a\n\n# c\n#xec x\n#x y\nbreak\nmerge -C 1 b\n#xec\ty\n"
+	if got, err := g.Text("git-rebase-todo", "", []byte(text)); err != nil || string(got) != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,124 @@
+package idmap
+
+import (
+	"os"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/snapfs/snapfs/internal/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// A Checker decides what the host reads of some files in a [View], by their names. Its methods must be safe for
+// concurrent use.
+type Checker interface {
+	// Checks reports whether it checks the regular files of a name. No symbolic link of such a name can be followed.
+	Checks(name string) bool
+	// Text returns what is read of a file that was looked up by name, at a path in the view that begins with a slash,
+	// or "" if that is not known. After an error the file cannot be opened.
+	Text(name, path string, text []byte) ([]byte, error)
+}
+
+// maxChecked is the size of the largest file that is checked. A larger one cannot be opened.
+const maxChecked = 4 << 20
+
+// checkedName returns a name if files of that name are checked, or "".
+func (s *server) checkedName(name string) string {
+	if s.checker == nil || !s.checker.Checks(name) {
+		return ""
+	}
+	return name
+}
+
+// openChecked opens a checked file: for reading, a copy of what the checker lets through, which no process of the
+// sandbox can change. A file that is opened for both must be emptied first.
+func (s *server) openChecked(n *inode, fd, flags int) (int, error) {
+	switch {
+	case n.kind != unix.S_IFREG:
+		return -1, unix.EIO
+	case flags&unix.O_ACCMODE == unix.O_WRONLY, flags&unix.O_TRUNC != 0:
+		return reopen(fd, flags)
+	case flags&unix.O_ACCMODE == unix.O_RDWR:
+		return -1, unix.EACCES
+	}
+	text, err := s.checkedText(n, fd)
+	if err != nil {
+		return -1, err
+	}
+	mem, err := unix.MemfdCreate("snapfs-checked", unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	for at := 0; at < len(text); {
+		done, err := unix.Pwrite(mem, text[at:], int64(at))
+		if err != nil {
+			unix.Close(mem)
+			return -1, err
+		}
+		at += done
+	}
+	return mem, nil
+}
+
+// checkedText returns what the host may read of a checked file. EACCES: nothing.
+func (s *server) checkedText(n *inode, fd int) ([]byte, error) {
+	f, err := reopen(fd, unix.O_RDONLY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(f)
+	st, err := vfs.Lstat(f, "")
+	if err != nil {
+		return nil, err
+	}
+	if st.Size > maxChecked {
+		return nil, unix.EACCES
+	}
+	text, err := readAll(f, st.Size)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = s.checker.Text(n.checked, s.pathOf(fd), text); err != nil {
+		return nil, unix.EACCES
+	}
+	return text, nil
+}
+
+// readAll reads the first size bytes of a file, or fewer if it ends before.
+func readAll(fd int, size int64) ([]byte, error) {
+	buf := make([]byte, size)
+	for at := 0; at < len(buf); {
+		n, err := unix.Pread(fd, buf[at:], int64(at))
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return buf[:at], nil
+		}
+		at += n
+	}
+	return buf, nil
+}
+
+// pathOf returns the path in the view of a file behind an O_PATH descriptor, or "" if it has none there.
+func (s *server) pathOf(fd int) string {
+	root, err := os.Readlink(procPath(int(s.t.root.Fd())))
+	if err != nil {
+		return ""
+	}
+	path, err := os.Readlink(procPath(fd))
+	if err != nil {
+		return ""
+	}
+	rest, _ := restIn(path, root)
+	return rest
+}
+
+// fitChecked sets the size of a checked file to that of what is read of it. A file that cannot be read has its own.
+func (s *server) fitChecked(n *inode, fd int, out *fuse.Attr) {
+	if n.checked == "" || n.kind != unix.S_IFREG || out.Size == 0 {
+		return
+	}
+	if text, err := s.checkedText(n, fd); err == nil {
+		out.Size = uint64(len(text))
+	}
+}
