@@ -38,7 +38,7 @@ func (b *bench) stays(name string) {
 // soon waits until something holds.
 func (b *bench) soon(what string, holds func() bool) {
 	b.t.Helper()
-	for until := time.Now().Add(20 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
 			b.t.Fatalf("it does not come about that %s", what)
 		}

@@ -28,7 +28,7 @@ func (k liveBackend) Originals(ctx context.Context, base snapshot.ID, fork snaps
 		}
 		for _, o := range all {
 			if !yield(snapshot.Original{
-				Path: o.Path, Mode: o.Stat.FileMode(), UID: o.Stat.UID, GID: o.Stat.GID, Size: o.Stat.Size,
+				Path: o.Path, OnlyRead: o.Stat.Mode == 0, Ino: o.Stat.Ino, Mode: o.Stat.FileMode(), UID: o.Stat.UID, GID: o.Stat.GID, Size: o.Stat.Size,
 				MTime: o.Stat.MTime.Time(), CTime: o.Stat.CTime.Time(), Xattrs: o.Xattrs, Content: o.File,
 			}, nil) {
 				return

@@ -220,8 +220,8 @@ func (k *pathRecorder) record(path string, whole bool) error {
 	if err != nil {
 		return err
 	}
-	if o, ok := k.originals[path]; ok && why != "" {
-		return k.recordOriginal(abs, &o)
+	if o := k.stored(path, why); o != nil {
+		return k.recordOriginal(abs, n, o)
 	}
 	if why != "" {
 		switch e, data, known := k.lookBack(path, n); {
@@ -282,9 +282,25 @@ func (k *pathRecorder) recordKnown(abs string, e Entry, data []byte) (err error)
 	return nil
 }
 
+// stored returns the backend's original for a path that the real tree does not tell, for the reason why, or that the
+// sandbox read before it changed; nil if there is none.
+func (k *pathRecorder) stored(path, why string) *snapshot.Original {
+	if o, ok := k.originals[path]; ok && (why != "" || o.OnlyRead) {
+		return &o
+	}
+	return nil
+}
+
 // recordOriginal records an original from the backend's copy, for a file that the
-// real tree no longer has.
-func (k *pathRecorder) recordOriginal(abs string, o *snapshot.Original) error {
+// real tree, where now is, no longer has.
+func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Original) error {
+	if o.OnlyRead {
+		e, data, known := k.version(abs, o)
+		if !known {
+			e = Entry{Node: now, Unknown: "the sandbox read it before it changed, and what it read is no longer available"}
+		}
+		return k.recordKnown(abs, e, data)
+	}
 	n := &diff.Node{
 		Mode: o.Mode, UID: o.UID, GID: o.GID, Size: o.Size, MTime: o.MTime, CTime: o.CTime, Xattrs: o.Xattrs, NLink: 1,
 	}
@@ -304,6 +320,20 @@ func (k *pathRecorder) recordOriginal(abs string, o *snapshot.Original) error {
 	}
 	k.baseline.Set(abs, node)
 	return nil
+}
+
+// version returns the version of a file that the sandbox read, from what promotions displaced or from the
+// manifest, and the bytes of a small text; false if neither has it.
+func (k *pathRecorder) version(abs string, o *snapshot.Original) (Entry, []byte, bool) {
+	is := func(e Entry) bool { return e.Node != nil && e.Node.Ino == o.Ino && e.Node.CTime.Equal(o.CTime) }
+	for _, d := range k.history().all {
+		if e := d.baseline.Nodes[abs]; is(e) {
+			return e, d.text(&e), true
+		}
+	}
+	m := k.manifest()
+	e := m.list.Nodes[abs]
+	return e, m.list.text(&e), is(e)
 }
 
 // recordDescendants records everything in a real directory that the sandbox has

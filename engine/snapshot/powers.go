@@ -136,7 +136,11 @@ type Borrowed struct {
 
 // An Original is a regular file as it was when a fork first changed its content.
 type Original struct {
-	Path     string // in the form of [Candidate.Path]
+	Path string // in the form of [Candidate.Path]
+	// OnlyRead means that the fork read the version with Ino and CTime, and that the file was another one when the
+	// fork changed it. The other fields are not set. Ino 0: which version it read is not known.
+	OnlyRead bool
+	Ino      uint64
 	Mode     fs.FileMode
 	UID, GID uint32
 	Size     int64

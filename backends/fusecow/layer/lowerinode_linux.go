@@ -42,19 +42,28 @@ func (f *FS) loadLower(n *inode) error {
 // LateReads returns the paths of the lower files that had changed since Options.Since when they were read.
 func (f *FS) LateReads() []string { return f.lower.LateReads() }
 
-// saveOriginal saves the original of n in the layer d. If saving fails it returns nil, and the
-// original is unknown later. Cost: a clone of the file's blocks, or a copy.
+// saveOriginal saves the original of n in the layer d. If the file was read and has changed since, it saves only
+// which version was read: what a program writes now may be made from that. If saving fails it returns nil, and
+// the original is unknown later. Cost: a clone of the file's blocks, or a copy.
 func (f *FS) saveOriginal(n *inode, d *stackedLayer) *logfile.Original {
 	if f.frozen {
 		return nil
 	}
-	src, err := f.openContentIn(n, logfile.InLower, logfile.Identity{}) // mu may be held
-	if err != nil {
-		return nil
-	}
-	defer f.fds.Put(src)
 	o := &logfile.Original{Path: n.lower.Path(), ID: n.id}
-	if o.Stat, err = vfs.Lstat(src.Num, ""); err != nil {
+	now := &o.Stat
+	src, err := f.openContentIn(n, logfile.InLower, logfile.Identity{}) // mu may be held
+	if err == nil {
+		defer f.fds.Put(src)
+		o.Stat, err = vfs.Lstat(src.Num, "")
+	}
+	if err != nil {
+		now = nil
+	}
+	if was, other := f.lower.ReadBefore(o.Path, now); other {
+		o.Stat = vfs.Stat{Ino: was.Ino, CTime: was.CTime}
+		return o
+	}
+	if err != nil {
 		return nil
 	}
 	err = f.lower.With(n.lower, func(dirfd int, name string) (err error) {

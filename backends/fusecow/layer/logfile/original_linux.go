@@ -15,7 +15,8 @@ import (
 type Original struct {
 	// Path is relative to the lower's root.
 	Path string
-	// Stat lacks the access and birth times.
+	// Stat lacks the access and birth times. It has only inode number and change time if the fork had read that
+	// version of the file, and found another one when it wrote. Both are 0 if the version is not known.
 	Stat   vfs.Stat
 	Xattrs map[string]string
 	// File is the path of a copy of the content, or "" if there is none.

@@ -23,6 +23,8 @@ type Tree struct {
 	dev  uint32 // device of the root
 	fds  *FDCache
 	late lateReads
+	// reads are the versions of files that were read, see [Tree.ReadBefore].
+	reads firstReads
 	// hidden holds, by name, the paths of the directories in which that name is hidden.
 	hidden atomic.Pointer[map[string][]string]
 }
@@ -102,7 +104,8 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK
 	}
-	n, err := vfs.OpenBeneathFD(t.root, o.Path(), flags|unix.O_NOFOLLOW, 0)
+	path := o.Path()
+	n, err := vfs.OpenBeneathFD(t.root, path, flags|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		for _, other := range []error{fs.ErrNotExist, unix.ENOTDIR, unix.ELOOP} {
 			if errors.Is(err, other) {
@@ -124,6 +127,7 @@ func (t *Tree) Open(o *Ref, flags int) (int, error) {
 	}
 	if st.IsRegular() {
 		t.late.add(o, st.CTime)
+		t.reads.add(path, &st)
 	}
 	return n, nil
 }

@@ -1,0 +1,164 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/reconcile"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/treetest"
+	"github.com/snapfs/snapfs/isolate"
+)
+
+// A resident is a shell in a sandbox that stays while others change the real tree.
+type resident struct {
+	in, out *os.File
+	process interface{ Close() error }
+}
+
+// resident starts a shell in the sandbox name. Its commands come from do.
+func (b *bench) resident(name string) *resident {
+	b.t.Helper()
+	out, w, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	in, hold, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p, err := b.Supervise.Exec(b.t.Context(), name, isolate.Command{
+		Args: []string{"/bin/sh"}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: b.workspace, Stdin: in, Stdout: w, Stderr: os.Stderr,
+	})
+	w.Close()
+	in.Close()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r := &resident{in: hold, out: out, process: p}
+	b.t.Cleanup(r.end)
+	return r
+}
+
+// do runs one line in the resident's own shell, and returns when it has ended.
+func (r *resident) do(t testing.TB, line string) {
+	t.Helper()
+	if _, err := fmt.Fprintf(r.in, "%s\necho done\n", line); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(r.out, make([]byte, len("done\n"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *resident) end() {
+	r.in.Close()
+	_ = r.process.Close()
+	r.out.Close()
+}
+
+// staleBase is the text that a sandbox reads before the user edits it.
+const staleBase = "one\n2\n3\n4\n5\nsix\n"
+
+// staleEdits are the ways in which the user edits the real file, staleWrites those in which a sandbox writes what
+// it has read, in $t.
+var (
+	staleEdits = map[string]string{
+		"in place": "sed s/six/theirs/ text > ../edited; cat ../edited > text; rm ../edited",
+		"replaced": "sed -i s/six/theirs/ text",
+	}
+	staleWrites = map[string]string{
+		"truncated": `echo "$t" | sed s/one/mine/ > text`,
+		"renamed":   `echo "$t" | sed s/one/mine/ > new; mv new text`,
+	}
+)
+
+// A sandbox reads a file, the user edits the real one, and the sandbox writes the file from what it
+// had read. The user's line is in neither. It stays: the promotion merges it, or conflicts.
+func TestWhatTheUserWroteAfterTheSandboxReadIsNotLost(t *testing.T) {
+	treetest.NeedRoot(t)
+	places := append(modelPlaces()[:3], modelPlace{name: "fusecow", asks: "fusecow"})
+	for _, place := range places {
+		t.Run(place.name, func(t *testing.T) {
+			if place.asks == "fusecow" {
+				treetest.NeedDevice(t, "/dev/fuse")
+			}
+			work, state := place.disks(t, 0)
+			n := 0
+			for edit, edits := range staleEdits {
+				for write, writes := range staleWrites {
+					for process, later := range map[string]bool{"same process": false, "later process": true} {
+						n++
+						name := fmt.Sprint("s", n)
+						t.Run(edit+", "+write+", "+process, func(t *testing.T) {
+							b := benchIn(t, filepath.Join(work, name), filepath.Join(state, name))
+							b.staleWrite(place.asks, edits, writes, later, func() {})
+							_, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{})
+							text := b.read("text")
+							if !strings.Contains(text, "theirs") {
+								t.Errorf("the user's line is lost: %q, %v", text, err)
+							}
+							if err == nil && !strings.Contains(text, "mine") || err != nil && !errors.Is(err, errs.ErrConflict) {
+								t.Errorf("promoted: %q, %v", text, err)
+							}
+						})
+					}
+				}
+			}
+		})
+	}
+}
+
+// The manifest of the workspace has what the sandbox read.
+func TestWhatTheSandboxReadIsTheBaseWhereItIsKnown(t *testing.T) {
+	treetest.NeedRoot(t)
+	treetest.NeedDevice(t, "/dev/fuse")
+	b := newBench(t)
+	b.staleWrite("fusecow", staleEdits["in place"], staleWrites["truncated"], false, func() {
+		b.soon("a manifest", func() bool {
+			list, err := filepath.Glob(filepath.Join(b.state, "manifests", "*", "manifest"))
+			return err == nil && len(list) == 1
+		})
+	})
+	if _, err := b.Reconcile.Promote(t.Context(), "s", reconcile.PromoteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.read("text"); text != "mine\n2\n3\n4\n5\ntheirs\n" {
+		t.Errorf("merged: %q", text)
+	}
+}
+
+// staleWrite makes the sandbox s read a text and, after the user has edited it, write it: by the process that has
+// read it or by a later one. between runs before the edit.
+func (b *bench) staleWrite(backend, edit, write string, later bool, between func()) {
+	b.t.Helper()
+	b.write("text", staleBase)
+	tick()
+	req := b.request()
+	req.Name, req.Backend = "s", backend
+	if _, err := b.New(b.t.Context(), req); err != nil {
+		b.t.Fatal(err)
+	}
+	b.removeLater("s")
+	r := b.resident("s")
+	defer r.end()
+	r.do(b.t, "t=$(cat text)")
+	between()
+	user := exec.CommandContext(b.t.Context(), "/bin/sh", "-ec", edit)
+	user.Dir = b.workspace
+	if out, err := user.CombinedOutput(); err != nil {
+		b.t.Fatalf("%v: %s", err, out)
+	}
+	tick() // what follows is later than the edit, by the clock of files
+	if later {
+		b.in("s", "t='"+strings.TrimSuffix(staleBase, "\n")+"'\n"+write)
+	} else {
+		r.do(b.t, write)
+	}
+}
