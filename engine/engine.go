@@ -22,6 +22,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/engine/snapshot"
@@ -140,7 +141,7 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 	e.events = events.New(cat.Dir(), notice, witness)
 	e.Host = hostfs.New(cat, c.Drivers, notice)
 	e.Sandboxes = sandbox.New(cat, e.Host, notice, e.events, c.Sweeper, collect)
-	e.Baseline = baseline.New(cat, e.Host, notice)
+	e.Baseline = baseline.New(cat, e.Host, merge.Holds, notice)
 	e.Compare = compare.New(cat, e.Host, e.Baseline, e.Sandboxes, notice, e.events)
 	e.Egress = egress.New(cat, e.events, c.Proxy)
 	e.KeyPoints = keypoint.New(cat, e.Host, e.Sandboxes, e.Compare, e.events, notice)

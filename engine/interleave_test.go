@@ -31,7 +31,13 @@ var (
 // Each owns lines of every text and paths of every directory. What they own must arrive as the
 // last one left it, with no conflict. A few files are everybody's: there, a promotion conflicts
 // if the real file is no longer what the sandbox began with, and only then.
-func TestDisjointWorkNeverConflicts(t *testing.T) {
+func TestDisjointWorkNeverConflicts(t *testing.T) { crossings(t, false) }
+
+// The same, and in each sandbox a command runs from the beginning to the end: the sandbox stays
+// mounted while the real files under it are replaced.
+func TestDisjointWorkNeverConflictsInWarmSandboxes(t *testing.T) { crossings(t, true) }
+
+func crossings(t *testing.T, warm bool) {
 	treetest.NeedRoot(t)
 	places := modelPlaces()[:3]
 	places = append(places, modelPlace{name: "fusecow", asks: "fusecow"})
@@ -51,7 +57,7 @@ func TestDisjointWorkNeverConflicts(t *testing.T) {
 				if *interleaveSeed == 0 {
 					seed = rand.Uint64()
 				}
-				w := &crossing{b: benchIn(t, filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))), place: place, r: rand.New(rand.NewPCG(seed, 0))}
+				w := &crossing{b: benchIn(t, filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))), place: place, warm: warm, r: rand.New(rand.NewPCG(seed, 0))}
 				w.play()
 				rounds, promotions, edits = rounds+1, promotions+w.promotions, edits+w.edits
 				if t.Failed() {
@@ -77,6 +83,7 @@ const (
 type crossing struct {
 	b                 *bench
 	place             modelPlace
+	warm              bool
 	r                 *rand.Rand
 	log               []string
 	next              int // number of the next value
@@ -93,6 +100,7 @@ type crossingBox struct {
 	// sandbox made of it.
 	began, mine map[string]string
 	atFork      map[string]string // the contested files at the fork
+	resident    *resident         // runs in a warm sandbox
 }
 
 func (c *crossing) note(format string, args ...any) {
@@ -166,6 +174,9 @@ func (c *crossing) text(text int) string {
 func (c *crossing) clean() {
 	for a, box := range c.boxes {
 		if box != nil {
+			if box.resident != nil {
+				box.resident.end()
+			}
 			_ = c.b.Remove(context.Background(), fmt.Sprint("b", a))
 		}
 	}
@@ -185,6 +196,9 @@ func (c *crossing) step() {
 			c.b.t.Fatal(err)
 		}
 		c.boxes[a] = &crossingBox{own: map[string]string{}, began: map[string]string{}, mine: map[string]string{}, atFork: map[string]string{}}
+		if c.warm {
+			c.boxes[a].resident = c.b.resident(req.Name)
+		}
 		for i := range contested {
 			c.boxes[a].atFork[contestedFile(i)] = c.real[contestedFile(i)]
 		}
@@ -308,15 +322,25 @@ func (c *crossing) oneEdit(a int) string {
 func (c *crossing) promote(a int) {
 	c.promotions++
 	box, name := c.boxes[a], fmt.Sprint("b", a)
-	var overlaps []string
+	var overlaps, seen []string
 	for path, mine := range box.mine {
-		if c.real[path] != box.began[path] && c.real[path] != mine {
-			overlaps = append(overlaps, filepath.Join(c.b.workspace, path))
+		at := filepath.Join(c.b.workspace, path)
+		switch {
+		case c.real[path] == mine:
+		case c.real[path] != box.began[path]:
+			overlaps = append(overlaps, at)
+		case c.warm && box.began[path] != box.atFork[path]:
+			seen = append(seen, at)
+		}
+	}
+	_, err := c.b.Reconcile.Promote(c.b.t.Context(), name, reconcile.PromoteOptions{})
+	c.note("promote %s: %v", name, err)
+	for _, path := range seen { // the real file changed while the sandbox was mounted and before it did: it may not have seen that
+		if err != nil && strings.Contains(err.Error(), path+": ") {
+			overlaps = append(overlaps, path)
 		}
 	}
 	slices.Sort(overlaps)
-	_, err := c.b.Reconcile.Promote(c.b.t.Context(), name, reconcile.PromoteOptions{})
-	c.note("promote %s: %v", name, err)
 	theirs := c.r.IntN(2) == 0
 	switch {
 	case len(overlaps) == 0 && err != nil:
@@ -355,7 +379,7 @@ func (c *crossing) promote(a int) {
 		if !theirs || !slices.Contains(overlaps, filepath.Join(c.b.workspace, path)) {
 			c.real[path] = mine
 		}
-		box.began[path] = mine
+		box.began[path], box.atFork[path] = mine, mine
 	}
 	clear(box.mine)
 	clear(box.own)

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/poll"
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
@@ -27,9 +30,13 @@ import (
 //
 // and then a list as in a baseline; and a file for each text, named by its
 // SHA-256. A list without entries is that of a workspace that is too large.
+//
+// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window that no
+// later one is early enough for.
 type manifest struct {
 	dir  string
 	seen time.Time
+	size int // bytes of its file
 	list Baseline
 }
 
@@ -42,6 +49,15 @@ const (
 	maxManifest      = 100_000
 	maxManifestText  = 64 << 10
 	maxManifestBytes = 32 << 20
+	// quickNames, quickTexts and quickList are the limits of a workspace that is read before the command starts:
+	// entries, files that no earlier manifest has, and bytes of the earlier list.
+	quickNames = 1000
+	quickTexts = 100
+	quickList  = 256 << 10
+	// maxEarlier bounds the earlier manifests, each of at most quickList bytes.
+	maxEarlier = 64
+	// manifestPatience is how long an update waits for another one.
+	manifestPatience = 100 * time.Millisecond
 	// manifestRetry is how long a workspace that was too large is not read again.
 	manifestRetry = time.Hour
 	// manifestUnused is how long a manifest stays after it was written, without a sandbox.
@@ -59,12 +75,16 @@ func (bl *Recorder) manifestDir(workspace string) string {
 	return filepath.Join(bl.cat.Dir(), manifestsDir, hex.EncodeToString(sum[:16]))
 }
 
-// readManifest reads the manifest of a workspace; one without entries if there is
+// readManifest reads the newest manifest of a workspace; one without entries if there is
 // none that can be read.
 func (bl *Recorder) readManifest(workspace string) *manifest {
-	m := &manifest{dir: bl.manifestDir(workspace)}
+	return readManifest(bl.manifestDir(workspace), manifestFile)
+}
+
+func readManifest(dir, name string) *manifest {
+	m := &manifest{dir: dir}
 	m.list = Baseline{Dir: m.dir, Nodes: map[string]Entry{}}
-	data, err := os.ReadFile(filepath.Join(m.dir, manifestFile))
+	data, err := os.ReadFile(filepath.Join(m.dir, name))
 	body, ok := strings.CutPrefix(string(data), manifestHead)
 	when, body, whole := strings.Cut(body, "\n")
 	if err != nil || !ok || !whole {
@@ -72,7 +92,7 @@ func (bl *Recorder) readManifest(workspace string) *manifest {
 	}
 	seen, err := time.Parse(time.RFC3339Nano, when)
 	if err == nil && m.list.decode([]byte(body)) == nil {
-		m.seen = seen
+		m.seen, m.size = seen, len(data)
 	} else {
 		m.list.Nodes = map[string]Entry{}
 	}
@@ -84,22 +104,50 @@ func (bl *Recorder) readManifest(workspace string) *manifest {
 // command. It reports no error: without a manifest, some originals are not known.
 // Cost: a statx of each file, and reading each changed small text.
 func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
+	bl.updateManifest(ctx, rec, maxManifest, maxManifest)
+}
+
+// startManifest is UpdateManifest for a small workspace, before a command starts in a container that has just mounted
+// it: so the originals of whatever changes from now on are known. It does nothing in a larger one. Cost: some ms.
+func (bl *Recorder) startManifest(ctx context.Context, rec *catalog.Record) {
+	if rec.Ephemeral {
+		return // snapfs run; its window is short
+	}
+	st, err := os.Stat(filepath.Join(bl.manifestDir(rec.Workspace), manifestFile))
+	if err == nil && st.Size() > quickList {
+		return
+	}
+	bl.updateManifest(ctx, rec, quickNames, quickTexts)
+}
+
+// updateManifest does the same as UpdateManifest, unless the workspace has more than names entries, or more than fresh
+// files that the present manifest does not have.
+func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, names, fresh int) {
 	t := workspaceTree(rec)
 	if t == nil || t.Frozen {
 		return
 	}
-	old := bl.readManifest(rec.Workspace)
-	large := !old.seen.IsZero() && len(old.list.Nodes) == 0 && time.Since(old.seen) < manifestRetry
-	if large || old.seen.After(bl.Since(rec, t)) || os.MkdirAll(old.dir, 0o700) != nil {
+	dir := bl.manifestDir(rec.Workspace)
+	if os.MkdirAll(dir, 0o700) != nil {
 		return
 	}
-	lock, err := os.Open(old.dir)
+	lock, err := os.Open(dir)
 	if err != nil {
 		return
 	}
 	defer vfs.Unlock(lock)
-	if vfs.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+	soon, cancel := context.WithTimeout(ctx, manifestPatience)
+	defer cancel()
+	err = poll.Until(soon, time.Millisecond, 10*time.Millisecond, func() (bool, error) {
+		return vfs.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
+	})
+	if err != nil {
 		return // another supervisor reads it
+	}
+	old := bl.readManifest(rec.Workspace)
+	large := !old.seen.IsZero() && len(old.list.Nodes) == 0 && time.Since(old.seen) < manifestRetry
+	if large || old.seen.After(bl.Since(rec, t)) {
+		return
 	}
 	root, err := OpenRoot(rec.Workspace)
 	if err != nil {
@@ -115,16 +163,71 @@ func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 		return
 	}
 	r := manifestReader{
+		names: names, fresh: fresh,
 		ctx: ctx, root: rec.Workspace, top: top, skip: bl.host.Skip(b, rec.Workspace), old: old,
 		now: manifest{dir: old.dir, seen: vfs.Now(), list: Baseline{Dir: old.dir, Nodes: map[string]Entry{}}}, real: RootedReader{Root: root},
 	}
 	defer r.real.Close()
-	if err := r.readDir("."); errors.Is(err, errTooLarge) {
+	if err := r.readDir("."); errors.Is(err, errTooLarge) && names == maxManifest {
 		r.now.list.Nodes = map[string]Entry{}
 	} else if err != nil {
 		return
 	}
-	r.now.save()
+	earlier := bl.keepEarlier(rec.Workspace, old)
+	r.now.save(earlier)
+}
+
+// keepEarlier keeps old beside the manifest that is about to replace it, and returns the names of all that sandboxes
+// still need. It removes the others. The caller holds the lock. Cost: reading all records of sandboxes.
+func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string) {
+	if old.size > 0 && old.size <= quickList && len(old.list.Nodes) > 0 {
+		name := filepath.Join(old.dir, fmt.Sprint(manifestFile, "-", old.seen.UnixNano()))
+		_ = os.Link(filepath.Join(old.dir, manifestFile), name) // without it, an original is not known
+	}
+	all := earlierManifests(old.dir)
+	needed := map[int64]bool{}
+	records, failures := bl.cat.List()
+	for _, rec := range records {
+		w := bl.readWindow(rec)
+		if i, _ := slices.BinarySearch(all, w.since.UnixNano()); rec.Workspace == workspace && w.state == "open" && i < len(all) {
+			needed[all[i]] = true
+		}
+	}
+	for i, seen := range all {
+		name := fmt.Sprint(manifestFile, "-", seen)
+		if i >= len(all)-maxEarlier && (needed[seen] || len(failures) > 0) {
+			names = append(names, name)
+			continue
+		}
+		_ = os.Remove(filepath.Join(old.dir, name)) // the next update retries
+	}
+	return names
+}
+
+// earlierManifests returns the times of the manifests in a directory that are not the newest one, sorted.
+func earlierManifests(dir string) (all []int64) {
+	list, _ := os.ReadDir(dir) // an error means that there are none
+	for _, e := range list {
+		at, earlier := strings.CutPrefix(e.Name(), manifestFile+"-")
+		if seen, err := strconv.ParseInt(at, 10, 64); earlier && err == nil {
+			all = append(all, seen)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// manifestAt reads the earliest manifest of a workspace that was begun at an instant or later; the newest one if
+// there is none.
+func (bl *Recorder) manifestAt(workspace string, since time.Time) *manifest {
+	dir := bl.manifestDir(workspace)
+	all := earlierManifests(dir)
+	if i, _ := slices.BinarySearch(all, since.UnixNano()); i < len(all) {
+		if m := readManifest(dir, fmt.Sprint(manifestFile, "-", all[i])); !m.seen.IsZero() {
+			return m
+		}
+	}
+	return readManifest(dir, manifestFile)
 }
 
 // workspaceTree returns the innermost tree that holds the workspace, nil for none.
@@ -141,7 +244,10 @@ func workspaceTree(rec *catalog.Record) (found *catalog.Tree) {
 
 // manifestReader reads a workspace.
 type manifestReader struct {
-	ctx  context.Context
+	ctx context.Context
+	// names and fresh are the limits of updateManifest; fresh counts down.
+	names, fresh int
+
 	root string
 	top  vfs.Stat
 	skip func(string) bool
@@ -176,10 +282,12 @@ func (r *manifestReader) readDir(path string) error {
 			below = append(below, at)
 			continue
 		}
-		if len(r.now.list.Nodes) >= maxManifest {
+		if len(r.now.list.Nodes) >= r.names {
 			return errTooLarge
 		}
-		r.add(at, &st)
+		if err := r.add(at, &st); err != nil {
+			return err
+		}
 	}
 	for _, at := range below {
 		if err := r.readDir(at); err != nil {
@@ -194,19 +302,22 @@ func (r *manifestReader) readDir(path string) error {
 	return nil
 }
 
-// add adds a node that is no directory.
-func (r *manifestReader) add(path string, st *vfs.Stat) {
+// add adds a node that is no directory. Error: errTooLarge.
+func (r *manifestReader) add(path string, st *vfs.Stat) error {
 	abs := filepath.Join(r.root, path)
 	if e, ok := r.old.list.Nodes[abs]; ok && e.Node != nil && e.Node.Ino == st.Ino && e.Node.CTime.Equal(st.CTime.Time()) && e.Node.Size == st.Size {
 		if e.Data != "" {
 			r.now.list.bytes += st.Size
 		}
 		r.now.list.Nodes[abs] = e
-		return
+		return nil
+	}
+	if r.fresh--; r.fresh < 0 {
+		return errTooLarge
 	}
 	n, err := r.real.Node(path)
 	if err != nil || n == nil {
-		return
+		return nil //nolint:nilerr // it has gone, or this user may not read it
 	}
 	e := Entry{Node: n}
 	if n.Mode.IsRegular() && n.Size <= maxManifestText && r.now.list.bytes+n.Size <= maxManifestBytes {
@@ -214,13 +325,17 @@ func (r *manifestReader) add(path string, st *vfs.Stat) {
 		e.Data, _ = k.storeText(path, n) // without the bytes
 	}
 	r.now.list.Nodes[abs] = e
+	return nil
 }
 
-// save replaces the manifest, and removes texts that it does not name.
-func (m *manifest) save() {
+// save replaces the manifest. It removes texts that it does not name, unless there are earlier ones.
+func (m *manifest) save(earlier []string) {
 	data := fmt.Appendf([]byte(manifestHead), "%s\n", m.seen.UTC().Format(time.RFC3339Nano))
 	path := filepath.Join(m.dir, manifestFile)
 	if os.WriteFile(path+".new", append(data, m.list.encode()...), 0o600) != nil || os.Rename(path+".new", path) != nil {
+		return
+	}
+	if len(earlier) > 0 {
 		return
 	}
 	used := map[string]bool{manifestFile: true, largeFile: true}

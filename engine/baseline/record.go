@@ -120,9 +120,9 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 		return err
 	}
 	recorder := pathRecorder{
-		ctx: ctx, baseline: k, tree: t.Path, originals: originals,
+		ctx: ctx, baseline: k, tree: t.Path, originals: originals, holds: bl.holds,
 		history:  bl.latestHistory(bl.Since(rec, t)),
-		manifest: sync.OnceValue(func() *manifest { return bl.readManifest(rec.Workspace) }),
+		manifest: sync.OnceValue(func() *manifest { return bl.manifestAt(rec.Workspace, bl.Since(rec, t)) }),
 		base:     LiveBase{Real: RootedReader{Root: root}, Since: bl.Since(rec, t), OpenFork: view.open, Known: known},
 	}
 	defer recorder.base.Real.Close()
@@ -181,6 +181,7 @@ type pathRecorder struct {
 	// history reads what promotions have displaced, manifest what the workspace held.
 	history  func() *history
 	manifest func() *manifest
+	holds    Holds
 }
 
 // originalsOf lists the originals that the backend has stored, nil if it stores
@@ -228,6 +229,7 @@ func (k *pathRecorder) record(path string, whole bool) error {
 		case known && n != nil && e.Node == n:
 			why = ""
 		case known:
+			e, data = k.latestHeld(path, n, e, data)
 			return k.recordKnown(abs, e, data)
 		}
 	}
@@ -296,7 +298,9 @@ func (k *pathRecorder) stored(path, why string) *snapshot.Original {
 func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Original) error {
 	if o.OnlyRead {
 		e, data, known := k.version(abs, o)
-		if !known {
+		if known {
+			e, data = k.latestHeld(o.Path, now, e, data)
+		} else {
 			e = Entry{Node: now, Unknown: "the sandbox read it before it changed, and what it read is no longer available"}
 		}
 		return k.recordKnown(abs, e, data)

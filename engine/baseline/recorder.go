@@ -11,10 +11,14 @@ type Recorder struct {
 	cat    *catalog.Catalog
 	notice func(string)
 	host   *hostfs.Host
+	holds  Holds
 }
+
+// Holds reports whether the text mine has all changes that lead from the text base to the text next.
+type Holds func(base, mine, next []byte) bool
 
 // New returns the recorder for the sandboxes of a catalogue. notice gets messages for the
 // user.
-func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string)) *Recorder {
-	return &Recorder{cat: cat, notice: notice, host: host}
+func New(cat *catalog.Catalog, host *hostfs.Host, holds Holds, notice func(string)) *Recorder {
+	return &Recorder{cat: cat, notice: notice, host: host, holds: holds}
 }

@@ -109,7 +109,11 @@ func (bl *Recorder) OpenWindow(ctx context.Context, rec *catalog.Record) error {
 		w.since = vfs.Now().Add(-1)
 	}
 	w.state = "open"
-	return bl.saveWindow(rec, w)
+	err = bl.saveWindow(rec, w)
+	if err == nil {
+		bl.startManifest(ctx, rec)
+	}
+	return err
 }
 
 // Settle does the same as Record and notes that the originals of all changes of

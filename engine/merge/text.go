@@ -39,6 +39,13 @@ func Text(base, mine, real []byte, names Names) (merged []byte, conflicts int) {
 	return t.write(all, names), all.conflicts()
 }
 
+// Holds reports whether the text mine has all changes that lead from base to next: merging it with next changes
+// nothing in it.
+func Holds(base, mine, next []byte) bool {
+	merged, conflicts := Text(base, mine, next, Names{})
+	return conflicts == 0 && bytes.Equal(merged, mine)
+}
+
 // conflicts counts the regions in conflict.
 func (all regions) conflicts() (n int) {
 	for _, r := range all {
