@@ -53,8 +53,8 @@ type portsOutput struct{ Body Ports }
 type openPortInput struct {
 	Named
 	Body struct {
-		Port     uint16 `json:"port" minimum:"1" doc:"inside"`
-		HostPort uint16 `json:"host_port,omitempty" doc:"of this host's loopback; by default a free one"`
+		Port     uint16 `json:"port" minimum:"1" maximum:"65535" doc:"inside"`
+		HostPort uint16 `json:"host_port,omitempty" maximum:"65535" doc:"of this host's loopback; by default a free one"`
 	}
 }
 
@@ -63,7 +63,7 @@ type forwardOutput struct{ Body Forward }
 // A PortPath is the port of a sandbox in the path of a route.
 type PortPath struct {
 	Named
-	Port uint16 `path:"port" minimum:"1" doc:"the port inside"`
+	Port uint16 `path:"port" minimum:"1" maximum:"65535" doc:"the port inside"`
 }
 
 const (
@@ -178,6 +178,10 @@ func (a *API) toPort(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case perr != nil || n == 0:
 		err = errs.New("reaching a port", name, errs.ErrInvalid, "the port must be from 1 to 65535")
+	case r.Method == http.MethodTrace: // it would return what the caller sent
+		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		answer(w, refused(http.StatusMethodNotAllowed, errs.ErrInvalid, "a request with the method TRACE is not passed on"))
+		return
 	case onHost(rec):
 		err = errs.New("reaching a port", name, errs.ErrNotSupported, "the sandbox uses the host's network, whose ports are not only its own")
 	}

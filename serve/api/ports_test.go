@@ -99,6 +99,10 @@ func TestAPortInsideIsListedAndReached(t *testing.T) {
 	}
 	d.want(204, nil, "DELETE", list+"/"+port, nil)
 	d.want(404, nil, "DELETE", list+"/"+port, nil)
+	d.want(422, nil, "DELETE", list+"/"+strconv.Itoa(1<<16+int(p.Listening[0].Port)), nil)
+	d.want(422, nil, "DELETE", list+"/2147483648", nil)
+	d.want(422, nil, "POST", list, map[string]any{"port": 1<<16 + 80})
+	d.want(405, nil, "TRACE", list+"/1/http/", nil)
 	d.want(502, nil, "GET", list+"/1/http/", nil)
 	d.want(400, nil, "GET", list+"/0/http/", nil)
 	d.want(400, nil, "GET", list+"/70000/http/", nil)
