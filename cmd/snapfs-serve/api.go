@@ -42,7 +42,7 @@ func serveAPI(ctx context.Context, q apiRequest) error {
 		return err // at once, rather than at the first request
 	}
 	helper := files.NewHelper(q.Program, "files")
-	o := api.Options{State: q.State, Open: open, Files: helper, Workspace: q.Workspace, Backend: q.Backend, Version: version()}
+	o := api.Options{State: q.State, Open: open, Program: q.Program, Files: helper, Workspace: q.Workspace, Backend: q.Backend, Version: version()}
 	ended := func() error { return nil }
 	if q.E2B != nil {
 		wire, err := newE2B(q.E2B, q.Where.Listen, open, helper)

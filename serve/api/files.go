@@ -28,7 +28,7 @@ const (
 // FilePath is the file in the query of a route.
 type FilePath struct {
 	Named
-	Path string `query:"path" required:"true" doc:"absolute in the sandbox, or relative to its workspace"`
+	Path string `query:"path" required:"true" minLength:"1" doc:"absolute in the sandbox, or relative to its workspace"`
 }
 
 type statInput struct {

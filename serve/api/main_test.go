@@ -78,7 +78,7 @@ func newDesk(t *testing.T) *desk {
 		}
 	})
 	d.api = New(Options{
-		State: d.state, Workspace: d.work, Files: helper, Version: "test",
+		State: d.state, Workspace: d.work, Program: treetest.Program(), Files: helper, Version: "test",
 		Open: func(ctx context.Context) (*engine.Engine, error) {
 			return local.Open(ctx, local.Options{State: d.state, Program: treetest.Program(), Notice: func(s string) { t.Log(s) }})
 		},

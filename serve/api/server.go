@@ -24,6 +24,8 @@ type Options struct {
 	State string
 	// Open opens the engine of State; each request calls it.
 	Open func(ctx context.Context) (*engine.Engine, error)
+	// Program is the path of snapfs, which tests sandboxes from inside.
+	Program string
 	// Files is the program that reads and writes the files of sandboxes.
 	Files *files.Helper
 	// Workspace is the workspace of a new sandbox where a request names none; "" requires one.
@@ -136,7 +138,11 @@ func (a *API) addAll() {
 	a.addExec()
 	a.addRunning()
 	a.addTerminal()
+	a.addWatch()
 	a.addLimits()
+	a.addNet()
+	a.addPorts()
+	a.addProve()
 	a.addRaces()
 	a.addJobs()
 	a.addCommands()

@@ -121,7 +121,7 @@ func (r *resources) close() {
 	r.watchers = map[string]*watcher{}
 	r.mu.Unlock()
 	for _, w := range watchers {
-		w.stop()
+		w.Stop()
 	}
 	all := r.all()
 	for _, x := range all {

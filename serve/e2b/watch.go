@@ -1,14 +1,10 @@
 package e2b
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"os"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,23 +14,19 @@ import (
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/serve/e2b/envd"
 	"github.com/snapfs/snapfs/serve/files"
+	"github.com/snapfs/snapfs/serve/watch"
 	"github.com/snapfs/snapfs/serve/watchdir"
 )
 
 // Bounds of watches.
 const (
-	maxWatchers = 64      // without a stream, in one sandbox
-	maxStored   = 10_000  // events of such a watch that nobody has fetched
-	maxEvent    = 1 << 16 // bytes of an event's line
+	maxWatchers = 64     // without a stream, in one sandbox
+	maxStored   = 10_000 // events of such a watch that nobody has fetched
 )
 
-// A watcher watches a directory of a sandbox, by a process in it.
+// A watcher watches a directory of a sandbox.
 type watcher struct {
-	process supervise.Client
-	from    *os.File
-	events  chan watchdir.Event // closed at the end
-	failed  string              // what the process said at its end; valid once events is closed
-	once    sync.Once
+	*watch.Watch
 
 	mu     sync.Mutex
 	stored []*envd.FilesystemEvent
@@ -42,75 +34,16 @@ type watcher struct {
 	ended  error
 }
 
-// watch begins to watch a directory. It returns when the watch has begun. The watch ends with the Server, with stop, or
+// watch begins to watch a directory. It returns when the watch has begun. The watch ends with the Server, with Stop, or
 // with the sandbox's processes.
 func (s *Server) watch(ctx context.Context, b *opened, at string, recursive bool) (*watcher, error) {
-	from, out, err := os.Pipe()
+	w, err := watch.Start(ctx, s.ctx, s.o.Files, b.e, b.Name, watch.Options{
+		ExecOptions: supervise.ExecOptions{Admission: s.admission()}, Dir: at, Recursive: recursive,
+	})
 	if err != nil {
 		return nil, err
 	}
-	said, stderr, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, from.Close(), out.Close())
-	}
-	args := []string{"watchdir", "--", at}
-	if recursive {
-		args = slices.Insert(args, 1, "--recursive")
-	}
-	p, err := s.o.Files.Start(s.ctx, b.e, b.Name, args, out, stderr, supervise.ExecOptions{Admission: s.admission()})
-	out.Close()
-	stderr.Close()
-	if err != nil {
-		return nil, errors.Join(err, from.Close(), said.Close())
-	}
-	w := &watcher{process: p, from: from, events: make(chan watchdir.Event, 256)}
-	go w.read(said)
-	select {
-	case first, open := <-w.events:
-		if open && first.Kind == watchdir.Ready {
-			return w, nil
-		}
-		w.stop()
-		return nil, errs.New("watching", at, errs.ErrInvalid, w.failed)
-	case <-ctx.Done():
-		w.stop()
-		return nil, ctx.Err()
-	}
-}
-
-// read reads the events until the process ends.
-func (w *watcher) read(said *os.File) {
-	defer close(w.events)
-	lines := bufio.NewScanner(w.from)
-	lines.Buffer(nil, maxEvent)
-	for lines.Scan() {
-		var e watchdir.Event
-		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			break
-		}
-		w.events <- e
-	}
-	text := make([]byte, 500)
-	_ = said.SetReadDeadline(time.Now().Add(time.Second)) // a pipe has deadlines
-	n, _ := said.Read(text)
-	said.Close()
-	first, _, _ := strings.Cut(string(text[:n]), "\n")
-	w.failed = strings.TrimPrefix(first, "snapfs: ")
-	if w.failed == "" {
-		w.failed = "the processes of the sandbox were ended"
-	}
-}
-
-// stop ends the watch and waits for its process.
-func (w *watcher) stop() {
-	w.once.Do(func() {
-		go func() {
-			for range w.events { // so that read can end
-			}
-		}()
-		_ = w.process.Close() // sends SIGHUP
-		w.from.Close()
-	})
+	return &watcher{Watch: w}, nil
 }
 
 var eventTypes = map[string]envd.EventType{
@@ -159,7 +92,7 @@ func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *
 	if err != nil {
 		return rpcError(err)
 	}
-	defer w.stop()
+	defer w.Stop()
 	if err := to.Send(&envd.WatchDirResponse{Event: &envd.WatchDirResponse_Start{Start: &envd.WatchDirResponse_StartEvent{}}}); err != nil {
 		return err
 	}
@@ -168,9 +101,9 @@ func (f *filesystem) WatchDir(ctx context.Context, q *envd.WatchDirRequest, to *
 	for {
 		reply := &envd.WatchDirResponse{Event: &envd.WatchDirResponse_Keepalive{Keepalive: &envd.WatchDirResponse_KeepAlive{}}}
 		select {
-		case e, open := <-w.events:
+		case e, open := <-w.Events:
 			if !open {
-				return connect.NewError(connect.CodeUnavailable, errors.New("the watch has ended: "+w.failed))
+				return connect.NewError(connect.CodeUnavailable, errors.New("the watch has ended: "+w.Failed()))
 			}
 			reply.Event = &envd.WatchDirResponse_Filesystem{Filesystem: f.s.event(ctx, b, at, e, q.IncludeEntry)}
 		case <-alive.C:
@@ -209,11 +142,11 @@ func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherReq
 	}
 	r.mu.Unlock()
 	if closed {
-		w.stop()
+		w.Stop()
 		return nil, rpcError(notFound(b.Name))
 	}
 	go func() {
-		for e := range w.events {
+		for e := range w.Events {
 			event := f.s.event(f.s.ctx, b, at, e, q.IncludeEntry)
 			w.mu.Lock()
 			if len(w.stored) < maxStored {
@@ -224,7 +157,7 @@ func (f *filesystem) CreateWatcher(ctx context.Context, q *envd.CreateWatcherReq
 			w.mu.Unlock()
 		}
 		w.mu.Lock()
-		w.ended = errors.New("the watch has ended: " + w.failed)
+		w.ended = errors.New("the watch has ended: " + w.Failed())
 		w.mu.Unlock()
 	}()
 	return &envd.CreateWatcherResponse{WatcherId: id}, nil
@@ -265,6 +198,6 @@ func (f *filesystem) RemoveWatcher(ctx context.Context, q *envd.RemoveWatcherReq
 	if w == nil {
 		return nil, errNoWatcher
 	}
-	w.stop()
+	w.Stop()
 	return &envd.RemoveWatcherResponse{}, nil
 }

@@ -1,0 +1,226 @@
+// Package listen opens the sockets of a server: a unix socket of this user, one that systemd passes, TCP with or without
+// TLS, or standard input and output. Read [Where] first, then [Where.Open].
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/snapfs/snapfs/errs"
+)
+
+// Where says where a server listens. Without Listen and Stdio it is the socket, or what systemd passed.
+type Where struct {
+	// Socket is the path of the unix socket.
+	Socket string `json:"socket,omitempty"`
+	// Listen is a TCP address with a port; "" for none.
+	Listen string `json:"listen,omitempty"`
+	// Cert and Key are the files of a TLS certificate and its key, for Listen.
+	Cert string `json:"cert,omitempty"`
+	Key  string `json:"key,omitempty"`
+	// Hosts are more names under which callers may reach Listen.
+	Hosts []string `json:"hosts,omitempty"`
+	// Stdio serves one connection on standard input and output.
+	Stdio bool `json:"stdio,omitempty"`
+}
+
+const listening = "listening"
+
+// A Listener is where a server accepts connections.
+type Listener struct {
+	net.Listener
+	// Name is the address, for a person.
+	Name string
+	// Secure is the configuration for TLS; nil without it.
+	Secure *tls.Config
+	// MayBe reports whether a caller may have addressed the server by this Host header; nil permits every one.
+	MayBe func(host string) bool
+	// Once is set if it accepts one connection and then ends.
+	Once bool
+	// Local is set if every caller is this user or root.
+	Local bool
+}
+
+// Open starts to listen. Errors: ErrBusy (another server has the socket), ErrInvalid (plain HTTP on an address that is not
+// loopback, a certificate), ErrExists, ErrDenied.
+func (w Where) Open(ctx context.Context) (*Listener, error) {
+	switch {
+	case w.Stdio:
+		return &Listener{Listener: newOnce(&stdio{}), Name: "standard input and output", Once: true, Local: true}, nil
+	case w.Listen != "":
+		return w.listenTCP(ctx)
+	}
+	passed, err := passedSocket()
+	if err != nil {
+		return nil, err
+	}
+	if passed != nil {
+		if _, ok := passed.(*net.UnixListener); !ok {
+			passed.Close() //nolint:errcheck // it is refused
+			return nil, errs.New(listening, "", errs.ErrNotSupported, "systemd passed a socket that is no unix socket; name an address with --listen")
+		}
+		return &Listener{Listener: peers{passed}, Name: passed.Addr().String(), Local: true}, nil
+	}
+	u, err := listenUnix(ctx, w.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{Listener: peers{u}, Name: w.Socket, Local: true}, nil
+}
+
+func (w Where) listenTCP(ctx context.Context) (*Listener, error) {
+	host, _, err := net.SplitHostPort(w.Listen)
+	if err != nil {
+		return nil, errs.New(listening, w.Listen, errs.ErrInvalid, "the address needs the form HOST:PORT")
+	}
+	l := &Listener{Name: w.Listen}
+	if w.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(w.Cert, w.Key)
+		if err != nil {
+			return nil, errs.New(listening, w.Cert, errs.ErrInvalid, err.Error())
+		}
+		l.Secure = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	} else if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, errs.New(listening, w.Listen, errs.ErrInvalid, "without TLS a token could be read on the way: only an address of loopback is possible",
+			"snapfs serve --listen 127.0.0.1:PORT", "snapfs serve --listen ADDRESS:PORT --tls-cert FILE --tls-key FILE")
+	}
+	l.MayBe = hostCheck(host, w.Hosts, l.Secure)
+	var config net.ListenConfig
+	if l.Listener, err = config.Listen(ctx, "tcp", w.Listen); err != nil {
+		return nil, errs.With(listening, w.Listen, err)
+	}
+	l.Name = l.Addr().String()
+	return l, nil
+}
+
+// hostCheck returns a function that reports whether a Host header names this server: by the address, by localhost where
+// that is loopback, by a name of the certificate, or by one of more.
+func hostCheck(address string, more []string, secure *tls.Config) func(string) bool {
+	names := append([]string{address}, more...)
+	if ip := net.ParseIP(address); address == "localhost" || ip != nil && ip.IsLoopback() {
+		names = append(names, "localhost", "127.0.0.1", "::1")
+	}
+	return func(header string) bool {
+		host, _, err := net.SplitHostPort(header)
+		if err != nil {
+			host = header
+		}
+		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+		if slices.ContainsFunc(names, func(n string) bool { return n != "" && strings.EqualFold(n, host) }) {
+			return true
+		}
+		return secure != nil && secure.Certificates[0].Leaf.VerifyHostname(host) == nil
+	}
+}
+
+// listenUnix listens on a socket that only this user may open. It replaces a socket that no server listens on.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	const longest = 107 // of a path in sockaddr_un
+	if len(path) > longest {
+		return nil, errs.New(listening, path, errs.ErrInvalid, "the path of a socket has at most 107 bytes", "snapfs serve --socket PATH")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, errs.With(listening, path, err)
+	}
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		return nil, errs.New(listening, path, errs.ErrExists, "it is no socket")
+	}
+	if err == nil {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			c.Close() //nolint:errcheck // nothing was sent
+			return nil, errs.New(listening, path, errs.ErrBusy, "another server listens there")
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, errs.With(listening, path, err)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, errs.With(listening, path, err)
+		}
+	}
+	// Under another name until only this user may open it.
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if len(fresh) > longest {
+		fresh = filepath.Join(filepath.Dir(path), "s")
+	}
+	_ = os.Remove(fresh) // of a killed server with this pid
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "unix", fresh)
+	if err != nil {
+		return nil, errs.With(listening, path, err)
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false)
+	}
+	if err = os.Chmod(fresh, 0o600); err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		return nil, errs.With(listening, path, errors.Join(err, l.Close(), os.Remove(fresh)))
+	}
+	return unlinking{l, path}, nil
+}
+
+// An unlinking removes its socket when it is closed.
+type unlinking struct {
+	net.Listener
+	path string
+}
+
+func (u unlinking) Close() error {
+	_ = os.Remove(u.path) // one that is gone is gone
+	return u.Listener.Close()
+}
+
+// A peers accepts connections of this user and of root only.
+type peers struct{ net.Listener }
+
+func (p peers) Accept() (net.Conn, error) {
+	for {
+		c, err := p.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if uid, err := peerUID(c); err == nil && (uid == 0 || int(uid) == os.Geteuid()) {
+			return c, nil
+		}
+		c.Close() //nolint:errcheck // a stranger's
+	}
+}
+
+// A once is a listener of one connection. Its second Accept waits for the end of that.
+type once struct {
+	conn  net.Conn
+	first chan net.Conn
+	ended chan struct{}
+}
+
+func newOnce(s *stdio) *once {
+	s.ended = make(chan struct{})
+	o := &once{conn: s, first: make(chan net.Conn, 1), ended: s.ended}
+	o.first <- s
+	return o
+}
+
+func (o *once) Accept() (net.Conn, error) {
+	select {
+	case c := <-o.first:
+		return c, nil
+	case <-o.ended:
+		return nil, io.EOF
+	}
+}
+
+func (o *once) Close() error   { return o.conn.Close() }
+func (o *once) Addr() net.Addr { return o.conn.LocalAddr() }

@@ -1,0 +1,112 @@
+package ports
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of a request that is passed on.
+const (
+	stallTime  = 30 * time.Second // for which a caller may send or read nothing
+	dialTime   = 10 * time.Second
+	maxHeaders = 64 << 10 // of a response
+)
+
+// A Proxy passes requests on to one server in a sandbox. It connects to no other address, whatever a request says.
+type Proxy struct {
+	// To is the address of the port forward that leads there, and Port the port inside.
+	To   netip.AddrPort
+	Port uint16
+	// Prefix is the beginning of a request's path that the server inside does not see.
+	Prefix string
+	// Fail answers a request that the server inside does not.
+	Fail func(w http.ResponseWriter, err error)
+}
+
+// ownHeaders are those of a caller that concern the server outside: the sandbox must not see its token.
+func ownHeaders() []string {
+	return []string{"Authorization", "Cookie", "Idempotency-Key", "Forwarded"}
+}
+
+// originHeaders are those of a response that would act on everything at the server's address, not only on this port.
+func originHeaders() []string {
+	return []string{"Set-Cookie", "Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Service-Worker-Allowed", "Nel", "Report-To", "Reporting-Endpoints"}
+}
+
+// ServeHTTP passes a request on: also one that becomes a WebSocket. A browser treats the response as one of an origin of
+// its own, so that a page from inside cannot act as a page of this server.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = body{r.Body, control}
+	}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			d := net.Dialer{Timeout: dialTime}
+			return d.DialContext(ctx, "tcp", p.To.String())
+		},
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(q *httputil.ProxyRequest) {
+			host := net.JoinHostPort("localhost", strconv.Itoa(int(p.Port)))
+			q.Out.URL.Scheme, q.Out.URL.Host, q.Out.Host = "http", host, host
+			q.Out.URL.Path = "/" + strings.TrimPrefix(q.In.URL.Path, p.Prefix)
+			q.Out.URL.RawPath = ""
+			if raw, ok := strings.CutPrefix(q.In.URL.EscapedPath(), p.Prefix); ok {
+				q.Out.URL.RawPath = "/" + raw
+			}
+			for _, name := range ownHeaders() {
+				q.Out.Header.Del(name)
+			}
+			q.SetXForwarded()
+			q.Out.Header.Set("X-Forwarded-Prefix", strings.TrimSuffix(p.Prefix, "/"))
+		},
+		ModifyResponse: func(r *http.Response) error {
+			for _, name := range originHeaders() {
+				r.Header.Del(name)
+			}
+			r.Header.Add("Content-Security-Policy", "sandbox allow-scripts allow-forms")
+			r.Header.Set("X-Content-Type-Options", "nosniff")
+			return nil
+		},
+		FlushInterval: -1,
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, err error) { p.Fail(w, err) },
+	}
+	proxy.ServeHTTP(response{w, control}, r)
+}
+
+// A body is that of a request, whose caller has stallTime for each part.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+func (b body) Read(p []byte) (int, error) {
+	_ = b.control.SetReadDeadline(time.Now().Add(stallTime)) // a connection without deadlines is a test's
+	return b.ReadCloser.Read(p)
+}
+
+// A response is one whose caller has stallTime to read each part.
+type response struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (r response) Write(p []byte) (int, error) {
+	_ = r.control.SetWriteDeadline(time.Now().Add(stallTime)) // as above
+	return r.ResponseWriter.Write(p)
+}
+
+// Unwrap lets an http.ResponseController find the connection.
+func (r response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
