@@ -172,7 +172,7 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 // tools adds the tools of a profile. One that was only found can deny programs, and allow only
 // some where all were allowed.
 func (u *profiled) tools(theirs catalog.Tools, named bool) {
-	if theirs.Allow == nil && theirs.Deny == nil {
+	if theirs.Allow == nil && theirs.Deny == nil && theirs.Hook == nil && theirs.MCP == nil {
 		return
 	}
 	var mine catalog.Tools
@@ -187,6 +187,8 @@ func (u *profiled) tools(theirs catalog.Tools, named bool) {
 		}
 	}
 	mine.Deny = u.add("tools deny", mine.Deny, theirs.Deny)
+	mine.Hook = u.add("tools hook", mine.Hook, theirs.Hook)
+	mine.MCP = u.add("tools mcp", mine.MCP, theirs.MCP)
 	u.p.Tools = &mine
 }
 

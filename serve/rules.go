@@ -44,6 +44,11 @@ func (r *Rules) request(name string, less Less) (hostfs.Request, error) {
 	}, nil
 }
 
+// RefusesTool reports whether the policy refuses a tool of this server.
+func (r *Rules) RefusesTool(name string) bool {
+	return r.Policy.Tools != nil && catalog.Refused(r.Policy.Tools.MCP, name) != ""
+}
+
 // admission returns the conditions for starting a sandbox.
 func (r *Rules) admission() admission.Options {
 	return admission.Options{Queue: r.Queue, IfRoom: r.IfRoom}

@@ -193,8 +193,13 @@ func toolsOf(t *catalog.Tools) string {
 	if t.Allow != nil {
 		parts = append(parts, "allow "+printable(t.Allow, " "))
 	}
-	if len(t.Deny) > 0 {
-		parts = append(parts, "deny "+printable(t.Deny, " "))
+	for _, l := range []struct {
+		what string
+		list []string
+	}{{"deny", t.Deny}, {"hook", t.Hook}, {"mcp", t.MCP}} {
+		if len(l.list) > 0 {
+			parts = append(parts, l.what+" "+printable(l.list, " "))
+		}
 	}
 	return strings.Join(parts, "; ")
 }

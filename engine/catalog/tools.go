@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Tools says which programs the processes of a sandbox may execute. An entry is the absolute
+// Tools says which programs the processes of a sandbox may execute, and which tools its agent may
+// not use. An entry of Allow and Deny is the absolute
 // path of a program, after symbolic links; a directory with /* for everything in and below it; or
 // the name of a program, in the usual directories of programs.
 type Tools struct {
@@ -14,6 +15,22 @@ type Tools struct {
 	Allow []string `json:"allow,omitempty"`
 	// Deny lists programs that cannot be executed, also if Allow has them.
 	Deny []string `json:"deny,omitempty"`
+	// Hook lists tools of agents that snapfs hook refuses, and MCP tools of snapfs mcp that it does
+	// not offer. A name may end with *.
+	Hook []string `json:"hook,omitempty"`
+	MCP  []string `json:"mcp,omitempty"`
+}
+
+// Refused returns the entry of a list of agents' tools that is about a tool, or "".
+func Refused(list []string, tool string) string {
+	i := slices.IndexFunc(list, func(entry string) bool {
+		begin, open := strings.CutSuffix(entry, "*")
+		return entry == tool || open && strings.HasPrefix(tool, begin)
+	})
+	if i < 0 {
+		return ""
+	}
+	return list[i]
 }
 
 // ProgramDirs are the usual directories of programs.

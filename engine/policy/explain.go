@@ -56,7 +56,7 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 	for _, l := range []struct {
 		setting string
 		values  []string
-	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}, {"tools.allow", tools.Allow}, {"tools.deny", tools.Deny}} {
+	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}, {"tools.allow", tools.Allow}, {"tools.deny", tools.Deny}, {"tools.hook", tools.Hook}, {"tools.mcp", tools.MCP}} {
 		for _, v := range l.values {
 			add(l.setting, v)
 		}

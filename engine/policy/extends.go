@@ -182,6 +182,8 @@ func (p *Profile) add(other *Profile) {
 	s.Env = union(s.Env, other.Sandbox.Env)
 	s.Tools.Allow = union(s.Tools.Allow, other.Sandbox.Tools.Allow)
 	s.Tools.Deny = union(s.Tools.Deny, other.Sandbox.Tools.Deny)
+	s.Tools.Hook = union(s.Tools.Hook, other.Sandbox.Tools.Hook)
+	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
 }
 
 func union(a, b []string) []string {

@@ -163,7 +163,7 @@ func (s *Site) boundLimits(l *catalog.Limits, note func(string, ...any)) {
 // boundTools replaces the tools of a policy by those that the site allows too.
 func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 	site := s.Sandbox.Tools
-	if site.Allow == nil && site.Deny == nil {
+	if site.Allow == nil && site.Deny == nil && site.Hook == nil && site.MCP == nil {
 		return
 	}
 	var tools catalog.Tools
@@ -184,10 +184,16 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 			return true
 		})
 	}
-	for _, rule := range site.Deny {
-		if !slices.Contains(tools.Deny, rule) {
-			tools.Deny = append(slices.Clip(tools.Deny), rule)
-			note("tools deny %s", rule)
+	for _, l := range []struct {
+		what string
+		mine *[]string
+		site []string
+	}{{"deny", &tools.Deny, site.Deny}, {"hook", &tools.Hook, site.Hook}, {"mcp", &tools.MCP, site.MCP}} {
+		for _, rule := range l.site {
+			if !slices.Contains(*l.mine, rule) {
+				*l.mine = append(slices.Clip(*l.mine), rule)
+				note("tools %s %s", l.what, rule)
+			}
 		}
 	}
 	p.Tools = &tools

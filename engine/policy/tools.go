@@ -17,15 +17,20 @@ func toolsSection() Section {
 		Keys: []Key{
 			{"allow", "list of programs", "", "The only programs that may be executed. A program or a script needs its interpreter in the list too, but not the dynamic linker. It requires Landlock (Linux 5.19)."},
 			{"deny", "list of programs", "", "Programs that may not be executed, also if allow has them."},
+			{"hook", "list of tools", "", "Tools of a coding agent, such as WebFetch or mcp__github__*, that snapfs hook refuses before they run. The agent must call the hook for them: snapfs agent install with --profile has it do so for every tool."},
+			{"mcp", "list of tools", "", "Tools of snapfs mcp, such as sandbox_race, that it does not offer."},
 		},
 	}
 }
 
 // tool stores the key name of [tools] with the value v in r.sandbox, or records mistakes.
 func (r *reader) tool(name, path string, v any) {
-	list := []string{}
-	r.texts("tools."+name, path, v, func(text, path string) {
-		if what, mend := wrongProgram(text); what != "" {
+	list, wrong := []string{}, wrongProgram
+	if name == "hook" || name == "mcp" {
+		wrong = wrongTool
+	}
+	r.texts(name, path, v, func(text, path string) {
+		if what, mend := wrong(text); what != "" {
 			r.wrong(path, fmt.Sprintf("%s: %q %s", name, text, what), mend)
 			return
 		}
@@ -34,11 +39,16 @@ func (r *reader) tool(name, path string, v any) {
 			r.said("tools."+name, text, path)
 		}
 	})
-	if name == "allow" {
-		r.sandbox.Tools.Allow = list
-	} else {
-		r.sandbox.Tools.Deny = list
+	t := &r.sandbox.Tools
+	*map[string]*[]string{"allow": &t.Allow, "deny": &t.Deny, "hook": &t.Hook, "mcp": &t.MCP}[name] = list
+}
+
+// wrongTool returns the mistake in the name of an agent's tool and its correction, or "".
+func wrongTool(name string) (what, mend string) {
+	if strings.ContainsAny(strings.TrimSuffix(name, "*"), "* \t\n") {
+		return "is no name of a tool", "write the name, or its beginning with * at the end"
 	}
+	return "", ""
 }
 
 // wrongProgram returns the mistake in a rule of [tools] and its correction, or "".

@@ -7,13 +7,16 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/serve"
 )
 
 // newHTTP starts a server over HTTP whose tools have no engine.
-func newHTTP(t *testing.T) string {
+func newHTTP(t *testing.T) string { t.Helper(); return newHTTPUnder(t, serve.Rules{Workspace: "/w"}) }
+
+func newHTTPUnder(t *testing.T, rules serve.Rules) string {
 	t.Helper()
-	h, err := Handler(t.Context(), serve.New(serve.Rules{Workspace: "/w"}, nil), Options{Version: "v1"})
+	h, err := Handler(t.Context(), serve.New(rules, nil), Options{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +46,26 @@ func TestBothErasSeeTheTools(t *testing.T) {
 		answer := post(t, url, request, map[string]string{"Mcp-Protocol-Version": version, "Mcp-Method": "tools/list"})
 		if answer.StatusCode != http.StatusOK || (answer.Header.Get("Mcp-Session-Id") != "") != (version < sessionless) {
 			t.Errorf("%s: %s, session %q", version, answer.Status, answer.Header.Get("Mcp-Session-Id"))
+		}
+	}
+}
+
+// A tool that the policy refuses is not there, whatever its name: the list of names is whole.
+func TestRefusedToolsAreNotOffered(t *testing.T) {
+	for entry, want := range map[string]int{"sandbox_*": 0, "sandbox_race": len(toolNames) - 1, "other": len(toolNames)} {
+		url := newHTTPUnder(t, serve.Rules{Workspace: "/w", Policy: catalog.Policy{Tools: &catalog.Tools{MCP: []string{entry}}}})
+		session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "v1"}, nil).
+			Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		list, err := session.ListTools(t.Context(), nil)
+		if err != nil || len(list.Tools) != want {
+			t.Errorf("%s: %d tools, want %d: %v", entry, len(list.Tools), want, err)
+		}
+		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "sandbox_race"}); entry != "other" && err == nil {
+			t.Errorf("%s: the tool answers", entry)
 		}
 	}
 }

@@ -81,6 +81,7 @@ func newServer(ctx context.Context, service *serve.Service, o Options) (*mcp.Ser
 	})
 	s.addTools(m)
 	s.addPromote(m)
+	s.withhold(m)
 	s.addResources(m)
 	s.addPrompts(m)
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {

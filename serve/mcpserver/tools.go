@@ -32,6 +32,21 @@ func add[In, Out any](m *mcp.Server, t *mcp.Tool, do func(context.Context, In) (
 	})
 }
 
+// withhold removes the tools that the policy refuses.
+func (s *server) withhold(m *mcp.Server) {
+	for _, name := range toolNames {
+		if s.service.Rules.RefusesTool(name) {
+			m.RemoveTools(name)
+		}
+	}
+}
+
+// toolNames are the names of all tools.
+var toolNames = []string{
+	"sandbox_new", "sandbox_list", "sandbox_exec", "sandbox_start", "sandbox_wait", "sandbox_output", "sandbox_checkpoint", "sandbox_rollback",
+	"sandbox_diff", "sandbox_race", "sandbox_plan", "sandbox_drift", "sandbox_refresh", "sandbox_remove", "sandbox_promote",
+}
+
 // schemaOf returns the schema of a type. Lists and optional values are never null, since some clients send a list as a
 // string where the schema allows more than one type.
 func schemaOf[T any]() *jsonschema.Schema {

@@ -105,6 +105,9 @@ func (h *Handler) clone(ctx context.Context, ev *event, worktree string) (*Lease
 		Sandbox: rec.Name, Workspace: rec.Workspace, View: filepath.Join(dir, rec.Name),
 		Agent: h.Agent, Session: ev.Session, Worktree: worktree, Owner: owner,
 	}
+	if t := rec.Policy.Tools; t != nil {
+		l.Refuse = t.Hook
+	}
 	if err = l.save(e); err == nil {
 		err = h.open(ctx, e, l)
 	}

@@ -30,6 +30,8 @@ type Lease struct {
 	Agent    string `json:"agent"`
 	Session  string `json:"session"`
 	Worktree string `json:"worktree,omitempty"`
+	// Refuse lists the agent's tools that the policy of the sandbox refuses, as catalog.Tools does.
+	Refuse []string `json:"refuse,omitempty"`
 	// Owner is the agent's process. The view ends with it.
 	Owner proc.Process `json:"owner"`
 	// Ended is set when the agent's use of the sandbox is over, and the sandbox stays for its changes.

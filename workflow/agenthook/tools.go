@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/pathlist"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate/hostview"
@@ -64,6 +65,9 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 	if l == nil {
 		return nil, nil
 	}
+	if err := l.refused(ev.Tool); err != nil {
+		return nil, err
+	}
 	var input map[string]json.RawMessage
 	if err := json.Unmarshal(ev.Input, &input); err != nil {
 		return nil, errors.Join(errBlock, fmt.Errorf("reading the input of %s: %w", ev.Tool, err))
@@ -81,6 +85,15 @@ func (h *Handler) preToolUse(ctx context.Context, ev *event) ([]byte, error) {
 		return h.patch(input, ev, l)
 	}
 	return l.intoView(input, ev)
+}
+
+// refused returns an error that blocks the call if the policy of the sandbox refuses the tool.
+func (l *Lease) refused(tool string) error {
+	entry := catalog.Refused(l.Refuse, tool)
+	if entry == "" {
+		return nil
+	}
+	return errors.Join(errBlock, fmt.Errorf("the policy of the sandbox %s refuses the tool %s (tools.hook %q)", l.Sandbox, tool, entry))
 }
 
 // fileTools are the agents' own tools that take paths, relative ones from the session's directory. A relative path of

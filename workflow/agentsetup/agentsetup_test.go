@@ -203,3 +203,15 @@ func apply(t *testing.T, edit func() (Edit, error)) string {
 	}
 	return string(e.After)
 }
+
+// TestAProfileMayRefuseAnyTool: with a profile the agent calls the hook before each tool.
+func TestAProfileMayRefuseAnyTool(t *testing.T) {
+	for flags, matcher := range map[string]string{"": "Bash|Read|", "--profile": "", "--profile=x": ""} {
+		s := Setup{Agent: "claude", Flags: strings.Fields(flags)}
+		for _, h := range s.hooks() {
+			if h.event == "PreToolUse" && (h.matcher == "") != (matcher == "") {
+				t.Errorf("%q: the matcher is %q", flags, h.matcher)
+			}
+		}
+	}
+}

@@ -151,13 +151,17 @@ func (s Setup) hooks() []hook {
 			{"SessionEnd", "", codexEnd},
 		}
 	}
+	tools := "Bash|Read|Edit|MultiEdit|Write|NotebookEdit|Glob|Grep"
+	if slices.ContainsFunc(s.Flags, func(f string) bool { return f == "--profile" || strings.HasPrefix(f, "--profile=") }) {
+		tools = "" // its [tools] may refuse any
+	}
 	return []hook{
 		{"WorktreeCreate", "", slow},
 		{"WorktreeRemove", "", quick},
 		{"SessionStart", "", slow},
 		{"SessionEnd", "", quick},
 		{"SubagentStop", "", quick},
-		{"PreToolUse", "Bash|Read|Edit|MultiEdit|Write|NotebookEdit|Glob|Grep", slow},
+		{"PreToolUse", tools, slow},
 		{"PostToolUse", "Agent|Task", quick},
 		{"PostToolBatch", "", quick},
 	}
