@@ -103,6 +103,11 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	u.p.Expose = u.add("expose", u.p.Expose, s.Expose)
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
+	u.p.Secrets = s.Secrets
+	for _, one := range s.Secrets {
+		u.took("secret " + one.Name)
+	}
+	u.budget(s.Budget)
 }
 
 func (u *profiled) add(what string, mine, theirs []string) []string {
@@ -151,6 +156,18 @@ func (u *profiled) find(s *policy.Sandbox) {
 		if !slices.Contains(u.p.Env, one) {
 			u.left("env " + one)
 		}
+	}
+	for _, one := range s.Secrets {
+		u.left("secret " + one.Name)
+	}
+	u.budget(s.Budget)
+}
+
+// budget applies the budget of a profile: it only tightens.
+func (u *profiled) budget(b *catalog.Budget) {
+	if b != nil {
+		u.p.Budget = b
+		u.took("budget")
 	}
 }
 

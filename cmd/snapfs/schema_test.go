@@ -52,6 +52,8 @@ func documents() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"agent-status":   reflect.TypeFor[agentReport](),
 		"apply":          reflect.TypeFor[reconcile.Promoted](),
+		"budget-raise":   reflect.TypeFor[budgetDocument](),
+		"budget-show":    reflect.TypeFor[budgetDocument](),
 		"cp":             reflect.TypeFor[copier.Copied](),
 		"diff":           reflect.TypeFor[changesDocument](),
 		"diff-html":      reflect.TypeFor[pageDocument](),

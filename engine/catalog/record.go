@@ -252,6 +252,10 @@ type Policy struct {
 	BestEffort bool `json:"best_effort,omitempty"`
 	// Prove makes each start run the isolation self-test, before any command.
 	Prove bool `json:"prove,omitempty"`
+	// Secrets are put into requests by the proxy; their values are not here, nor inside.
+	Secrets []Secret `json:"secrets,omitempty"`
+	// Budget bounds what its requests use, or is nil.
+	Budget *Budget `json:"budget,omitempty"`
 	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`
 }

@@ -26,7 +26,7 @@ const defaultTimeout = Duration(time.Hour)
 
 // Grammar returns everything that a profile may contain.
 func Grammar() []Section {
-	return []Section{limitsSection(), sandboxSection(), stageSection(), commandSection()}
+	return []Section{limitsSection(), sandboxSection(), secretsSection(), budgetSection(), stageSection(), commandSection()}
 }
 
 func stageSection() Section {

@@ -21,6 +21,9 @@ type Sandbox struct {
 	Expose []string `json:"expose,omitempty"`
 	Hide   []string `json:"hide,omitempty"`
 	Env    []string `json:"env,omitempty"`
+	// Secrets are in the order of their names.
+	Secrets []catalog.Secret `json:"secrets,omitempty"`
+	Budget  *catalog.Budget  `json:"budget,omitempty"`
 }
 
 func limitsSection() Section {
@@ -102,7 +105,7 @@ func (r *reader) net(path string, v any) string {
 	if all, ok := v.([]any); ok {
 		var list []string
 		r.texts("net", path, v, func(text, path string) {
-			if strings.Contains(text, ",") {
+			if rules, bad := network.Read(text); strings.Contains(text, ",") && (bad != nil || rules.Len() != 1) {
 				r.wrong(path, fmt.Sprintf("net: %q is more than one rule", text), "put each in quotes of its own")
 			} else if r.rules(text, r.place(path)+1) != "" {
 				list = append(list, text)

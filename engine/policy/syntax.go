@@ -78,8 +78,8 @@ func (r *reader) read() {
 	})
 }
 
-// top reads one top-level entry of the file: [limits], [sandbox] or the list of [[stage]].
-// Anything else it records as a mistake.
+// top reads one top-level entry of the file: a section or the list of [[stage]]. Anything else it
+// records as a mistake.
 func (r *reader) top(name, path string, v any) {
 	table, single := v.(map[string]any)
 	list, several := v.([]any)
@@ -97,12 +97,16 @@ func (r *reader) top(name, path string, v any) {
 		}
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
-	case name != "limits" && name != "sandbox":
-		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox] and [[stage]]")
+	case name != "limits" && name != "sandbox" && name != "secrets" && name != "budget":
+		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [secrets.NAME], [budget] and [[stage]]")
 	case several:
 		r.wrong(path, "there is one section "+name, "write ["+name+"]")
 	case name == "limits":
 		r.section(limitsSection(), path, table, r.limit)
+	case name == "secrets":
+		r.secrets(path, table)
+	case name == "budget":
+		r.section(budgetSection(), path, table, r.budget)
 	default:
 		r.section(sandboxSection(), path, table, r.setting)
 	}
