@@ -129,6 +129,11 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	u.keepEvidence(s)
 	u.nameKeyPoints(&s.KeyPoints, given)
 	u.tools(s.Tools, true)
+	u.p.Secrets = s.Secrets
+	for _, one := range s.Secrets {
+		u.took("secret " + one.Name)
+	}
+	u.budget(s.Budget)
 }
 
 // keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
@@ -243,5 +248,17 @@ func (u *profiled) find(s *policy.Sandbox) {
 		if !slices.Contains(u.p.Env, one) {
 			u.left("env " + one)
 		}
+	}
+	for _, one := range s.Secrets {
+		u.left("secret " + one.Name)
+	}
+	u.budget(s.Budget)
+}
+
+// budget applies the budget of a profile: it only tightens.
+func (u *profiled) budget(b *catalog.Budget) {
+	if b != nil {
+		u.p.Budget = b
+		u.took("budget")
 	}
 }

@@ -13,6 +13,7 @@ const (
 	DNS  Kind = "dns"  // a query for a name
 	TCP  Kind = "tcp"  // a connection
 	UDP  Kind = "udp"  // datagrams between two ports
+	HTTP Kind = "http" // a request that the proxy has read, see package broker
 	ICMP Kind = "icmp" // an echo request, which is always refused
 	Edge Kind = "edge" // the proxy itself, which ended and was restarted
 	Port Kind = "port" // a connection from the host to a port inside, see package forward
@@ -32,6 +33,11 @@ type Event struct {
 	// stands for the name inside.
 	Addr netip.Addr `json:"addr,omitzero"`
 	Port uint16     `json:"port,omitzero"`
+	// Method and Path are those of an HTTP request, the path without the query. Secrets are the names of the secrets
+	// that were put in.
+	Method  string   `json:"method,omitzero"`
+	Path    string   `json:"path,omitzero"`
+	Secrets []string `json:"secrets,omitempty"`
 	// Allowed is set if Rule allowed the access; otherwise Why is the reason of the refusal. A
 	// connection that later sent forbidden data is refused in its Ended event. One that was
 	// open when the sandbox's last command ended is allowed, and has a Why too.

@@ -11,8 +11,12 @@ type Message struct {
 	// Counters, to the proxy with Names, are the counts of an earlier proxy. From the proxy
 	// they are the current counts, each second in which they change, and at its end.
 	Counters *Counters `json:"counters,omitempty"`
+	// Broker, to the proxy before the first rules, makes it read requests. The proxy's first message answers with
+	// Public.
+	Broker *BrokerConfig `json:"broker,omitempty"`
+	Public *BrokerPublic `json:"public,omitempty"`
 	// Event, from the proxy, is a decision; Failed is the reason why the proxy could not
-	// start. The proxy's first message has neither: it means that the rules are in force, and
+	// start. The proxy's first message has no Event: it means that the rules are in force, and
 	// comes before any packet is read.
 	Event  *Event `json:"event,omitempty"`
 	Failed string `json:"failed,omitempty"`

@@ -1,6 +1,10 @@
 package network
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/snapfs/snapfs/network/httprule"
+)
 
 // Both returns the intersection of two sets of rules: the rules of each that the other covers. It never allows
 // more than either, and may allow less.
@@ -51,6 +55,7 @@ func (r rule) overlaps(one rule) bool {
 		return r.prefix.Overlaps(one.prefix)
 	}
 	one.ports = r.ports
+	r.http, r.scheme, one.http, one.scheme = httprule.Rule{}, "", httprule.Rule{}, ""
 	return r.covers(one) || one.covers(r)
 }
 
@@ -58,6 +63,8 @@ func (r rule) overlaps(one rule) bool {
 func (r rule) covers(one rule) bool {
 	switch {
 	case r.ports.low > one.ports.low || r.ports.high < one.ports.high || (r.name == "") != (one.name == ""):
+		return false
+	case !r.http.Covers(one.http) || r.scheme != "" && r.scheme != one.scheme:
 		return false
 	case r.name == "":
 		return r.prefix == one.prefix || r.contains(one.prefix)

@@ -11,6 +11,9 @@ import (
 
 // parseRule parses one rule with its options, without spaces around it.
 func parseRule(s string) (rule, *fault) {
+	if methods, rest, ok := cutMethods(s); ok {
+		return parseHTTP(methods, s[rest:], rest)
+	}
 	if bad := pasted(s); bad != nil {
 		return rule{}, bad
 	}

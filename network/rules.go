@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/network/httprule"
 )
 
 // Grammar is the syntax of rules that [Parse] accepts, for help and documents.
@@ -21,6 +22,16 @@ const Grammar = `Rules are separated by commas. What no rule allows is refused.
 Each may end with a port, :443, or a range of ports, :8000-8999; without one it allows every
 port. An address with colons then stands in brackets: [2001:db8::7]:443. A port is TCP's and
 UDP's, from 1 to 65535; 0 is an error.
+
+A rule may name methods and a path of HTTP, before and after the name:
+
+    METHODS NAME/PATH     GET api.example.com/v1/*    GET,POST https://api.example.com/v1/*
+
+Methods are in capitals. https:// and http:// stand for TLS with port 443 and plain HTTP with port 80,
+if no port follows the name; without them both pass. A star at the end of the path is any rest, and
+a star between two slashes one segment; without a path every path is allowed. The proxy reads the
+requests: it ends TLS with a certificate that only the sandbox trusts ("snapfs help profile"),
+resolves dots and double slashes in the path, and answers 403 to a request that no rule allows.
 
 Options follow, each with a plus:
 
@@ -76,6 +87,8 @@ type rule struct {
 	prefix   netip.Prefix
 	ports    ports
 	terms    Terms
+	http     httprule.Rule // of requests, or the zero value for any protocol
+	scheme   string        // "http", "https", or "" for both; only with http
 }
 
 // A ports is an inclusive range of port numbers.
@@ -136,7 +149,7 @@ func Read(text string) (Rules, *Mistake) {
 		return Rules{}, &Mistake{1, cutShort(text), "longer than " + strconv.Itoa(maxText) + " bytes", "fewer rules"}
 	}
 	for at := 0; at <= len(text); {
-		part, _, _ := strings.Cut(text[at:], ",")
+		part := firstRule(text[at:])
 		trimmed := strings.Trim(part, " \t")
 		from := at + strings.Index(part, trimmed)
 		one, bad := parseRule(trimmed)
@@ -181,6 +194,9 @@ func (r rule) selector() string {
 		star := ""
 		if r.wildcard {
 			star = "*."
+		}
+		if r.http.Methods != "" {
+			return r.http.Methods + " " + r.link(star+r.name) + r.http.Path
 		}
 		return star + r.name + r.ports.String()
 	}

@@ -106,6 +106,7 @@ func commands() []command {
 		{"show", looking, newShow},
 		{"stats", looking, newStats},
 		{"net", looking, newNet},
+		{"budget", looking, newBudget},
 		{"port", working, newPort},
 		{"limits", working, newLimits},
 		{"job", working, newJob},

@@ -96,6 +96,12 @@ func printNet(w io.Writer, d netDocument) error {
 			what = "failed"
 		case ev.Allowed:
 			what, why = "allowed", "by "+ev.Rule
+			if len(ev.Secrets) > 0 {
+				why += ", with " + strings.Join(ev.Secrets, ", ")
+			}
+		}
+		if ev.Kind == network.HTTP {
+			why = ev.Method + " " + ev.Path + " " + why
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", ev.Time.Format(time.TimeOnly), what, ev.Kind, tame(place(ev.Name, ev.Addr, ev.Port)), tame(why))
 	}

@@ -55,6 +55,8 @@ func documents() map[string]reflect.Type {
 		"agent-status":    reflect.TypeFor[agentReport](),
 		"apply":           reflect.TypeFor[reconcile.Promoted](),
 		"bisect":          reflect.TypeFor[bisectDocument](),
+		"budget-raise":    reflect.TypeFor[budgetDocument](),
+		"budget-show":     reflect.TypeFor[budgetDocument](),
 		"cp":              reflect.TypeFor[copier.Copied](),
 		"diff":            reflect.TypeFor[changesDocument](),
 		"diff-html":       reflect.TypeFor[pageDocument](),

@@ -263,6 +263,10 @@ type Policy struct {
 	Evidence bool `json:"evidence,omitempty"`
 	// KeyPoints say when snapfs takes snapshots by itself; nil for never.
 	KeyPoints *KeyPoints `json:"key_points,omitempty"`
+	// Secrets are put into requests by the proxy; their values are not here, nor inside.
+	Secrets []Secret `json:"secrets,omitempty"`
+	// Budget bounds what its requests use, or is nil.
+	Budget *Budget `json:"budget,omitempty"`
 	// Profile is the profile from which part of the policy comes, or nil.
 	Profile *ProfileUse `json:"profile,omitempty"`
 	// Site is the site's policy if it tightened this one, or nil.

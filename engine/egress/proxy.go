@@ -27,11 +27,12 @@ import (
 // A Proxy controls the network proxy process of one sandbox and restarts it if it ends by
 // itself.
 type Proxy struct {
-	program []string
-	log     *Journal
-	self    string // the sandbox's host name
-	read    sync.WaitGroup
-	closing chan struct{} // closed by Close
+	program  []string
+	log      *Journal
+	self     string    // the sandbox's host name
+	brokered *brokered // or nil
+	read     sync.WaitGroup
+	closing  chan struct{} // closed by Close
 
 	life  sync.Mutex // held to start a process; guards the fields up to mu
 	tun   *os.File   // nil after Close
@@ -86,6 +87,9 @@ func (eg *Gateway) OpenProxy(rec *catalog.Record, container *isolate.Container, 
 	o := &Proxy{
 		program: program, log: log, self: strings.ToLower(hostfs.Hostname(rec.Name)), closing: make(chan struct{}), tun: tun, rules: rec.Policy.Network,
 	}
+	if o.brokered, err = eg.newBrokered(rec); err != nil {
+		return nil, errors.Join(fail(err), tun.Close())
+	}
 	o.counters = log.Counted(false)
 	if err := o.start(); err != nil {
 		return nil, errors.Join(fail(err), tun.Close())
@@ -126,7 +130,7 @@ func (o *Proxy) start() error {
 		return errors.Join(err, conn.Close())
 	}
 	o.conn, o.proc, o.up = conn, proc, false
-	if err := errors.Join(o.sendState(), o.sendRules()); err != nil && !fdsock.HungUp(err) { // if it has ended, it reports why
+	if err := errors.Join(o.sendState(), o.sendBroker(), o.sendRules()); err != nil && !fdsock.HungUp(err) { // if it has ended, it reports why
 		o.reap()
 		return err
 	}
@@ -215,7 +219,10 @@ func (o *Proxy) awaitRules() error {
 	o.life.Lock()
 	defer o.life.Unlock()
 	if err == nil {
-		_, err = receiveMessage(conn)
+		var first *network.Message
+		if first, err = receiveMessage(conn); err == nil {
+			err = o.publish(first.Public)
+		}
 	}
 	if err != nil {
 		o.reap()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/isolate"
 	"github.com/snapfs/snapfs/network"
 )
@@ -37,4 +39,30 @@ func connect(s *isolate.Spec, text string) {
 		Gateway4: network.Gateway4().Addr(), Gateway6: network.Gateway6().Addr(), MTU: network.MTU,
 	}
 	s.Resolver = network.Gateway4().Addr()
+}
+
+// Brokered reports whether the proxy of a sandbox with this policy reads requests: for secrets, a budget, or rules with
+// methods. Errors: errs.ErrInvalid if the network cannot be read.
+func Brokered(p catalog.Policy) (bool, error) {
+	if len(p.Secrets) == 0 && p.Budget == nil && !strings.Contains(p.Network, " ") {
+		return false, nil
+	}
+	rules, allowed, err := NetworkRules(p.Network)
+	if err != nil {
+		return false, err
+	}
+	refuse := func(what string) error {
+		return &errs.Error{
+			Op: "starting", Kind: errs.ErrInvalid, Err: fmt.Errorf("%s a network of rules, and this one is %s", what, p.Network), Hints: []string{"snapfs run --net allow:NAME …"},
+		}
+	}
+	switch {
+	case allowed:
+		return len(p.Secrets) > 0 || p.Budget != nil || rules.HasMethods(), nil
+	case len(p.Secrets) > 0:
+		return false, refuse("secrets need")
+	case p.Budget != nil && p.Network == string(isolate.NetworkHost):
+		return false, refuse("a budget needs")
+	}
+	return false, nil
 }

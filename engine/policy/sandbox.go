@@ -28,6 +28,9 @@ type Sandbox struct {
 	KeyPoints catalog.KeyPoints `json:"snapshots,omitzero"`
 	// Tools are the programs that may be executed.
 	Tools catalog.Tools `json:"tools,omitzero"`
+	// Secrets are in the order of their names.
+	Secrets []catalog.Secret `json:"secrets,omitempty"`
+	Budget  *catalog.Budget  `json:"budget,omitempty"`
 }
 
 func limitsSection() Section {
@@ -155,7 +158,7 @@ func (r *reader) net(path string, v any) string {
 	if all, ok := v.([]any); ok {
 		var list []string
 		r.texts("net", path, v, func(text, path string) {
-			if strings.Contains(text, ",") {
+			if rules, bad := network.Read(text); strings.Contains(text, ",") && (bad != nil || rules.Len() != 1) {
 				r.wrong(path, fmt.Sprintf("net: %q is more than one rule", text), "put each in quotes of its own")
 			} else if r.rules(text, r.place(path)+1) != "" {
 				list = append(list, text)

@@ -84,8 +84,8 @@ func (r *reader) read() {
 	})
 }
 
-// top reads one top-level entry of the file: a line above the first section, [limits],
-// [sandbox], [tools] or the list of [[stage]]. Anything else it records as a mistake.
+// top reads one top-level entry of the file: a line above the first section, a section or the
+// list of [[stage]]. Anything else it records as a mistake.
 func (r *reader) top(name, path string, v any) {
 	if first, take := r.first(); slices.ContainsFunc(first.Keys, func(k Key) bool { return k.Name == name }) {
 		take(name, path, v)
@@ -109,14 +109,18 @@ func (r *reader) top(name, path string, v any) {
 		}
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
-	case name != "limits" && name != "sandbox" && name != "tools":
-		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools] and [[stage]]")
+	case !slices.Contains([]string{"limits", "sandbox", "tools", "secrets", "budget"}, name):
+		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools], [secrets.NAME], [budget] and [[stage]]")
 	case several:
 		r.wrong(path, "there is one section "+name, "write ["+name+"]")
 	case name == "limits":
 		r.section(limitsSection(), path, table, r.limit)
 	case name == "tools":
 		r.section(toolsSection(), path, table, r.tool)
+	case name == "secrets":
+		r.secrets(path, table)
+	case name == "budget":
+		r.section(budgetSection(), path, table, r.budget)
 	default:
 		r.section(sandboxSection(), path, table, r.setting)
 	}

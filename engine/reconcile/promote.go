@@ -13,6 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/gitresult"
+	"github.com/snapfs/snapfs/engine/leak"
 	"github.com/snapfs/snapfs/engine/merge"
 	"github.com/snapfs/snapfs/engine/merge/mergetool"
 	"github.com/snapfs/snapfs/engine/pathlist"
@@ -131,6 +132,11 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 	if err := c.Plan.Refused(o.PlanOptions); err != nil {
 		rc.announceRefusal(c)
 		return r, err
+	}
+	for _, p := range c.Parts {
+		if err := leak.Check(c.Rec, rc.cat.Path(c.Rec.Name), p.Part.New, p.path, p.Changes); err != nil {
+			return r, err
+		}
 	}
 	if o.Plan != "" {
 		if err := c.AddSteps(ctx); err != nil {

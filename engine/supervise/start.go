@@ -29,7 +29,11 @@ func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Poli
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.Prove { // the self-test comes first
+	brokered, err := hostfs.Brokered(p)
+	if err != nil {
+		return nil, nil, errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))
+	}
+	if p.Prove || brokered { // the self-test comes first, and placeholders are not made yet
 		command = nil
 	}
 	spec := hostfs.Confinement(p, workspace)
@@ -163,9 +167,26 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 		}
 		return nil, nil, err
 	}
-	if !rec.Policy.Prove {
+	brokered, err := hostfs.Brokered(rec.Policy)
+	switch {
+	case err == nil && rec.Policy.Prove:
+		return sv.startProved(ctx, rec, prepared, allowed, secrets, command)
+	case err == nil && !brokered:
 		return sv.startContainer(ctx, rec, prepared, allowed, secrets, command)
 	}
+	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := h.first(ctx, command)
+	if err != nil {
+		return nil, nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
+	}
+	return h, p, nil
+}
+
+// startProved does the same as Start, with the self-test before the command.
+func (sv *Manager) startProved(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
 	program := sv.copyProbe() // concurrently
 	h, _, err := sv.startContainer(ctx, rec, prepared, allowed, secrets, nil)
 	if err != nil {
@@ -175,15 +196,25 @@ func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *iso
 		return nil, nil, err
 	}
 	var p *isolate.Process
-	if rec.Proof, err = sv.trySelfTest(ctx, rec, h, program); err == nil && command != nil {
-		if p, err = h.Start(ctx, *command); err == nil {
-			h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
-		}
+	if rec.Proof, err = sv.trySelfTest(ctx, rec, h, program); err == nil {
+		p, err = h.first(ctx, command)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, h.Close(context.WithoutCancel(ctx)))
 	}
 	return h, p, nil
+}
+
+// first starts the first command in a container that was started without one; command may be nil.
+func (h *Supervisor) first(ctx context.Context, command *isolate.Command) (*isolate.Process, error) {
+	if command == nil {
+		return nil, nil //nolint:nilnil // there is no command
+	}
+	p, err := h.Start(ctx, *command)
+	if err == nil {
+		h.timers = append(h.timers, h.Resources.startCountdown(p), h.deadlines.watchStreams(p.PTY(), command.Stdin, command.Stdout, command.Stderr))
+	}
+	return p, err
 }
 
 // copyProbe starts to copy the probe program into memory. The returned function waits for the

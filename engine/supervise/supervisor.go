@@ -250,7 +250,7 @@ func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(
 	if err := h.deadlines.refuseWhenPaused(); err != nil {
 		return nil, err
 	}
-	c.Env = hostfs.NameSandbox(c.Env, h.deadlines.rec.Name)
+	c.Env = h.Proxy.Variables(hostfs.NameSandbox(c.Env, h.deadlines.rec.Name))
 	p, err := h.Container.Exec(ctx, c)
 	if err == nil {
 		started(p)

@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/broker"
 )
 
 // Options configure a proxy. The zero value allows nothing and reports nothing.
@@ -51,6 +52,8 @@ type Options struct {
 	// defaults are the host's resolver and network.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Dial   func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
+	// Broker reads the connections that it takes, or is nil.
+	Broker *broker.Broker
 }
 
 // Time limits of a proxy.

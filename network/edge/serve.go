@@ -31,16 +31,24 @@ const countEvery = time.Second
 func Serve(ctx context.Context) error {
 	tun := os.NewFile(TUN, "tun")
 	s := server{fdsock.FromFD(Supervisor)}
-	o, err := s.options()
+	o, brokered, err := s.options()
 	err = errors.Join(err, limitMemory())
 	if err != nil {
 		return errors.Join(err, tun.Close())
 	}
+	if brokered != nil {
+		if err = s.broker(&o, brokered); err != nil {
+			return errors.Join(err, tun.Close(), s.send(network.Message{Failed: err.Error()}))
+		}
+	}
 	o.Event = func(ev network.Event) {
 		_ = s.send(network.Message{Event: &ev}) // fails when the supervisor is gone
 	}
-	o.Ready = func() error { return s.send(network.Message{}) }
+	o.Ready = func() error { return s.send(network.Message{Public: o.public()}) }
 	e, err := New(tun, o)
+	if brokered != nil && err == nil {
+		brokered.edge.Store(e)
+	}
 	err = errors.Join(err, tun.Close())
 	if err != nil {
 		return errors.Join(err, s.send(network.Message{Failed: err.Error()}))
@@ -50,7 +58,10 @@ func Serve(ctx context.Context) error {
 	ended := s.reportCounters(e)
 	for err == nil {
 		var m network.Message
-		if m, err = s.next(); err == nil && m.Rules != nil {
+		var files []*os.File
+		m, files, err = s.next()
+		fdsock.CloseAll(files)
+		if err == nil && m.Rules != nil {
 			var rules network.Rules
 			if rules, err = network.Parse(*m.Rules); err == nil {
 				e.Allow(rules)
@@ -58,6 +69,9 @@ func Serve(ctx context.Context) error {
 		}
 	}
 	err = e.Close()
+	if o.Broker != nil {
+		err = errors.Join(err, o.Broker.Close())
+	}
 	ended()
 	return err
 }
@@ -72,12 +86,17 @@ func (s server) send(m network.Message) error {
 	return s.supervisor.Send(text)
 }
 
-// options receives messages up to the rules, and returns them as the options of a proxy.
-func (s server) options() (o Options, err error) {
+// options receives messages up to the rules, and returns them as the options of a proxy, and the options of its
+// broker, or nil.
+func (s server) options() (o Options, b *brokering, err error) {
 	for {
-		m, err := s.next()
+		m, files, err := s.next()
+		if err == nil && m.Broker != nil {
+			b, err = newBrokering(m.Broker, files)
+		}
+		fdsock.CloseAll(files)
 		if err != nil {
-			return o, err
+			return o, nil, err
 		}
 		if m.Names != nil {
 			o.Names, o.LastName = m.Names, m.LastName
@@ -87,21 +106,18 @@ func (s server) options() (o Options, err error) {
 		}
 		if m.Rules != nil {
 			o.Rules, err = network.Parse(*m.Rules)
-			return o, err
+			return o, b, err
 		}
 	}
 }
 
-// next waits for the next message of the supervisor and decodes it.
-func (s server) next() (m network.Message, err error) {
+// next waits for the next message of the supervisor and decodes it. The caller closes the files.
+func (s server) next() (m network.Message, files []*os.File, err error) {
 	text, files, err := s.supervisor.Receive()
-	for _, f := range files {
-		f.Close()
-	}
 	if err == nil {
 		err = json.Unmarshal(text, &m)
 	}
-	return m, err
+	return m, files, err
 }
 
 // reportCounters reports the counters to the supervisor until ended is called, which reports

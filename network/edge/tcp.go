@@ -86,6 +86,11 @@ func (e *Edge) connect(r *tcp.ForwarderRequest, f *flow, t target) {
 		reset(outside)
 	})
 	f.begin(t)
+	if e.takes(t) {
+		f.broker(inside, outside, t)
+		f.end()
+		return
+	}
 	j := newInspector(t.inspectedName(), e.options.NoServerName)
 	j.web = webPort(t.port)
 	j.echRefusal = func() string {

@@ -29,6 +29,9 @@ func (e *Edge) datagram(r *udp.ForwarderRequest) (handled bool) {
 	if why == "" && t.port == quicPort && !e.quic(t) {
 		why = quicWhy
 	}
+	if why == "" && t.name != "" && e.Rules().Reads(t.name, t.port) {
+		why = "the rule allows HTTP only"
+	}
 	var f *flow
 	if why == "" {
 		f, why = e.open(network.UDP, t)
@@ -119,7 +122,7 @@ const maxDatagram = 1 << 16
 const quicWhy = "QUIC hides its server name; use TCP, or a rule with +quic"
 
 // quic reports whether QUIC may pass to a target, by the options or its rule.
-func (e *Edge) quic(t target) bool { return e.options.QUIC || t.terms.QUIC }
+func (e *Edge) quic(t target) bool { return (e.options.QUIC || t.terms.QUIC) && !e.takes(t) }
 
 // isQUIC reports whether a datagram is the first of a QUIC connection, on any port: a long header of a version
 // that servers have (RFC 9000, 17.2.2; RFC 9369; the drafts; Google's, Facebook's and Microsoft's own) in a

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/network/budget"
+)
+
+// A budgetDocument is the JSON form of the commands below `snapfs budget`.
+type budgetDocument struct {
+	Sandbox string `json:"sandbox"`
+	budget.State
+}
+
+func newBudget(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "budget",
+		Short: "show and raise what a sandbox's requests may use",
+		Long: `The budget of a sandbox is that of its profile ("snapfs help profile"): requests, bytes
+sent, and tokens of models. The network proxy counts, and answers 429 to a request that
+does not fit.`,
+		Example: "  snapfs budget show fix\n  snapfs budget raise fix tokens +200000",
+		Args:    exactly(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBudgetShow(a), newBudgetRaise(a))
+	return cmd
+}
+
+func newBudgetShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "show sandbox",
+		Short:             "show a sandbox's budget and what is used of it",
+		Example:           "  snapfs budget show fix",
+		Args:              exactly("sandbox"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, args []string) error {
+			dir, err := budgetOf(e, args[0])
+			if err != nil {
+				return err
+			}
+			return a.showBudget(args[0], dir)
+		}),
+	}
+}
+
+func newBudgetRaise(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "raise sandbox limit amount",
+		Short: "raise a limit of a sandbox's budget, also while it runs",
+		Long: `Raises one limit of a sandbox's budget: requests, bytes-sent, tokens, input-tokens or
+output-tokens. With a plus the amount is added to the limit; otherwise it is the new limit.
+The next request counts with it.`,
+		Example:           "  snapfs budget raise fix tokens +200000\n  snapfs budget raise fix bytes-sent 10M",
+		Args:              exactly("sandbox", "limit", "amount"),
+		ValidArgsFunction: a.completeSandbox,
+		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, args []string) error {
+			dir, err := budgetOf(e, args[0])
+			if err != nil {
+				return err
+			}
+			s, err := budget.Read(dir)
+			if err != nil {
+				return errs.With("reading the budget", args[0], err)
+			}
+			if err := increase(&s.Limits, args[1], args[2]); err != nil {
+				return usageError(err)
+			}
+			if err := budget.SetLimits(dir, s.Limits); err != nil {
+				return errs.With("raising the budget", args[0], err)
+			}
+			return a.showBudget(args[0], dir)
+		}),
+	}
+}
+
+// budgetOf returns the directory with the budget of a sandbox that has one.
+func budgetOf(e *engine.Engine, name string) (string, error) {
+	rec, err := e.Catalog().Get(name)
+	if err != nil {
+		return "", err
+	}
+	dir := e.Catalog().Path(rec.Name)
+	if rec.Policy.Budget == nil || !budget.HasLimits(dir) {
+		return "", &errs.Error{
+			Op: "reading the budget", Subject: name, Kind: errs.ErrNotFound, Err: errors.New("the sandbox has no budget, or has not run yet"),
+			Hints: []string{"snapfs help profile   # a section [budget]"},
+		}
+	}
+	return dir, nil
+}
+
+// increase increases the limit what. A lower amount, and a limit that is not set, are errors.
+func increase(limits *budget.Count, what, amount string) error {
+	parse := units.ParseCount
+	if what == "bytes-sent" {
+		parse = units.ParseSize
+	}
+	number, added := strings.CutPrefix(amount, "+")
+	n, err := parse(number)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, f := range limits.Fields() {
+		names = append(names, f.Name)
+		if f.Name != what {
+			continue
+		}
+		switch {
+		case *f.Value == 0:
+			return fmt.Errorf("the budget does not limit %s", what)
+		case added:
+			n += *f.Value
+		case n < *f.Value:
+			return fmt.Errorf("the limit of %s is %d already", what, *f.Value)
+		}
+		*f.Value = n
+		return nil
+	}
+	return fmt.Errorf("no limit %q: one of %s", what, strings.Join(names, ", "))
+}
+
+func (a *app) showBudget(name, dir string) error {
+	s, err := budget.Read(dir)
+	if err != nil {
+		return errs.With("reading the budget", name, err)
+	}
+	return a.ui.result(budgetDocument{name, s}, func(w io.Writer) error {
+		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		used, reserved := s.Used.Fields(), s.Reserved.Fields()
+		for i, f := range s.Limits.Fields() {
+			limit := "no limit"
+			if *f.Value > 0 {
+				limit = fmt.Sprintf("of %d", *f.Value)
+			}
+			if *f.Value == 0 && *used[i].Value == 0 {
+				continue
+			}
+			fmt.Fprintf(t, "%s\t%d used\t%d reserved\t%s\n", f.Name, *used[i].Value, *reserved[i].Value, limit)
+		}
+		if s.Estimated > 0 {
+			fmt.Fprintf(t, "%d responses reported no usage: their worst case counts\n", s.Estimated)
+		}
+		return t.Flush()
+	})
+}

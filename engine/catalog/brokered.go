@@ -1,0 +1,31 @@
+package catalog
+
+// A Secret is a secret of the host that a sandbox uses without having it. One of Env, File and Command is its source.
+type Secret struct {
+	Name string `json:"name"`
+	// Env is a variable of the host, File an absolute path, and Command a program with its arguments, whose output is
+	// the secret.
+	Env     string   `json:"env,omitempty"`
+	File    string   `json:"file,omitempty"`
+	Command []string `json:"command,omitempty"`
+	// Hosts are names with optional ports, as in network rules; the secret goes nowhere else. Methods and Paths
+	// restrict it further.
+	Hosts   []string `json:"hosts"`
+	Methods []string `json:"methods,omitempty"`
+	Paths   []string `json:"paths,omitempty"`
+	// As is the variable inside with the placeholder.
+	As string `json:"as"`
+	// Body is set if the placeholder is replaced in bodies of requests, too.
+	Body bool `json:"body,omitempty"`
+}
+
+// A Budget bounds what the requests of a sandbox use over its life; 0 is no limit.
+type Budget struct {
+	Requests     int64 `json:"requests,omitempty"`
+	BytesSent    int64 `json:"bytes_sent,omitempty"`
+	Tokens       int64 `json:"tokens,omitempty"`
+	InputTokens  int64 `json:"input_tokens,omitempty"`
+	OutputTokens int64 `json:"output_tokens,omitempty"`
+	// Hosts are servers, besides the known providers, whose requests cost tokens.
+	Hosts []string `json:"hosts,omitempty"`
+}

@@ -1,0 +1,157 @@
+package egress
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/leak"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/run"
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/budget"
+)
+
+// A proxy that reads requests gets the values of the secrets by descriptors, at each start of its process. They are
+// in no message, and this process holds only what its own environment has anyway.
+
+// A brokered is the state of a Proxy that reads requests.
+type brokered struct {
+	dir    string // of the sandbox
+	policy catalog.Policy
+	// public is what the proxy's process said at its start.
+	public network.BrokerPublic
+}
+
+// newBrokered returns the state for a sandbox, or nil if its proxy reads no requests. It creates the ledger.
+func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
+	need, err := hostfs.Brokered(rec.Policy)
+	if err != nil || !need {
+		return nil, err
+	}
+	b := &brokered{dir: eg.cat.Path(rec.Name), policy: rec.Policy}
+	if l := rec.Policy.Budget; l != nil && !budget.HasLimits(b.dir) {
+		err = budget.SetLimits(b.dir, budget.Count{Requests: l.Requests, Sent: l.BytesSent, Tokens: l.Tokens, Input: l.InputTokens, Output: l.OutputTokens})
+	}
+	return b, err
+}
+
+// sendBroker sends a new proxy process the secrets, with a descriptor for the value of each. The caller holds life.
+func (o *Proxy) sendBroker() error {
+	b := o.brokered
+	if b == nil {
+		return nil
+	}
+	c := &network.BrokerConfig{Sandbox: o.log.name}
+	if l := b.policy.Budget; l != nil {
+		c.Ledger, c.Metered = b.dir, l.Hosts
+	}
+	var values []*os.File
+	defer func() {
+		for _, f := range values {
+			f.Close()
+		}
+	}()
+	for i := range b.policy.Secrets {
+		s := &b.policy.Secrets[i]
+		f, err := openSecret(s)
+		if err != nil {
+			return err
+		}
+		values = append(values, f)
+		c.Secrets = append(c.Secrets, network.BrokerSecret{
+			Name: s.Name, Placeholder: b.public.Placeholders[s.Name], Hosts: s.Hosts, Methods: s.Methods, Paths: s.Paths, Body: s.Body,
+		})
+	}
+	msg, err := json.Marshal(network.Message{Broker: c})
+	if err != nil {
+		return err
+	}
+	return o.conn.Send(msg, values...)
+}
+
+// secretTime bounds the command of a secret.
+const secretTime = 20 * time.Second
+
+// openSecret returns a file from which the value of a secret can be read once.
+func openSecret(s *catalog.Secret) (*os.File, error) {
+	refuse := func(err error, hints ...string) error {
+		return &errs.Error{Op: "reading the secret", Subject: s.Name, Kind: errs.ErrInvalid, Err: err, Hints: hints}
+	}
+	if s.File != "" {
+		f, err := os.Open(s.File)
+		if err != nil {
+			return nil, refuse(err)
+		}
+		return f, nil
+	}
+	value, set := os.LookupEnv(s.Env)
+	if s.Env != "" && value == "" {
+		why := "is not set"
+		if set {
+			why = "is empty"
+		}
+		return nil, refuse(fmt.Errorf("the variable %s %s on the host", s.Env, why), "export "+s.Env+"=…")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	if s.Env != "" { // a pipe holds 64 KiB, and the proxy accepts 16
+		if len(value) > 32<<10 {
+			err = fmt.Errorf("the variable %s is longer than 16 KiB", s.Env)
+		} else {
+			_, err = w.WriteString(value)
+		}
+	} else {
+		ctx, stop := context.WithTimeout(context.Background(), secretTime)
+		err = run.Group(ctx, run.Program{Name: s.Command[0], Args: s.Command[1:], Dir: "/", Stdout: w}, false)
+		stop()
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, errors.Join(refuse(err), r.Close())
+	}
+	return r, nil
+}
+
+// publish takes what a new proxy process says about its broker: it writes the bundle of certificates that the
+// sandbox trusts, and the prints.
+func (o *Proxy) publish(p *network.BrokerPublic) error {
+	b := o.brokered
+	switch {
+	case b == nil:
+		return nil
+	case p == nil:
+		return errors.New("the proxy does not read requests: it is of another version of snapfs")
+	}
+	o.mu.Lock()
+	b.public = *p
+	o.mu.Unlock()
+	return errors.Join(hostfs.WriteTrust(b.dir, p.CA), leak.Store(b.dir, p.Prints))
+}
+
+// Variables returns env with the placeholders of the sandbox's secrets, and with the variables that name its bundle
+// of certificates. o may be nil.
+func (o *Proxy) Variables(env []string) []string {
+	if o == nil || o.brokered == nil {
+		return env
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	set := hostfs.TrustVariables()
+	for _, s := range o.brokered.policy.Secrets {
+		set = append(set, s.As+"="+o.brokered.public.Placeholders[s.Name])
+	}
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.ContainsFunc(set, func(s string) bool { return strings.HasPrefix(s, name+"=") })
+	})
+	return append(env, set...)
+}

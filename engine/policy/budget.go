@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"fmt"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/units"
+	"github.com/snapfs/snapfs/network"
+)
+
+func budgetSection() Section {
+	return Section{
+		Header: "[budget]",
+		Text: "What the requests of a sandbox may use over its life. The network proxy counts the requests that it reads: those to hosts of a secret, of a rule with methods, " +
+			"to known providers of models, and to hosts. It answers 429 to a request beyond the budget; snapfs budget shows and raises it.",
+		Keys: []Key{
+			{"requests", "number", "", "HTTP requests."},
+			{"bytes-sent", "size", "", "The bodies of requests, together."},
+			{"tokens", "number", "", "Tokens of models, input and output together, as the provider reports them. Before a request, its worst case must fit: its input and its max_tokens."},
+			{"input-tokens", "number", "", "Input tokens, also cached ones."},
+			{"output-tokens", "number", "", "Output tokens."},
+			{"hosts", "list of names", "", "Servers besides the known providers whose requests cost tokens."},
+		},
+	}
+}
+
+// budget stores the key name of [budget] with the value v in r.sandbox, or records a mistake.
+func (r *reader) budget(name, path string, v any) {
+	if r.sandbox.Budget == nil {
+		r.sandbox.Budget = new(catalog.Budget)
+	}
+	b := r.sandbox.Budget
+	switch name {
+	case "requests":
+		b.Requests = r.amount(name, path, v)
+	case "bytes-sent":
+		b.BytesSent = r.amount(name, path, v)
+	case "tokens":
+		b.Tokens = r.amount(name, path, v)
+	case "input-tokens":
+		b.InputTokens = r.amount(name, path, v)
+	case "output-tokens":
+		b.OutputTokens = r.amount(name, path, v)
+	case "hosts":
+		r.texts(name, path, v, func(text, path string) {
+			if text = network.Fold(text); !network.ValidName(text) {
+				r.wrong(path, fmt.Sprintf("hosts: invalid name %q", text), `write a name without a port, as "models.example.com"`)
+			}
+			b.Hosts = append(b.Hosts, text)
+		})
+	}
+}
+
+// amount returns the number v, or the text v as a count or a size.
+func (r *reader) amount(name, path string, v any) int64 {
+	text := fmt.Sprint(v)
+	switch v.(type) {
+	case string, int64:
+	default:
+		r.wrong(path, name+": expected a number, got "+kind(v), "write "+name+" = 1000")
+		return 0
+	}
+	parse := units.ParseCount
+	if name == "bytes-sent" {
+		parse = units.ParseSize
+	}
+	n, err := parse(text)
+	if err != nil {
+		r.wrong(path+"=", name+": "+err.Error(), "for no limit, remove the line")
+	}
+	return n
+}

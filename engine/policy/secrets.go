@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/httprule"
+)
+
+func secretsSection() Section {
+	return Section{
+		Header: "[secrets.NAME]",
+		Text: "A secret that a sandbox uses without having it. Inside is a placeholder, new for each start; the network proxy replaces it in requests to the hosts " +
+			"of the secret. Its value is only in the proxy's process. The network must allow these hosts: a secret opens nothing. A profile that was only found cannot name secrets.",
+		Keys: []Key{
+			{"env", "variable", "", "The source: a variable of the host, where the sandbox is started."},
+			{"file", "path", "", "Or the source is a file. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
+			{"command", "text, or list of texts", "", "Or the source is the output of a command, which runs on the real machine, as you, at each start of the sandbox: a line for the shell, or a program with its arguments."},
+			{"hosts", "list of names", "", `The only servers that get the secret, over TLS: "api.example.com" with port 443, or "api.example.com:8443", or "*.example.com".`},
+			{"methods", "list of methods", "every method", "The only methods of requests that get it."},
+			{"paths", "list of paths", "every path", `The only paths of requests that get it, as "/v1/*".`},
+			{"as", "variable", "the source's, or NAME", "The variable inside with the placeholder."},
+			{"body", "true or false", "`false`", "Whether the placeholder is replaced in the bodies of requests, too, and not only in headers and the query."},
+		},
+	}
+}
+
+// maxSecrets bounds the secrets of a profile: the proxy gets each by a descriptor.
+const maxSecrets = 64
+
+// secrets reads the table of [secrets.NAME].
+func (r *reader) secrets(path string, table map[string]any) {
+	if len(table) > maxSecrets {
+		r.wrong(path, fmt.Sprintf("more than %d secrets", maxSecrets), "remove some")
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		at := path + "." + printable(name)
+		one, ok := table[name].(map[string]any)
+		switch {
+		case !ok:
+			r.wrong(at, "secrets: "+printable(name)+" is no section", "write [secrets.NAME]")
+			continue
+		case !isName(name):
+			r.wrong(at, fmt.Sprintf("secrets: invalid name %q", name), "use letters, digits, dots, hyphens and underscores, and start with a letter, digit or underscore")
+			continue
+		}
+		s := catalog.Secret{Name: name}
+		r.section(secretsSection(), at, one, func(key, path string, v any) { r.secret(&s, key, path, v) })
+		r.checkSecret(&s, at)
+		r.sandbox.Secrets = append(r.sandbox.Secrets, s)
+	}
+}
+
+// secret stores the key name with the value v in s, or records a mistake.
+func (r *reader) secret(s *catalog.Secret, name, path string, v any) {
+	switch name {
+	case "env":
+		s.Env = r.variable(name, path, v)
+	case "as":
+		s.As = r.variable(name, path, v)
+	case "file":
+		if files := r.paths(name, path, []any{v}); len(files) == 1 {
+			s.File = files[0]
+		}
+	case "command":
+		if c := r.run(name, path, v); c != nil {
+			s.Command = c.Args
+		}
+	case "hosts":
+		r.texts(name, path, v, func(text, path string) { s.Hosts = append(s.Hosts, r.secretHost(text, path)) })
+	case "methods":
+		r.texts(name, path, v, func(text, path string) {
+			if !httprule.IsMethod(text) {
+				r.wrong(path, fmt.Sprintf("methods: invalid method %q", text), "write GET, POST or another one, in capitals")
+			}
+			s.Methods = append(s.Methods, text)
+		})
+	case "paths":
+		r.texts(name, path, v, func(text, path string) {
+			if clean, err := httprule.Clean(text); err != nil || clean != text {
+				r.wrong(path, fmt.Sprintf("paths: invalid path %q", text), "write a path as in /v1/*")
+			}
+			s.Paths = append(s.Paths, text)
+		})
+	case "body":
+		on, ok := v.(bool)
+		if !ok {
+			r.wrong(path, "body: expected true or false, got "+kind(v), "write body = true")
+		}
+		s.Body = on
+	}
+}
+
+// variable returns v if it is the name of a variable, or records a mistake.
+func (r *reader) variable(name, path string, v any) string {
+	text := r.text(name, path, v)
+	if strings.ContainsAny(text, "= \n\x00") {
+		r.wrong(path, fmt.Sprintf("%s: invalid variable name %q", name, text), "give the name without a value")
+	}
+	return text
+}
+
+// secretHost returns a host of a secret with its port, or records a mistake.
+func (r *reader) secretHost(text, path string) string {
+	rules, bad := network.Read(text)
+	name, _, _ := strings.Cut(text, ":")
+	switch {
+	case bad != nil:
+		r.wrong(path, "hosts: "+bad.Reason(), `write a name, as "api.example.com" or "api.example.com:8443"`)
+	case rules.Len() != 1 || rules.HasMethods() || strings.ContainsAny(text, "+/") || !network.ValidName(network.Fold(strings.TrimPrefix(name, "*."))):
+		r.wrong(path, fmt.Sprintf("hosts: %q is not one name", text), `write a name, as "api.example.com" or "api.example.com:8443"`)
+	case !strings.Contains(text, ":"):
+		return text + ":443"
+	}
+	return text
+}
+
+// checkSecret records mistakes that involve more than one key, and fills in defaults.
+func (r *reader) checkSecret(s *catalog.Secret, path string) {
+	sources := 0
+	for _, is := range []bool{s.Env != "", s.File != "", s.Command != nil} {
+		if is {
+			sources++
+		}
+	}
+	if sources != 1 {
+		r.wrong(path, fmt.Sprintf("secret %s: %d sources", s.Name, sources), `give it one: env = "VARIABLE", file = "PATH" or command = "…"`)
+	}
+	if len(s.Hosts) == 0 {
+		r.wrong(path, fmt.Sprintf("secret %s: no hosts", s.Name), `name the servers that get it: hosts = ["api.example.com"]`)
+	}
+	if s.As == "" {
+		s.As = s.Env
+	}
+	if s.As == "" {
+		s.As = s.Name
+	}
+	if s.File != "" {
+		s.File = filepath.Clean(s.File)
+	}
+}

@@ -1,0 +1,70 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/snapfs/snapfs/engine/policy"
+)
+
+func TestSecretsAndBudgetAreRead(t *testing.T) {
+	p, err := policy.Parse("/w/snapfs.toml", []byte(`
+[sandbox]
+net = ["GET,POST https://api.example.com/v1/*", "a.example"]
+[secrets.TOKEN]
+file = "token"
+hosts = ["api.example.com", "*.example.org:8443"]
+methods = ["GET"]
+paths = ["/v1/*"]
+body = true
+[secrets.A]
+env = "HOST_A"
+hosts = ["a.example"]
+[secrets.B]
+command = ["pass", "b"]
+as = "INSIDE_B"
+hosts = ["b.example"]
+[budget]
+requests = 10
+bytes-sent = "1M"
+tokens = 50000
+hosts = ["Models.example.com"]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Sandbox
+	if len(s.Secrets) != 3 || s.Secrets[0].As != "HOST_A" || s.Secrets[1].As != "INSIDE_B" || s.Secrets[2].As != "TOKEN" || s.Secrets[2].File != "/w/token" ||
+		strings.Join(s.Secrets[2].Hosts, " ") != "api.example.com:443 *.example.org:8443" || !s.Secrets[2].Body {
+		t.Errorf("%+v", s.Secrets)
+	}
+	if b := *s.Budget; b.Requests != 10 || b.BytesSent != 1<<20 || b.Tokens != 50000 || len(b.Hosts) != 1 || b.Hosts[0] != "models.example.com" {
+		t.Errorf("%+v", b)
+	}
+	if s.Net != "allow:GET,POST https://api.example.com/v1/*,a.example" {
+		t.Errorf("%q", s.Net)
+	}
+}
+
+func TestMistakesInSecretsAndBudget(t *testing.T) {
+	for text, want := range map[string]string{
+		"[secrets]\nx = 1":                                               "x is no section",
+		"[secrets.A]\nhosts = [\"a.example\"]":                           "0 sources",
+		"[secrets.A]\nenv = \"A\"\nfile = \"x\"\nhosts = [\"a\"]":        "2 sources",
+		"[secrets.A]\nenv = \"A\"":                                       "no hosts",
+		"[secrets.A]\nenv = \"A=b\"\nhosts = [\"a\"]":                    "invalid variable name",
+		"[secrets.A]\nenv = \"A\"\nhosts = [\"10.0.0.1\"]":               "is not one name",
+		"[secrets.A]\nenv = \"A\"\nhosts = [\"a+tcp\"]":                  "is not one name",
+		"[secrets.A]\nenv = \"A\"\nhosts = [\"GET a\"]":                  "is not one name",
+		"[secrets.A]\nenv = \"A\"\nhosts = [\"a\"]\nmethods = [\"get\"]": "invalid method",
+		"[secrets.A]\nenv = \"A\"\nhosts = [\"a\"]\npaths = [\"/../x\"]": "invalid path",
+		"[secrets.A]\nenv = \"A\"\nhosts = [\"a\"]\nvalue = \"x\"":       "unknown key",
+		"[budget]\ntokens = 0":                                           "tokens:",
+		"[budget]\ntokens = 1.5":                                         "expected a number",
+		"[budget]\nhosts = [\"a:443\"]":                                  "invalid name",
+	} {
+		if _, err := policy.Parse("p", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", text, err, want)
+		}
+	}
+}

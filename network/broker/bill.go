@@ -1,0 +1,157 @@
+package broker
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/budget"
+)
+
+// A bill is what one request costs, from its reservation to the settlement. A nil bill costs nothing.
+type bill struct {
+	broker  *Broker
+	reserve *budget.Reservation
+	tokens  bool // the response reports tokens
+	reader  budget.Meter
+	sent    *sentBody
+
+	once sync.Once
+}
+
+// reserve reserves the cost of a request to a server. It may replace the body.
+func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal) {
+	if b.ledger == nil {
+		return nil, nil
+	}
+	one := &bill{broker: b}
+	worst := budget.Count{Requests: 1, Sent: max(0, out.ContentLength)}
+	if limits := b.ledger.Limits(); b.meters(q.Name) && limits.HasTokens() {
+		switch budget.RouteOf(q.Method, q.Path) {
+		case budget.Unmetered:
+			return nil, &refusal{status: http.StatusForbidden, why: "a budget of tokens is set, and nobody reports the tokens of " + q.Method + " " + q.Path}
+		case budget.Metered:
+			text, no := hold(out)
+			if no != nil {
+				return nil, no
+			}
+			var send []byte
+			var ok bool
+			if worst, send, ok = budget.Worst(q.Path, text); !ok {
+				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of tokens is set, and this request cannot be counted: it is no JSON, or runs in the background"}
+			}
+			setBody(out, send)
+			one.tokens = true
+		case budget.Free:
+		}
+	}
+	reserve, over, err := b.ledger.Reserve(worst)
+	switch {
+	case err != nil:
+		return nil, &refusal{status: http.StatusTooManyRequests, why: "the budget cannot be counted: " + err.Error()}
+	case over != nil:
+		return nil, b.over(over)
+	}
+	one.reserve = reserve
+	b.open.Add(1)
+	if out.Body != nil && out.Body != http.NoBody {
+		one.sent = &sentBody{ReadCloser: out.Body, bill: one, reserved: worst.Sent}
+		out.Body = one.sent
+	}
+	return one, nil
+}
+
+// over returns the refusal of a request that exceeds a limit.
+func (b *Broker) over(e *budget.Exceeded) *refusal {
+	return &refusal{status: http.StatusTooManyRequests, why: e.Why() + ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"}
+}
+
+// errOver is the error of a body that exceeds the budget.
+var errOver = errors.New("the body exceeds the budget")
+
+// A sentBody is the body of a request, which counts bytes beyond those that are reserved.
+type sentBody struct {
+	io.ReadCloser
+	bill     *bill
+	reserved int64
+	mu       sync.Mutex // guards the fields below
+	n        int64
+	over     *refusal // of the rest
+}
+
+func (s *sentBody) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n += int64(n)
+	if more := s.n - s.reserved; more > 0 {
+		if over := s.bill.reserve.Extend(budget.Count{Sent: more}); over != nil {
+			s.n -= int64(n) // they are not sent
+			s.over = s.bill.broker.over(over)
+			return 0, errOver
+		}
+		s.reserved = s.n
+	}
+	return n, err
+}
+
+// refused returns why the body of the request was cut, or nil.
+func (l *bill) refused() *refusal {
+	if l == nil || l.sent == nil {
+		return nil
+	}
+	l.sent.mu.Lock()
+	defer l.sent.mu.Unlock()
+	return l.sent.over
+}
+
+// meter returns a reader of a response that finds the tokens used.
+func (l *bill) meter(response *http.Response, body io.Reader) io.Reader {
+	if l == nil || !l.tokens {
+		return body
+	}
+	l.reader.Stream = strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream")
+	return io.TeeReader(body, &l.reader)
+}
+
+// drains reports whether a response is read to its end after the client has gone.
+func (l *bill) drains() bool { return l != nil && l.tokens }
+
+// clientGone cancels a request whose client has gone: at once, or after drainTime if its tokens count.
+func (l *bill) clientGone(cancel func()) {
+	if !l.drains() {
+		cancel()
+		return
+	}
+	time.AfterFunc(drainTime, cancel) // without effect once the request is over
+}
+
+// settle settles the bill after a response with a status, or without one with 0. A request that the server refused
+// used no tokens. If a response reported none, the reservation is the estimate.
+func (l *bill) settle(status int) {
+	if l == nil {
+		return
+	}
+	l.once.Do(func() {
+		defer l.broker.open.Done()
+		used, estimated := budget.Count{Requests: 1}, false
+		if l.tokens {
+			if tokens, ok := l.reader.Used(); ok {
+				used.Input, used.Output, used.Tokens = tokens.Input, tokens.Output, tokens.Tokens
+			} else if status == 0 || status < 400 {
+				worst := l.reserve.Worst()
+				used.Input, used.Output, used.Tokens, estimated = worst.Input, worst.Output, worst.Tokens, true
+			}
+		}
+		if l.sent != nil {
+			l.sent.mu.Lock()
+			used.Sent = l.sent.n
+			l.sent.mu.Unlock()
+		}
+		_ = l.reserve.Settle(used, estimated) // on failure the reservation stays in the file
+	})
+}

@@ -1,0 +1,209 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/network/budget"
+)
+
+// A model is a stand-in for a provider, which counts what it reports.
+type model struct {
+	input, output, calls atomic.Int64
+	hold                 chan struct{} // a stream waits for it in its middle, unless nil
+}
+
+func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Stream bool  `json:"stream"`
+		Max    int64 `json:"max_tokens"`
+		Fail   bool  `json:"fail"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&asked) // the zero value
+	if asked.Fail {
+		http.Error(w, `{"error":"overloaded"}`, http.StatusServiceUnavailable)
+		return
+	}
+	n := m.calls.Add(1)
+	input, output := 3+n%5, min(1+n%17, asked.Max)
+	m.input.Add(input)
+	m.output.Add(output)
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/messages") && asked.Stream:
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":%d,\"output_tokens\":1}}}\n\n", input)
+		w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // a test
+		if m.hold != nil {
+			<-m.hold
+		}
+		fmt.Fprintf(w, "event: message_delta\ndata: {\"usage\":{\"output_tokens\":%d}}\n\n", output)
+	case strings.HasSuffix(r.URL.Path, "/messages"):
+		fmt.Fprintf(w, `{"usage":{"input_tokens":%d,"output_tokens":%d}}`, input, output)
+	case strings.HasSuffix(r.URL.Path, "/chat/completions") && asked.Stream:
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprintf(w, "data: {\"choices\":[{}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d}}\n\ndata: [DONE]\n\n", input, output)
+	case strings.HasSuffix(r.URL.Path, "/responses"):
+		fmt.Fprintf(w, `{"usage":{"input_tokens":%d,"output_tokens":%d}}`, input, output)
+	default:
+		fmt.Fprintf(w, `{"usageMetadata":{"promptTokenCount":%d,"candidatesTokenCount":%d}}`, input, output)
+	}
+}
+
+func TestBudgetIsExactUnderParallelCalls(t *testing.T) {
+	const limit = 6000
+	var dir string
+	m := &model{}
+	w := newWorld(t, "POST "+serverName, m.ServeHTTP, withBudget(t, budget.Count{Tokens: limit}, &dir))
+	c := w.client(true)
+	routes := []string{"/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1beta/models/m:generateContent"}
+	var refused atomic.Int64
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for k := range 10 {
+				path := routes[(i+k)%len(routes)]
+				body := fmt.Sprintf(`{"max_tokens":20,"stream":%v}`, k%2 == 0 && !strings.HasSuffix(path, "/responses"))
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+path, strings.NewReader(body))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				response, err := c.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				text, _ := io.ReadAll(response.Body)
+				response.Body.Close() //nolint:errcheck // a test
+				switch response.StatusCode {
+				case http.StatusOK:
+				case http.StatusTooManyRequests:
+					refused.Add(1)
+					if !strings.Contains(string(text), "snapfs budget raise fix tokens +N") || response.Header.Get("X-Should-Retry") != "false" {
+						t.Errorf("%s", text)
+					}
+				default:
+					t.Errorf("%s: %s", response.Status, text)
+				}
+			}
+		})
+	}
+	all.Wait()
+	s := settled(t, dir)
+	if s.Used.Input != m.input.Load() || s.Used.Output != m.output.Load() || s.Used.Tokens > limit || s.Used.Requests != m.calls.Load() || s.Estimated != 0 || refused.Load() == 0 {
+		t.Errorf("%+v; the server counted %d + %d in %d calls; refused %d", s, m.input.Load(), m.output.Load(), m.calls.Load(), refused.Load())
+	}
+}
+
+// settled returns the ledger once no reservation is open.
+func settled(t *testing.T, dir string) budget.State {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		s, err := budget.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Reserved == (budget.Count{}) {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v is never settled", s)
+		}
+		time.Sleep(time.Millisecond) // polls a file
+	}
+}
+
+func TestTokensOfAbandonedStreamsCount(t *testing.T) {
+	var dir string
+	m := &model{hold: make(chan struct{})}
+	w := newWorld(t, "POST "+serverName, m.ServeHTTP, withBudget(t, budget.Count{Tokens: 1000}, &dir))
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, origin+"/v1/messages", strings.NewReader(`{"max_tokens":20,"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := w.client(true).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()              // the client hangs up in the middle
+	response.Body.Close() //nolint:errcheck // a test
+	close(m.hold)
+	if s := settled(t, dir); s.Used.Input != m.input.Load() || s.Used.Output != m.output.Load() || s.Estimated != 0 {
+		t.Errorf("%+v; the server counted %d + %d", s, m.input.Load(), m.output.Load())
+	}
+}
+
+func TestBudgetRefusesWhatItCannotCount(t *testing.T) {
+	var dir string
+	m := &model{}
+	w := newWorld(t, "POST,GET "+serverName, m.ServeHTTP, withBudget(t, budget.Count{Tokens: 1000}, &dir))
+	c := w.client(true)
+	for name, q := range map[string]struct {
+		method, path, body string
+		status             int
+	}{
+		"no usage":     {"POST", "/v1/audio/speech", "{}", http.StatusForbidden},
+		"batch":        {"POST", "/v1/messages/batches", "{}", http.StatusForbidden},
+		"no JSON":      {"POST", "/v1/messages", "x", http.StatusBadRequest},
+		"background":   {"POST", "/v1/responses", `{"background":true}`, http.StatusBadRequest},
+		"too much":     {"POST", "/v1/messages", `{"max_tokens":100000}`, http.StatusTooManyRequests},
+		"failed":       {"POST", "/v1/messages", `{"max_tokens":10,"fail":true}`, http.StatusServiceUnavailable},
+		"free":         {"GET", "/v1/models", "", http.StatusOK},
+		"count tokens": {"POST", "/v1/messages/count_tokens", "{}", http.StatusOK},
+	} {
+		if response, body := w.do(c, q.method, origin+q.path, q.body); response.StatusCode != q.status {
+			t.Errorf("%s: %s %s", name, response.Status, body)
+		}
+	}
+	if s := settled(t, dir); s.Used.Tokens != 0 || s.Used.Requests != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestBudgetBoundsRequestsAndBytes(t *testing.T) {
+	var dir string
+	w := newWorld(t, "POST,GET "+serverName, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) },
+		withBudget(t, budget.Count{Requests: 4, Sent: 1000}, &dir))
+	c := w.client(true)
+	want := func(body io.Reader, status int) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+"/x", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close() //nolint:errcheck // a test
+		if response.StatusCode != status {
+			t.Errorf("%s; want %d", response.Status, status)
+		}
+	}
+	want(strings.NewReader(strings.Repeat("a", 600)), http.StatusOK)
+	want(strings.NewReader(strings.Repeat("a", 600)), http.StatusTooManyRequests)
+	want(io.MultiReader(strings.NewReader(strings.Repeat("a", 600))), http.StatusTooManyRequests) // of unknown length
+	want(io.MultiReader(strings.NewReader(strings.Repeat("a", 200))), http.StatusOK)
+	if s := settled(t, dir); s.Used.Sent < 800 || s.Used.Sent > 1000 {
+		t.Errorf("%+v", s)
+	}
+	want(http.NoBody, http.StatusOK)
+	want(http.NoBody, http.StatusTooManyRequests)
+	if err := budget.SetLimits(dir, budget.Count{Requests: 5, Sent: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	want(http.NoBody, http.StatusOK)
+}

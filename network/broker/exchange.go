@@ -1,0 +1,279 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/httprule"
+	"github.com/snapfs/snapfs/network/placeholder"
+)
+
+// Bounds of one connection.
+const (
+	handshakeTime = 30 * time.Second
+	headTime      = 60 * time.Second
+	idleTime      = 5 * time.Minute
+	maxHead       = 256 << 10
+	maxBody       = 32 << 20 // of a body that is held, for its tokens or to put secrets in
+	maxServers    = 64       // connections to the server for one connection from inside
+)
+
+// An exchange is one connection from inside with its requests.
+type exchange struct {
+	broker    *Broker
+	to        Target
+	tls       bool
+	transport *http.Transport
+
+	mu    sync.Mutex
+	first net.Conn // of the target, until it is used
+}
+
+// serve serves the requests on a connection until it ends.
+func (c *exchange) serve(ctx context.Context, inside net.Conn) error {
+	c.first = c.to.First
+	held := &peeked{Conn: inside, r: bufio.NewReaderSize(inside, 4<<10), done: make(chan struct{})}
+	defer held.Close() //nolint:errcheck // it has ended
+	b, err := held.r.Peek(1)
+	if err != nil {
+		return nil // the client sent nothing
+	}
+	c.tls = b[0] == 0x16
+	if !c.tls && (b[0] < 'A' || b[0] > 'Z') && b[0] != '\r' && b[0] != '\n' {
+		c.refused(network.Event{Why: "neither TLS nor HTTP, to a name whose requests are read"})
+		return nil
+	}
+	c.transport = c.newTransport()
+	server := &http.Server{
+		Handler: c, ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
+		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		DisableGeneralOptionsHandler: true, TLSConfig: &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
+	}
+	var serve net.Conn = held
+	if c.tls {
+		serve = tls.Server(held, &tls.Config{
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, GetConfigForClient: c.hello,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.broker.authority.certificate(c.to.Name) },
+		})
+	}
+	stop := context.AfterFunc(ctx, func() { _ = held.Close() })
+	defer stop()
+	err = server.Serve(&oneListener{conn: serve, done: held.done})
+	if errors.Is(err, errServed) {
+		return nil
+	}
+	return err
+}
+
+// hello refuses a TLS client that names another server.
+func (c *exchange) hello(h *tls.ClientHelloInfo) (*tls.Config, error) {
+	if h.ServerName != "" && network.Fold(h.ServerName) != c.to.Name {
+		why := fmt.Sprintf("the server name is %.100q, not %s", h.ServerName, c.to.Name)
+		c.refused(network.Event{Why: why})
+		return nil, errors.New(why)
+	}
+	return nil, nil //nolint:nilnil // the configuration stays
+}
+
+func (c *exchange) close() {
+	if c.transport != nil {
+		c.transport.CloseIdleConnections()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first != nil {
+		_ = c.first.Close()
+	}
+}
+
+// newTransport returns a client of the server. It reaches only this server, and verifies its certificate.
+func (c *exchange) newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c.mu.Lock()
+			first := c.first
+			c.first = nil
+			c.mu.Unlock()
+			if first != nil {
+				return first, nil
+			}
+			return c.to.Dial(ctx)
+		},
+		TLSClientConfig:   &tls.Config{ServerName: c.to.Name, RootCAs: c.broker.options.Roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true, DisableCompression: true, MaxConnsPerHost: maxServers, MaxIdleConnsPerHost: maxServers,
+		TLSHandshakeTimeout: handshakeTime, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: maxHead, ExpectContinueTimeout: time.Second,
+	}
+}
+
+// event returns an event about a request; why is "" if it is allowed.
+func (c *exchange) event(q network.Request, rule, why string) network.Event {
+	return network.Event{Method: q.Method, Path: q.Path, Allowed: why == "", Rule: rule, Why: why}
+}
+
+func (c *exchange) refused(ev network.Event) {
+	ev.Kind, ev.Name, ev.Port, ev.ID = network.HTTP, c.to.Name, c.to.Port, c.to.ID
+	c.broker.options.Event(ev)
+}
+
+// A refusal is why a request is not sent.
+type refusal struct {
+	status int
+	why    string
+	rule   string
+	// failed is set if the request was allowed, and the server did not answer as it must.
+	failed bool
+}
+
+// ServeHTTP decides on a request, sends it and passes the response on.
+func (c *exchange) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := network.Request{Name: c.to.Name, Port: c.to.Port, TLS: c.tls, Method: r.Method}
+	no := c.check(r, &q)
+	if no == nil {
+		var rule string
+		if rule, no = c.rule(q); no == nil {
+			no = c.send(w, r, q, rule)
+		}
+	}
+	if no != nil {
+		c.refuse(w, q, no)
+	}
+}
+
+// refuse answers a request that is not sent. The body has the form in which clients of models read errors.
+func (c *exchange) refuse(w http.ResponseWriter, q network.Request, no *refusal) {
+	if q.Path != "" && placeholder.Find([]byte(q.Path)) >= 0 {
+		q.Path = "" // the path is in the log
+	}
+	ev := c.event(q, no.rule, no.why)
+	ev.Failed = no.failed
+	ev.Allowed = no.failed
+	c.refused(ev)
+	why := "snapfs: " + no.why
+	text, _ := json.Marshal(map[string]any{"type": "error", "error": map[string]string{"type": "snapfs_refused", "code": "snapfs_refused", "message": why}}) // texts
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Should-Retry", "false")
+	if !strings.ContainsFunc(why, func(r rune) bool { return r < ' ' || r > '~' }) {
+		h.Set("X-Snapfs-Refused", why)
+	}
+	w.WriteHeader(no.status)
+	_, _ = w.Write(append(text, '\n')) // the client may have gone
+}
+
+// check refuses a request that is not plainly for this server. It sets the path of q.
+func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
+	if !c.isHost(r.Host) || r.URL.Host != "" && !c.isHost(r.URL.Host) {
+		return &refusal{status: http.StatusMisdirectedRequest, why: fmt.Sprintf("the request is for %.100q, and the connection for %s", r.Host, c.to.Name)}
+	}
+	switch {
+	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
+		return &refusal{status: http.StatusMethodNotAllowed, why: "the method " + r.Method + " is refused"}
+	case r.Header.Get("Upgrade") != "":
+		return &refusal{status: http.StatusForbidden, why: fmt.Sprintf("an upgrade to %.40q, whose messages cannot be checked, is refused", r.Header.Get("Upgrade"))}
+	}
+	path := r.URL.EscapedPath()
+	if r.RequestURI == "*" {
+		path = "*"
+	}
+	if path == "" {
+		path = "/"
+	}
+	clean, err := httprule.Clean(path)
+	if err != nil {
+		return &refusal{status: http.StatusBadRequest, why: err.Error()}
+	}
+	q.Path = clean
+	if strings.Contains(clean, placeholder.Mark) {
+		return &refusal{status: http.StatusForbidden, why: "a placeholder in the path: secrets are put into headers and the query"}
+	}
+	return nil
+}
+
+// isHost reports whether the host of a request is the server's name, with or without its port.
+func (c *exchange) isHost(host string) bool {
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		if port != strconv.Itoa(int(c.to.Port)) {
+			return false
+		}
+		host = name
+	}
+	return network.Fold(host) == c.to.Name
+}
+
+// rule returns the rule that allows a request.
+func (c *exchange) rule(q network.Request) (string, *refusal) {
+	rule, ok := c.broker.options.Rules().Request(q)
+	if !ok {
+		return "", &refusal{status: http.StatusForbidden, why: fmt.Sprintf("no rule allows %s %s on %s:%d", q.Method, q.Path, q.Name, q.Port)}
+	}
+	return rule, nil
+}
+
+// unreachable returns the refusal for an error of the server's connection, without the texts of pairs.
+func unreachable(err error, pairs []pair) *refusal {
+	what := "the server did not answer: "
+	var invalid *tls.CertificateVerificationError
+	if errors.As(err, &invalid) {
+		what = "the certificate of the server is not valid: "
+	}
+	text := string(replaceAll([]byte(err.Error()), pairs))
+	return &refusal{status: http.StatusBadGateway, failed: true, why: what + strings.ReplaceAll(text, "\n", "; ")}
+}
+
+// errServed is the error of a listener whose one connection has ended.
+var errServed = errors.New("the connection has ended")
+
+// A oneListener is a listener with one connection, for http.Server.
+type oneListener struct {
+	mu   sync.Mutex
+	conn net.Conn
+	done chan struct{}
+}
+
+// Accept returns the connection, and then waits until it is closed.
+func (l *oneListener) Accept() (net.Conn, error) {
+	l.mu.Lock()
+	conn := l.conn
+	l.conn = nil
+	l.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	<-l.done
+	return nil, errServed
+}
+
+// Close does nothing: the connection is closed by its server.
+func (l *oneListener) Close() error { return nil }
+
+// Addr returns an address that nobody reads.
+func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A peeked is a connection whose first bytes were looked at. done is closed with it.
+type peeked struct {
+	net.Conn
+	r    *bufio.Reader
+	once sync.Once
+	done chan struct{}
+}
+
+func (p *peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
+
+// Close closes the connection.
+func (p *peeked) Close() error {
+	err := p.Conn.Close()
+	p.once.Do(func() { close(p.done) })
+	return err
+}

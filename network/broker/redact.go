@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"bytes"
+	"io"
+	"slices"
+)
+
+// A pair is a text and its replacement.
+type pair struct{ from, to []byte }
+
+// sortPairs puts longer texts first, so that a text that contains another one is replaced as a whole.
+func sortPairs(all []pair) []pair {
+	slices.SortStableFunc(all, func(a, b pair) int { return len(b.from) - len(a.from) })
+	return all
+}
+
+// replaceAll returns text with every pair replaced.
+func replaceAll(text []byte, pairs []pair) []byte {
+	for _, p := range pairs {
+		if bytes.Contains(text, p.from) {
+			text = bytes.ReplaceAll(text, p.from, p.to)
+		}
+	}
+	return text
+}
+
+// A redactor is a reader that replaces texts in a stream. It holds back only bytes that may be the start of a text.
+type redactor struct {
+	from  io.Reader
+	pairs []pair // longest first
+	first [256]bool
+	in    []byte // not yet searched, or held back
+	out   []byte // replaced, not yet read
+	buf   []byte
+	err   error
+}
+
+func newRedactor(from io.Reader, pairs []pair) *redactor {
+	r := &redactor{from: from, pairs: pairs, buf: make([]byte, 16<<10)}
+	for _, p := range pairs {
+		r.first[p.from[0]] = true
+	}
+	return r
+}
+
+func (r *redactor) Read(p []byte) (int, error) {
+	for len(r.out) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		n, err := r.from.Read(r.buf)
+		r.in = append(r.in, r.buf[:n]...)
+		r.err = err
+		r.out = r.search(r.out[:0], err != nil)
+	}
+	n := copy(p, r.out)
+	r.out = r.out[n:]
+	return n, nil
+}
+
+// search moves bytes from in to out, with texts replaced, up to the first that may be the start of a text.
+func (r *redactor) search(out []byte, end bool) []byte {
+	at, done := 0, 0
+	for at < len(r.in) {
+		if !r.first[r.in[at]] {
+			at++
+			continue
+		}
+		to, length, begins := r.match(r.in[at:])
+		if begins && !end {
+			break
+		}
+		if length == 0 {
+			at++
+			continue
+		}
+		out = append(append(out, r.in[done:at]...), to...)
+		at += length
+		done = at
+	}
+	out = append(out, r.in[done:at]...)
+	r.in = append(r.in[:0], r.in[at:]...)
+	return out
+}
+
+// match returns the replacement and the length of the longest text that b begins with. begins is set if b is the
+// start of a longer one.
+func (r *redactor) match(b []byte) (to []byte, length int, begins bool) {
+	for _, p := range r.pairs {
+		switch {
+		case bytes.HasPrefix(b, p.from):
+			return p.to, len(p.from), false
+		case len(b) < len(p.from) && bytes.HasPrefix(p.from, b):
+			return nil, 0, true
+		}
+	}
+	return nil, 0, false
+}

@@ -1,0 +1,161 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/httprule"
+	"github.com/snapfs/snapfs/network/placeholder"
+)
+
+// A secret is a secret with its value.
+type secret struct {
+	network.BrokerSecret
+	value []byte
+	rules network.Rules // of its hosts
+	forms [][]byte      // of the value, see placeholder.Forms
+}
+
+// maxValue bounds the value of a secret, which must fit into a header.
+const maxValue = 16 << 10
+
+func newSecret(s network.BrokerSecret, value []byte) (*secret, error) {
+	value = bytes.TrimRight(value, "\r\n")
+	switch {
+	case len(value) == 0:
+		return nil, errors.New("its value is empty")
+	case len(value) > maxValue:
+		return nil, errors.New("its value is longer than 16 KiB")
+	case bytes.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return nil, errors.New("its value has a line end or another control character, which no header can have")
+	case placeholder.Find(value) >= 0:
+		return nil, errors.New("its value is a placeholder of another sandbox")
+	}
+	rules, err := network.Parse(strings.Join(s.Hosts, ","))
+	if err != nil {
+		return nil, err
+	}
+	if s.Placeholder == "" {
+		s.Placeholder = placeholder.New(value)
+	}
+	one := &secret{BrokerSecret: s, value: value, rules: rules}
+	if len(value) >= minRedacted {
+		one.forms = placeholder.Forms(value)
+	}
+	return one, nil
+}
+
+// minRedacted is the length below which a value is not looked for in responses: it is in most by chance.
+const minRedacted = 6
+
+// reaches reports whether the broker must read connections to name on port because of this secret. Those include plain
+// HTTP to the same name, so that a placeholder there is refused.
+func (s *secret) reaches(name string, port uint16) bool {
+	if _, ok := s.rules.Name(name, port); ok {
+		return true
+	}
+	_, ok := s.rules.Resolves(name)
+	return ok && port == 80
+}
+
+// refuses returns why the secret must not go into a request, or "".
+func (s *secret) refuses(q network.Request) string {
+	if _, ok := s.rules.Name(q.Name, q.Port); !ok {
+		return fmt.Sprintf("the secret %s is not for %s:%d, only for %s", s.Name, q.Name, q.Port, s.rules)
+	}
+	if !q.TLS {
+		return fmt.Sprintf("the secret %s is sent over TLS only, and this is plain HTTP", s.Name)
+	}
+	if len(s.Methods) > 0 && !slices.Contains(s.Methods, q.Method) {
+		return fmt.Sprintf("the secret %s is not for the method %s, only for %s", s.Name, q.Method, strings.Join(s.Methods, ", "))
+	}
+	if len(s.Paths) > 0 && !slices.ContainsFunc(s.Paths, func(p string) bool { return httprule.MatchPath(p, q.Path) }) {
+		return fmt.Sprintf("the secret %s is not for the path %s, only for %s", s.Name, q.Path, strings.Join(s.Paths, ", "))
+	}
+	return ""
+}
+
+// An injection replaces placeholders in one request.
+type injection struct {
+	broker  *Broker
+	request network.Request
+	used    []string // names of secrets
+	why     string   // of a refusal
+	// undo are the texts that were put in, with those that they replaced, for the response.
+	undo []pair
+}
+
+// replace returns text with secrets for placeholders. encode is how a value stands there.
+func (j *injection) replace(text string, encode func(string) string) string {
+	if j.why != "" || !strings.Contains(text, placeholder.Mark) {
+		return text
+	}
+	for _, s := range j.broker.secrets {
+		if !strings.Contains(text, s.Placeholder) {
+			continue
+		}
+		if j.why = s.refuses(j.request); j.why != "" {
+			return text
+		}
+		if !slices.Contains(j.used, s.Name) {
+			j.used = append(j.used, s.Name)
+		}
+		text = strings.ReplaceAll(text, s.Placeholder, encode(string(s.value)))
+	}
+	if placeholder.Find([]byte(text)) >= 0 {
+		j.why = "a placeholder of another sandbox, or of an earlier start of this one: read the variable again"
+	}
+	return text
+}
+
+func same(s string) string { return s }
+
+// header replaces in the value of a header, also within Basic credentials.
+func (j *injection) header(value string) string {
+	scheme, coded, ok := strings.Cut(value, " ")
+	if !ok || !strings.EqualFold(scheme, "basic") {
+		return j.replace(value, same)
+	}
+	coded = strings.TrimSpace(coded)
+	plain, err := base64.StdEncoding.DecodeString(coded)
+	if err != nil {
+		if plain, err = base64.RawStdEncoding.DecodeString(coded); err != nil {
+			return j.replace(value, same)
+		}
+	}
+	replaced := j.replace(string(plain), same)
+	if replaced == string(plain) {
+		return value
+	}
+	real := base64.StdEncoding.EncodeToString([]byte(replaced))
+	j.undo = append(j.undo, pair{[]byte(real), []byte(coded)})
+	return scheme + " " + real
+}
+
+// query replaces in a raw query: a placeholder has only letters and digits, which stand there as they are.
+func (j *injection) query(raw string) string {
+	if plain, err := url.QueryUnescape(raw); err == nil && strings.Contains(plain, placeholder.Mark) && !strings.Contains(raw, placeholder.Mark) {
+		j.why = "a placeholder that is escaped in the query"
+		return raw
+	}
+	return j.replace(raw, url.QueryEscape)
+}
+
+// pairs returns the texts to replace in a response: every form of every secret, whichever server answers.
+func (j *injection) pairs() []pair {
+	all := slices.Clone(j.undo)
+	for _, s := range j.broker.secrets {
+		for _, f := range s.forms {
+			if len(f) >= minRedacted {
+				all = append(all, pair{f, []byte(s.Placeholder)})
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,237 @@
+package broker
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/placeholder"
+)
+
+// hopHeaders concern one connection and are not passed on (RFC 9110, 7.6.1).
+var hopHeaders = [...]string{"Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Trailer", "Te", "Expect", "Content-Length", "Host"}
+
+// send sends a request to the server and passes the response on. It returns a refusal if nothing was written to w.
+func (c *exchange) send(w http.ResponseWriter, r *http.Request, q network.Request, rule string) *refusal {
+	j := &injection{broker: c.broker, request: q}
+	out, no := c.request(r, q, j)
+	if no == nil && j.why != "" {
+		no = &refusal{status: http.StatusForbidden, why: j.why, rule: rule}
+	}
+	if no != nil {
+		return no
+	}
+	bill, no := c.broker.reserve(out, q)
+	if no != nil {
+		return no
+	}
+	ev := c.event(q, rule, "")
+	ev.Secrets = j.used
+	c.refused(ev)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	stop := context.AfterFunc(r.Context(), func() { bill.clientGone(cancel) })
+	defer stop()
+	// A proxy that ends cancels what it drains.
+	defer context.AfterFunc(c.broker.ctx, cancel)()
+	response, err := c.transport.RoundTrip(out.WithContext(ctx))
+	if err != nil {
+		bill.settle(0)
+		if over := bill.refused(); over != nil {
+			return over
+		}
+		return unreachable(err, sortPairs(j.pairs()))
+	}
+	defer response.Body.Close() //nolint:errcheck // it was read
+	return c.answer(w, r, response, j, bill)
+}
+
+// request returns the request to the server, with secrets in it.
+func (c *exchange) request(r *http.Request, q network.Request, j *injection) (*http.Request, *refusal) {
+	scheme := "http"
+	if c.tls {
+		scheme = "https"
+	}
+	out := &http.Request{
+		Method: r.Method, Host: r.Host, Header: http.Header{}, Body: r.Body, ContentLength: r.ContentLength, Trailer: r.Trailer,
+		URL: &url.URL{Scheme: scheme, Host: c.to.Name + ":" + strconv.Itoa(int(c.to.Port)), RawQuery: j.query(r.URL.RawQuery)},
+	}
+	if out.Host == "" {
+		out.Host = c.to.Name
+	}
+	var err error
+	if out.URL.Path, err = url.PathUnescape(q.Path); err != nil {
+		return nil, &refusal{status: http.StatusBadRequest, why: err.Error()}
+	}
+	out.URL.RawPath = q.Path
+	dropped := hopHeaders[:]
+	for _, list := range r.Header["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			dropped = append(slices.Clip(dropped), http.CanonicalHeaderKey(strings.TrimSpace(name)))
+		}
+	}
+	for name, values := range r.Header {
+		if slices.Contains(dropped, name) {
+			continue
+		}
+		if placeholder.Find([]byte(strings.ToLower(name))) >= 0 {
+			j.why = "a placeholder in the name of a header"
+		}
+		for _, v := range values {
+			out.Header.Add(name, j.header(v))
+		}
+	}
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header.Set("User-Agent", "") // none, rather than that of this library
+	}
+	if strings.Contains(strings.ToLower(r.Header.Get("Te")), "trailers") {
+		out.Header.Set("Te", "trailers")
+	}
+	if c.searches() {
+		// What cannot be searched must not come, nor a secret in two halves.
+		out.Header.Set("Accept-Encoding", "identity")
+		out.Header.Del("Range")
+		out.Header.Del("If-Range")
+	}
+	if r.ContentLength == 0 {
+		out.Body = http.NoBody
+	}
+	return out, c.body(out, j)
+}
+
+// searches reports whether responses are searched: for secrets, or for the tokens used.
+func (c *exchange) searches() bool { return len(c.broker.secrets) > 0 || c.broker.meters(c.to.Name) }
+
+// body puts secrets into the body if one of them may be there.
+func (c *exchange) body(out *http.Request, j *injection) *refusal {
+	if out.Body == http.NoBody || j.why != "" ||
+		!slices.ContainsFunc(c.broker.secrets, func(s *secret) bool { return s.Body && s.refuses(j.request) == "" }) {
+		return nil
+	}
+	text, no := hold(out)
+	if no != nil {
+		return no
+	}
+	for _, s := range c.broker.secrets {
+		if s.Body && s.refuses(j.request) == "" && bytes.Contains(text, []byte(s.Placeholder)) {
+			text = bytes.ReplaceAll(text, []byte(s.Placeholder), s.value)
+			j.used = append(j.used, s.Name)
+		}
+	}
+	setBody(out, text)
+	return nil
+}
+
+// hold reads the whole body of a request.
+func hold(out *http.Request) ([]byte, *refusal) {
+	text, err := io.ReadAll(io.LimitReader(out.Body, maxBody+1))
+	if err != nil {
+		return nil, &refusal{status: http.StatusBadRequest, why: "the body was cut short: " + err.Error()}
+	}
+	if len(text) > maxBody {
+		return nil, &refusal{status: http.StatusRequestEntityTooLarge, why: "the body is longer than the 32 MiB that can be read before it is sent"}
+	}
+	return text, nil
+}
+
+func setBody(out *http.Request, text []byte) {
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	if len(text) == 0 {
+		out.Body = http.NoBody
+	}
+}
+
+// answer passes a response on.
+func (c *exchange) answer(w http.ResponseWriter, r *http.Request, response *http.Response, j *injection, bill *bill) *refusal {
+	status := response.StatusCode
+	defer func() { bill.settle(status) }()
+	if status == http.StatusSwitchingProtocols {
+		return &refusal{status: http.StatusBadGateway, failed: true, why: "the server switched to another protocol unasked"}
+	}
+	pairs := sortPairs(j.pairs())
+	body, length := io.Reader(response.Body), response.ContentLength
+	if c.searches() && r.Method != http.MethodHead && response.Body != http.NoBody {
+		coding := strings.ToLower(strings.Join(response.Header.Values("Content-Encoding"), ","))
+		switch coding {
+		case "", "identity":
+		case "gzip", "x-gzip":
+			unzip, err := gzip.NewReader(response.Body)
+			if err != nil {
+				return unreachable(err, pairs)
+			}
+			body = unzip
+			response.Header.Del("Content-Encoding")
+		default:
+			return &refusal{status: http.StatusBadGateway, failed: true, why: "the server answered in the encoding " + coding + ", which cannot be searched for secrets"}
+		}
+		length = -1
+		body = bill.meter(response, body)
+		if len(pairs) > 0 {
+			body = newRedactor(body, pairs)
+		}
+	}
+	h := w.Header()
+	for name, values := range response.Header {
+		if slices.Contains(hopHeaders[:], name) {
+			continue
+		}
+		for _, v := range values {
+			h.Add(string(replaceAll([]byte(name), pairs)), string(replaceAll([]byte(v), pairs)))
+		}
+	}
+	if length >= 0 || r.Method == http.MethodHead && response.ContentLength >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(response.ContentLength, 10))
+	}
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // none, rather than a guess
+	}
+	for name := range response.Trailer {
+		h.Add("Trailer", name)
+	}
+	w.WriteHeader(status)
+	c.copyBody(w, body, bill)
+	for name, values := range response.Trailer {
+		for _, v := range values {
+			h.Add(http.TrailerPrefix+name, string(replaceAll([]byte(v), pairs)))
+		}
+	}
+	return nil
+}
+
+// copyBody copies a body to the client, each part at once. If the client has gone, it reads on for the tokens used.
+func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
+	flush, _ := w.(http.Flusher)
+	buf := make([]byte, 32<<10)
+	gone := false
+	for {
+		n, err := body.Read(buf)
+		if n > 0 && !gone {
+			if _, err := w.Write(buf[:n]); err != nil {
+				gone = true
+			} else if flush != nil {
+				flush.Flush()
+			}
+		}
+		if gone && !bill.drains() {
+			return
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !gone {
+				panic(http.ErrAbortHandler) //nolint:forbidigo // the way of net/http to cut a response: the client must not take a part for the whole
+			}
+			return
+		}
+	}
+}
+
+// drainTime is how long a response is read for the tokens used after its client has gone.
+const drainTime = 30 * time.Second

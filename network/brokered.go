@@ -1,0 +1,39 @@
+package network
+
+import "github.com/snapfs/snapfs/network/placeholder"
+
+// A BrokerConfig is what the proxy needs to put secrets into requests and to count a budget. The values of the secrets
+// follow as descriptors, in the same order.
+type BrokerConfig struct {
+	// Sandbox is the sandbox's name, for messages.
+	Sandbox string         `json:"sandbox"`
+	Secrets []BrokerSecret `json:"secrets,omitempty"`
+	// Ledger is the directory of the sandbox's budget, or "" for none. Metered are servers, besides those of the known
+	// providers, whose requests cost tokens.
+	Ledger  string   `json:"ledger,omitempty"`
+	Metered []string `json:"metered,omitempty"`
+}
+
+// A BrokerSecret is a secret without its value.
+type BrokerSecret struct {
+	Name string `json:"name"`
+	// Placeholder stands for the secret inside; "" makes the proxy choose one.
+	Placeholder string `json:"placeholder,omitempty"`
+	// Hosts are network rules without methods; the secret goes to these names and ports only, over TLS.
+	Hosts []string `json:"hosts"`
+	// Methods and Paths restrict it further; empty, they do not.
+	Methods []string `json:"methods,omitempty"`
+	Paths   []string `json:"paths,omitempty"`
+	// Body is set if the placeholder is replaced in bodies, too.
+	Body bool `json:"body,omitempty"`
+}
+
+// A BrokerPublic is what a proxy with a BrokerConfig tells its supervisor.
+type BrokerPublic struct {
+	// CA is the certificate of the sandbox's CA, in PEM.
+	CA string `json:"ca"`
+	// Placeholders are those of the secrets, by name.
+	Placeholders map[string]string `json:"placeholders,omitempty"`
+	// Prints recognise the secrets in files.
+	Prints []placeholder.Print `json:"prints,omitempty"`
+}

@@ -1,0 +1,310 @@
+// Package budget counts what the requests of one sandbox use, and refuses those beyond its limits.
+//
+// A [Ledger] reserves the worst case of a request before it is sent, and settles it by the usage that the provider
+// reports ([Meter]). Reserved and settled together never exceed a limit, so that parallel requests cannot either. The
+// ledger writes each step to a file, so that a proxy that was killed loses no reservation. The limits are a file of
+// their own: it may change while the ledger is open.
+//
+// The package must not know secrets or rules, nor how requests are sent.
+package budget
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// A Count is an amount of everything that has a budget. In limits, 0 is no limit.
+type Count struct {
+	// Requests are HTTP requests that the proxy reads, and Sent the bytes of their bodies.
+	Requests int64 `json:"requests,omitempty"`
+	Sent     int64 `json:"bytes_sent,omitempty"`
+	// Input and Output are tokens of models, and Tokens both together.
+	Input  int64 `json:"input_tokens,omitempty"`
+	Output int64 `json:"output_tokens,omitempty"`
+	Tokens int64 `json:"tokens,omitempty"`
+}
+
+// Fields returns the names of the amounts, as profiles have them, and the amounts.
+func (c *Count) Fields() []Field {
+	return []Field{
+		{"requests", &c.Requests}, {"bytes-sent", &c.Sent}, {"tokens", &c.Tokens}, {"input-tokens", &c.Input}, {"output-tokens", &c.Output},
+	}
+}
+
+// A Field is one amount of a Count.
+type Field struct {
+	Name  string
+	Value *int64
+}
+
+// HasTokens reports whether the limits c limit tokens.
+func (c Count) HasTokens() bool { return c.Tokens > 0 || c.Input > 0 || c.Output > 0 }
+
+func (c Count) plus(o Count) Count {
+	return Count{c.Requests + o.Requests, c.Sent + o.Sent, c.Input + o.Input, c.Output + o.Output, c.Tokens + o.Tokens}
+}
+
+func (c Count) minus(o Count) Count {
+	return Count{c.Requests - o.Requests, c.Sent - o.Sent, c.Input - o.Input, c.Output - o.Output, c.Tokens - o.Tokens}
+}
+
+// The files of a ledger, in the sandbox's directory.
+const (
+	limitsFile = "budget.json"
+	ledgerFile = "budget.jsonl"
+)
+
+// A State is the content of a ledger.
+type State struct {
+	Limits Count `json:"limits"`
+	// Used is settled; Reserved belongs to requests that are not over.
+	Used     Count `json:"used"`
+	Reserved Count `json:"reserved"`
+	// Estimated is the number of requests that were settled by their reservation: their responses reported no usage.
+	Estimated int64 `json:"estimated"`
+}
+
+// A line is one step in the file of a ledger.
+type line struct {
+	// Total is a summary of everything before this line.
+	Total *State `json:"total,omitempty"`
+	ID    int64  `json:"id,omitempty"`
+	// Reserve begins a request; Settle ends it.
+	Reserve   *Count `json:"reserve,omitempty"`
+	Settle    *Count `json:"settle,omitempty"`
+	Estimated bool   `json:"estimated,omitempty"`
+}
+
+// A Ledger is the open ledger of one sandbox. Its methods are safe for concurrent use. Only one process may have it
+// open.
+type Ledger struct {
+	dir  string
+	mu   sync.Mutex // guards the fields below
+	s    State
+	last int64
+	file *os.File
+}
+
+// Read returns the state of the ledger in a directory, also while another process has it open. Without a ledger it
+// is zero.
+func Read(dir string) (State, error) {
+	s, open, _, err := replay(dir)
+	if err != nil {
+		return s, err
+	}
+	for _, c := range open {
+		s.Reserved = s.Reserved.plus(c)
+	}
+	s.Limits, err = readLimits(dir)
+	return s, err
+}
+
+// SetLimits replaces the limits of the ledger in a directory, also of one that another process has open.
+func SetLimits(dir string, limits Count) error {
+	text, err := json.Marshal(limits)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, limitsFile)
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// HasLimits reports whether the directory has limits.
+func HasLimits(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, limitsFile))
+	return err == nil
+}
+
+func readLimits(dir string) (c Count, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, limitsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	return c, json.Unmarshal(text, &c)
+}
+
+// replay reads the file of a ledger: the state without reservations, those that are open, and the last identifier.
+func replay(dir string) (s State, open map[int64]Count, last int64, err error) {
+	open = map[int64]Count{}
+	text, err := os.ReadFile(filepath.Join(dir, ledgerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, open, 0, nil
+	}
+	if err != nil {
+		return s, nil, 0, err
+	}
+	for one := range bytes.Lines(text) {
+		var l line
+		if json.Unmarshal(one, &l) != nil {
+			continue // a line that a crash cut short
+		}
+		last = max(last, l.ID)
+		switch {
+		case l.Total != nil:
+			s = *l.Total
+			clear(open)
+		case l.Reserve != nil:
+			open[l.ID] = *l.Reserve
+		case l.Settle != nil:
+			delete(open, l.ID)
+			s.Used = s.Used.plus(*l.Settle)
+			if l.Estimated {
+				s.Estimated++
+			}
+		}
+	}
+	return s, open, last, nil
+}
+
+// Open opens the ledger in a directory. Reservations of a process that was killed are settled in full, as nobody
+// knows what their requests used.
+func Open(dir string) (*Ledger, error) {
+	s, open, last, err := replay(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range open {
+		s.Used = s.Used.plus(c)
+		s.Estimated++
+	}
+	if s.Limits, err = readLimits(dir); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, ledgerFile)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	l := &Ledger{dir: dir, s: s, last: last, file: f}
+	err = l.write(line{Total: &s, ID: last})
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return l, nil
+}
+
+// Close closes the files of the ledger.
+func (l *Ledger) Close() error { return l.file.Close() }
+
+func (l *Ledger) write(one line) error {
+	var b bytes.Buffer
+	w := bufio.NewWriter(&b)
+	if err := json.NewEncoder(w).Encode(one); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := l.file.Write(b.Bytes())
+	return err
+}
+
+// Limits returns the current limits.
+func (l *Ledger) Limits() Count {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.s.Limits
+}
+
+// A Reservation is the worst case of one request. The caller calls Settle once.
+type Reservation struct {
+	ledger *Ledger
+	id     int64
+	count  Count
+}
+
+// An Exceeded is why a request is refused: it may exceed a limit.
+type Exceeded struct {
+	// What names the limit, Limit is its value. Used is settled, Reserved belongs to open requests, and Asked to
+	// this one.
+	What                         string
+	Limit, Used, Reserved, Asked int64
+}
+
+// Why returns the reason in words.
+func (e *Exceeded) Why() string {
+	return fmt.Sprintf("the budget %s of %d has no room for this request: %d used, %d reserved by open requests, %d needed", e.What, e.Limit, e.Used, e.Reserved, e.Asked)
+}
+
+// Reserve reserves the worst case of a request. If that exceeds a limit, or with an error, it reserves nothing. Before
+// it refuses, it reads the limits again.
+func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	over := l.s.exceeded(worst)
+	if over != nil {
+		limits, err := readLimits(l.dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		l.s.Limits = limits
+		over = l.s.exceeded(worst)
+	}
+	if over != nil {
+		return nil, over, nil
+	}
+	l.last++
+	r := &Reservation{l, l.last, worst}
+	if err := l.write(line{ID: r.id, Reserve: &worst}); err != nil {
+		return nil, nil, fmt.Errorf("writing the budget: %w", err)
+	}
+	l.s.Reserved = l.s.Reserved.plus(worst)
+	return r, nil, nil
+}
+
+// exceeded returns the first limit that a request would exceed, or nil.
+func (s *State) exceeded(asked Count) *Exceeded {
+	used, reserved := s.Used, s.Reserved
+	for i, f := range s.Limits.Fields() {
+		e := Exceeded{f.Name, *f.Value, *used.Fields()[i].Value, *reserved.Fields()[i].Value, *asked.Fields()[i].Value}
+		if e.Limit > 0 && e.Asked > 0 && e.Used+e.Reserved+e.Asked > e.Limit {
+			return &e
+		}
+	}
+	return nil
+}
+
+// Extend adds to a reservation, or returns why it adds nothing. The file gets the addition with Settle.
+func (r *Reservation) Extend(more Count) *Exceeded {
+	l := r.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if over := l.s.exceeded(more); over != nil {
+		return over
+	}
+	r.count = r.count.plus(more)
+	l.s.Reserved = l.s.Reserved.plus(more)
+	return nil
+}
+
+// Worst returns the reserved amounts.
+func (r *Reservation) Worst() Count { return r.count }
+
+// Settle ends a reservation with what the request used.
+func (r *Reservation) Settle(used Count, estimated bool) error {
+	l := r.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.s.Reserved = l.s.Reserved.minus(r.count)
+	l.s.Used = l.s.Used.plus(used)
+	if estimated {
+		l.s.Estimated++
+	}
+	return l.write(line{ID: r.id, Settle: &used, Estimated: estimated})
+}

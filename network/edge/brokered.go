@@ -1,0 +1,66 @@
+//go:build linux
+
+package edge
+
+import (
+	"context"
+	"net"
+
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/broker"
+)
+
+// takes reports whether the broker reads the connections to a target.
+func (e *Edge) takes(t target) bool {
+	return e.options.Broker != nil && e.options.Broker.Takes(t.name, t.port)
+}
+
+// broker lets the broker read the requests on a connection until it ends. Both connections are closed then.
+func (f *flow) broker(inside *inner, outside net.Conn, t target) {
+	to := broker.Target{
+		Name: t.name, Port: t.port, Rule: t.rule, ID: f.id, First: outside,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			more := t
+			conn, err := f.edge.reach(ctx, "tcp", &more)
+			if err == nil {
+				f.onCut(func() { drop(conn) })
+			}
+			return conn, err
+		},
+	}
+	if err := f.edge.options.Broker.Serve(f.ctx, &countedConn{inside, f}, to); err != nil {
+		f.cut(err.Error())
+	}
+	drop(inside)
+	drop(outside)
+}
+
+// A countedConn counts what passes through a connection from inside. It fails when a limit of bytes is reached.
+type countedConn struct {
+	*inner
+	flow *flow
+}
+
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.inner.Read(p)
+	if n > 0 && !c.flow.count(n, false) {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	if !c.flow.count(len(p), true) {
+		return 0, net.ErrClosed
+	}
+	return c.inner.Write(p)
+}
+
+// request records a decision of the broker on a request.
+func (e *Edge) request(ev network.Event) {
+	if ev.Allowed {
+		e.events.put(ev)
+		return
+	}
+	e.refuse(ev)
+}

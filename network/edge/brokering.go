@@ -1,0 +1,81 @@
+//go:build linux
+
+package edge
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/network"
+	"github.com/snapfs/snapfs/network/broker"
+)
+
+// A brokering is the configuration of a broker before its proxy exists.
+type brokering struct {
+	config *network.BrokerConfig
+	values [][]byte
+	edge   atomic.Pointer[Edge] // once it exists
+}
+
+// maxValue bounds what is read of a secret, in bytes.
+const maxValue = 64 << 10
+
+// newBrokering reads the values of the secrets from their descriptors, after it has forbidden other processes of this
+// user to read the memory of this one, and core files.
+func newBrokering(c *network.BrokerConfig, files []*os.File) (*brokering, error) {
+	if err := hideMemory(); err != nil {
+		return nil, err
+	}
+	if len(files) != len(c.Secrets) {
+		return nil, fmt.Errorf("%d secrets and %d descriptors", len(c.Secrets), len(files))
+	}
+	b := &brokering{config: c}
+	for i, f := range files {
+		value, err := io.ReadAll(io.LimitReader(f, maxValue))
+		if err != nil {
+			return nil, fmt.Errorf("reading the secret %s: %w", c.Secrets[i].Name, err)
+		}
+		b.values = append(b.values, value)
+	}
+	return b, nil
+}
+
+// hideMemory makes the memory of this process unreadable for other processes without privileges, and for core files.
+func hideMemory() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
+}
+
+// broker adds the broker to the options of a proxy.
+func (s server) broker(o *Options, b *brokering) (err error) {
+	rules := o.Rules
+	o.Broker, err = broker.New(broker.Options{
+		Config: *b.config, Values: b.values,
+		Rules: func() network.Rules {
+			if e := b.edge.Load(); e != nil {
+				return e.Rules()
+			}
+			return rules
+		},
+		Event: func(ev network.Event) {
+			if e := b.edge.Load(); e != nil {
+				e.request(ev)
+			}
+		},
+	})
+	return err
+}
+
+// public returns what the supervisor may know of the broker, or nil without one.
+func (o *Options) public() *network.BrokerPublic {
+	if o.Broker == nil {
+		return nil
+	}
+	return o.Broker.Public()
+}

@@ -1,0 +1,164 @@
+package placeholder
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/url"
+)
+
+// minSecret is the length below which a secret cannot be searched for: it would be in many files by chance.
+const minSecret = 8
+
+// A Print recognises one secret of a known length in a text. It contains a keyed digest of the secret, not the
+// secret.
+type Print struct {
+	Name   string `json:"name"`
+	Length int    `json:"length"`
+	// Salt is the key of Sum, and Sum the HMAC-SHA-256 of the secret. Weak is its rolling hash of 16 bits, which
+	// selects the places worth a Sum and says little about the secret.
+	Salt []byte `json:"salt"`
+	Sum  []byte `json:"sum"`
+	Weak uint16 `json:"weak"`
+}
+
+// Prints returns the prints of a secret and of its usual encodings, or none for a short secret.
+func Prints(name string, secret []byte) (all []Print) {
+	for _, form := range Forms(secret) {
+		if len(form) < minSecret {
+			continue
+		}
+		salt := make([]byte, 16)
+		_, _ = rand.Read(salt) // it never fails
+		all = append(all, Print{Name: name, Length: len(form), Salt: salt, Sum: sum(salt, form), Weak: weak(form)})
+	}
+	return all
+}
+
+// Forms returns a secret as it is, and as text has it that was encoded: base64 at each of its three alignments,
+// hexadecimal, and escaped for a URL. Each form is there once.
+func Forms(secret []byte) [][]byte {
+	forms := [][]byte{secret}
+	add := func(form []byte) {
+		for _, f := range forms {
+			if bytes.Equal(f, form) {
+				return
+			}
+		}
+		forms = append(forms, form)
+	}
+	add([]byte(url.QueryEscape(string(secret))))
+	add([]byte(url.PathEscape(string(secret))))
+	add([]byte(hex.EncodeToString(secret)))
+	add(bytes.ToUpper([]byte(hex.EncodeToString(secret))))
+	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for skip := range 3 {
+			// Of the encoded text only the letters that no neighbour of the secret has a part in.
+			padded := append(make([]byte, skip), secret...)
+			from := []int{0, 2, 3}[skip]
+			to := len(padded) * 8 / 6
+			if text := []byte(e.EncodeToString(padded)); from < to {
+				add(text[from:to])
+			}
+		}
+	}
+	return forms
+}
+
+func sum(salt, text []byte) []byte {
+	h := hmac.New(sha256.New, salt)
+	h.Write(text)
+	return h.Sum(nil)
+}
+
+// base is the base of the rolling hash, which is modulo 2^16.
+const base = 257
+
+func weak(text []byte) (h uint16) {
+	for _, c := range text {
+		h = h*base + uint16(c) + 1
+	}
+	return h
+}
+
+// Found is what Search found.
+type Found struct {
+	// Secret is the name of the secret, or "" for a placeholder.
+	Secret string
+	Offset int64
+}
+
+// ErrTooLarge means that a text was longer than Search reads.
+var ErrTooLarge = errors.New("too large to search for secrets")
+
+// Search reads r to its end and returns the first secret or placeholder in it, or nil. It reads at most limit bytes;
+// a longer text is ErrTooLarge, unless something was found. Cost: about 2 ns a byte and print.
+func Search(r io.Reader, prints []Print, limit int64) (*Found, error) {
+	longest := Len
+	for _, p := range prints {
+		longest = max(longest, p.Length)
+	}
+	buf := make([]byte, 0, max(1<<20, 4*longest))
+	var offset, read int64 // of buf[0]; of all bytes
+	for {
+		n, err := io.ReadFull(r, buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		read += int64(n)
+		if f := SearchText(buf, prints); f != nil {
+			f.Offset += offset
+			return f, nil
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil, nil //nolint:nilnil // nothing was found
+		case err != nil:
+			return nil, err
+		case read > limit:
+			return nil, ErrTooLarge
+		}
+		keep := longest - 1
+		offset += int64(len(buf) - keep)
+		copy(buf, buf[len(buf)-keep:])
+		buf = buf[:keep]
+	}
+}
+
+// SearchText returns the first secret or placeholder in a text, or nil.
+func SearchText(text []byte, prints []Print) *Found {
+	if at := Find(text); at >= 0 {
+		return &Found{Offset: int64(at)}
+	}
+	for i := range prints {
+		if at := prints[i].find(text); at >= 0 {
+			return &Found{Secret: prints[i].Name, Offset: int64(at)}
+		}
+	}
+	return nil
+}
+
+// find returns the offset of the secret in text, or -1.
+func (p *Print) find(text []byte) int {
+	n := p.Length
+	if n <= 0 || len(text) < n {
+		return -1
+	}
+	power := uint16(1)
+	for range n - 1 {
+		power *= base
+	}
+	h := weak(text[:n])
+	for at := 0; ; at++ {
+		if h == p.Weak && hmac.Equal(sum(p.Salt, text[at:at+n]), p.Sum) {
+			return at
+		}
+		if at+n == len(text) {
+			return -1
+		}
+		h = (h-(uint16(text[at])+1)*power)*base + uint16(text[at+n]) + 1
+	}
+}
