@@ -29,3 +29,10 @@ type Budget struct {
 	// Hosts are servers, besides the known providers, whose requests cost tokens.
 	Hosts []string `json:"hosts,omitempty"`
 }
+
+// Ceilings returns the bounds of b by their names in a profile; 0 is no limit.
+func (b *Budget) Ceilings() map[string]*int64 {
+	return map[string]*int64{
+		"requests": &b.Requests, "bytes-sent": &b.BytesSent, "tokens": &b.Tokens, "input-tokens": &b.InputTokens, "output-tokens": &b.OutputTokens,
+	}
+}

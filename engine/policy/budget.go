@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/internal/units"
@@ -30,23 +31,18 @@ func (r *reader) budget(name, path string, v any) {
 		r.sandbox.Budget = new(catalog.Budget)
 	}
 	b := r.sandbox.Budget
-	switch name {
-	case "requests":
-		b.Requests = r.amount(name, path, v)
-	case "bytes-sent":
-		b.BytesSent = r.amount(name, path, v)
-	case "tokens":
-		b.Tokens = r.amount(name, path, v)
-	case "input-tokens":
-		b.InputTokens = r.amount(name, path, v)
-	case "output-tokens":
-		b.OutputTokens = r.amount(name, path, v)
-	case "hosts":
+	if ceiling, ok := b.Ceilings()[name]; ok {
+		*ceiling = r.amount(name, path, v)
+		r.said("budget."+name, strconv.FormatInt(*ceiling, 10), path)
+		return
+	}
+	if name == "hosts" {
 		r.texts(name, path, v, func(text, path string) {
 			if text = network.Fold(text); !network.ValidName(text) {
 				r.wrong(path, fmt.Sprintf("hosts: invalid name %q", text), `write a name without a port, as "models.example.com"`)
 			}
 			b.Hosts = append(b.Hosts, text)
+			r.said("budget.hosts", text, path)
 		})
 	}
 }

@@ -1,7 +1,10 @@
 package policy
 
 import (
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 )
@@ -52,6 +55,28 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 	tools := made.Tools
 	if tools == nil {
 		tools = &catalog.Tools{}
+	}
+	if made.Evidence {
+		add("sandbox.evidence", "true")
+	}
+	if made.KeyPoints != nil {
+		for _, v := range made.KeyPoints.At {
+			add("sandbox.snapshots", v)
+		}
+	}
+	for _, one := range made.Secrets {
+		add("secrets."+one.Name, strings.Join(one.Hosts, " "))
+	}
+	if made.Budget != nil {
+		ceilings := made.Budget.Ceilings()
+		for _, name := range slices.Sorted(maps.Keys(ceilings)) {
+			if *ceilings[name] > 0 {
+				add("budget."+name, strconv.FormatInt(*ceilings[name], 10))
+			}
+		}
+		for _, v := range made.Budget.Hosts {
+			add("budget.hosts", v)
+		}
 	}
 	for _, l := range []struct {
 		setting string

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/errs"
 )
 
@@ -167,7 +169,7 @@ func (p *Profile) add(other *Profile) {
 		if isLimit {
 			_, _ = p.Sandbox.Limits.SetField(limit, o.Value) // the reader has parsed it
 		}
-		if isLimit || o.Setting == "sandbox.net" {
+		if isLimit || o.Setting == "sandbox.net" || strings.HasPrefix(o.Setting, "secrets.") || strings.HasPrefix(o.Setting, "budget.") && o.Setting != "budget.hosts" {
 			replaced[o.Setting] = true
 		}
 	}
@@ -177,6 +179,10 @@ func (p *Profile) add(other *Profile) {
 	if other.Sandbox.Net != "" {
 		s.Net = other.Sandbox.Net
 	}
+	s.Evidence = s.Evidence || other.Sandbox.Evidence
+	s.addKeyPoints(&other.Sandbox.KeyPoints)
+	s.addSecrets(other.Sandbox.Secrets)
+	s.addBudget(other.Sandbox.Budget)
 	s.Expose = union(s.Expose, other.Sandbox.Expose)
 	s.Hide = union(s.Hide, other.Sandbox.Hide)
 	s.Env = union(s.Env, other.Sandbox.Env)
@@ -184,6 +190,39 @@ func (p *Profile) add(other *Profile) {
 	s.Tools.Deny = union(s.Tools.Deny, other.Sandbox.Tools.Deny)
 	s.Tools.Hook = union(s.Tools.Hook, other.Sandbox.Tools.Hook)
 	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
+}
+
+// addKeyPoints adds the key points of another profile. How long snapshots stay is replaced.
+func (s *Sandbox) addKeyPoints(other *catalog.KeyPoints) {
+	s.KeyPoints.At = union(s.KeyPoints.At, other.At)
+	s.KeyPoints.Keep = cmp.Or(other.Keep, s.KeyPoints.Keep)
+	s.KeyPoints.KeepFor = cmp.Or(other.KeepFor, s.KeyPoints.KeepFor)
+}
+
+// addSecrets adds the secrets of another profile. One of the same name is replaced as a whole.
+func (s *Sandbox) addSecrets(other []catalog.Secret) {
+	for _, one := range other {
+		s.Secrets = slices.DeleteFunc(slices.Clone(s.Secrets), func(mine catalog.Secret) bool { return mine.Name == one.Name })
+		s.Secrets = append(s.Secrets, one)
+	}
+	slices.SortFunc(s.Secrets, func(a, b catalog.Secret) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// addBudget adds the budget of another profile, whose ceilings replace these.
+func (s *Sandbox) addBudget(other *catalog.Budget) {
+	if other == nil {
+		return
+	}
+	b := new(catalog.Budget)
+	if s.Budget != nil {
+		*b = *s.Budget
+	}
+	theirs := other.Ceilings()
+	for name, mine := range b.Ceilings() {
+		*mine = cmp.Or(*theirs[name], *mine)
+	}
+	b.Hosts = union(slices.Clip(b.Hosts), other.Hosts)
+	s.Budget = b
 }
 
 func union(a, b []string) []string {

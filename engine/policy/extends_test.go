@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,6 +176,81 @@ deny = ["curl"]
 	}
 }
 
+func TestSecretsAndBudgetsAreExtended(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "base.toml"), `[sandbox]
+evidence = true
+snapshots = ["exec"]
+[secrets.a]
+env = "A"
+hosts = ["a.example"]
+[secrets.b]
+env = "B"
+hosts = ["b.example"]
+[budget]
+requests = 10
+tokens = 500
+hosts = ["m.example"]
+`)
+	path := filepath.Join(dir, "snapfs.toml")
+	write(t, path, `extends = "./base.toml"
+[sandbox]
+snapshots = ["plan"]
+keep-snapshots = 7
+[secrets.b]
+env = "OTHER"
+hosts = ["c.example"]
+[budget]
+requests = 20
+`)
+	p, err := policy.Read(path, policy.Named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := p.Sandbox
+	if !s.Evidence || s.KeyPoints.Keep != 7 || !slices.Equal(s.KeyPoints.At, []string{"exec", "plan"}) {
+		t.Errorf("evidence %v, snapshots %+v", s.Evidence, s.KeyPoints)
+	}
+	if len(s.Secrets) != 2 || s.Secrets[0].Env != "A" || s.Secrets[1].Env != "OTHER" {
+		t.Errorf("secrets %+v", s.Secrets)
+	}
+	if want := (catalog.Budget{Requests: 20, Tokens: 500, Hosts: []string{"m.example"}}); s.Budget == nil || cmp.Diff(want, *s.Budget) != "" {
+		t.Errorf("budget %+v", s.Budget)
+	}
+	made := catalog.Policy{Network: "none", Evidence: true, Secrets: s.Secrets, Budget: s.Budget}
+	got := map[string]int{}
+	for _, one := range policy.Explain(made, p, nil) {
+		got[one.Setting+" "+one.Value] = one.Line
+	}
+	for said, line := range map[string]int{"sandbox.evidence true": 2, "secrets.a a.example:443": 4, "secrets.b c.example:443": 5, "budget.requests 20": 9, "budget.tokens 500": 12, "budget.hosts m.example": 13} {
+		if got[said] != line {
+			t.Errorf("%s: line %d, not %d", said, got[said], line)
+		}
+	}
+}
+
+func TestTheSiteBoundsBudgetsAndWantsEvidence(t *testing.T) {
+	dir := site(t, nil)
+	write(t, filepath.Join(dir, "policy.toml"), "[sandbox]\nevidence = true\n[budget]\nrequests = 10\ntokens = 100\n")
+	treetest.NeedRoot(t)
+	s, err := policy.ReadSite()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := catalog.Policy{Network: "none", Budget: &catalog.Budget{Requests: 5, Tokens: 1000}}
+	s.Bound(&p)
+	if !p.Evidence || p.Budget.Requests != 5 || p.Budget.Tokens != 100 {
+		t.Errorf("evidence %v, budget %+v", p.Evidence, p.Budget)
+	}
+	if want := []string{"budget tokens 100", "evidence true"}; p.Site == nil || !slices.Equal(p.Site.Bounded, want) {
+		t.Errorf("tightened: %+v", p.Site)
+	}
+	write(t, filepath.Join(dir, "policy.toml"), "[secrets.a]\nenv = \"A\"\nhosts = [\"a.example\"]\n")
+	if _, err := policy.ReadSite(); err == nil || !strings.Contains(err.Error(), "the site's policy names no secrets") {
+		t.Errorf("secrets: %v", err)
+	}
+}
+
 func TestAPolicyThatOthersMayWriteIsRefused(t *testing.T) {
 	dir := site(t, nil)
 	if s, err := policy.ReadSite(); s != nil || err != nil {
@@ -222,7 +298,10 @@ func TestTheSchemaHasEveryKey(t *testing.T) {
 		name := strings.Trim(s.Header, "[]")
 		for _, k := range s.Keys {
 			at := []string{k.Name}
+			table, named := strings.CutSuffix(name, ".NAME")
 			switch {
+			case named:
+				at = []string{table, "additionalProperties", "properties", k.Name}
 			case strings.HasPrefix(s.Header, "[["):
 				at = []string{name, "items", "properties", k.Name}
 			case strings.HasPrefix(s.Header, "["):

@@ -106,7 +106,9 @@ func (r *reader) setting(name, path string, v any) {
 		if !ok {
 			r.wrong(path, name+": expected true or false, got "+kind(v), "write "+name+" = true")
 		}
-		r.sandbox.Evidence = on
+		if r.sandbox.Evidence = on; on {
+			r.said("sandbox.evidence", "true", path)
+		}
 	case "hide":
 		r.sandbox.Hide = r.paths(name, path, v)
 	case "env":
@@ -132,6 +134,7 @@ func (r *reader) keyPoints(name, path string, v any) {
 				r.wrong(path, "snapshots: "+err.Error(), "leave it out, or correct it")
 			} else if !points.Has(text) {
 				points.At = append(points.At, text)
+				r.said("sandbox.snapshots", text, path)
 			}
 		})
 	case "keep-snapshots":

@@ -18,6 +18,9 @@ var shapes = map[string]map[string]any{
 	"network, or list of rules":    {"type": []string{"string", "array"}, "items": map[string]any{"type": "string"}},
 	"profile, or list of profiles": {"type": []string{"string", "array"}, "items": map[string]any{"type": "string"}},
 	"profile":                      {"type": "string"},
+	"variable":                     {"type": "string"},
+	"path":                         {"type": "string"},
+	"true or false":                {"type": "boolean"},
 	`"auto" or "ask"`:              {"enum": []string{string(Auto), string(Ask)}},
 }
 
@@ -30,7 +33,10 @@ func Schema() map[string]any {
 	for _, s := range Grammar() {
 		object := map[string]any{"type": "object", "description": s.Text, "additionalProperties": false, "properties": keysOf(s)}
 		name := strings.Trim(s.Header, "[]")
+		table, named := strings.CutSuffix(name, ".NAME")
 		switch {
+		case named: // a table of sections, each with a name of its own
+			properties[table] = map[string]any{"type": "object", "additionalProperties": object}
 		case strings.HasPrefix(s.Header, "[["):
 			properties[name] = map[string]any{"type": "array", "items": object}
 		case strings.HasPrefix(s.Header, "["):

@@ -54,6 +54,7 @@ func (r *reader) secrets(path string, table map[string]any) {
 		r.section(secretsSection(), at, one, func(key, path string, v any) { r.secret(&s, key, path, v) })
 		r.checkSecret(&s, at)
 		r.sandbox.Secrets = append(r.sandbox.Secrets, s)
+		r.said("secrets."+name, strings.Join(s.Hosts, " "), at)
 	}
 }
 

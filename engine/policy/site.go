@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -139,6 +140,11 @@ func (s *Site) Bound(p *catalog.Policy) {
 		}
 	}
 	s.boundTools(p, note)
+	s.boundBudget(p, note)
+	if s.Sandbox.Evidence && !p.Evidence {
+		p.Evidence = true
+		note("evidence true")
+	}
 	if p.Site = nil; len(use.Bounded) > 0 {
 		p.Site = use
 	}
@@ -197,6 +203,28 @@ func (s *Site) boundTools(p *catalog.Policy, note func(string, ...any)) {
 		}
 	}
 	p.Tools = &tools
+}
+
+// boundBudget lowers the ceilings of a policy's budget to those of the site.
+func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
+	site := s.Sandbox.Budget
+	if site == nil {
+		return
+	}
+	b := new(catalog.Budget)
+	if p.Budget != nil {
+		*b = *p.Budget
+	}
+	theirs := site.Ceilings()
+	mine := b.Ceilings()
+	for _, name := range slices.Sorted(maps.Keys(mine)) {
+		if bound := *theirs[name]; bound > 0 && (*mine[name] == 0 || bound < *mine[name]) {
+			*mine[name] = bound
+			note("budget %s %d", name, bound)
+		}
+	}
+	b.Hosts = union(slices.Clip(b.Hosts), site.Hosts)
+	p.Budget = b
 }
 
 // has reports whether the file has the setting, also as an empty list.

@@ -102,6 +102,8 @@ func (r *reader) top(name, path string, v any) {
 		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools] or [[stage]]")
 	case name == "stage" && r.site:
 		r.wrong(path, "the site's policy has no stages", "write them in a profile")
+	case name == "secrets" && r.site:
+		r.wrong(path, "the site's policy names no secrets", "write them in a profile")
 	case name == "stage" && several:
 		for i, v := range list {
 			r.stages = append(r.stages, stage{path: fmt.Sprintf("%s.%d", path, i)})
