@@ -204,6 +204,9 @@ func (w Where) listenTCP(ctx context.Context) (*listener, error) {
 	l := &listener{name: w.Listen}
 	if w.Cert != "" {
 		cert, err := tls.LoadX509KeyPair(w.Cert, w.Key)
+		if err != nil && errs.KindOf(err) != nil { // of reading the files
+			return nil, errs.With(listening, w.Cert, err)
+		}
 		if err != nil {
 			return nil, errs.New(listening, w.Cert, errs.ErrInvalid, err.Error())
 		}
@@ -214,7 +217,9 @@ func (w Where) listenTCP(ctx context.Context) (*listener, error) {
 	}
 	l.mayBe = hostCheck(host, w.Hosts, l.secure)
 	var config net.ListenConfig
-	if l.Listener, err = config.Listen(ctx, "tcp", w.Listen); err != nil {
+	if l.Listener, err = config.Listen(ctx, "tcp", w.Listen); errors.Is(err, syscall.EADDRINUSE) {
+		return nil, &errs.Error{Op: listening, Subject: w.Listen, Kind: errs.ErrBusy, Err: err}
+	} else if err != nil {
 		return nil, errs.With(listening, w.Listen, err)
 	}
 	l.name = l.Addr().String()
