@@ -136,3 +136,17 @@ func TestQuotedIsOneArgumentOfAShell(t *testing.T) {
 		}
 	}
 }
+
+// TestEachKindHasAnExitStatus: of docs/exit-codes.md, and not that of another failure.
+func TestEachKindHasAnExitStatus(t *testing.T) {
+	for _, kind := range kinds() {
+		if status := ExitStatus(New("doing", "x", kind, "why")); status <= 1 {
+			t.Errorf("%v: status %d", kind, status)
+		}
+	}
+	for err, want := range map[error]int{nil: 0, errors.New("x"): 1, NewStatus(9, "x"): 9, New("doing", "", ErrBusy, ""): 4} {
+		if got := ExitStatus(err); got != want {
+			t.Errorf("%v: status %d, want %d", err, got, want)
+		}
+	}
+}

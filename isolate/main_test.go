@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 		visitor()
 	case "limited":
 		limited()
+	case "notified":
+		notified()
 	case "idmapper":
 		base, err := strconv.ParseUint(os.Getenv("BASE"), 10, 32)
 		if err == nil {

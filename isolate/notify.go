@@ -11,6 +11,7 @@ import (
 
 	"github.com/snapfs/snapfs/internal/vfs"
 	"github.com/snapfs/snapfs/isolate/launch"
+	"github.com/snapfs/snapfs/isolate/mounts"
 )
 
 // Notify replaces the file /run/snapfs/name in the container, atomically, for every process there to read; it
@@ -96,10 +97,10 @@ func asRoot(base int, do func() error) error {
 }
 
 func put(run int, name string, content []byte) error {
-	if err := unix.Mkdirat(run, "snapfs", 0o755); err != nil && err != unix.EEXIST {
+	if err := unix.Mkdirat(run, mounts.Notes, 0o755); err != nil && err != unix.EEXIST {
 		return err
 	}
-	dir, err := vfs.OpenBeneath(run, "snapfs", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	dir, err := vfs.OpenBeneath(run, mounts.Notes, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func main() {
 		for _, hint := range errs.HintsOf(err) {
 			fmt.Fprintln(os.Stderr, "hint:", hint)
 		}
-		os.Exit(1)
+		os.Exit(errs.ExitStatus(err))
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/snapfs/snapfs/errs"
@@ -72,35 +71,9 @@ func statusOf(err error, passes bool) int {
 	if err == nil {
 		return exitOK
 	}
-	if code, ok := errs.ExitCode(err); ok {
-		return code
-	}
-	kind := errs.KindOf(err)
-	switch {
-	case errors.Is(kind, errs.ErrInterrupted), errors.Is(kind, errs.ErrClosed):
-		return exitInterrupted
-	case passes:
+	status := errs.ExitStatus(err)
+	if _, own := errs.ExitCode(err); passes && !own && status != exitInterrupted {
 		return exitOurs
 	}
-	for _, k := range []struct {
-		kind error
-		code int
-	}{
-		{errs.ErrInvalid, exitUsage},
-		{errs.ErrNotFound, exitNotFound},
-		{errs.ErrExists, exitTaken},
-		{errs.ErrBusy, exitTaken},
-		{errs.ErrDrifted, exitConflict},
-		{errs.ErrConflict, exitConflict},
-		{errs.ErrNoSpace, exitNoSpace},
-		{errs.ErrCorrupt, exitCorrupt},
-		{errs.ErrNotSupported, exitCannot},
-		{errs.ErrDenied, exitCannot},
-		{errs.ErrReadOnly, exitCannot},
-	} {
-		if errors.Is(kind, k.kind) {
-			return k.code
-		}
-	}
-	return exitFailure
+	return status
 }

@@ -5,6 +5,7 @@ package mounts
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/internal/vfs"
@@ -33,13 +34,17 @@ type entry struct {
 	uid, gid uint32
 }
 
+// Notes is the name of the directory in the container's /run that belongs to the supervisor. A container does not get the
+// host's entry of that name: the supervisor could not write to a directory with another owner.
+const Notes = "snapfs"
+
 // LookAround collects the surroundings. It must be called before the planner adds steps.
 func (pl *Planner) LookAround() (err error) {
 	a := &pl.around
 	if a.anchor, err = anchor(); err != nil {
 		return err
 	}
-	a.run = append(firstLevel("/run"), listRun("user")...)
+	a.run = append(slices.DeleteFunc(firstLevel("/run"), func(e entry) bool { return e.name == Notes }), listRun("user")...)
 	if pl.Spec.HostNetwork {
 		a.resolv = resolvConf()
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -162,6 +163,28 @@ func TestABackgroundCommandIsAwaited(t *testing.T) {
 	}
 }
 
+// namesNoProfile checks that a token with the scope run names no profile: its holder has written the file itself, in a
+// sandbox, and a profile that is named can show secrets. With promote, too, it works.
+func (d *desk) namesNoProfile(runner string) {
+	d.t.Helper()
+	profile := filepath.Join(d.state, "profile.toml")
+	if err := os.WriteFile(profile, []byte("[sandbox]\nexpose = [\"/etc/shadow\"]\n"), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	both, err := token.Open(d.state).New(token.Token{Name: "both", Scopes: []token.Scope{token.Run, token.Promote}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, c := range []struct {
+		token, name, profile string
+		status               int
+	}{{runner, "p1", profile, 403}, {runner, "p1", "/nowhere", 403}, {runner, "p2", "none", 201}, {both, "p3", profile, 201}} {
+		d.token = c.token
+		d.want(c.status, nil, "POST", "/v1/sandboxes", map[string]any{"name": c.name, "profile": c.profile})
+	}
+	d.want(404, nil, "POST", "/v1/sandboxes/p1/stop", nil)
+}
+
 // TestTokensPermitTheirScopesOnly costs some 0.2 s.
 func TestTokensPermitTheirScopesOnly(t *testing.T) {
 	d := newDesk(t)
@@ -210,6 +233,7 @@ func TestTokensPermitTheirScopesOnly(t *testing.T) {
 			t.Error("no WWW-Authenticate")
 		}
 	}
+	d.namesNoProfile(tokens["runner"])
 	d.token = tokens["reader"]
 	for host, status := range map[string]int{"evil.example": 421, "evil.example:80": 421, "localhost:1": 200, "[::1]:5": 200, "127.0.0.1": 200} {
 		d.want(status, nil, "GET", "/v1/sandboxes", nil, "Host", host)

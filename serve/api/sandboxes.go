@@ -145,7 +145,7 @@ type NewSandbox struct {
 	Expose     []string          `json:"expose,omitempty" doc:"secret paths to show"`
 	Hide       []string          `json:"hide,omitempty" doc:"more paths to hide"`
 	Env        []string          `json:"env,omitempty" doc:"variables of the server to pass, as NAME or NAME=VALUE"`
-	Profile    string            `json:"profile,omitempty" doc:"the absolute path of a profile, or none; by default the restrictions of the workspace's"`
+	Profile    string            `json:"profile,omitempty" doc:"the absolute path of a profile, which needs the scope promote, or none; by default the restrictions of the workspace's"`
 	BestEffort bool              `json:"best_effort,omitempty" doc:"run with less isolation where this host lacks some"`
 	Prove      bool              `json:"prove,omitempty" doc:"test the isolation from inside at each start"`
 	Queue      string            `json:"queue,omitempty" example:"30s" doc:"wait so long for capacity"`
@@ -253,6 +253,12 @@ func (a *API) get(ctx context.Context, in *Named) (*sandboxOutput, error) {
 }
 
 func (a *API) newSandbox(ctx context.Context, in *newInput) (*sandboxOutput, error) {
+	if p := in.Body.Profile; p != "" && p != engine.NoProfile {
+		// A profile that is named counts as the user's own, and a sandbox can have written the file.
+		if err := granted(ctx, token.Promote); err != nil {
+			return nil, errs.With("naming a profile", p, err)
+		}
+	}
 	req, err := a.request(in.Body)
 	if err != nil {
 		return nil, err

@@ -229,6 +229,18 @@ type serving struct {
 
 type callerKey struct{}
 
+// grantKey is the key of the function that checks another scope of the sender of a request.
+type grantKey struct{}
+
+// granted returns an error unless the sender of a request has a scope beside that of the route.
+func granted(ctx context.Context, scope token.Scope) error {
+	check, ok := ctx.Value(grantKey{}).(func(token.Scope) error)
+	if !ok {
+		return errs.New("checking a token", "", errs.ErrDenied, "nobody has checked the sender")
+	}
+	return check(scope)
+}
+
 // admit checks the caller's token and scope, and bounds the number of requests.
 func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	r, _ := ctx.Operation().Metadata[scopeKey].(route)
@@ -255,6 +267,10 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		go a.endWithToken(valid, stop, header, r.scope)
 		ctx = huma.WithContext(ctx, valid)
 	}
+	sender := ctx
+	ctx = huma.WithValue(ctx, grantKey{}, func(s token.Scope) error {
+		return a.authorize(sender.Context(), sender.Header("Authorization"), s)
+	})
 	if key := ctx.Header(replayHeader); key != "" && ctx.Method() == http.MethodPost {
 		status = a.replayed(ctx, key, next)
 		return

@@ -85,6 +85,9 @@ func (w Where) listenTCP(ctx context.Context) (*Listener, error) {
 	l := &Listener{Name: w.Listen}
 	if w.Cert != "" {
 		cert, err := tls.LoadX509KeyPair(w.Cert, w.Key)
+		if err != nil && errs.KindOf(err) != nil { // of reading the files
+			return nil, errs.With(listening, w.Cert, err)
+		}
 		if err != nil {
 			return nil, errs.New(listening, w.Cert, errs.ErrInvalid, err.Error())
 		}
@@ -95,7 +98,9 @@ func (w Where) listenTCP(ctx context.Context) (*Listener, error) {
 	}
 	l.MayBe = hostCheck(host, w.Hosts, l.Secure)
 	var config net.ListenConfig
-	if l.Listener, err = config.Listen(ctx, "tcp", w.Listen); err != nil {
+	if l.Listener, err = config.Listen(ctx, "tcp", w.Listen); errors.Is(err, syscall.EADDRINUSE) {
+		return nil, &errs.Error{Op: listening, Subject: w.Listen, Kind: errs.ErrBusy, Err: err}
+	} else if err != nil {
 		return nil, errs.With(listening, w.Listen, err)
 	}
 	l.Name = l.Addr().String()
