@@ -38,38 +38,54 @@ func TestDisjointWorkNeverConflicts(t *testing.T) { crossings(t, false) }
 func TestDisjointWorkNeverConflictsInWarmSandboxes(t *testing.T) { crossings(t, true) }
 
 func crossings(t *testing.T, warm bool) {
-	treetest.NeedRoot(t)
 	places := modelPlaces()[:3]
 	places = append(places, modelPlace{name: "fusecow", asks: "fusecow"})
 	for _, place := range places {
 		t.Run(place.name, func(t *testing.T) {
+			treetest.NeedRoot(t)
 			if place.name == "fusecow" {
 				treetest.NeedDevice(t, "/dev/fuse")
 			}
 			work, state := place.disks(t, 0)
 			treetest.Leaks(t, state)
-			budget := *interleaveBudget
-			if budget == 0 {
-				budget = time.Duration(treetest.Budget(t, 2, 60)) * time.Second
-			}
-			seed, rounds, promotions, edits := *interleaveSeed, 0, 0, 0
-			for began := time.Now(); ; {
-				if *interleaveSeed == 0 {
-					seed = rand.Uint64()
-				}
-				w := &crossing{b: benchIn(t, filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))), place: place, warm: warm, r: rand.New(rand.NewPCG(seed, 0))}
-				w.play()
-				rounds, promotions, edits = rounds+1, promotions+w.promotions, edits+w.edits
-				if t.Failed() {
-					t.Fatalf("-interleave.seed=%d after %d rounds:\n%s", seed, rounds, strings.Join(w.log, "\n"))
-				}
-				if *interleaveSeed != 0 || time.Since(began) > budget {
-					break
-				}
-			}
-			t.Logf("%d interleavings with %d promotions and %d edits", rounds, promotions, edits)
+			cross(t, place, warm, work, state)
 		})
 	}
+	t.Run("overlay, user", func(t *testing.T) {
+		if disks := os.Getenv(modelDisks); disks != "" {
+			work, state, _ := strings.Cut(disks, ":")
+			cross(t, places[0], warm, work, state)
+			return
+		}
+		treetest.NeedRoot(t) // for the disks
+		a := treetest.User(t)
+		work, state := places[0].disks(t, a.UID)
+		treetest.RunAs(t, a, t.Name(), treetest.WithEnv(append(rapidEnv(), modelDisks+"="+work+":"+state)...))
+	})
+}
+
+// cross plays interleavings on one backend.
+func cross(t *testing.T, place modelPlace, warm bool, work, state string) {
+	budget := *interleaveBudget
+	if budget == 0 {
+		budget = time.Duration(treetest.Budget(t, 2, 60)) * time.Second
+	}
+	seed, rounds, promotions, edits := *interleaveSeed, 0, 0, 0
+	for began := time.Now(); ; {
+		if *interleaveSeed == 0 {
+			seed = rand.Uint64()
+		}
+		w := &crossing{b: benchIn(t, filepath.Join(work, fmt.Sprint("w", rounds)), filepath.Join(state, fmt.Sprint("s", rounds))), place: place, warm: warm, r: rand.New(rand.NewPCG(seed, 0))}
+		w.play()
+		rounds, promotions, edits = rounds+1, promotions+w.promotions, edits+w.edits
+		if t.Failed() {
+			t.Fatalf("-interleave.seed=%d after %d rounds:\n%s", seed, rounds, strings.Join(w.log, "\n"))
+		}
+		if *interleaveSeed != 0 || time.Since(began) > budget {
+			break
+		}
+	}
+	t.Logf("%d interleavings with %d promotions and %d edits", rounds, promotions, edits)
 }
 
 const (

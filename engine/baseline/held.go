@@ -53,7 +53,7 @@ func (k *pathRecorder) realText(path string, n *diff.Node) []byte {
 	return data
 }
 
-// readText reads a small text, and returns what the file is afterwards; nil if it is none, or cannot be read.
+// readText reads a small text, and returns the state of the file afterwards; nil if it is none, or cannot be read.
 func readText(l *RootedReader, path string) ([]byte, vfs.Stat) {
 	f, err := l.Open(path)
 	if err != nil {
