@@ -195,13 +195,18 @@ func eventOf(m catalog.NamedSnapshot) events.Data {
 
 // changed reports whether a sandbox has changed since its last snapshot, or since its base where it has none. A
 // backend may list paths that have not changed, as an overlay does after a snapshot of a sandbox in use: so changed
-// compares the listed paths of a sandbox that is or was in use, where a snapshot costs as much, and all paths where
-// the backend lists none and copies the tree.
+// compares the listed paths of a sandbox that is or was in use, where a snapshot costs as much.
 func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
-	listed, some := k.listed(ctx, rec)
+	if rec.Untouched {
+		return false
+	}
 	last, _ := rec.Snapshot(rec.At)
-	if inUse := rec.Supervisor != nil || last.Why != nil && last.Why.InUse; !some || listed && !inUse {
-		return some
+	inUse := rec.Supervisor != nil || last.Why != nil && last.Why.InUse
+	switch answer := k.listed(ctx, rec); {
+	case answer == nothing:
+		return false
+	case answer == something && !inUse:
+		return true
 	}
 	changes, err := k.compare.ChangesAt(ctx, rec, rec.At, "", nil)
 	if err != nil {
@@ -211,27 +216,41 @@ func (k *Taker) changed(ctx context.Context, rec *catalog.Record) bool {
 	return changes.Len() > 0
 }
 
-// listed reports whether the backends of a sandbox list its changes since its last snapshot, and whether there may be
-// some.
-func (k *Taker) listed(ctx context.Context, rec *catalog.Record) (listed, some bool) {
+// What the backends of a sandbox list as changed.
+type answer int
+
+const (
+	nothing answer = iota
+	something
+	unsure // the root of a tree alone, which the real tree may have changed, or the backend cannot list changes
+)
+
+// listed returns what the backends of a sandbox list as changed since its last snapshot. Cost: constant, for it stops
+// at the first path.
+func (k *Taker) listed(ctx context.Context, rec *catalog.Record) answer {
 	last, err := sandbox.SnapshotIDs(rec, rec.At)
 	if err != nil {
-		return true, true
+		return something
 	}
+	found := nothing
 	for i, t := range rec.Trees {
 		b, err := k.host.BackendOf(ctx, t)
 		if err != nil {
-			return true, true
+			return something
 		}
 		lister, ok := b.(snapshot.ChangeLister)
 		if !ok {
-			return false, true
+			found = unsure
+			continue
 		}
-		for _, err := range lister.ListChanges(ctx, last[i], t.Fork) {
-			return err == nil, true
+		for c, err := range lister.ListChanges(ctx, last[i], t.Fork) {
+			if err == nil && c.Path != "." {
+				return something
+			}
+			found = unsure
 		}
 	}
-	return true, false
+	return found
 }
 
 // freeName returns the name of a sandbox's next snapshot at a key point: k1, k2 and so on. A number is not used again
