@@ -220,14 +220,22 @@ func (a *app) bundleOf(ctx context.Context, arg string) ([]byte, error) {
 }
 
 func newEvidenceReveal(a *app) *cobra.Command {
-	return &cobra.Command{
+	var known bool
+	cmd := &cobra.Command{
 		Use:   "reveal file|sandbox path",
 		Short: "print the record of one changed file, with its proof",
 		Long: `Prints what is recorded of one changed file, with the proof that it belongs to the signed
-record, and nothing about other files. snapfs evidence verify checks what it prints.`,
+record, and nothing about other files. snapfs evidence verify checks what it prints.
+
+With --text the second argument is no path, but an argument of a command, or NAME=VALUE of
+one of its variables: reveal prints each digest in the record of a sandbox that stands for
+this text, and its salt. The digest is the SHA-256 of the salt and the text.`,
 		Example: "  snapfs evidence reveal fix.evidence /srv/app/main.go > main.proof\n  snapfs evidence verify main.proof --key host.pub",
 		Args:    exactly("file or sandbox", "path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if known {
+				return a.revealText(cmd.Context(), args[0], args[1])
+			}
 			text, err := a.bundleOf(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -247,6 +255,28 @@ record, and nothing about other files. snapfs evidence verify checks what it pri
 			return a.ui.say(r, string(line))
 		},
 	}
+	cmd.Flags().BoolVar(&known, "text", false, "show that the record has a digest of this text")
+	return cmd
+}
+
+// revealText prints the digests in the record of a sandbox that stand for a text, with their salts.
+func (a *app) revealText(ctx context.Context, name, text string) error {
+	e, err := a.engine(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := evidence.Of(e.Catalog()).Reveal(name, text)
+	if err != nil {
+		return err
+	}
+	return a.ui.result(found, func(w io.Writer) error {
+		for _, m := range found {
+			if _, err := fmt.Fprintln(w, m.Digest, m.Salt); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // A rootDocument is the JSON form of snapfs evidence root.

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/snapfs/snapfs/engine"
@@ -195,6 +197,30 @@ func (s *Store) Export(id string) ([]byte, error) {
 		return nil, err
 	}
 	return b.Encode()
+}
+
+// Reveal returns the digests in the record of a sandbox that stand for a text, with their salts.
+// Errors: errs.ErrNotFound.
+func (s *Store) Reveal(name, text string) ([]audit.Match, error) {
+	id, err := s.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	l := s.Log(id)
+	lines, _, err := l.Lines()
+	if err != nil {
+		return nil, err
+	}
+	record := string(bytes.Join(lines, nil))
+	all, err := l.Matches(text)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(m audit.Match) bool { return !strings.Contains(record, m.Digest) })
+	if len(all) == 0 {
+		return nil, errs.New("revealing a text of "+name, "", errs.ErrNotFound, "no digest in the record stands for it")
+	}
+	return all, nil
 }
 
 // split returns the lines of a text that ends with a line break, or is empty.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
@@ -28,10 +29,13 @@ const (
 type Store struct {
 	cat *catalog.Catalog
 	dir string
+
+	mu     sync.Mutex
+	failed error // of a record that was written, and could not be put on stable storage
 }
 
 // Of returns the store of a state directory's catalogue.
-func Of(cat *catalog.Catalog) *Store { return &Store{cat, Dir(cat.Dir())} }
+func Of(cat *catalog.Catalog) *Store { return &Store{cat: cat, dir: Dir(cat.Dir())} }
 
 // Witness returns the same store as a witness, for engine.Config.
 func Witness(cat *catalog.Catalog) events.Witness { return Of(cat) }
@@ -61,12 +65,32 @@ func (s *Store) Before(e events.Event) error {
 	if err != nil {
 		return err
 	}
+	if err := s.lost(); err != nil {
+		return err
+	}
+	if e.Type == events.CommandStarted {
+		return l.AppendSoon(e.Type, data, s.noteSync)
+	}
 	return l.Append(e.Type, data, true)
+}
+
+// noteSync remembers that a record could not be put on stable storage. Before then refuses every act.
+func (s *Store) noteSync(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = errors.Join(s.failed, err)
+}
+
+// lost returns the error that noteSync remembers.
+func (s *Store) lost() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }
 
 // lasting are the types of events of which the record is on stable storage when After returns.
 var lasting = map[string]bool{
-	events.CommandEnded: true, events.ChangesPromoted: true, events.PromotionUndone: true, events.PromotionRedone: true,
+	events.ChangesPromoted: true, events.PromotionUndone: true, events.PromotionRedone: true,
 	events.SandboxRemoved: true, events.SandboxRolledBack: true,
 }
 
@@ -82,6 +106,9 @@ func (s *Store) After(e events.Event) error {
 	data, err := dataOf(l, e)
 	if err != nil {
 		return err
+	}
+	if e.Type == events.CommandEnded {
+		return l.AppendSoon(e.Type, data, s.noteSync)
 	}
 	return l.Append(e.Type, data, lasting[e.Type])
 }

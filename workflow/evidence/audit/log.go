@@ -72,6 +72,24 @@ func (l *Log) Append(kind string, data map[string]any, lasting bool) error {
 	return l.append(f, kind, data, lasting)
 }
 
+// AppendSoon adds a record like Append, and puts it on stable storage while the caller goes on.
+// synced gets the result of that.
+func (l *Log) AppendSoon(kind string, data map[string]any, synced func(error)) error {
+	f, err := l.open()
+	if err != nil {
+		return err
+	}
+	if err := l.append(f, kind, data, false); err != nil {
+		vfs.Unlock(f)
+		return err
+	}
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing does the same
+	go func() {
+		synced(errs.With("syncing the record of "+l.sandbox, f.Name(), errors.Join(f.Sync(), f.Close())))
+	}()
+	return nil
+}
+
 // Seal adds a record like Append, on stable storage. data gets all lines of the log, to which no
 // other process adds one meanwhile.
 func (l *Log) Seal(kind string, data func(lines [][]byte) (map[string]any, error)) error {

@@ -420,3 +420,24 @@ func TestBase64HasOneForm(t *testing.T) {
 		t.Errorf("another spelling of the key: %s", got)
 	}
 }
+
+// TestAGreatLogVerifiesInSeconds: export and verification of 100,000 events.
+func TestAGreatLogVerifiesInSeconds(t *testing.T) {
+	n := 2000
+	if treetest.Long(t) {
+		n = 100_000
+	}
+	s := newSession(t, hostKey(t), "s1")
+	s.begin()
+	for i := range n / 2 {
+		s.command(fmt.Sprint(i))
+	}
+	s.end()
+	began := time.Now()
+	text := s.text()
+	exported := time.Since(began)
+	if got := faults(Verify(text, Options{Key: s.key.Public()})); got != good {
+		t.Error(got)
+	}
+	t.Logf("%d events, %d bytes: exported in %v, verified in %v", n, len(text), exported, time.Since(began)-exported)
+}

@@ -152,7 +152,7 @@ func VerifyFile(text []byte, o Options) Report {
 	if f == nil {
 		c := &checked{Bundle: &Bundle{Key: key}}
 		report.Key = statement.KeyID(key)
-		report.Verdicts = append(report.Verdicts, c.signer(o.Key).verdict(Signer, "signed by the key that you gave"))
+		report.Verdicts = append(report.Verdicts, c.signer(o.Key).verdict(Signer, "signed by the key that you trust"))
 	} else {
 		report.Verdicts = append(report.Verdicts, Verdict{Signer, "not run", "", "the proof does not hold"})
 	}

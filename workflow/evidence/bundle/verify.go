@@ -94,7 +94,7 @@ func Verify(text []byte, o Options) Report {
 	r.Root = fmt.Sprintf("%x", c.checkpoint.Root[:])
 	r.Verdicts = []Verdict{
 		(*fault)(nil).verdict(Integrity, fmt.Sprintf("%d records, %d statements and the checkpoint are as they were signed", len(c.records), len(c.statements))),
-		c.signer(o.Key).verdict(Signer, "signed by the key that you gave"),
+		c.signer(o.Key).verdict(Signer, "signed by the key that you trust"),
 		c.complete().verdict(Completeness, "the log runs from the sandbox's creation to the end statement"),
 		c.policy(),
 		{Gate, "not run", "", "snapfs does not run checks again"},

@@ -1,15 +1,16 @@
 package statement
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/snapfs/snapfs/errs"
 )
@@ -42,13 +43,19 @@ func HostKey(dir string) (*Key, error) {
 	if block == nil {
 		return nil, notKey(path)
 	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	private, ok := key.(ed25519.PrivateKey)
-	if err != nil || !ok {
+	seed, ok := bytes.CutPrefix(block.Bytes, privatePrefix)
+	if !ok || len(seed) != ed25519.SeedSize {
 		return nil, notKey(path)
 	}
-	return &Key{private}, nil
+	return &Key{ed25519.NewKeyFromSeed(seed)}, nil
 }
+
+// The DER encodings of Ed25519 keys (RFC 8410) are these bytes and 32 of the key. Package x509 would
+// bring 24 more packages into each program that opens an engine.
+var (
+	privatePrefix = []byte{0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20}
+	publicPrefix  = []byte{0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00}
+)
 
 func notKey(path string) error {
 	return errs.New("reading a key", path, errs.ErrCorrupt, "it is no Ed25519 key in PEM")
@@ -60,11 +67,8 @@ func makeKey(dir, path string) error {
 	if err != nil {
 		return err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(private)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err != nil {
+	der := slices.Concat(privatePrefix, private.Seed())
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return errs.With("making the key of this host", path, err)
 	}
 	next, err := os.CreateTemp(dir, "key-*.new") // mode 0600
@@ -93,8 +97,7 @@ func (k *Key) Public() ed25519.PublicKey {
 
 // PublicPEM returns a public key in PEM.
 func PublicPEM(key ed25519.PublicKey) []byte {
-	der, _ := x509.MarshalPKIXPublicKey(key) // of this type there is no error
-	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: slices.Concat(publicPrefix, key)})
 }
 
 // ReadPublic reads a public key in PEM.
@@ -107,9 +110,8 @@ func ReadPublic(path string) (ed25519.PublicKey, error) {
 	if block == nil {
 		return nil, notKey(path)
 	}
-	key, err := x509.ParsePKIXPublicKey(block.Bytes)
-	public, ok := key.(ed25519.PublicKey)
-	if err != nil || !ok {
+	public, ok := bytes.CutPrefix(block.Bytes, publicPrefix)
+	if !ok || len(public) != ed25519.PublicKeySize {
 		return nil, notKey(path)
 	}
 	return public, nil
