@@ -153,7 +153,7 @@ func itoa(n int) string { text, _ := json.Marshal(n); return string(text) }
 // waitFor waits until a condition holds.
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("in vain: ", what)
 		}

@@ -267,33 +267,37 @@ func TestATerminalEndsWithItsToken(t *testing.T) {
 	d.token = text
 	s = d.open(long)
 	s.sees("ready")
-	go stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		stop()
+	}()
 	if e, closed := s.next(); closed != websocket.StatusGoingAway {
 		t.Errorf("%+v, closed with %d", e, closed)
 	}
-	stop()
+	<-ended
 }
 
 // TestASlowCallerOfATerminalHoldsUpNoCommand costs some 0.5 s.
 func TestASlowCallerOfATerminalHoldsUpNoCommand(t *testing.T) {
 	d := newDesk(t)
 	d.want(201, nil, "POST", "/v1/sandboxes", map[string]any{"name": "t1"})
-	s := d.open(map[string]any{"type": "start", "command": "stty raw; head -c 20000000 /dev/zero; echo done > done"})
+	s := d.open(map[string]any{"type": "start", "command": "stty raw; head -c 12000000 /dev/zero; echo done > done"})
 	waitFor(t, "the command's end", func() bool { // while nothing is read
 		got := d.do("GET", file("done"), nil)
 		return got.StatusCode == http.StatusOK
 	})
 	s.ends(0, websocket.StatusNormalClosure)
-	if got := int64(s.output.Len()); got+s.lost != 20_000_000 || s.lost == 0 {
+	if got := int64(s.output.Len()); got+s.lost != 12_000_000 || s.lost == 0 {
 		t.Errorf("%d bytes and %d lost", got, s.lost)
 	}
 	// Input that nobody reads is bounded.
 	s = d.open(map[string]any{"type": "start", "command": "stty raw; echo ready; exec sleep 600"})
 	s.sees("ready")
 	piece := bytes.Repeat([]byte("x"), 100<<10)
-	for range 100 {
-		if s.c.Write(t.Context(), websocket.MessageBinary, piece) != nil {
-			break
+	for range 11 { // the last one is beyond the bound
+		if err := s.c.Write(t.Context(), websocket.MessageBinary, piece); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if e, closed := s.next(); closed != websocket.StatusPolicyViolation {
