@@ -49,7 +49,7 @@ killed begins again with the next one, at most three times, and none is promoted
 			`Promotes exactly the plan that the job holds, or nothing: if the real tree or the sandbox has
 changed since, the job holds the new plan, and waits again. "snapfs plan" and "snapfs diff"
 with the job's sandbox show what a plan does.`,
-			func(ctx context.Context, s *job.Store, n int) (*job.Job, error) { return s.Approve(ctx, n) },
+			func(ctx context.Context, s *job.Store, n int) (*job.Job, error) { return s.Approve(ctx, n, "") },
 		},
 		{
 			"reject", "remove the result of a job that waits",

@@ -187,17 +187,20 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 	return l, nil
 }
 
-// Approve promotes the result of a job that waits: exactly the plan that the job holds. Errors: ErrDrifted if the plan
-// is another one now, which the job holds from then on; ErrInvalid if it does not wait; those of
-// [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still waits,
-// unless its state is Done: then it was promoted, and a worker removes its sandbox.
-func (s *Store) Approve(ctx context.Context, number int) (*Job, error) {
+// Approve promotes the result of a job that waits: exactly the plan that the job holds, which has to be this one unless
+// plan is "". Errors: ErrDrifted if the plan is another one now, which the job holds from then on; ErrInvalid if it does
+// not wait; those of [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still
+// waits, unless its state is Done: then it was promoted, and a worker removes its sandbox.
+func (s *Store) Approve(ctx context.Context, number int, plan string) (*Job, error) {
 	const op = "approving job"
 	l, err := s.waiting(op, number)
 	if err != nil {
 		return nil, err
 	}
 	defer l.unlock()
+	if plan != "" && plan != l.Plan {
+		return nil, errs.New(op, strconv.Itoa(number), errs.ErrDrifted, "the job holds another plan by now", fmt.Sprintf("snapfs job show %d", number))
+	}
 	l.Decided = whoami()
 	if l.Then != Stages {
 		had := l.Plan
