@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/job"
@@ -102,6 +104,25 @@ func (a *API) addJobs() {
 	}, func(ctx context.Context, in *NumberedJob) (*jobOutput, error) {
 		return a.job(ctx, func(s *job.Store) (*job.Job, error) { return s.Cancel(in.Job) })
 	})
+	body := &huma.RequestBody{}
+	add(a, route{
+		edit:   func(op *huma.Operation) { op.RequestBody = body },
+		method: http.MethodPost, path: "/v1/hooks/{trigger}", id: "hook", summary: "Submit, approve or reject a job by a signed request",
+		detail: "For programs that have the secret of a webhook (snapfs job submit --webhook) and no token. The body is empty, or JSON with action " +
+			"(submit, approve or reject), job and plan. A request is valid for five minutes, and one that is repeated submits no second job.",
+	}, a.hook)
+	body.Required = false // package huma makes a body of bytes required
+}
+
+// hookInput is a webhook's request.
+type hookInput struct {
+	Trigger   int    `path:"trigger" minimum:"1" doc:"the trigger's number"`
+	Signature string `header:"X-Snapfs-Signature" doc:"t=SECONDS,v1=HEX: the HMAC-SHA256, with the secret, of SECONDS, a dot and the body"`
+	RawBody   []byte
+}
+
+func (a *API) hook(ctx context.Context, in *hookInput) (*jobOutput, error) {
+	return a.job(ctx, func(s *job.Store) (*job.Job, error) { return s.Hook(ctx, in.Trigger, in.Signature, in.RawBody) })
 }
 
 // job answers with the job that do returns.

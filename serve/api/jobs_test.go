@@ -3,11 +3,16 @@
 package api
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/snapfs/snapfs/serve/token"
 )
@@ -56,4 +61,40 @@ func TestJobsAreDecidedOnOverHTTP(t *testing.T) {
 	}
 	d.want(http.StatusBadRequest, nil, "POST", "/v1/jobs/2/reject", nil)
 	d.want(http.StatusNotFound, nil, "POST", "/v1/jobs/99/approve", nil)
+}
+
+// TestAWebhookNeedsItsSignatureAndNoToken: on TCP, where every other request needs one.
+func TestAWebhookNeedsItsSignatureAndNoToken(t *testing.T) {
+	d := newDesk(t)
+	var made struct{ Secret string }
+	if err := json.Unmarshal([]byte(d.snapfs("job", "submit", "--json", "--webhook", "--", "sh", "-c", "echo x > hooked")), &made); err != nil || made.Secret == "" {
+		t.Fatal(err)
+	}
+	d.listen(Where{Listen: "127.0.0.1:0"})
+	d.want(http.StatusUnauthorized, nil, "GET", "/v1/jobs", nil)
+	call := func(status int, to any, body any, secret string) {
+		t.Helper()
+		var data []byte
+		if body != nil {
+			var err error
+			if data, err = json.Marshal(body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mac, now := hmac.New(sha256.New, []byte(secret)), time.Now().Unix()
+		fmt.Fprintf(mac, "%d.%s", now, data)
+		d.want(status, to, "POST", "/v1/hooks/1", body, "X-Snapfs-Signature", fmt.Sprintf("t=%d,v1=%s", now, hex.EncodeToString(mac.Sum(nil))))
+	}
+	d.want(http.StatusForbidden, nil, "POST", "/v1/hooks/1", nil)
+	call(http.StatusForbidden, nil, map[string]string{"action": "submit"}, "wrong")
+	var j Job
+	call(200, &j, nil, made.Secret)
+	if j.Job != 1 || j.State != "queued" {
+		t.Fatalf("%+v", j)
+	}
+	d.snapfs("job", "work", "--once")
+	call(200, &j, map[string]any{"action": "approve", "job": 1}, made.Secret)
+	if text, err := os.ReadFile(d.work + "/hooked"); err != nil || string(text) != "x\n" || j.State != "done" {
+		t.Errorf("approved: %q %v %+v", text, err, j)
+	}
 }
