@@ -80,3 +80,14 @@ export function bar(label, value, share, kind) {
     svg('text', {x: 392, y: 15, 'text-anchor': 'end'}, value));
   return e;
 }
+
+// latest returns a function that loads something and applies it, unless it was called again meanwhile: answers may come in
+// another order than their requests.
+export function latest(load, apply) {
+  let calls = 0;
+  return async (...args) => {
+    const mine = ++calls;
+    const value = await load(...args);
+    if (mine === calls) await apply(value, ...args);
+  };
+}

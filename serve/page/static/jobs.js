@@ -1,8 +1,8 @@
 // The jobs, with those that wait for a person first.
-import {el, fill, say, button, command, path, count, when} from './dom.js';
+import {el, fill, say, button, command, path, count, when, latest} from './dom.js';
 import {get, post} from './api.js';
 
-let me, body, timer, all = false;
+let me, body, timer, all = false, shown = '';
 
 export async function show(main, argument, session) {
   me = session;
@@ -20,16 +20,18 @@ export function event(ev) {
   timer = setTimeout(refresh, 100);
 }
 
+const draw = latest(() => get('/v1/jobs' + (all ? '?ended=true' : '')), ({jobs}) => {
+  const now = JSON.stringify(jobs);
+  if (now === shown && body.children.length) return; // a button must not go away beneath a click
+  shown = now;
+  const focused = body.contains(document.activeElement) && document.activeElement.dataset.what;
+  jobs.sort((a, b) => (b.state === 'waiting') - (a.state === 'waiting') || b.job - a.job);
+  fill(body, jobs.length ? jobs.map(row) : el('tr', {}, el('td', {colSpan: 4}, 'There are none.')));
+  if (focused) [...body.querySelectorAll('button')].find(b => b.dataset.what === focused)?.focus();
+});
+
 async function refresh() {
-  try {
-    const {jobs} = await get('/v1/jobs' + (all ? '?ended=true' : ''));
-    const focused = body.contains(document.activeElement) && document.activeElement.dataset.what;
-    jobs.sort((a, b) => (b.state === 'waiting') - (a.state === 'waiting') || b.job - a.job);
-    fill(body, jobs.length ? jobs.map(row) : el('tr', {}, el('td', {colSpan: 4}, 'There are none.')));
-    if (focused) [...body.querySelectorAll('button')].find(b => b.dataset.what === focused)?.focus();
-  } catch (e) {
-    say(e.message);
-  }
+  try { await draw(); } catch (e) { say(e.message); }
 }
 
 function row(j) {

@@ -1,4 +1,4 @@
-import {el, fill, id, say, when} from './dom.js';
+import {el, fill, id, say, when, latest} from './dom.js';
 import {follow, login, logout, session, whenEnded, past, get} from './api.js';
 import * as home from './sandboxes.js';
 import * as jobs from './jobs.js';
@@ -46,10 +46,9 @@ async function show(v, argument) {
   }
 }
 
-async function waiting() {
-  const {jobs: list} = await get('/v1/jobs?state=waiting');
+const waiting = latest(() => get('/v1/jobs?state=waiting'), ({jobs: list}) => {
   id('waiting').textContent = list.length ? `(${list.length} waiting)` : '';
-}
+});
 
 // live follows the events while the session lasts.
 function live() {

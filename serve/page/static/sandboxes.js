@@ -1,5 +1,5 @@
 // The list of sandboxes, and one of them in detail.
-import {el, fill, say, count, path, when, size, output} from './dom.js';
+import {el, fill, say, count, path, when, size, output, latest} from './dom.js';
 import {get, of, sandboxes, send} from './api.js';
 import {Plan} from './plan.js';
 import {Commands} from './commands.js';
@@ -20,11 +20,11 @@ export async function show(main, argument, session) {
   await refresh();
 }
 
-async function refresh() {
-  all = await sandboxes();
+const refresh = latest(sandboxes, async list => {
+  all = list;
   draw();
   await drawDetail();
-}
+});
 
 const state = s => s.paused ? 'paused' : s.running ? 'running' : 'idle';
 
@@ -78,10 +78,11 @@ function facts(s) {
 // person who is at it.
 function section(letter, title, load, open) {
   const content = el('div');
+  let calls = 0;
   const again = async byItself => {
-    const fresh = 'pr'.includes(letter) ? content : el('div');
+    const fresh = 'pr'.includes(letter) ? content : el('div'), mine = ++calls;
     try { await load(fresh); } catch (e) { fill(fresh, el('p', {class: 'warn'}, e.message)); }
-    if (fresh !== content && !(byItself && busy(letter))) content.replaceChildren(...fresh.childNodes);
+    if (fresh !== content && mine === calls && !(byItself && busy(letter))) content.replaceChildren(...fresh.childNodes);
   };
   const e = el('details', {class: 'card', open, ontoggle: () => { if (e.open) again(false); }}, el('summary', {}, title), content);
   sections[letter] = {e, again};
@@ -146,10 +147,11 @@ export function event(ev) {
   }
   clearTimeout(timer);
   timer = setTimeout(async () => {
+    const changed = due;
+    due = false;
     try {
       await refresh();
-      if (due) for (const letter of 'cdru') if (sections[letter]?.e.open && !busy(letter)) await sections[letter].again(true);
-      due = false;
+      if (changed) for (const letter of 'cdru') if (sections[letter]?.e.open && !busy(letter)) await sections[letter].again(true);
     } catch (e) {
       say(e.message);
     }
