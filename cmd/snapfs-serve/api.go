@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/serve/files"
 	"github.com/snapfs/snapfs/serve/local"
 	"github.com/snapfs/snapfs/serve/mcpserver"
+	"github.com/snapfs/snapfs/serve/page"
 	"github.com/snapfs/snapfs/serve/telemetry"
 	"github.com/snapfs/snapfs/serve/token"
 )
@@ -26,6 +28,8 @@ type apiRequest struct {
 	Workspace string    `json:"workspace"`
 	Backend   string    `json:"backend,omitempty"`
 	Where     api.Where `json:"where"`
+	// Login are the scopes of the link to the page to print; none for no link.
+	Login []token.Scope `json:"login,omitempty"`
 	// MCP and E2B are nil unless they are served too.
 	MCP *serve.Rules     `json:"mcp,omitempty"`
 	E2B *serve.E2BConfig `json:"e2b,omitempty"`
@@ -42,7 +46,8 @@ func serveAPI(ctx context.Context, q apiRequest) error {
 		return err // at once, rather than at the first request
 	}
 	helper := files.NewHelper(q.Program, "files")
-	o := api.Options{State: q.State, Open: open, Program: q.Program, Files: helper, Workspace: q.Workspace, Backend: q.Backend, Version: version()}
+	browser := page.New(q.State)
+	o := api.Options{State: q.State, Open: open, Program: q.Program, Files: helper, Front: browser.Front, Workspace: q.Workspace, Backend: q.Backend, Version: version()}
 	ended := func() error { return nil }
 	if q.E2B != nil {
 		wire, err := newE2B(q.E2B, q.Where.Listen, open, helper)
@@ -64,11 +69,26 @@ func serveAPI(ctx context.Context, q apiRequest) error {
 	defer observe(ctx, q.State, a)()
 	err := a.Serve(ctx, q.Where, func(address string) {
 		notice("serving at " + address)
+		if len(q.Login) > 0 {
+			fmt.Fprintln(os.Stdout, pageURL(address, q.Where)+"#login="+browser.Link(q.Login))
+		}
 		if q.E2B != nil {
 			printE2B(address, q.Where.Cert != "")
 		}
 	})
 	return errors.Join(err, ended())
+}
+
+// pageURL returns the URL of the page of a server that listens at an address.
+func pageURL(address string, w api.Where) string {
+	scheme := "http"
+	if w.Cert != "" {
+		scheme = "https"
+	}
+	if _, port, err := net.SplitHostPort(address); err == nil && len(w.Hosts) > 0 {
+		address = net.JoinHostPort(w.Hosts[0], port)
+	}
+	return scheme + "://" + address + "/"
 }
 
 // observe counts what happens in the state directory, and sends spans of it where the environment names a collector,

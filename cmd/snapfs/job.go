@@ -39,7 +39,7 @@ killed begins again with the next one, at most three times, and none is promoted
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newJobSubmit(a), newJobWork(a), newJobLs(a), newJobShow(a))
+	cmd.AddCommand(newJobSubmit(a), newJobWork(a), newJobLs(a), newJobShow(a), newJobTriggers(a), newJobUntrigger(a))
 	for _, c := range []struct {
 		use, short, long string
 		do               func(ctx context.Context, s *job.Store, number int) (*job.Job, error)
@@ -49,7 +49,7 @@ killed begins again with the next one, at most three times, and none is promoted
 			`Promotes exactly the plan that the job holds, or nothing: if the real tree or the sandbox has
 changed since, the job holds the new plan, and waits again. "snapfs plan" and "snapfs diff"
 with the job's sandbox show what a plan does.`,
-			func(ctx context.Context, s *job.Store, n int) (*job.Job, error) { return s.Approve(ctx, n) },
+			func(ctx context.Context, s *job.Store, n int) (*job.Job, error) { return s.Approve(ctx, n, "") },
 		},
 		{
 			"reject", "remove the result of a job that waits",
@@ -115,6 +115,7 @@ type submission struct {
 	check, to, class string
 	promote          bool
 	timeout, within  time.Duration
+	trigger          job.Trigger
 }
 
 func newJobSubmit(a *app) *cobra.Command {
@@ -128,14 +129,24 @@ of the job. The workspace is cloned when a worker begins the job, not now.
 A result passes if the command exits with status 0, and so does --check, which runs in the same
 sandbox after it. It then waits for "snapfs job approve". With --promote it is merged into the
 workspace, if nothing forbids that. With --to it goes through the stages of the profile; a stage
-that asks waits for approval.`,
+that asks waits for approval.
+
+--every, --when-changed and --webhook store a trigger instead, and print its number: workers
+submit the job on this schedule, or when files of the workspace have changed; a server submits it
+for a signed request (docs/jobs.md). No job of a trigger is submitted by a schedule or a change
+while the one before it is queued or runs.`,
 		Example: `  snapfs job submit --check 'make test' -- ./fix-it
+  snapfs job submit --every 24h --check 'make test' -- ./upgrade-dependencies
+  snapfs job submit --when-changed 'src/**/*.proto' --promote -- make generate
   snapfs job submit --promote --within 2h --class batch -- make -C docs`,
 		Args: atLeast("command"),
 		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, args []string) error {
 			spec, err := s.spec(a, args)
 			if err != nil {
 				return err
+			}
+			if s.conditions() > 0 {
+				return a.addTrigger(e, &s, spec)
 			}
 			j, err := job.New(e).Submit(spec)
 			if err != nil {
@@ -156,13 +167,28 @@ that asks waits for approval.`,
 	f.StringVar(&s.class, "class", string(job.Normal), "begin before jobs of a later `class`: urgent, normal or batch")
 	f.DurationVar(&s.timeout, "timeout", 0, "end the command and its check after this `duration`")
 	f.DurationVar(&s.within, "within", 0, "fail the job if it has not begun within this `duration`")
+	f.DurationVar(&s.trigger.Every, "every", 0, "submit the job again and again, with this `duration` between")
+	f.StringVar(&s.trigger.Changed, "when-changed", "", "submit the job whenever files that match this `pattern` have changed")
+	f.BoolVar(&s.trigger.Webhook, "webhook", false, "submit the job for each request that is signed with the printed secret")
 	f.SetInterspersed(false)
 	return cmd
+}
+
+// conditions returns how many conditions of a trigger the flags give.
+func (s *submission) conditions() (n int) {
+	for _, set := range []bool{s.trigger.Every != 0, s.trigger.Changed != "", s.trigger.Webhook} {
+		if set {
+			n++
+		}
+	}
+	return n
 }
 
 // spec returns the job that the command line describes.
 func (s *submission) spec(a *app, args []string) (job.Spec, error) {
 	switch {
+	case s.conditions() > 1:
+		return job.Spec{}, usageError(errors.New("--every, --when-changed and --webhook exclude one another"))
 	case s.promote && s.to != "":
 		return job.Spec{}, usageError(errors.New("--promote and --to exclude one another"))
 	case s.timeout < 0 || s.within < 0:
@@ -195,6 +221,7 @@ func (s *submission) spec(a *app, args []string) (job.Spec, error) {
 			}
 		}
 	}
+	s.trigger.Within = s.within
 	if s.within > 0 {
 		spec.Deadline = time.Now().Add(s.within).UTC()
 	}
@@ -208,7 +235,7 @@ func newJobWork(a *app) *cobra.Command {
 		Use:   "work",
 		Short: "carry out jobs",
 		Long: `Carries out queued jobs, the most urgent first, and those whose worker was killed, until it is
-interrupted. A job that runs then is stopped and queued again. Each job waits for capacity
+interrupted. It also submits the jobs of triggers that are due. A job that runs then is stopped and queued again. Each job waits for capacity
 (snapfs help room), at most 24 hours or until its --within; then it fails.`,
 		Example: "  snapfs job work --once\n  snapfs job work --jobs 8",
 		Args:    exactly(),

@@ -78,6 +78,8 @@ func documents() map[string]reflect.Type {
 		"gc":                   reflect.TypeFor[engine.Collected](),
 		"job":                  reflect.TypeFor[job.Job](),
 		"job-ls":               reflect.TypeFor[[]job.Job](),
+		"job-trigger":          reflect.TypeFor[triggerDocument](),
+		"job-triggers":         reflect.TypeFor[[]job.Trigger](),
 		"keep":                 reflect.TypeFor[sandboxDocument](),
 		"last":                 reflect.TypeFor[sandboxDocument](),
 		"limits":               reflect.TypeFor[limitsDocument](),

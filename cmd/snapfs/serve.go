@@ -18,6 +18,7 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/local"
+	"github.com/snapfs/snapfs/serve/token"
 )
 
 // serveWhere is api.Where as JSON, whose package would cost every start of snapfs.
@@ -37,6 +38,8 @@ type serveRequest struct {
 	Workspace string     `json:"workspace"`
 	Backend   string     `json:"backend,omitempty"`
 	Where     serveWhere `json:"where"`
+	// Login are the scopes of the link to the page that the server prints; none for no link.
+	Login []token.Scope `json:"login,omitempty"`
 
 	MCP *serve.Rules     `json:"mcp,omitempty"`
 	E2B *serve.E2BConfig `json:"e2b,omitempty"`
@@ -48,6 +51,7 @@ type server struct {
 	flags     requestFlags
 	e2b       serve.E2BConfig
 	templates []string
+	login     string
 	// withE2B and withMCP are set to serve these, too.
 	withE2B, withMCP bool
 }
@@ -70,6 +74,10 @@ state directory. With --listen it listens on a TCP address instead, and every re
 needs a token ("snapfs token new"); an address that is not loopback needs TLS. A socket
 that systemd passes is used as it is.
 
+At / is a page for a browser: sandboxes, their changes and jobs, to review and to promote. It asks
+for a token. --login prints a link that logs a browser in once, within ten minutes, with the given
+scopes and for twelve hours.
+
 --mcp also serves agents, as "snapfs mcp" does, at the path /mcp. --e2b also serves programs
 written for E2B, at the root of the address, and prints E2B_API_URL and E2B_SANDBOX_URL for them;
 they also need E2B_API_KEY. The flags of snapfs new hold for the sandboxes of both
@@ -80,6 +88,7 @@ beside it. What callers run in the background continues without it.`,
 		Example: `  snapfs serve
   curl --unix-socket /var/lib/snapfs/serve.sock http://snapfs/v1/sandboxes
   snapfs serve --listen 127.0.0.1:7070
+  snapfs serve --listen 127.0.0.1:7070 --login read,run,promote
   snapfs serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem
   ssh host snapfs serve --stdio`,
 		Args: exactly(),
@@ -112,6 +121,7 @@ beside it. What callers run in the background continues without it.`,
 	f.StringVar(&q.Where.Key, "tls-key", "", "use the key in this PEM `file`")
 	f.StringArrayVar(&q.Where.Hosts, "host", nil, "also answer requests for this host `name`")
 	f.BoolVar(&q.Where.Stdio, "stdio", false, "serve one connection on standard input and output")
+	f.StringVar(&q.login, "login", "", "print a link to the page for one login with these `scopes`: read, run, promote")
 	q.flags.add(cmd)
 	q.flags.addProve(cmd)
 	f.BoolVar(&q.withMCP, "mcp", false, "also serve agents at /mcp")
@@ -138,6 +148,13 @@ func (a *app) completeServe(q *server) (err error) {
 		return usageError(errors.New("--tls-cert and --tls-key need each other"))
 	case (w.Cert != "" || len(w.Hosts) > 0) && w.Listen == "":
 		return usageError(errors.New("--tls-cert and --host require --listen"))
+	case q.login != "" && w.Listen == "":
+		return usageError(errors.New("--login requires --listen: a browser opens no unix socket"))
+	}
+	if q.login != "" {
+		if q.Login, err = token.ParseScopes(q.login); err != nil {
+			return usageError(err)
+		}
 	}
 	state, err := a.openState()
 	if err == nil {
@@ -168,7 +185,7 @@ func (a *app) completeServe(q *server) (err error) {
 
 // addProtocols adds those that --mcp and --e2b request, and checks the flags that are of these alone.
 func (a *app) addProtocols(q *server) error {
-	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "workspace", "backend", "mcp", "e2b", "state", "json"}
+	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "login", "workspace", "backend", "mcp", "e2b", "state", "json"}
 	for _, name := range []string{"e2b-key", "template", "max-timeout"} {
 		if q.flags.given.Changed(name) && !q.withE2B {
 			return usageError(errors.New("--" + name + " requires --e2b"))

@@ -17,9 +17,9 @@ var PathFlags = []string{
 var ValueFlags = []string{
 	"--after", "--agent", "--as-branch", "--attempts", "--backend", "--base", "--check", "--class", "--close",
 	"--cpu-time", "--cpus", "--disk", "--env", "--every", "--expires", "--files", "--host", "--idle", "--inodes",
-	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--listen", "--max-timeout", "--memory",
+	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--listen", "--login", "--max-timeout", "--memory",
 	"--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after", "--scope", "--score", "--set",
-	"--size", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--within", "-j", "-m",
+	"--size", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--when-changed", "--within", "-j", "-m",
 	"-n",
 }
 

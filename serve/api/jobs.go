@@ -116,6 +116,7 @@ func (a *API) addJobs() {
 		detail: "A worker, snapfs job work, carries it out. When this returns, the job survives a power loss.",
 	}, a.submitJob)
 	add(a, route{scope: token.Read, method: http.MethodGet, path: path, id: "list-jobs", summary: "List jobs"}, a.listJobs)
+	a.addHook()
 	one := func(r route, do func(ctx context.Context, s *job.Store, number int) (*job.Job, error)) {
 		add(a, r, func(ctx context.Context, in *JobNumber) (*jobOutput, error) {
 			s, err := a.jobs(ctx)
@@ -265,7 +266,7 @@ func (a *API) approveJob(ctx context.Context, in *approveInput) (*jobOutput, err
 			return nil, errs.New("approving a job", "", errs.ErrInvalid, "a fingerprint has at least 12 digits")
 		}
 	}
-	j, err := s.ApprovePlan(ctx, in.Number, plan)
+	j, err := s.Approve(ctx, in.Number, plan)
 	if err != nil {
 		return nil, err
 	}

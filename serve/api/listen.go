@@ -78,6 +78,12 @@ func unlessClosed(err error) error {
 // Handler returns the handler of all routes. mayBe reports whether a caller may have addressed the server by this Host
 // header; nil permits every one.
 func (a *API) Handler(mayBe func(host string) bool) http.Handler {
+	var routes http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mux.ServeHTTP(&problems{ResponseWriter: w}, r)
+	})
+	if a.o.Front != nil {
+		routes = a.o.Front(routes)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, other := range a.o.Others {
 			if !other.Claims(r) {
@@ -101,7 +107,7 @@ func (a *API) Handler(mayBe func(host string) bool) http.Handler {
 			writeJSON(w, p)
 			return
 		}
-		a.mux.ServeHTTP(&problems{ResponseWriter: w}, r)
+		routes.ServeHTTP(w, r)
 	})
 }
 

@@ -34,6 +34,8 @@ type Options struct {
 	Backend string
 	// Version is that of this program.
 	Version string
+	// Front is put before all routes, after the check of the header Host; nil for none.
+	Front func(http.Handler) http.Handler
 	// Others share the address: each answers the requests that it claims, with checks of its own.
 	Others []Other
 }
@@ -149,6 +151,7 @@ func (a *API) addAll() {
 	a.addFiles()
 	a.addStates()
 	a.addChanges()
+	a.addJobs()
 	a.addEvents()
 	a.addMetrics()
 }

@@ -3,6 +3,6 @@
 //
 // Read [Job] first, then [Store.Submit], [Worker.Work] and [Store.Approve]. A job is a directory of the state
 // directory, so no daemon is needed to submit or to approve one, and a killed worker loses none: the next worker
-// finds the job and goes on. A job is promoted once, because a promotion of a sandbox whose changes are already in
+// finds the job and goes on. A [Trigger] submits jobs by itself; workers look at triggers too. A job is promoted once, because a promotion of a sandbox whose changes are already in
 // the real tree has nothing to do.
 package job

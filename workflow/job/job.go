@@ -37,6 +37,9 @@ type Spec struct {
 	// Timeout bounds the command and its check; 0 is no limit. A job that has not begun at Deadline fails.
 	Timeout  time.Duration `json:"timeout_ns,omitempty"`
 	Deadline time.Time     `json:"deadline,omitzero"`
+	// Trigger is the number of the trigger that submitted the job, and Occurrence says for what; 0 and "" for a person.
+	Trigger    int    `json:"by_trigger,omitempty"`
+	Occurrence string `json:"occurrence,omitempty"`
 }
 
 // Then is what becomes of a result that passed.

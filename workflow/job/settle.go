@@ -188,24 +188,21 @@ func (s *Store) waiting(op string, number int) (*locked, error) {
 	return l, nil
 }
 
-// Approve promotes the result of a job that waits: exactly the plan that the job holds. Errors: ErrDrifted if the plan
-// is another one now, which the job holds from then on; ErrInvalid if it does not wait; those of
-// [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still waits,
-// unless its state is Done: then it was promoted, and a worker removes its sandbox.
-func (s *Store) Approve(ctx context.Context, number int) (*Job, error) {
-	return s.ApprovePlan(ctx, number, "")
-}
+// shortPlan is how many digits of a fingerprint identify a plan.
+const shortPlan = 12
 
-// ApprovePlan does the same as Approve, if the job holds the plan whose fingerprint begins with plan. Errors: also
-// ErrDrifted for another plan.
-func (s *Store) ApprovePlan(ctx context.Context, number int, plan string) (*Job, error) {
+// Approve promotes the result of a job that waits: exactly the plan that the job holds, whose fingerprint begins
+// with plan, of 12 digits or more, or is any if plan is "". Errors: ErrDrifted if the plan is another one now, which the job holds from then on; ErrInvalid if it does
+// not wait; those of [reconcile.Reconciler.Promote] and of [pipeline.Runner.PromoteStages]. After an error the job still
+// waits, unless its state is Done: then it was promoted, and a worker removes its sandbox.
+func (s *Store) Approve(ctx context.Context, number int, plan string) (*Job, error) {
 	const op = "approving job"
 	l, err := s.waiting(op, number)
 	if err != nil {
 		return nil, err
 	}
 	defer l.unlock()
-	if !strings.HasPrefix(l.Plan, plan) {
+	if plan != "" && (len(plan) < shortPlan || !strings.HasPrefix(l.Plan, plan)) {
 		return nil, errs.New(op, l.Sandbox, errs.ErrDrifted, "the job holds another plan", fmt.Sprintf("snapfs job show %d", number))
 	}
 	l.Decided = whoami()

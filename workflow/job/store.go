@@ -44,11 +44,12 @@ type Store struct {
 	engine *engine.Engine
 	dir    string
 	events *events.Log
+	now    func() time.Time
 }
 
 // New returns the Store of the engine's state directory.
 func New(e *engine.Engine) *Store {
-	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice, nil)}
+	return &Store{engine: e, dir: filepath.Join(e.StateDir(), "jobs"), events: events.New(e.StateDir(), e.Notice, nil), now: time.Now}
 }
 
 // announce appends the job's new state to the stream of events.
@@ -79,7 +80,7 @@ func (s *Store) Submit(spec Spec) (*Job, error) {
 	if err != nil {
 		return nil, errs.With(op, s.dir, err)
 	}
-	j := &Job{Spec: spec, State: Queued, Submitted: time.Now().UTC()}
+	j := &Job{Spec: spec, State: Queued, Submitted: s.now().UTC()}
 	numbers, err := s.numbers()
 	if err == nil {
 		j.Number = 1

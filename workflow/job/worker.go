@@ -47,7 +47,12 @@ func (w *Worker) Work(ctx context.Context) error {
 	defer running.Wait()
 	ended := make(chan struct{}, slots)
 	tried := map[int]bool{} // ended jobs whose sandbox cannot be removed now
+	rested, complained := map[int]time.Time{}, ""
 	for busy := 0; ; {
+		if err := w.Store.submitDue(ctx, rested); err != nil && err.Error() != complained { // the jobs go on
+			complained = err.Error()
+			w.Store.engine.Notice("triggers: " + complained)
+		}
 		jobs, err := w.Store.List()
 		if err != nil && len(jobs) == 0 {
 			return err

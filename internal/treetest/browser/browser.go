@@ -1,4 +1,8 @@
-package page_test
+//go:build linux
+
+// Package browser drives Chromium for tests of pages: it opens, clicks, types, evaluates expressions, and reports what
+// the page requested and logged.
+package browser
 
 import (
 	"bufio"
@@ -17,10 +21,12 @@ import (
 	"github.com/snapfs/snapfs/internal/treetest"
 )
 
-// A browser is Chromium without a window. The test controls it through two pipes, with the
+// A Browser is Chromium without a window. The test controls it through two pipes, with the
 // DevTools protocol: JSON, each message terminated by a NUL.
-type browser struct {
-	t       testing.TB
+type Browser struct {
+	// T is the test that fails.
+	T testing.TB
+
 	to      io.Writer
 	from    *bufio.Reader
 	id      int
@@ -46,8 +52,8 @@ type answer struct {
 // patience bounds the time that a browser may be silent.
 const patience = 60 * time.Second
 
-// start starts a browser, which ends with the test and leaves no process behind.
-func start(t testing.TB) *browser {
+// Start starts a browser, which ends with the test and leaves no process behind.
+func Start(t testing.TB) *Browser {
 	t.Helper()
 	treetest.OncePerRun(t)
 	treetest.NeedProgram(t, "chromium")
@@ -70,7 +76,7 @@ func start(t testing.TB) *browser {
 	must(t, cmd.Start())
 	in.Close()
 	out.Close()
-	b := &browser{t: t, to: to, from: bufio.NewReaderSize(from, 1<<20)}
+	b := &Browser{T: t, to: to, from: bufio.NewReaderSize(from, 1<<20)}
 	stuck := time.AfterFunc(4*patience, func() { from.Close() })
 	t.Cleanup(func() {
 		fmt.Fprintf(to, `{"id":0,"method":"Browser.close"}`+"\x00")
@@ -87,19 +93,19 @@ func start(t testing.TB) *browser {
 		}
 	})
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.Call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		b.call(domain+".enable", nil, nil)
+		b.Call(domain+".enable", nil, nil)
 	}
 	return b
 }
 
-// call calls a method of the protocol, and saves events that come first.
-func (b *browser) call(method string, params map[string]any, result any) {
-	b.t.Helper()
+// Call calls a method of the protocol, and saves events that come first.
+func (b *Browser) Call(method string, params map[string]any, result any) {
+	b.T.Helper()
 	b.id++
 	m := map[string]any{"id": b.id, "method": method}
 	if params != nil {
@@ -109,114 +115,121 @@ func (b *browser) call(method string, params map[string]any, result any) {
 		m["sessionId"] = b.session
 	}
 	text, err := json.Marshal(m)
-	must(b.t, err)
+	must(b.T, err)
 	_, err = b.to.Write(append(text, 0))
-	must(b.t, err)
+	must(b.T, err)
 	for {
 		a := b.next()
 		switch {
 		case a.ID != b.id:
 			continue
 		case a.Error != nil:
-			b.t.Fatalf("%s: %s", method, a.Error.Message)
+			b.T.Fatalf("%s: %s", method, a.Error.Message)
 		case result != nil:
-			must(b.t, json.Unmarshal(a.Result, result))
+			must(b.T, json.Unmarshal(a.Result, result))
 		}
 		return
 	}
 }
 
 // next reads a message.
-func (b *browser) next() (a answer) {
-	b.t.Helper()
+func (b *Browser) next() (a answer) {
+	b.T.Helper()
 	text, err := b.from.ReadBytes(0)
 	if err != nil {
 		b.gone = true
-		b.t.Fatalf("the browser is gone: %v", err)
+		b.T.Fatalf("the browser is gone: %v", err)
 	}
-	must(b.t, json.Unmarshal(text[:len(text)-1], &a))
+	must(b.T, json.Unmarshal(text[:len(text)-1], &a))
 	if a.Method != "" {
 		b.events = append(b.events, a.event)
 		if a.Method == "Page.javascriptDialogOpening" {
-			b.t.Fatalf("a dialog opens: %s", a.Params)
+			b.T.Fatalf("a dialog opens: %s", a.Params)
 		}
 	}
 	return a
 }
 
-// open opens a file and waits until it is loaded.
-func (b *browser) open(file string) {
-	b.t.Helper()
+// Open opens a URL and waits until it is loaded.
+func (b *Browser) Open(url string) {
+	b.T.Helper()
 	b.events = nil
-	b.call("Page.navigate", map[string]any{"url": "file://" + file}, nil)
+	b.Call("Page.navigate", map[string]any{"url": url}, nil)
 	for !slices.ContainsFunc(b.events, func(e event) bool { return e.Method == "Page.loadEventFired" }) {
 		b.next()
 	}
 }
 
-// eval returns the value of an expression.
-func eval[T any](b *browser, expression string) T {
-	b.t.Helper()
+// Eval returns the value of an expression.
+func Eval[T any](b *Browser, expression string) T {
+	b.T.Helper()
 	var got struct {
 		Result           struct{ Value T }
 		ExceptionDetails json.RawMessage
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &got)
+	b.Call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &got)
 	if got.ExceptionDetails != nil {
-		b.t.Fatalf("%s: %s", expression, got.ExceptionDetails)
+		b.T.Fatalf("%s: %s", expression, got.ExceptionDetails)
 	}
 	return got.Result.Value
 }
 
-// is waits until an expression is true: the browser handles a click asynchronously.
-func (b *browser) is(expression string, want any) {
-	b.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		got := eval[any](b, `(() => { try { return `+expression+` } catch (e) { return String(e) } })()`)
+// Is waits until an expression is true: the browser handles a click asynchronously.
+func (b *Browser) Is(expression string, want any) {
+	b.T.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		got := Eval[any](b, `(() => { try { return `+expression+` } catch (e) { return String(e) } })()`)
 		if fmt.Sprint(got) == fmt.Sprint(want) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Errorf("%s is %v, want %v", expression, got, want)
+			b.T.Errorf("%s is %v, want %v", expression, got, want)
 			return
 		}
 	}
 }
 
-// press presses and releases a key.
-func (b *browser) press(key string) {
-	b.t.Helper()
+// Press presses and releases a key.
+func (b *Browser) Press(key string) {
+	b.T.Helper()
 	down := map[string]any{"type": "keyDown", "key": key}
 	if len(key) == 1 {
 		down["text"] = key
 	}
-	b.call("Input.dispatchKeyEvent", down, nil)
-	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
+	b.Call("Input.dispatchKeyEvent", down, nil)
+	b.Call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key}, nil)
 }
 
-// click clicks the middle of an element.
-func (b *browser) click(selector string) {
-	b.t.Helper()
-	at := eval[[]float64](b, `(e => { e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })(document.querySelector(`+fmt.Sprintf("%q", selector)+`))`)
+// Click clicks the middle of an element.
+func (b *Browser) Click(selector string) {
+	b.T.Helper()
+	at := Eval[[]float64](b, `(e => { e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })(document.querySelector(`+fmt.Sprintf("%q", selector)+`))`)
 	for _, what := range []string{"mousePressed", "mouseReleased"} {
-		b.call("Input.dispatchMouseEvent", map[string]any{"type": what, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+		b.Call("Input.dispatchMouseEvent", map[string]any{"type": what, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
 	}
 }
 
-// quiet checks that there was no message, no error, and no request except for the file.
-func (b *browser) quiet(file string) {
-	b.t.Helper()
-	b.is("1", 1) // pending events have arrived
+// Quiet checks that there was no message and no error since Open, and no request but of the URLs that begin so.
+func (b *Browser) Quiet(urls string) {
+	b.T.Helper()
+	b.Is("1", 1) // pending events have arrived
 	for _, e := range b.events {
 		switch e.Method {
 		case "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded":
-			b.t.Errorf("%s: %s", e.Method, e.Params)
+			b.T.Errorf("%s: %s", e.Method, e.Params)
 		case "Network.requestWillBeSent":
 			var sent struct{ Request struct{ URL string } }
-			must(b.t, json.Unmarshal(e.Params, &sent))
-			if sent.Request.URL != "file://"+file {
-				b.t.Errorf("a request: %s", sent.Request.URL)
+			must(b.T, json.Unmarshal(e.Params, &sent))
+			if !strings.HasPrefix(sent.Request.URL, urls) {
+				b.T.Errorf("a request: %s", sent.Request.URL)
 			}
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,0 +1,100 @@
+//go:build linux
+
+package api
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/serve/token"
+)
+
+// TestJobsAreDecidedOnOverHTTP: on the plan that the caller has seen, with the scope to promote.
+func TestJobsAreDecidedOnOverHTTP(t *testing.T) {
+	d := newDesk(t)
+	var list struct{ Jobs []Job }
+	d.want(200, &list, "GET", "/v1/jobs", nil)
+	if list.Jobs == nil || len(list.Jobs) != 0 {
+		t.Errorf("at first: %v", list.Jobs)
+	}
+	for i := range 3 {
+		d.snapfs("job", "submit", "--env", "SECRET=x", "--", "sh", "-c", fmt.Sprintf("echo x > job%d", i+1))
+	}
+	d.want(200, nil, "POST", "/v1/jobs/3/cancel", nil)
+	d.snapfs("job", "work", "--once")
+	d.want(200, &list, "GET", "/v1/jobs?state=waiting", nil)
+	if len(list.Jobs) != 2 || list.Jobs[0].Job != 1 || list.Jobs[0].Changes != 1 || list.Jobs[0].Plan == "" || list.Jobs[0].Sandbox != "job-1" {
+		t.Fatalf("waiting: %+v", list.Jobs)
+	}
+	if r := d.want(200, &list, "GET", "/v1/jobs", nil); len(list.Jobs) != 3 || strings.Contains(r.body, "SECRET") {
+		t.Errorf("all: %s", r.body)
+	}
+	text, err := token.Open(d.state).New(token.Token{Name: "agent", Scopes: []token.Scope{token.Read, token.Run}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.token = text
+	for _, path := range []string{"/v1/jobs/1/approve", "/v1/jobs/1/reject"} {
+		d.want(http.StatusForbidden, nil, "POST", path, nil)
+	}
+	d.token = ""
+	d.want(http.StatusConflict, nil, "POST", "/v1/jobs/1/approve", map[string]string{"plan": "another-plan"})
+	if _, err := os.Stat(d.work + "/job1"); err == nil {
+		t.Error("another plan was promoted")
+	}
+	var j Job
+	d.want(200, &j, "POST", "/v1/jobs/1/approve", map[string]string{"plan": list.Jobs[0].Plan})
+	if text, err := os.ReadFile(d.work + "/job1"); err != nil || string(text) != "x\n" || j.State != "done" || j.Promotion == "" {
+		t.Errorf("approved: %q %v %+v", text, err, j)
+	}
+	d.want(200, &j, "POST", "/v1/jobs/2/reject", nil)
+	if _, err := os.Stat(d.work + "/job2"); err == nil || j.State != "rejected" {
+		t.Errorf("rejected: %v %+v", err, j)
+	}
+	d.want(http.StatusBadRequest, nil, "POST", "/v1/jobs/2/reject", nil)
+	d.want(http.StatusNotFound, nil, "POST", "/v1/jobs/99/approve", nil)
+}
+
+// TestAWebhookNeedsItsSignatureAndNoToken: on TCP, where every other request needs one.
+func TestAWebhookNeedsItsSignatureAndNoToken(t *testing.T) {
+	d := newDesk(t)
+	var made struct{ Secret string }
+	if err := json.Unmarshal([]byte(d.snapfs("job", "submit", "--json", "--webhook", "--", "sh", "-c", "echo x > hooked")), &made); err != nil || made.Secret == "" {
+		t.Fatal(err)
+	}
+	d.listen(Where{Listen: "127.0.0.1:0"})
+	d.want(http.StatusUnauthorized, nil, "GET", "/v1/jobs", nil)
+	call := func(status int, to any, body any, secret string) {
+		t.Helper()
+		var data []byte
+		if body != nil {
+			var err error
+			if data, err = json.Marshal(body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mac, now := hmac.New(sha256.New, []byte(secret)), time.Now().Unix()
+		fmt.Fprintf(mac, "%d.%s", now, data)
+		d.want(status, to, "POST", "/v1/hooks/1", body, "X-Snapfs-Signature", fmt.Sprintf("t=%d,v1=%s", now, hex.EncodeToString(mac.Sum(nil))))
+	}
+	d.want(http.StatusForbidden, nil, "POST", "/v1/hooks/1", nil)
+	call(http.StatusForbidden, nil, map[string]string{"action": "submit"}, "wrong")
+	var j Job
+	call(200, &j, nil, made.Secret)
+	if j.Job != 1 || j.State != "queued" {
+		t.Fatalf("%+v", j)
+	}
+	d.snapfs("job", "work", "--once")
+	call(200, &j, map[string]any{"action": "approve", "job": 1}, made.Secret)
+	if text, err := os.ReadFile(d.work + "/hooked"); err != nil || string(text) != "x\n" || j.State != "done" {
+		t.Errorf("approved: %q %v %+v", text, err, j)
+	}
+}

@@ -1,0 +1,145 @@
+// Package page serves the page of `snapfs serve` for a person with a browser, and is the door through which a browser
+// reaches the API.
+//
+// Read [Page.Front] first. The page is some static files that call /v1, so the API decides what a caller may do, by a
+// token. A browser has no right without one, also not on the unix socket, which may be forwarded to it.
+//
+// The token is in a cookie that scripts cannot read and other sites cannot send. Cookies know no ports, so every server
+// of a host gets those of all: the cookie is encrypted, and the key, which the browser stores for this origin alone,
+// comes in a header. A request from another site could send neither.
+package page
+
+import (
+	"embed"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/snapfs/snapfs/serve/token"
+)
+
+//go:embed static
+var static embed.FS
+
+// policy forbids the page everything that it does not need, so that a name that got into its markup could do nothing.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'none'; frame-ancestors 'none'; " +
+	"base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// A Page serves the page and the sessions of browsers. Its only state is in memory: the links that nobody has used yet.
+type Page struct {
+	tokens *token.Store
+
+	mu    sync.Mutex
+	links []link
+}
+
+// New returns the Page of a state directory.
+func New(state string) *Page { return &Page{tokens: token.Open(state)} }
+
+// file returns the static file at a path of the URL.
+func file(at string) (data []byte, ok bool) {
+	name, ok := strings.CutPrefix(at, "/page/")
+	if at == "/" {
+		name, ok = "index.html", true
+	}
+	if !ok {
+		return nil, false
+	}
+	data, err := static.ReadFile("static/" + name)
+	return data, err == nil
+}
+
+// Front returns a handler that serves the page, and passes each other request to next: one of a browser with its
+// session's token, or without a right. The caller has checked the header Host.
+func (p *Page) Front(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if data, ok := file(r.URL.Path); ok {
+			serveFile(w, r, data)
+			return
+		}
+		if do := p.session(r.URL.Path); do != nil {
+			do(w, r)
+			return
+		}
+		if r.Header.Get("Authorization") != "" || !ofBrowser(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !sameOrigin(r) {
+			refuse(w, http.StatusForbidden, "a page of another site sent the request")
+			return
+		}
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "none")
+		if text, err := p.open(r); err == nil {
+			r.Header.Set("Authorization", "Bearer "+text)
+		}
+		r.Header.Del("Cookie")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// serveFile serves a static file.
+func serveFile(w http.ResponseWriter, r *http.Request, data []byte) {
+	h := w.Header()
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "the page can only be read")
+		return
+	}
+	kind := "text/html; charset=utf-8"
+	if r.URL.Path != "/" {
+		kind = mime.TypeByExtension(path.Ext(r.URL.Path))
+	}
+	for name, value := range map[string]string{
+		"Content-Type": kind, "Content-Security-Policy": policy, "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache",
+	} {
+		h.Set(name, value)
+	}
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(data) // an error means that the caller has gone
+	}
+}
+
+// ofBrowser reports whether a browser sent the request. Every browser of the last years sends the first header, and no
+// script can remove it; older ones send the second where another site could be behind a request that changes something.
+func ofBrowser(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Site") != "" || r.Header.Get("Origin") != "" || r.Header.Get(keyHeader) != ""
+}
+
+// sameOrigin reports whether this server's own page, or the person at the browser, sent a browser's request.
+func sameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return false
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Scheme == scheme && strings.EqualFold(u.Host, r.Host)
+}
+
+// refuse answers with a problem document, as the API does.
+func refuse(w http.ResponseWriter, status int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	reply(w, map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": text, "kind": "denied"})
+}
+
+// reply writes a value as JSON.
+func reply(w http.ResponseWriter, v any) {
+	_ = json.NewEncoder(w).Encode(v) // an error means that the caller has gone
+}

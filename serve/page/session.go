@@ -1,0 +1,240 @@
+package page
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve/token"
+)
+
+const (
+	loginPath   = "/page/login"
+	logoutPath  = "/page/logout"
+	sessionPath = "/page/session"
+
+	// keyHeader has the key of the cookie.
+	keyHeader = "X-Snapfs-Key"
+	// maxLogin bounds the body of a login.
+	maxLogin = 4096
+	// minted begins the names of tokens that a link made.
+	minted = "page-"
+
+	linkTime    = 10 * time.Minute
+	sessionTime = 12 * time.Hour
+	maxLinks    = 16
+)
+
+// A link is a login that works once.
+type link struct {
+	hash   [sha256.Size]byte
+	scopes []token.Scope
+	until  time.Time
+}
+
+// Link returns a code that logs a browser in once, within ten minutes, for twelve hours. It goes to the page as the
+// fragment login=CODE, which browsers send to no server.
+func (p *Page) Link(scopes []token.Scope) (code string) {
+	code = rand.Text()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links = append(p.links, link{sha256.Sum256([]byte(code)), scopes, time.Now().Add(linkTime)})
+	p.links = p.links[max(0, len(p.links)-maxLinks):]
+	return code
+}
+
+// use returns the scopes of a code, which then is used up.
+func (p *Page) use(code string) (scopes []token.Scope, ok bool) {
+	hash := sha256.Sum256([]byte(code))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, l := range p.links {
+		if subtle.ConstantTimeCompare(hash[:], l.hash[:]) == 1 {
+			p.links = slices.Delete(p.links, i, i+1)
+			return l.scopes, time.Now().Before(l.until)
+		}
+	}
+	return nil, false
+}
+
+// session returns the handler of a path that is about sessions, or nil.
+func (p *Page) session(path string) http.HandlerFunc {
+	method, do := http.MethodPost, http.HandlerFunc(nil)
+	switch path {
+	case loginPath:
+		do = p.login
+	case logoutPath:
+		do = p.logout
+	case sessionPath:
+		method, do = http.MethodGet, p.describe
+	default:
+		return nil
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		switch {
+		case r.Method != method:
+			w.Header().Set("Allow", method)
+			refuse(w, http.StatusMethodNotAllowed, "use "+method)
+		case !ofBrowser(r) || !sameOrigin(r):
+			refuse(w, http.StatusForbidden, "only the page itself may send the request")
+		default:
+			do(w, r)
+		}
+	}
+}
+
+// A description says what the session may do.
+type description struct {
+	Name    string        `json:"name"`
+	Scopes  []token.Scope `json:"scopes"`
+	Expires time.Time     `json:"expires,omitzero"`
+	// Key is the key of the cookie, only after a login.
+	Key string `json:"key,omitempty"`
+}
+
+// login makes a session of a token or of the code of a link.
+func (p *Page) login(w http.ResponseWriter, r *http.Request) {
+	var q struct{ Token, Code string }
+	if !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") ||
+		json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLogin)).Decode(&q) != nil {
+		refuse(w, http.StatusBadRequest, "a login is a JSON object with token or code")
+		return
+	}
+	text := strings.TrimSpace(q.Token)
+	if q.Code != "" {
+		scopes, ok := p.use(q.Code)
+		if !ok {
+			refuse(w, http.StatusUnauthorized, "the link has been used or is too old; start snapfs serve --login again, or paste a token")
+			return
+		}
+		var err error
+		if text, err = p.mint(scopes); err != nil {
+			refuse(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+	}
+	t, err := p.tokens.Check(text)
+	if err != nil {
+		refuse(w, http.StatusUnauthorized, err.Error())
+		return
+	}
+	key, sealed, err := seal(text)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	c := cookie(r, sealed)
+	if !t.Expires.IsZero() {
+		c.Expires = t.Expires
+	}
+	http.SetCookie(w, c)
+	w.Header().Set("Content-Type", "application/json")
+	reply(w, description{t.Name, t.Scopes, t.Expires, key})
+}
+
+// mint makes the token of a session that a link began.
+func (p *Page) mint(scopes []token.Scope) (text string, err error) {
+	raw := make([]byte, 6)
+	_, _ = rand.Read(raw) // never fails
+	return p.tokens.New(token.Token{
+		Name: minted + hex.EncodeToString(raw), Scopes: scopes, Created: time.Now().UTC().Truncate(time.Second),
+		Expires: time.Now().Add(sessionTime).UTC().Truncate(time.Second),
+	})
+}
+
+// logout ends the session, and removes its token if a link made it.
+func (p *Page) logout(w http.ResponseWriter, r *http.Request) {
+	if t, err := p.current(r); err == nil && strings.HasPrefix(t.Name, minted) {
+		if err := p.tokens.Remove(t.Name); err != nil && !errors.Is(err, errs.ErrNotFound) {
+			refuse(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+	}
+	c := cookie(r, "")
+	c.MaxAge = -1
+	http.SetCookie(w, c)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// describe answers with what the session may do; without one, with nothing: that is no error on the way to a login.
+func (p *Page) describe(w http.ResponseWriter, r *http.Request) {
+	t, err := p.current(r)
+	if err != nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	reply(w, description{t.Name, t.Scopes, t.Expires, ""})
+}
+
+func (p *Page) current(r *http.Request) (token.Token, error) {
+	text, err := p.open(r)
+	if err != nil {
+		return token.Token{}, err
+	}
+	return p.tokens.Check(text)
+}
+
+// cookie returns the cookie of a session. Its name has the port, as a browser has one set of cookies for all ports.
+func cookie(r *http.Request, value string) *http.Cookie {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		port = "0"
+	}
+	return &http.Cookie{Name: "snapfs_" + port, Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil}
+}
+
+// seal encrypts a token with a new key.
+func seal(text string) (key, sealed string, err error) {
+	raw := make([]byte, 32)
+	_, _ = rand.Read(raw) // never fails
+	aead, err := cipherOf(raw)
+	if err != nil {
+		return "", "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(text), nil)), nil
+}
+
+// open returns the token of a request's cookie. An error says that there is none, or not its key.
+func (p *Page) open(r *http.Request) (text string, err error) {
+	key, err := base64.RawURLEncoding.DecodeString(r.Header.Get(keyHeader))
+	if err != nil || len(key) != 32 {
+		return "", http.ErrNoCookie
+	}
+	c, err := r.Cookie(cookie(r, "").Name)
+	if err != nil {
+		return "", err
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(c.Value)
+	if err != nil {
+		return "", err
+	}
+	aead, err := cipherOf(key)
+	if err != nil {
+		return "", err
+	}
+	plain, err := aead.Open(nil, nil, sealed, nil)
+	return string(plain), err
+}
+
+// cipherOf returns the cipher of a key of 32 bytes.
+func cipherOf(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}

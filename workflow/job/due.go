@@ -1,0 +1,137 @@
+package job
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/pathlist"
+	"github.com/snapfs/snapfs/errs"
+)
+
+const (
+	// quiet is how long the files of a trigger must not have changed, so that no half-written one is taken.
+	quiet = 2 * time.Second
+	// restFactor is how many times longer than a search for changes took the worker waits before the next one.
+	restFactor = 20
+)
+
+// errNotDue means that another process was faster.
+var errNotDue = errors.New("the condition is not met any more")
+
+// submitDue submits the jobs of the triggers whose condition is met. rested has, by trigger, when its files are looked
+// at again. An error of one trigger does not stop the others.
+func (s *Store) submitDue(ctx context.Context, rested map[int]time.Time) error {
+	numbers, err := s.triggerNumbers()
+	failures := []error{err}
+	for _, n := range numbers {
+		if ctx.Err() != nil {
+			break
+		}
+		t, err := s.readTrigger(n)
+		if err == nil && s.idle(t) {
+			switch {
+			case t.Every > 0:
+				err = s.onSchedule(t)
+			case t.Changed != "" && !s.now().Before(rested[n]):
+				began := time.Now()
+				err = s.onChange(t)
+				rested[n] = s.now().Add(restFactor * time.Since(began))
+			}
+		}
+		if !errors.Is(err, errNotDue) && !errors.Is(err, errs.ErrNotFound) {
+			failures = append(failures, err)
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// onSchedule submits a job if it is due: one, however many times have passed without a worker.
+func (s *Store) onSchedule(t *storedTrigger) error {
+	now := s.now()
+	if now.Before(t.Next) {
+		return nil
+	}
+	due := t.Next
+	_, err := s.fire(t.Number, due.Format(time.RFC3339Nano), func(t *storedTrigger) error {
+		if !t.Next.Equal(due) {
+			return errNotDue
+		}
+		late := now.Sub(due)
+		t.Next = due.Add(late - late%t.Every + t.Every)
+		return nil
+	})
+	return err
+}
+
+// onChange submits a job if the files have changed since the last one, and are quiet.
+func (s *Store) onChange(t *storedTrigger) error {
+	state, newest, err := stateOf(t.Workspace, t.Changed)
+	if err != nil || state == t.Seen || s.now().Sub(newest) < quiet {
+		return err
+	}
+	_, err = s.fire(t.Number, fmt.Sprintf("%d after %.16s", t.Last, state), func(now *storedTrigger) error {
+		if now.Seen != t.Seen || now.Last != t.Last {
+			return errNotDue
+		}
+		now.Seen = state
+		return nil
+	})
+	return err
+}
+
+// stateOf identifies the state of the files that a pattern matches, by what their inodes say, and returns the newest
+// change time. Symbolic links are not followed. What cannot be read or is gone is left out.
+func stateOf(workspace, pattern string) (state string, newest time.Time, err error) {
+	hash := sha256.New()
+	err = filepath.WalkDir(startOf(workspace, pattern), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !pathlist.Match(workspace, pattern, path) {
+			return nil //nolint:nilerr // see above
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil //nolint:nilerr // see above
+		}
+		changed := info.ModTime()
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			fmt.Fprintf(hash, "%d ", st.Ino)
+			if c := changeTime(st); c.After(changed) {
+				changed = c
+			}
+		}
+		fmt.Fprintf(hash, "%q %d %d %v\n", path, info.Size(), changed.UnixNano(), info.Mode())
+		if changed.After(newest) {
+			newest = changed
+		}
+		return nil
+	})
+	return hex.EncodeToString(hash.Sum(nil)), newest, err
+}
+
+// startOf returns the deepest directory, or the file, below which everything is that a pattern matches.
+func startOf(workspace, pattern string) string {
+	if !filepath.IsAbs(pattern) {
+		if !strings.Contains(pattern, "/") && strings.ContainsAny(pattern, "*?[") {
+			return workspace
+		}
+		pattern = filepath.Join(workspace, pattern)
+	}
+	rest := strings.TrimPrefix(filepath.Clean(pattern), workspace+"/")
+	start := workspace
+	for part := range strings.SplitSeq(rest, "/") {
+		next := filepath.Join(start, part)
+		if _, err := os.Lstat(next); strings.ContainsAny(part, "*?[\\") || err != nil {
+			break
+		}
+		start = next
+	}
+	return start
+}

@@ -1,0 +1,269 @@
+package job
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/internal/vfs"
+)
+
+// A Trigger submits a job whenever its condition is met. It has one of Every, Changed and Webhook.
+type Trigger struct {
+	// Number names the trigger, from 1.
+	Number int `json:"trigger"`
+	Spec
+	// Within is the time from the submission of each job to its deadline; 0 for none.
+	Within time.Duration `json:"within_ns,omitempty"`
+	// Every is the time between two jobs.
+	Every time.Duration `json:"every_ns,omitempty"`
+	// Changed is a pattern of files of the workspace, a change of which is the condition.
+	Changed string `json:"when_changed,omitempty"`
+	// Webhook is set if a signed request is the condition; see [Store.Hook].
+	Webhook bool `json:"webhook,omitempty"`
+	// Next is when Every is due.
+	Next time.Time `json:"next,omitzero"`
+	// Last is the number of the newest job; 0 if there is none.
+	Last int `json:"last,omitempty"`
+}
+
+// A storedTrigger is the content of a trigger's file.
+type storedTrigger struct {
+	Trigger
+	// Seen identifies the state of the files of Changed for which the newest job was submitted.
+	Seen string `json:"seen,omitempty"`
+	// Secret is the key of a webhook, and Used its requests that are not too old to be sent again.
+	Secret string `json:"secret,omitempty"`
+	Used   []used `json:"used,omitempty"`
+}
+
+// A used is a request of a webhook, by its signature, with the time at which it is too old.
+type used struct {
+	ID    string    `json:"id"`
+	Until time.Time `json:"until"`
+}
+
+const (
+	triggersDir = "triggers"
+	// shortestEvery bounds how often a schedule is due.
+	shortestEvery = time.Second
+	mostTriggers  = 1000
+)
+
+func (s *Store) triggerPath(number int) string {
+	return filepath.Join(s.dir, triggersDir, strconv.Itoa(number)+".json")
+}
+
+// withTriggers runs do while no other process changes a trigger.
+func (s *Store) withTriggers(op string, do func() error) error {
+	dir := filepath.Join(s.dir, triggersDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return errs.With(op, dir, err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return errs.With(op, dir, err)
+	}
+	if err := vfs.Flock(f, unix.LOCK_EX); err != nil {
+		return errs.With(op, dir, errors.Join(err, f.Close()))
+	}
+	defer vfs.Unlock(f)
+	return do()
+}
+
+// AddTrigger stores a trigger and returns it with its number. secret is the key of a webhook. The state of the files of
+// Changed at this moment is the one that does not count as a change. When it returns, the trigger survives a power loss.
+// Errors: ErrInvalid.
+func (s *Store) AddTrigger(t Trigger) (made *Trigger, secret string, err error) {
+	const op = "storing a trigger"
+	if err := t.check(); err != nil {
+		return nil, "", err
+	}
+	st := storedTrigger{Trigger: t}
+	now := s.now()
+	switch {
+	case t.Every > 0:
+		st.Next = now.Add(t.Every).UTC()
+	case t.Changed != "":
+		if st.Seen, _, err = stateOf(t.Workspace, t.Changed); err != nil {
+			return nil, "", errs.With(op, t.Workspace, err)
+		}
+	default:
+		st.Secret = rand.Text() + rand.Text() // 256 bits
+	}
+	err = s.withTriggers(op, func() error {
+		numbers, err := s.triggerNumbers()
+		if err != nil {
+			return err
+		}
+		if len(numbers) >= mostTriggers {
+			return errs.New(op, "", errs.ErrNoSpace, "there are too many triggers", "snapfs job triggers")
+		}
+		if n := len(numbers); n > 0 {
+			st.Number = numbers[n-1]
+		}
+		jobs, _ := s.List() // one that cannot be read is nobody's
+		for _, j := range jobs {
+			st.Number = max(st.Number, j.Trigger) // the jobs of a removed trigger are not those of a new one
+		}
+		st.Number++
+		return s.saveTrigger(&st)
+	})
+	return &st.Trigger, st.Secret, err
+}
+
+// check returns an error for a trigger that cannot work.
+func (t *Trigger) check() error {
+	const op = "storing a trigger"
+	if err := t.Spec.check(); err != nil {
+		return err
+	}
+	ways := 0
+	for _, set := range []bool{t.Every != 0, t.Changed != "", t.Webhook} {
+		if set {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return errs.New(op, "", errs.ErrInvalid, "a trigger has one condition: a schedule, files that change, or a webhook")
+	case t.Every != 0 && t.Every < shortestEvery:
+		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("the shortest time between two jobs is %v", shortestEvery))
+	case t.Within < 0:
+		return errs.New(op, "", errs.ErrInvalid, "the time until the deadline is negative")
+	case t.Changed != "" && filepath.IsAbs(t.Changed) && !strings.HasPrefix(filepath.Clean(t.Changed), t.Workspace+"/"):
+		return errs.New(op, t.Changed, errs.ErrInvalid, "the pattern is outside the workspace")
+	}
+	return nil
+}
+
+func (s *Store) saveTrigger(t *storedTrigger) error {
+	data, err := json.MarshalIndent(t, "", " ")
+	if err != nil {
+		return err
+	}
+	return catalog.ReplaceFile(s.triggerPath(t.Number), append(data, '\n'), true)
+}
+
+func (s *Store) triggerNumbers() (all []int, err error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, triggersDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok {
+			if n, err := strconv.Atoi(name); err == nil && n > 0 {
+				all = append(all, n)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all, err
+}
+
+// readTrigger returns a stored trigger. Errors: ErrNotFound, ErrCorrupt.
+func (s *Store) readTrigger(number int) (*storedTrigger, error) {
+	const op = "reading trigger"
+	path := s.triggerPath(number)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errs.New(op, strconv.Itoa(number), errs.ErrNotFound, fmt.Sprintf("no trigger has the number %d", number), "snapfs job triggers")
+	}
+	if err != nil {
+		return nil, errs.With(op, path, err)
+	}
+	t := &storedTrigger{}
+	if err := json.Unmarshal(data, t); err != nil || t.Number != number {
+		return nil, &errs.Error{Op: op, Path: path, Kind: errs.ErrCorrupt, Err: errors.Join(errors.New("it does not hold this trigger"), err), Hints: []string{"rm " + errs.Quoted(path) + "   # forgets this trigger"}}
+	}
+	return t, nil
+}
+
+// Triggers returns the triggers, by number. One that cannot be read is in the error, beside the others.
+func (s *Store) Triggers() ([]Trigger, error) {
+	numbers, err := s.triggerNumbers()
+	list := []Trigger{}
+	for _, n := range numbers {
+		t, terr := s.readTrigger(n)
+		switch {
+		case terr == nil:
+			list = append(list, t.Trigger)
+		case !errors.Is(terr, errs.ErrNotFound): // removed meanwhile
+			err = errors.Join(err, terr)
+		}
+	}
+	return list, err
+}
+
+// RemoveTrigger removes a trigger. Its jobs stay. Errors: ErrNotFound.
+func (s *Store) RemoveTrigger(number int) error {
+	const op = "removing trigger"
+	return s.withTriggers(op, func() error {
+		if _, err := s.readTrigger(number); err != nil && !errors.Is(err, errs.ErrCorrupt) {
+			return err
+		}
+		return errs.With(op, "", os.Remove(s.triggerPath(number)))
+	})
+}
+
+// fire submits the job of a trigger for one occurrence of its condition, which id names, and stores what update changes.
+// If a killed process has submitted that job already, it is not submitted again: jobs carry id.
+func (s *Store) fire(number int, id string, update func(*storedTrigger) error) (j *Job, err error) {
+	err = s.withTriggers("submitting the job of trigger", func() error {
+		t, err := s.readTrigger(number)
+		if err != nil {
+			return err
+		}
+		if err := update(t); err != nil {
+			return err
+		}
+		if j, err = s.firedAs(number, id); err != nil {
+			return err
+		}
+		if j == nil {
+			spec := t.Spec
+			spec.Trigger, spec.Occurrence = number, id
+			if t.Within > 0 {
+				spec.Deadline = s.now().Add(t.Within).UTC()
+			}
+			if j, err = s.Submit(spec); err != nil {
+				return err
+			}
+		}
+		t.Last = j.Number
+		return s.saveTrigger(t)
+	})
+	return j, err
+}
+
+// firedAs returns the job of an occurrence, or nil.
+func (s *Store) firedAs(number int, id string) (*Job, error) {
+	jobs, err := s.List()
+	for i := range slices.Backward(jobs) {
+		if jobs[i].Trigger == number && jobs[i].Occurrence == id {
+			return &jobs[i], nil
+		}
+	}
+	return nil, err
+}
+
+// idle reports whether the newest job of a trigger neither is queued nor runs, so that another one may follow.
+func (s *Store) idle(t *storedTrigger) bool {
+	if t.Last == 0 {
+		return true
+	}
+	j, err := s.Get(t.Last)
+	return err != nil || j.State.Final() || j.State == Waiting // a removed one is over
+}
