@@ -124,6 +124,31 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.p.Env = u.add("env", u.p.Env, s.Env)
 	u.tools(s.Tools, true)
+	u.data(s.Data, true)
+}
+
+// data adds the writable paths of a profile. One that was only found can make paths read-only, and
+// make only some writable where all were.
+func (u *profiled) data(theirs catalog.Data, named bool) {
+	if theirs.Writable == nil && theirs.ReadOnly == nil {
+		return
+	}
+	var mine catalog.Data
+	if u.p.Data != nil {
+		mine = *u.p.Data
+	}
+	if named || mine.Writable == nil {
+		mine.Writable = u.add("data writable", mine.Writable, theirs.Writable)
+		if mine.Writable == nil {
+			mine.Writable = theirs.Writable // an empty list makes nothing writable
+		}
+	} else {
+		for _, one := range theirs.Writable {
+			u.left("data writable " + one)
+		}
+	}
+	mine.ReadOnly = u.add("data read-only", mine.ReadOnly, theirs.ReadOnly)
+	u.p.Data = &mine
 }
 
 // tools adds the tools of a profile. One that was only found can deny programs, and allow only
@@ -187,6 +212,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 	}
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
 	u.tools(s.Tools, false)
+	u.data(s.Data, false)
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)

@@ -85,7 +85,7 @@ func (r *reader) read() {
 }
 
 // top reads one top-level entry of the file: a line above the first section, [limits],
-// [sandbox], [tools] or the list of [[stage]]. Anything else it records as a mistake.
+// [sandbox], [tools], [data] or the list of [[stage]]. Anything else it records as a mistake.
 func (r *reader) top(name, path string, v any) {
 	if first, take := r.first(); slices.ContainsFunc(first.Keys, func(k Key) bool { return k.Name == name }) {
 		take(name, path, v)
@@ -99,7 +99,7 @@ func (r *reader) top(name, path string, v any) {
 	}
 	switch {
 	case !single && !several:
-		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools] or [[stage]]")
+		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data] or [[stage]]")
 	case name == "stage" && r.site:
 		r.wrong(path, "the site's policy has no stages", "write them in a profile")
 	case name == "stage" && several:
@@ -109,14 +109,16 @@ func (r *reader) top(name, path string, v any) {
 		}
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
-	case name != "limits" && name != "sandbox" && name != "tools":
-		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools] and [[stage]]")
+	case !slices.Contains([]string{"limits", "sandbox", "tools", "data"}, name):
+		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools], [data] and [[stage]]")
 	case several:
 		r.wrong(path, "there is one section "+name, "write ["+name+"]")
 	case name == "limits":
 		r.section(limitsSection(), path, table, r.limit)
 	case name == "tools":
 		r.section(toolsSection(), path, table, r.tool)
+	case name == "data":
+		r.section(dataSection(), path, table, r.datum)
 	default:
 		r.section(sandboxSection(), path, table, r.setting)
 	}
