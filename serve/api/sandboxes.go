@@ -130,7 +130,7 @@ type NewSandbox struct {
 	Expose     []string          `json:"expose,omitempty" doc:"secret paths to show"`
 	Hide       []string          `json:"hide,omitempty" doc:"more paths to hide"`
 	Env        []string          `json:"env,omitempty" doc:"variables of the server to pass, as NAME or NAME=VALUE"`
-	Profile    string            `json:"profile,omitempty" doc:"the absolute path of a profile, or none; by default the restrictions of the workspace's"`
+	Profile    string            `json:"profile,omitempty" doc:"the name or the absolute path of a profile, or none; by default the restrictions of the workspace's"`
 	BestEffort bool              `json:"best_effort,omitempty" doc:"run with less isolation where this host lacks some"`
 	Prove      bool              `json:"prove,omitempty" doc:"test the isolation from inside at each start"`
 	Queue      string            `json:"queue,omitempty" example:"30s" doc:"wait so long for capacity"`
