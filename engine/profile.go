@@ -134,6 +134,7 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 		u.took("secret " + one.Name)
 	}
 	u.budget(s.Budget)
+	u.data(s.Data, true)
 }
 
 // keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
@@ -172,6 +173,30 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 	if len(k.At) > 0 {
 		u.p.KeyPoints = k
 	}
+}
+
+// data adds the writable paths of a profile. One that was only found can make paths read-only, and
+// make only some writable where all were.
+func (u *profiled) data(theirs catalog.Data, named bool) {
+	if theirs.Writable == nil && theirs.ReadOnly == nil {
+		return
+	}
+	var mine catalog.Data
+	if u.p.Data != nil {
+		mine = *u.p.Data
+	}
+	if named || mine.Writable == nil {
+		mine.Writable = u.add("data writable", mine.Writable, theirs.Writable)
+		if mine.Writable == nil {
+			mine.Writable = theirs.Writable // an empty list makes nothing writable
+		}
+	} else {
+		for _, one := range theirs.Writable {
+			u.left("data writable " + one)
+		}
+	}
+	mine.ReadOnly = u.add("data read-only", mine.ReadOnly, theirs.ReadOnly)
+	u.p.Data = &mine
 }
 
 // tools adds the tools of a profile. One that was only found can deny programs, and allow only
@@ -239,6 +264,7 @@ func (u *profiled) find(s *policy.Sandbox) {
 		u.left("snapshots " + strings.Join(s.KeyPoints.At, ",")) // they cost space
 	}
 	u.tools(s.Tools, false)
+	u.data(s.Data, false)
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)

@@ -24,12 +24,12 @@ func (s Spec) check() error {
 			return mounts.Invalid("%s: an overlay in a user namespace needs UserXattr", m.Target)
 		}
 	}
-	for _, p := range slices.Concat(s.Hide, s.ReadOnly, s.NoExec, s.Execute) {
+	for _, p := range slices.Concat(s.Hide, s.ReadOnly, s.NoExec, s.Execute, s.Writable) {
 		if err := mounts.CheckPath(p); err != nil {
 			return err
 		}
 		if p == "/" {
-			return mounts.Invalid("/ itself can be neither hidden, made read-only nor in a list of programs; set it on its mount")
+			return mounts.Invalid("/ itself can be neither hidden, made read-only nor in a list of programs or writable paths; set it on its mount")
 		}
 	}
 	if s.Tmp != "" {

@@ -36,6 +36,11 @@ type Spec struct {
 	// by the same rules as NoExec. The kernel's Landlock enforces it (ABI 2, Linux 5.19). The dynamic linkers can
 	// always be executed, because a program needs its own.
 	Execute []string
+	// Writable, if it is not nil, are the absolute paths inside the container of the only files and directories, with
+	// everything below them, that can be written, created, renamed or removed, besides /tmp, /dev, /run and /proc, by
+	// the same rules as NoExec. The kernel's Landlock enforces it (ABI 3, Linux 6.2), which knows no rule for
+	// the mode, the owner, the times and the attributes of a file.
+	Writable []string
 	// Hostname is the container's host name. Empty: the host's.
 	Hostname string
 	// Network is the container's network.
@@ -144,6 +149,9 @@ func (s Spec) String() string {
 	}
 	if s.Execute != nil {
 		fmt.Fprintln(&b, "execute only", strings.Join(s.Execute, " "))
+	}
+	if s.Writable != nil {
+		fmt.Fprintln(&b, "write only", strings.Join(s.Writable, " "))
 	}
 	if s.Hostname != "" {
 		fmt.Fprintln(&b, "hostname", s.Hostname)

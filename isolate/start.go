@@ -69,7 +69,7 @@ func (b *builder) equip(pid, ctl int) error {
 // the start of the command unless command is nil. streams are the command's descriptors in pid 1.
 func (b *builder) complete(spec Spec, command *Command, streams []int) (execResult, error) {
 	b.spec, b.Planner.Spec = spec, spec.trees()
-	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPrograms()); err != nil {
+	if err := errors.Join(b.setRlimits(spec.Rlimits), b.checkPaths()); err != nil {
 		return execResult{}, err
 	}
 	last := b.Last

@@ -47,7 +47,7 @@ func TestCommandsWhereAProcessServesTheTree(t *testing.T) {
 	treetest.NeedRoot(t)
 	treetest.NeedDevice(t, "/dev/fuse")
 	// What a backend can change: the rest is about networks, limits, stages and races.
-	trees := []string{"apply", "diff", "drift", "exec", "new", "promote", "refresh", "renamed", "rm", "run", "states", "tools"}
+	trees := []string{"apply", "data", "diff", "drift", "exec", "new", "promote", "refresh", "renamed", "rm", "run", "states", "tools"}
 	if treetest.Long(t) {
 		trees = nil
 	}

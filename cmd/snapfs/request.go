@@ -204,6 +204,21 @@ func toolsOf(t *catalog.Tools) string {
 	return strings.Join(parts, "; ")
 }
 
+// dataOf returns a text that lists the rules for files, or "".
+func dataOf(d *catalog.Data) string {
+	if d == nil {
+		return ""
+	}
+	var parts []string
+	if d.Writable != nil {
+		parts = append(parts, "writable "+printable(d.Writable, " "))
+	}
+	if len(d.ReadOnly) > 0 {
+		parts = append(parts, "read-only "+printable(d.ReadOnly, " "))
+	}
+	return strings.Join(parts, "; ")
+}
+
 // usedOf returns a text that lists the settings taken from a profile, and those ignored with
 // the reason.
 func usedOf(use *engine.ProfileUse) string {

@@ -77,6 +77,7 @@ func printSandbox(w io.Writer, i engine.Info) error {
 		line("profile", pathlist.Printable(use.Path)+": "+usedOf(use))
 	}
 	line("tools", toolsOf(i.Policy.Tools))
+	line("data", dataOf(i.Policy.Data))
 	line("site", tightenedOf(i.Policy.Site))
 	if i.LimitHit != nil {
 		line("hit", i.LimitHit.Text+", "+age(time.Since(i.LimitHit.When))+" ago")

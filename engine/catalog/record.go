@@ -255,6 +255,8 @@ type Policy struct {
 	Limits Limits `json:"limits,omitzero"`
 	// Tools says which programs may be executed; nil means all.
 	Tools *Tools `json:"tools,omitempty"`
+	// Data says which paths may be written; nil means all.
+	Data *Data `json:"data,omitempty"`
 	// BestEffort lets a sandbox run with less isolation than requested, and report that.
 	BestEffort bool `json:"best_effort,omitempty"`
 	// Prove makes each start run the isolation self-test, before any command.
@@ -271,6 +273,15 @@ type Policy struct {
 	Profile *ProfileUse `json:"profile,omitempty"`
 	// Site is the site's policy if it tightened this one, or nil.
 	Site *SiteUse `json:"site,omitempty"`
+}
+
+// Data says which paths the processes of a sandbox may write. Every path is absolute.
+type Data struct {
+	// Writable lists the only files and directories, with everything below them, that may be
+	// written, besides /tmp, /dev and /run; nil means all.
+	Writable []string `json:"writable,omitempty"`
+	// ReadOnly lists files and directories that may not be written, also if Writable has them.
+	ReadOnly []string `json:"read_only,omitempty"`
 }
 
 // A SiteUse says what the site's policy tightened of a sandbox's.

@@ -161,6 +161,9 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
+	if p.Data != nil {
+		s.ReadOnly, s.Writable = p.Data.ReadOnly, p.Data.Writable
+	}
 	if p.Tools != nil {
 		s.NoExec, s.Execute = programs(p.Tools.Deny), programs(p.Tools.Allow)
 	}

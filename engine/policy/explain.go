@@ -78,10 +78,14 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 			add("budget.hosts", v)
 		}
 	}
+	data := made.Data
+	if data == nil {
+		data = &catalog.Data{}
+	}
 	for _, l := range []struct {
 		setting string
 		values  []string
-	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}, {"tools.allow", tools.Allow}, {"tools.deny", tools.Deny}, {"tools.hook", tools.Hook}, {"tools.mcp", tools.MCP}} {
+	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}, {"tools.allow", tools.Allow}, {"tools.deny", tools.Deny}, {"tools.hook", tools.Hook}, {"tools.mcp", tools.MCP}, {"data.writable", data.Writable}, {"data.read-only", data.ReadOnly}} {
 		for _, v := range l.values {
 			add(l.setting, v)
 		}

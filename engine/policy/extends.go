@@ -189,6 +189,8 @@ func (p *Profile) add(other *Profile) {
 	s.Tools.Allow = union(s.Tools.Allow, other.Sandbox.Tools.Allow)
 	s.Tools.Deny = union(s.Tools.Deny, other.Sandbox.Tools.Deny)
 	s.Tools.Hook = union(s.Tools.Hook, other.Sandbox.Tools.Hook)
+	s.Data.Writable = union(s.Data.Writable, other.Sandbox.Data.Writable)
+	s.Data.ReadOnly = union(s.Data.ReadOnly, other.Sandbox.Data.ReadOnly)
 	s.Tools.MCP = union(s.Tools.MCP, other.Sandbox.Tools.MCP)
 }
 

@@ -146,19 +146,24 @@ env = []
 [tools]
 allow = ["/usr/bin/*", "ls"]
 deny = ["curl"]
+[data]
+writable = ["/srv"]
+read-only = ["/srv/fixed"]
 `})
 	s, err := policy.ReadSite()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := catalog.Policy{Network: "host", Expose: []string{"/srv/secret/key", "/srv/shown/key", "/srv/other", "/srv"}, Env: []string{"TOKEN=1"}, Tools: &catalog.Tools{Allow: []string{"git", "/usr/bin/make", "/opt/x"}}}
+	p := catalog.Policy{Network: "host", Expose: []string{"/srv/secret/key", "/srv/shown/key", "/srv/other", "/srv"}, Env: []string{"TOKEN=1"}, Tools: &catalog.Tools{Allow: []string{"git", "/usr/bin/make", "/opt/x"}}, Data: &catalog.Data{Writable: []string{"/srv/a", "/etc"}}}
 	p.Limits.Memory = 4 << 30
 	want := catalog.Policy{Network: "allow:*.example.com:443", Expose: []string{"/srv/shown/key"}, Env: []string{}, Hide: []string{"/srv/secret"}}
 	want.Tools = &catalog.Tools{Allow: []string{"git", "/usr/bin/make"}, Deny: []string{"curl"}}
+	want.Data = &catalog.Data{Writable: []string{"/srv/a"}, ReadOnly: []string{"/srv/fixed"}}
 	want.Limits.Memory = 1 << 30
 	want.Site = &catalog.SiteUse{Path: filepath.Join(dir, "policy.toml"), Bounded: []string{
 		"memory 1G", "net allow:*.example.com:443 instead of host", "expose /srv/secret/key refused", "expose /srv/other refused", "expose /srv refused",
 		"env TOKEN refused", "hide /srv/secret", "tools allow /opt/x refused", "tools deny curl",
+		"data writable /etc refused", "data read-only /srv/fixed",
 	}}
 	for range 2 { // it may be bound again at each start
 		s.Bound(&p)
@@ -169,7 +174,7 @@ deny = ["curl"]
 	if s.Default != "offline" {
 		t.Errorf("the default profile is %q", s.Default)
 	}
-	stricter := catalog.Policy{Network: "none", Hide: []string{"/srv/secret"}, Tools: &catalog.Tools{Allow: []string{"ls"}, Deny: []string{"curl"}}}
+	stricter := catalog.Policy{Network: "none", Hide: []string{"/srv/secret"}, Tools: &catalog.Tools{Allow: []string{"ls"}, Deny: []string{"curl"}}, Data: &catalog.Data{Writable: []string{}, ReadOnly: []string{"/srv/fixed"}}}
 	stricter.Limits.Memory = 1 << 20
 	if s.Bound(&stricter); stricter.Site != nil || stricter.Network != "none" || stricter.Limits.Memory != 1<<20 {
 		t.Errorf("a stricter policy changed: %+v", stricter)

@@ -31,6 +31,8 @@ type Sandbox struct {
 	// Secrets are in the order of their names.
 	Secrets []catalog.Secret `json:"secrets,omitempty"`
 	Budget  *catalog.Budget  `json:"budget,omitempty"`
+	// Data are the paths that may be written.
+	Data catalog.Data `json:"data,omitzero"`
 }
 
 func limitsSection() Section {
@@ -225,7 +227,12 @@ func (r *reader) texts(name, path string, v any, each func(text, path string)) {
 
 // paths returns the paths of the list v: absolute, clean, each once. A relative path starts at
 // the profile's directory, or with ~/ at the home directory.
-func (r *reader) paths(name, path string, v any) (all []string) {
+func (r *reader) paths(name, path string, v any) []string {
+	return r.pathsOf("sandbox", name, path, v)
+}
+
+// pathsOf returns the paths of the list v, a key of a section, as paths does.
+func (r *reader) pathsOf(section, name, path string, v any) (all []string) {
 	r.texts(name, path, v, func(text, path string) {
 		beneath, home := strings.CutPrefix(text, "~/")
 		switch {
@@ -244,7 +251,7 @@ func (r *reader) paths(name, path string, v any) (all []string) {
 		}
 		if text = filepath.Clean(text); !slices.Contains(all, text) {
 			all = append(all, text)
-			r.said("sandbox."+name, text, path)
+			r.said(section+"."+name, text, path)
 		}
 	})
 	return all

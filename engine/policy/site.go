@@ -145,6 +145,7 @@ func (s *Site) Bound(p *catalog.Policy) {
 		p.Evidence = true
 		note("evidence true")
 	}
+	s.boundData(p, note)
 	if p.Site = nil; len(use.Bounded) > 0 {
 		p.Site = use
 	}
@@ -225,6 +226,39 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	}
 	b.Hosts = union(slices.Clip(b.Hosts), site.Hosts)
 	p.Budget = b
+}
+
+// boundData replaces the writable paths of a policy by those that the site allows too.
+func (s *Site) boundData(p *catalog.Policy, note func(string, ...any)) {
+	site := s.Sandbox.Data
+	if site.Writable == nil && site.ReadOnly == nil {
+		return
+	}
+	var data catalog.Data
+	if p.Data != nil {
+		data = *p.Data
+	}
+	switch {
+	case site.Writable == nil:
+	case data.Writable == nil:
+		data.Writable = site.Writable
+		note("data writable %s", strings.Join(site.Writable, " "))
+	default:
+		data.Writable = slices.DeleteFunc(slices.Clone(data.Writable), func(mine string) bool {
+			if slices.ContainsFunc(site.Writable, func(path string) bool { return within(mine, path) }) {
+				return false
+			}
+			note("data writable %s refused", mine)
+			return true
+		})
+	}
+	for _, path := range site.ReadOnly {
+		if !slices.Contains(data.ReadOnly, path) {
+			data.ReadOnly = append(slices.Clip(data.ReadOnly), path)
+			note("data read-only %s", path)
+		}
+	}
+	p.Data = &data
 }
 
 // has reports whether the file has the setting, also as an empty list.

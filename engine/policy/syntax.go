@@ -99,7 +99,7 @@ func (r *reader) top(name, path string, v any) {
 	}
 	switch {
 	case !single && !several:
-		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools] or [[stage]]")
+		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data] or [[stage]]")
 	case name == "stage" && r.site:
 		r.wrong(path, "the site's policy has no stages", "write them in a profile")
 	case name == "secrets" && r.site:
@@ -111,8 +111,8 @@ func (r *reader) top(name, path string, v any) {
 		}
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
-	case !slices.Contains([]string{"limits", "sandbox", "tools", "secrets", "budget"}, name):
-		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools], [secrets.NAME], [budget] and [[stage]]")
+	case !slices.Contains([]string{"limits", "sandbox", "tools", "data", "secrets", "budget"}, name):
+		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget] and [[stage]]")
 	case several:
 		r.wrong(path, "there is one section "+name, "write ["+name+"]")
 	case name == "limits":
@@ -123,6 +123,8 @@ func (r *reader) top(name, path string, v any) {
 		r.secrets(path, table)
 	case name == "budget":
 		r.section(budgetSection(), path, table, r.budget)
+	case name == "data":
+		r.section(dataSection(), path, table, r.datum)
 	default:
 		r.section(sandboxSection(), path, table, r.setting)
 	}

@@ -83,7 +83,10 @@ func (s *Sandbox) NotHeld() []string {
 		list = append(list, "tools.allow: the dynamic linker, which every program needs, can be started with a file as its argument, "+
 			"and a program can execute a file that it holds in memory alone (memfd)")
 	}
-	for _, rule := range slices.Concat(s.Tools.Allow) {
+	if s.Data.Writable != nil {
+		list = append(list, "data.writable: the mode, the owner, the times and the attributes of a file elsewhere can be changed; a promotion shows that")
+	}
+	for _, rule := range s.Tools.Allow {
 		if i := slices.Index(interpreters, filepath.Base(rule)); i >= 0 || strings.HasSuffix(rule, "/*") {
 			list = append(list, "tools.allow "+rule+": an interpreter can do by itself what other programs do")
 		}

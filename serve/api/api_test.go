@@ -183,6 +183,11 @@ func (d *desk) namesNoProfile(runner string) {
 		d.want(c.status, nil, "POST", "/v1/sandboxes", map[string]any{"name": c.name, "profile": c.profile})
 	}
 	d.want(404, nil, "POST", "/v1/sandboxes/p1/stop", nil)
+	d.token = runner
+	for path, body := range map[string]map[string]any{"/v1/jobs": {"command": "true"}, "/v1/races": {"attempts": []string{"true"}}, "/v1/prove": {}} {
+		body["sandbox"] = map[string]any{"profile": profile}
+		d.want(403, nil, "POST", path, body)
+	}
 }
 
 // TestTokensPermitTheirScopesOnly costs some 0.2 s.

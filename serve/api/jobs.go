@@ -165,7 +165,7 @@ func (a *API) jobs(ctx context.Context) (*job.Store, error) {
 }
 
 func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
-	spec, err := a.jobSpec(in.Body)
+	spec, err := a.jobSpec(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (a *API) submitJob(ctx context.Context, in *jobInput) (*jobOutput, error) {
 }
 
 // jobSpec returns the job that a request describes. Errors: ErrInvalid.
-func (a *API) jobSpec(q NewJob) (job.Spec, error) {
+func (a *API) jobSpec(ctx context.Context, q NewJob) (job.Spec, error) {
 	const op = "submitting a job"
 	switch {
 	case (q.Stage != "") != (job.Then(q.Then) == job.Stages):
@@ -196,7 +196,7 @@ func (a *API) jobSpec(q NewJob) (job.Spec, error) {
 	case q.Sandbox.Name != "":
 		return job.Spec{}, errs.New(op, "", errs.ErrInvalid, "a job names its sandbox itself")
 	}
-	req, err := a.request(q.Sandbox)
+	req, err := a.request(ctx, q.Sandbox)
 	if err != nil {
 		return job.Spec{}, err
 	}

@@ -67,7 +67,7 @@ func (a *API) prove(ctx context.Context, in *proveInput) (*huma.StreamResponse, 
 	if in.Body != nil {
 		want, only = in.Body.Sandbox, in.Body.Only
 	}
-	req, err := a.request(want)
+	req, err := a.request(ctx, want)
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (a *API) addRaces() {
 }
 
 func (a *API) race(ctx context.Context, in *raceInput) (*huma.StreamResponse, error) {
-	req, err := a.raceRequest(in.Body)
+	req, err := a.raceRequest(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (a *API) race(ctx context.Context, in *raceInput) (*huma.StreamResponse, er
 }
 
 // raceRequest returns the engine's form of a race. Errors: ErrInvalid.
-func (a *API) raceRequest(q RaceRequest) (race.Request, error) {
+func (a *API) raceRequest(ctx context.Context, q RaceRequest) (race.Request, error) {
 	const op = "racing"
 	switch {
 	case q.First && q.Score != "", q.Lower && q.Score == "":
@@ -120,7 +120,7 @@ func (a *API) raceRequest(q RaceRequest) (race.Request, error) {
 		return race.Request{}, err
 	}
 	req := race.Request{First: q.First, Lower: q.Lower, Jobs: q.Jobs, Timeout: limit}
-	if req.Request, err = a.request(q.Sandbox); err != nil {
+	if req.Request, err = a.request(ctx, q.Sandbox); err != nil {
 		return req, err
 	}
 	env := hostfs.Environ(os.Environ(), req.Policy.Env)

@@ -145,7 +145,7 @@ type NewSandbox struct {
 	Expose     []string          `json:"expose,omitempty" doc:"secret paths to show"`
 	Hide       []string          `json:"hide,omitempty" doc:"more paths to hide"`
 	Env        []string          `json:"env,omitempty" doc:"variables of the server to pass, as NAME or NAME=VALUE"`
-	Profile    string            `json:"profile,omitempty" doc:"the absolute path of a profile, which needs the scope promote, or none; by default the restrictions of the workspace's"`
+	Profile    string            `json:"profile,omitempty" doc:"the name or the absolute path of a profile, which needs the scope promote, or none; by default the restrictions of the workspace's"`
 	BestEffort bool              `json:"best_effort,omitempty" doc:"run with less isolation where this host lacks some"`
 	Prove      bool              `json:"prove,omitempty" doc:"test the isolation from inside at each start"`
 	Queue      string            `json:"queue,omitempty" example:"30s" doc:"wait so long for capacity"`
@@ -253,13 +253,7 @@ func (a *API) get(ctx context.Context, in *Named) (*sandboxOutput, error) {
 }
 
 func (a *API) newSandbox(ctx context.Context, in *newInput) (*sandboxOutput, error) {
-	if p := in.Body.Profile; p != "" && p != engine.NoProfile {
-		// A profile that is named counts as the user's own, and a sandbox can have written the file.
-		if err := granted(ctx, token.Promote); err != nil {
-			return nil, errs.With("naming a profile", p, err)
-		}
-	}
-	req, err := a.request(in.Body)
+	req, err := a.request(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +285,13 @@ func (a *API) fork(ctx context.Context, in *forkInput) (*sandboxOutput, error) {
 }
 
 // request returns the engine's form of a request for a sandbox. Errors: ErrInvalid; those of [engine.Under].
-func (a *API) request(n NewSandbox) (hostfs.Request, error) {
+func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error) {
+	if p := n.Profile; p != "" && p != engine.NoProfile {
+		// A profile that is named counts as the user's own, and a sandbox can have written the file.
+		if err := granted(ctx, token.Promote); err != nil {
+			return hostfs.Request{}, errs.With("naming a profile", p, err)
+		}
+	}
 	const op = "making a sandbox"
 	bad := func(format string, values ...any) error {
 		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf(format, values...))

@@ -3,6 +3,9 @@
 package isolate
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +48,7 @@ func TestDeniedProgramsAreNotExecuted(t *testing.T) {
 
 func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
 	asBoth(t, func(t *testing.T, spec Spec) {
-		if landlockABI() < programsABI {
+		if landlockABI() < executeABI {
 			treetest.Skip(t, "Landlock ABI 2", "the kernel is older")
 		}
 		spec.Execute = []string{"/usr/bin/sh", "/usr/bin/cat", "/usr/bin/cp", "/usr/bin/mv", "/usr/bin/mkdir", "/usr/bin/chmod", "/usr/bin/nobody", "/usr/lib/git-core"}
@@ -67,9 +70,64 @@ func TestOnlyAllowedProgramsAreExecuted(t *testing.T) {
 	})
 }
 
+func TestOnlyWritablePathsAreWritten(t *testing.T) {
+	asBoth(t, func(t *testing.T, spec Spec) {
+		if landlockABI() < writeABI {
+			treetest.Skip(t, "Landlock ABI 3", "the kernel is older")
+		}
+		home := open(t, spec)
+		sh(t, home, "mkdir -p /home/own/deep /home/other; echo x > /home/own/f; echo x > /home/other/f; echo x > /home/single; ln -s own /home/link; ls -l /home")
+		if err := home.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		spec.Writable = []string{"/home/link", "/home/single", "/home/nobody"}
+		spec.ReadOnly = []string{"/home/own/deep"}
+		container := open(t, volatileAgain(t, spec))
+		for script, want := range map[string]string{
+			"echo y > /home/own/f && cat /home/own/f":                  "0",
+			"mkdir /home/own/new && echo y > /home/own/new/f":          "0",
+			"echo y > /home/single":                                    "0",
+			"rm /home/single":                                          "1",
+			"echo y > /home/other/f":                                   "2",
+			"rm /home/other/f":                                         "1",
+			"mkdir /home/dir":                                          "1",
+			"ln -s x /home/other/link":                                 "1",
+			"mv /home/other/f /home/own/moved":                         "1",
+			"truncate -s 0 /home/other/f":                              "1",
+			"cat /home/other/f":                                        "0",
+			"echo y > /home/own/deep/f":                                "2",
+			"echo y > /tmp/f && mv /tmp/f /tmp/g && echo z >/dev/null": "0",
+		} {
+			if got := ran(t, container, script); got != want {
+				t.Errorf("%s: status %s, want %s", script, got, want)
+			}
+		}
+	})
+}
+
+// volatileAgain returns the spec for another container with the same upper layers, which the kernel mounts again once
+// their work directories record no other volatile mount.
+func volatileAgain(t *testing.T, spec Spec) Spec {
+	t.Helper()
+	for _, m := range spec.Mounts {
+		if m.Overlay != nil {
+			work := filepath.Join(m.Overlay.Work, "work") // the kernel makes these without permissions
+			for _, dir := range []string{work, filepath.Join(work, "incompat"), filepath.Join(work, "incompat", "volatile")} {
+				if err := os.Chmod(dir, 0o700); err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			if err := os.RemoveAll(filepath.Join(work, "incompat")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return spec
+}
+
 func TestRulesForProgramsArePartOfTheSpec(t *testing.T) {
-	s := Spec{NoExec: []string{"/x"}, Execute: []string{"/y", "/z"}}
-	if text := s.String(); !slices.Equal(strings.Split(text, "\n")[:2], []string{"no exec /x", "execute only /y /z"}) {
+	s := Spec{NoExec: []string{"/x"}, Execute: []string{"/y", "/z"}, Writable: []string{"/w"}}
+	if text := s.String(); !slices.Equal(strings.Split(text, "\n")[:3], []string{"no exec /x", "execute only /y /z", "write only /w"}) {
 		t.Error(text)
 	}
 	s = Spec{Mounts: []Mount{{Target: "/", Skeleton: "/"}}, Network: NetworkNone, NoExec: []string{"relative"}}

@@ -1,0 +1,31 @@
+package policy
+
+func dataSection() Section {
+	return Section{
+		Header: "[data]",
+		Text: "Which files may be written, after symbolic links. To hide files, there is hide in [sandbox]. A relative path starts at the directory of the profile, or with ~/ at the home directory. " +
+			"A write elsewhere fails with EACCES, and to a read-only path with EROFS.",
+		Keys: []Key{
+			{"writable", "list of paths", "", "The only files and directories, with everything below them, that may be written, besides /tmp, /dev and /run. A path that does not exist when the sandbox starts is ignored. It requires Landlock (Linux 6.2)."},
+			{"read-only", "list of paths", "", "Files and directories that may not be written, also if writable has them."},
+		},
+	}
+}
+
+// datum stores the key name of [data] with the value v in r.sandbox, or records mistakes.
+func (r *reader) datum(name, path string, v any) {
+	list := r.pathsOf("data", name, path, v)
+	if list == nil {
+		list = []string{}
+	}
+	for _, p := range list {
+		if p == "/" {
+			r.wrong(path, name+": / is not allowed", "name directories below it")
+		}
+	}
+	if name == "writable" {
+		r.sandbox.Data.Writable = list
+	} else {
+		r.sandbox.Data.ReadOnly = list
+	}
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package isolate
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/isolate/launch"
+)
+
+// linkers are the dynamic linkers, which the kernel executes as the interpreter of most programs.
+var linkers = [...]string{
+	"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1",
+}
+
+// alwaysWritable are the container's own directories. The kernel itself guards /proc.
+var alwaysWritable = [...]string{"/tmp", "/dev", "/run", "/proc"}
+
+const (
+	// executeABI is the first Landlock ABI with the right to rename between directories, which an older one always
+	// denies.
+	executeABI = 2
+	// writeABI is the first Landlock ABI with the right to truncate.
+	writeABI = 3
+
+	// writeFile are the rights to write to a file, and writeBeneath those to change files of a directory.
+	writeFile    = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	writeBeneath = writeFile | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG | unix.LANDLOCK_ACCESS_FS_MAKE_SOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+)
+
+// checkPaths returns an error if the kernel cannot enforce Spec.Execute or Spec.Writable, without which not even a
+// best effort starts.
+func (b *builder) checkPaths() error {
+	need := 0
+	if b.spec.Execute != nil {
+		need = executeABI
+	}
+	if b.spec.Writable != nil {
+		need = writeABI
+	}
+	if b.host.landlock >= need {
+		return nil
+	}
+	return &errs.Error{
+		Op: "allowing paths", Kind: errs.ErrNotSupported,
+		Err:   fmt.Errorf("the lists of programs and writable paths require version %d of Landlock, and this kernel has %d", need, b.host.landlock),
+		Hints: []string{"snapfs doctor"},
+	}
+}
+
+// allowPaths adds the steps that let the container execute only the programs of Spec.Execute, and write only to the
+// paths of Spec.Writable, by Landlock. The ruleset also handles renames between directories and allows them
+// everywhere, because otherwise every rename between directories would fail.
+func (b *builder) allowPaths() {
+	if b.spec.Execute == nil && b.spec.Writable == nil {
+		return
+	}
+	b.Stage = "allowing paths"
+	const execute, refer uint64 = unix.LANDLOCK_ACCESS_FS_EXECUTE, unix.LANDLOCK_ACCESS_FS_REFER
+	handled := refer
+	if b.spec.Execute != nil {
+		handled |= execute
+	}
+	if b.spec.Writable != nil {
+		handled |= writeBeneath
+	}
+	rules := b.Do(unix.SYS_LANDLOCK_CREATE_RULESET, b.Words(handled), launch.Num(8), launch.Num(0)).Result()
+	b.allow(rules, "/", refer, refer)
+	if b.spec.Execute != nil {
+		for _, p := range linkers {
+			b.allow(rules, p, execute, execute)
+		}
+		for _, p := range b.spec.Execute {
+			b.allow(rules, p, execute, execute)
+		}
+	}
+	if b.spec.Writable != nil {
+		for _, p := range alwaysWritable {
+			b.allow(rules, p, writeBeneath, writeFile)
+		}
+		for _, p := range b.spec.Writable {
+			b.allow(rules, p, writeBeneath, writeFile)
+		}
+	}
+	b.Do(unix.SYS_LANDLOCK_RESTRICT_SELF, b.Of(rules), launch.Num(0))
+	b.Do(unix.SYS_CLOSE, b.Of(rules))
+}
+
+// allow adds the steps that give the ruleset a rule for a directory with everything below it, or with fewer rights
+// for a file, if the path exists.
+func (b *builder) allow(rules launch.Cell, path string, directory, file uint64) {
+	open := b.Do(unix.SYS_OPENAT, launch.Num(unix.AT_FDCWD), b.Str(path), launch.Num(unix.O_PATH|unix.O_CLOEXEC)).Path(path).Tolerate(unix.ENOENT, unix.EACCES)
+	fd := open.Result()
+	there := b.Do(launch.Load, b.Of(fd))
+	_, first := b.rule(rules, path, fd, directory)
+	closing := b.Do(unix.SYS_CLOSE, b.Of(fd))
+	done := b.Jump()
+	there.Expect(done)
+	if directory == file {
+		return
+	}
+	b.Last = 0
+	again, second := b.rule(rules, path, fd, file) // the kernel refuses rights of directories for a file (EINVAL)
+	second.Next(closing).Zero(closing)
+	first.Expect(again)
+	b.Last = done.At
+}
+
+// rule adds the steps that add a rule for path, which is open as fd.
+func (b *builder) rule(rules launch.Cell, path string, fd launch.Cell, access uint64) (first, last launch.Step) {
+	at := b.Take(16) // struct landlock_path_beneath_attr, packed: the rights, then the descriptor
+	b.Put64(at, access)
+	first = b.Do(launch.Load, b.Of(fd)).To(launch.Cell(at + 8))
+	return first, b.Do(unix.SYS_LANDLOCK_ADD_RULE, b.Of(rules), launch.Num(unix.LANDLOCK_RULE_PATH_BENEATH), launch.Num(b.Addr(at)), launch.Num(0)).Path(path)
+}
