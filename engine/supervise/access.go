@@ -89,7 +89,11 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	if _, _, err := hostfs.NetworkRules(text); err != nil {
 		return "", err
 	}
-	if !allowed {
+	reads, err := hostfs.Brokered(h.Policy)
+	if err != nil {
+		return "", err
+	}
+	if !allowed || more.HasMethods() && !reads { // its proxy cannot do that
 		if err := sv.MustBeIdle(ctx, h, "allowing"); err != nil {
 			return "", err
 		}
