@@ -43,6 +43,18 @@ func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	return b, err
 }
 
+// environ returns the environment of the proxy's process: without the variables of secrets. nil means that of this
+// process. b may be nil.
+func (b *brokered) environ() []string {
+	if b == nil {
+		return nil
+	}
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.ContainsFunc(b.policy.Secrets, func(s catalog.Secret) bool { return s.Env == name })
+	})
+}
+
 // sendBroker sends a new proxy process the secrets, with a descriptor for the value of each. The caller holds life.
 func (o *Proxy) sendBroker() error {
 	b := o.brokered

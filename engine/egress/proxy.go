@@ -124,7 +124,7 @@ func (o *Proxy) start() error {
 	if err != nil {
 		return err
 	}
-	proc, err := run.Background(o.program, nil, o.tun, theirs)
+	proc, err := run.BackgroundIn(o.brokered.environ(), o.program, nil, o.tun, theirs)
 	theirs.Close()
 	if err != nil {
 		return errors.Join(err, conn.Close())

@@ -93,7 +93,11 @@ func (sv *Manager) AllowNetwork(ctx context.Context, name string, more network.R
 	if text, err = allowedBySite(name, h.Policy, text); err != nil {
 		return "", err
 	}
-	if !allowed {
+	reads, err := hostfs.Brokered(h.Policy)
+	if err != nil {
+		return "", err
+	}
+	if !allowed || more.HasMethods() && !reads { // its proxy cannot do that
 		if err := sv.MustBeIdle(ctx, h, "allowing"); err != nil {
 			return "", err
 		}

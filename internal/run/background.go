@@ -11,7 +11,13 @@ import (
 // extra becomes a descriptor from 3 on. The caller need not wait for it: after this process has ended, init
 // reaps it.
 func Background(args []string, stderr *os.File, extra ...*os.File) (*os.Process, error) {
+	return BackgroundIn(nil, args, stderr, extra...)
+}
+
+// BackgroundIn is Background with the environment env, or with nil that of this process.
+func BackgroundIn(env, args []string, stderr *os.File, extra ...*os.File) (*os.Process, error) {
 	c := exec.Command(args[0], args[1:]...)
+	c.Env = env
 	c.Dir = "/"
 	c.ExtraFiles = extra
 	if stderr != nil {

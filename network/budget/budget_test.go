@@ -18,7 +18,7 @@ func TestParallelRequestsNeverExceedALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // a test
+	defer l.Close()
 	var used, refused atomic.Int64
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -72,7 +72,7 @@ func TestAKilledLedgerKeepsItsReservations(t *testing.T) {
 	if _, err := f.WriteString(`{"id":9,"settle":{"tok`); err != nil {
 		t.Fatal(err)
 	}
-	f.Close()     //nolint:errcheck // a test
+	f.Close()    
 	l.Close()     //nolint:errcheck // a test
 	for range 2 { // the second opening changes nothing
 		again, err := Open(dir)
@@ -96,7 +96,7 @@ func TestRaisedLimitsCountAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // a test
+	defer l.Close()
 	if _, over, err := l.Reserve(Count{Requests: 1}); over != nil || err != nil {
 		t.Fatal(over, err)
 	}

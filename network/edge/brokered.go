@@ -15,6 +15,14 @@ func (e *Edge) takes(t target) bool {
 	return e.options.Broker != nil && e.options.Broker.Takes(t.name, t.port)
 }
 
+// unread returns why a target is refused whose requests must be read, and cannot be; or "".
+func (e *Edge) unread(t target) string {
+	if e.options.Broker == nil && t.name != "" && e.Rules().Reads(t.name, t.port) {
+		return "the rule has methods, and came after the start; stop the sandbox and start it again"
+	}
+	return ""
+}
+
 // broker lets the broker read the requests on a connection until it ends. Both connections are closed then.
 func (f *flow) broker(inside *inner, outside net.Conn, t target) {
 	to := broker.Target{

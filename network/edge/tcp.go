@@ -30,6 +30,9 @@ func (e *Edge) connection(r *tcp.ForwarderRequest) {
 	}
 	defer e.work.Done()
 	t, why := e.aim(destination(r.ID()))
+	if why == "" {
+		why = e.unread(t)
+	}
 	if why != "" {
 		ev := t.event(network.TCP)
 		ev.Why = why
