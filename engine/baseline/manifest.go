@@ -52,9 +52,9 @@ const (
 	maxManifestBytes = 32 << 20
 	// quickNames, quickTexts and quickList are the limits of a workspace that is read before the command starts:
 	// entries, files that no earlier manifest has, and bytes of the earlier list.
-	quickNames = 1000
+	quickNames = 300
 	quickTexts = 100
-	quickList  = 256 << 10
+	quickList  = 96 << 10
 	// maxEarlier bounds the earlier manifests, each of at most quickList bytes.
 	maxEarlier = 64
 	// manifestPatience is how long an update waits for another one.
