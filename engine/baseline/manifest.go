@@ -44,6 +44,7 @@ const (
 	manifestsDir = "manifests"
 	manifestFile = "manifest"
 	largeFile    = "large" // see NoteLarge
+	slowFile     = "slow"  // the workspace was not read before a command, see startManifest
 	manifestHead = "snapfs manifest 1\n"
 	// Limits of a manifest: entries, bytes of one text, bytes of all.
 	maxManifest      = 100_000
@@ -51,9 +52,9 @@ const (
 	maxManifestBytes = 32 << 20
 	// quickNames, quickTexts and quickList are the limits of a workspace that is read before the command starts:
 	// entries, files that no earlier manifest has, and bytes of the earlier list.
-	quickNames = 1000
+	quickNames = 300
 	quickTexts = 100
-	quickList  = 256 << 10
+	quickList  = 96 << 10
 	// maxEarlier bounds the earlier manifests, each of at most quickList bytes.
 	maxEarlier = 64
 	// manifestPatience is how long an update waits for another one.
@@ -113,27 +114,34 @@ func (bl *Recorder) startManifest(ctx context.Context, rec *catalog.Record) {
 	if rec.Ephemeral {
 		return // snapfs run; its window is short
 	}
-	st, err := os.Stat(filepath.Join(bl.manifestDir(rec.Workspace), manifestFile))
+	dir := bl.manifestDir(rec.Workspace)
+	st, err := os.Stat(filepath.Join(dir, manifestFile))
 	if err == nil && st.Size() > quickList {
 		return
 	}
-	bl.updateManifest(ctx, rec, quickNames, quickTexts)
+	slow := filepath.Join(dir, slowFile)
+	if st, err := os.Stat(slow); err == nil && time.Since(st.ModTime()) < largeRetry {
+		return
+	}
+	if !bl.updateManifest(ctx, rec, quickNames, quickTexts) {
+		_ = os.WriteFile(slow, nil, 0o600) // without it, the next command tries again
+	}
 }
 
 // updateManifest does the same as UpdateManifest, unless the workspace has more than names entries, or more than fresh
-// files that the present manifest does not have.
-func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, names, fresh int) {
+// files that the present manifest does not have: then it returns false.
+func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, names, fresh int) (fits bool) {
 	t := workspaceTree(rec)
 	if t == nil || t.Frozen {
-		return
+		return true
 	}
 	dir := bl.manifestDir(rec.Workspace)
 	if os.MkdirAll(dir, 0o700) != nil {
-		return
+		return true
 	}
 	lock, err := os.Open(dir)
 	if err != nil {
-		return
+		return true
 	}
 	defer vfs.Unlock(lock)
 	soon, cancel := context.WithTimeout(ctx, manifestPatience)
@@ -142,25 +150,25 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, nam
 		return vfs.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
 	})
 	if err != nil {
-		return // another supervisor reads it
+		return true // another supervisor reads it
 	}
 	old := bl.readManifest(rec.Workspace)
 	large := !old.seen.IsZero() && len(old.list.Nodes) == 0 && time.Since(old.seen) < manifestRetry
 	if large || old.seen.After(bl.Since(rec, t)) {
-		return
+		return true
 	}
 	root, err := OpenRoot(rec.Workspace)
 	if err != nil {
-		return
+		return true
 	}
 	defer root.Close()
 	b, err := bl.host.BackendOf(ctx, *t)
 	if err != nil {
-		return
+		return true
 	}
 	top, err := vfs.Lstat(int(root.Fd()), "")
 	if err != nil {
-		return
+		return true
 	}
 	r := manifestReader{
 		names: names, fresh: fresh,
@@ -171,10 +179,11 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, nam
 	if err := r.readDir("."); errors.Is(err, errTooLarge) && names == maxManifest {
 		r.now.list.Nodes = map[string]Entry{}
 	} else if err != nil {
-		return
+		return !errors.Is(err, errTooLarge)
 	}
 	earlier := bl.keepEarlier(rec.Workspace, old)
 	r.now.save(earlier)
+	return true
 }
 
 // keepEarlier keeps old beside the manifest that is about to replace it, and returns the names of all that sandboxes
@@ -335,6 +344,7 @@ func (m *manifest) save(earlier []string) {
 	if os.WriteFile(path+".new", append(data, m.list.encode()...), 0o600) != nil || os.Rename(path+".new", path) != nil {
 		return
 	}
+	_ = os.Remove(filepath.Join(m.dir, slowFile)) // the next reading finds little that is new
 	if len(earlier) > 0 {
 		return
 	}
