@@ -100,7 +100,7 @@ func Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, o Option
 	if err != nil {
 		return err
 	}
-	defer c.CloseNow() //nolint:errcheck // it has been closed, or its caller has gone
+	defer c.CloseNow()             //nolint:errcheck // it has been closed, or its caller has gone
 	c.SetReadLimit(4 * maxMessage) // beyond maxMessage the caller gets a close frame, beyond this a closed connection
 	if o.Ping == 0 {
 		o.Ping = pingTime
