@@ -22,6 +22,9 @@ type TerminalRequest struct {
 	Timeout string `json:"timeout,omitempty" example:"5m" doc:"of start: end the command after this time"`
 }
 
+// usualTerm is the kind of terminal that a caller has, unless it says otherwise.
+const usualTerm = "xterm-256color"
+
 func (a *API) addTerminal() {
 	add(a, route{
 		scope: token.Run, method: http.MethodGet, path: "/v1/sandboxes/{name}/terminal", id: "terminal", summary: "Run a command in a terminal, over a WebSocket", stream: true,
@@ -55,6 +58,7 @@ func (a *API) terminal(ctx context.Context, in *Named) (*huma.StreamResponse, er
 		if err != nil {
 			return nil, 0, err
 		}
+		q.Env = append([]string{"TERM=" + usualTerm}, q.Env...) // not that of the server; the caller's own replaces it
 		c, err := q.command(rec)
 		if err != nil {
 			return nil, 0, err

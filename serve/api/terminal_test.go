@@ -148,10 +148,15 @@ func TestATerminalIsServedOverAWebSocket(t *testing.T) {
 	s.sees("sig")
 	s.ends(7, websocket.StatusNormalClosure)
 
-	s = d.open(map[string]any{"type": "start", "args": []string{"sh", "-c", "tty && echo $0 $TESTED"}, "env": []string{"TESTED=yes"}})
+	s = d.open(map[string]any{"type": "start", "args": []string{"sh", "-c", "tty && echo $0 $TESTED $TERM"}, "env": []string{"TESTED=yes"}})
 	s.ends(0, websocket.StatusNormalClosure)
-	if out := s.output.String(); !strings.Contains(out, "sh yes") || !strings.Contains(out, "/dev/") {
+	if out := s.output.String(); !strings.Contains(out, "sh yes xterm-256color") || !strings.Contains(out, "/dev/") {
 		t.Error(out)
+	}
+	s = d.open(map[string]any{"type": "start", "command": "echo $TERM", "env": []string{"TERM=vt100"}})
+	s.ends(0, websocket.StatusNormalClosure)
+	if out := s.output.String(); out != "vt100\r\n" {
+		t.Errorf("%q", out)
 	}
 	s = d.open(map[string]any{"type": "start", "command": "sleep 600", "timeout": "50ms"})
 	s.ends(143, websocket.StatusNormalClosure)

@@ -100,8 +100,8 @@ func Serve(ctx context.Context, w http.ResponseWriter, r *http.Request, o Option
 	if err != nil {
 		return err
 	}
-	defer c.CloseNow() //nolint:errcheck // it has been closed, or its caller has gone
-	c.SetReadLimit(maxMessage)
+	defer c.CloseNow()             //nolint:errcheck // it has been closed, or its caller has gone
+	c.SetReadLimit(4 * maxMessage) // beyond maxMessage the caller gets a close frame, beyond this a closed connection
 	if o.Ping == 0 {
 		o.Ping = pingTime
 	}
@@ -165,9 +165,9 @@ func (s *session) run(permitted context.Context) {
 func (s *session) start(ctx context.Context) (limit time.Duration, err error) {
 	first, done := context.WithTimeout(ctx, startTime)
 	defer done()
-	kind, data, err := s.c.Read(first)
+	kind, data, err := s.receive(first)
 	if err != nil {
-		return 0, errors.Join(errGone, err)
+		return 0, err
 	}
 	var q Request
 	if kind != websocket.MessageText || json.Unmarshal(data, &q) != nil || q.Type != "start" {
@@ -275,12 +275,24 @@ func (s *session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
+// receive reads a message of the caller. Errors: errGone; a refusal of one that is too long.
+func (s *session) receive(ctx context.Context) (websocket.MessageType, []byte, error) {
+	kind, data, err := s.c.Read(ctx)
+	switch {
+	case err != nil:
+		return 0, nil, errGone
+	case len(data) > maxMessage:
+		return 0, nil, refused(websocket.StatusMessageTooBig, "a message has at most 256 KiB")
+	}
+	return kind, data, nil
+}
+
 // read reads the caller's messages.
 func (s *session) read(end context.CancelCauseFunc) {
 	for {
-		kind, data, err := s.c.Read(context.Background()) // closing the connection ends it
+		kind, data, err := s.receive(context.Background()) // closing the connection ends it
 		if err != nil {
-			end(errGone)
+			end(err)
 			return
 		}
 		if kind == websocket.MessageBinary {
