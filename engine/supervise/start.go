@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
 	"github.com/snapfs/snapfs/internal/fdsock"
@@ -254,7 +255,7 @@ func (sv *Manager) newSupervisor(ctx context.Context, rec *catalog.Record, h *Su
 	var err error
 	log := sv.egress.JournalOf(rec)
 	log.OnRefusal = sv.refusals(rec, h)
-	h.forwards = newPortForwards(rec, h, log)
+	h.forwards = ports.New(rec, h.dialPort, log.Put)
 	if h.Proxy, err = sv.egress.OpenProxy(rec, h.Container, log); err != nil {
 		return nil, nil, errors.Join(err, h.Container.Close(context.WithoutCancel(ctx)))
 	}

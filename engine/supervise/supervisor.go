@@ -16,6 +16,7 @@ import (
 	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fdsock"
 	"github.com/snapfs/snapfs/isolate"
@@ -43,7 +44,7 @@ type Supervisor struct {
 	Resources  *Resources
 	idMappers  *idMappers             // of its trees, or nil
 	Proxy      *egress.Proxy          // of an allowed network, or nil
-	forwards   *portForwards          // of the host's ports
+	forwards   *ports.Forwards        // of the host's ports
 	Refused    []egress.RefusedAccess // by the proxy; set by Close
 	deadlines  *deadlines
 	Monitor    *serverMonitor
@@ -192,7 +193,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 		h.served.Wait()
 		err = errors.Join(err, l.Close())
 	}
-	err = errors.Join(err, h.forwards.close())
+	err = errors.Join(err, h.forwards.Close())
 	// After the clients: one that has frozen the container blocks its pause.
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }

@@ -1,0 +1,177 @@
+// Package detached stores the output and the status of commands that run in a sandbox without a client.
+package detached
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/snapfs/snapfs/engine/catalog"
+)
+
+// Of each sandbox, the output of the last maxDetached detached commands is stored: of each command
+// the last maxOutput bytes, and at most as many before them.
+const (
+	maxDetached = 20
+	maxOutput   = 8 << 20
+)
+
+// Dir is the directory beside the record with a file ID.json for each detached command,
+// its output ID.log, and the output before that, ID.old.
+const Dir = "logs"
+
+// A Command is a command that runs, or ran, in a sandbox without a client.
+type Command struct {
+	// ID counts the detached commands of the sandbox, from 1.
+	ID    int       `json:"id"`
+	Args  []string  `json:"args"`
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended,omitzero"`
+	// Status is the exit status, nil before the end, or if the supervisor was killed.
+	Status  *int              `json:"status,omitempty"`
+	Hit     *catalog.LimitHit `json:"hit,omitempty"`
+	Running bool              `json:"running"`
+}
+
+// In reads the commands of a directory of logs, oldest first; none if it does not exist.
+func In(dir string) ([]Command, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []Command{}, nil
+	}
+	all := []Command{}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		data, rerr := os.ReadFile(filepath.Join(dir, e.Name()))
+		var d Command
+		if rerr == nil && json.Unmarshal(data, &d) == nil { // skip one that a crash cut short
+			all = append(all, d)
+		}
+	}
+	slices.SortFunc(all, func(a, b Command) int { return a.ID - b.ID })
+	return all, err
+}
+
+// A Log stores the output of one detached command, in the process of the supervisor.
+type Log struct {
+	dir string
+	Command
+	pipe   *os.File      // the command's output
+	stored chan struct{} // closed when all output is stored
+}
+
+// New makes the files for a command and returns its log, and the pipe that is to be the
+// command's output. It removes the logs of the oldest commands.
+func New(dir string, args []string) (*Log, *os.File, error) {
+	all, err := In(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &Log{dir: dir, Command: Command{ID: 1, Args: args, Began: time.Now()}, stored: make(chan struct{})}
+	if n := len(all); n > 0 {
+		l.ID = all[n-1].ID + 1
+	}
+	for _, old := range all[:max(0, len(all)-maxDetached+1)] {
+		(&Log{dir: dir, Command: old}).Drop()
+	}
+	out, err := os.OpenFile(OutputPath(dir, l.ID), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	var w *os.File
+	if l.pipe, w, err = os.Pipe(); err == nil {
+		err = l.save()
+	}
+	if err != nil {
+		l.pipe.Close() // nil without a pipe
+		w.Close()
+		return nil, nil, errors.Join(err, out.Close())
+	}
+	go l.store(out)
+	return l, w, nil
+}
+
+// Drop removes the files of the command; what it cannot remove stays.
+func (l *Log) Drop() {
+	for _, ext := range []string{".json", ".log", ".old"} {
+		_ = os.Remove(filepath.Join(l.dir, strconv.Itoa(l.ID)+ext)) // see above
+	}
+}
+
+// Close ends the storing of the output.
+func (l *Log) Close() error { return l.pipe.Close() }
+
+func (l *Log) save() error {
+	data, err := json.Marshal(l.Command)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(l.dir, strconv.Itoa(l.ID)+".json")
+	if err := os.WriteFile(path+".new", append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// store copies the output to the file out, which it replaces when it is full. Output that cannot
+// be written, as on a full disk, is lost; the command goes on.
+func (l *Log) store(out *os.File) {
+	defer close(l.stored)
+	defer func() { out.Close() }()
+	buf := make([]byte, 32<<10)
+	for size := 0; ; {
+		n, err := l.pipe.Read(buf)
+		_, _ = out.Write(buf[:n])
+		if size += n; size > maxOutput {
+			path := OutputPath(l.dir, l.ID)
+			if os.Rename(path, strings.TrimSuffix(path, ".log")+".old") == nil {
+				if next, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
+					out.Close()
+					out, size = next, 0
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// End records the end of the command. A background process may hold its output open: End waits
+// for what is written within patience.
+func (l *Log) End(patience time.Duration, status int, hit *catalog.LimitHit) {
+	select {
+	case <-l.stored:
+	case <-time.After(patience):
+	}
+	l.Ended, l.Status, l.Hit = time.Now(), &status, hit
+	_ = l.save() // on a full disk it looks killed
+}
+
+// Describe says how the command is or ended.
+func (d *Command) Describe() string {
+	switch {
+	case d.Running:
+		return "it is running"
+	case d.Status == nil:
+		return "it was killed with the sandbox's supervisor"
+	case d.Hit != nil:
+		return fmt.Sprintf("it ended with status %d: %s", *d.Status, d.Hit.Text)
+	}
+	return fmt.Sprintf("it ended with status %d", *d.Status)
+}
+
+// OutputPath returns the path of the stored output of a command.
+func OutputPath(dir string, id int) string { return filepath.Join(dir, strconv.Itoa(id)+".log") }
