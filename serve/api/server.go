@@ -151,7 +151,6 @@ func (a *API) addAll() {
 	a.addFiles()
 	a.addStates()
 	a.addChanges()
-	a.addJobs()
 	a.addEvents()
 	a.addMetrics()
 }
