@@ -52,45 +52,62 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 			last.File, last.Line = site.Origins[i].File, site.Origins[i].Line
 		}
 	}
-	tools := made.Tools
-	if tools == nil {
-		tools = &catalog.Tools{}
-	}
-	if made.Evidence {
-		add("sandbox.evidence", "true")
-	}
-	if made.KeyPoints != nil {
-		for _, v := range made.KeyPoints.At {
-			add("sandbox.snapshots", v)
-		}
-	}
-	for _, one := range made.Secrets {
-		add("secrets."+one.Name, strings.Join(one.Hosts, " "))
-	}
-	if made.Budget != nil {
-		ceilings := made.Budget.Ceilings()
-		for _, name := range slices.Sorted(maps.Keys(ceilings)) {
-			if *ceilings[name] > 0 {
-				add("budget."+name, strconv.FormatInt(*ceilings[name], 10))
-			}
-		}
-		for _, v := range made.Budget.Hosts {
-			add("budget.hosts", v)
-		}
-	}
-	data := made.Data
-	if data == nil {
-		data = &catalog.Data{}
-	}
-	for _, l := range []struct {
-		setting string
-		values  []string
-	}{{"sandbox.expose", made.Expose}, {"sandbox.hide", made.Hide}, {"sandbox.env", made.Env}, {"tools.allow", tools.Allow}, {"tools.deny", tools.Deny}, {"tools.hook", tools.Hook}, {"tools.mcp", tools.MCP}, {"data.writable", data.Writable}, {"data.read-only", data.ReadOnly}} {
+	for _, l := range listed(&made) {
 		for _, v := range l.values {
 			add(l.setting, v)
 		}
 	}
 	return list
+}
+
+// A listing is one setting with each of its values.
+type listing struct {
+	setting string
+	values  []string
+}
+
+// listed returns the settings of a policy besides limits and network, in the order of the sections.
+func listed(made *catalog.Policy) []listing {
+	tools, data, points := made.Tools, made.Data, made.KeyPoints
+	if tools == nil {
+		tools = &catalog.Tools{}
+	}
+	if data == nil {
+		data = &catalog.Data{}
+	}
+	if points == nil {
+		points = &catalog.KeyPoints{}
+	}
+	all := []listing{
+		{"sandbox.expose", made.Expose},
+		{"sandbox.hide", made.Hide},
+		{"sandbox.env", made.Env},
+		{"sandbox.snapshots", points.At},
+	}
+	if made.Evidence {
+		all = append(all, listing{"sandbox.evidence", []string{"true"}})
+	}
+	all = append(all,
+		listing{"tools.allow", tools.Allow},
+		listing{"tools.deny", tools.Deny},
+		listing{"tools.hook", tools.Hook},
+		listing{"tools.mcp", tools.MCP},
+		listing{"data.writable", data.Writable},
+		listing{"data.read-only", data.ReadOnly},
+	)
+	for _, one := range made.Secrets {
+		all = append(all, listing{"secrets." + one.Name, []string{strings.Join(one.Hosts, " ")}})
+	}
+	if made.Budget != nil {
+		ceilings := made.Budget.Ceilings()
+		for _, name := range slices.Sorted(maps.Keys(ceilings)) {
+			if *ceilings[name] > 0 {
+				all = append(all, listing{"budget." + name, []string{strconv.FormatInt(*ceilings[name], 10)}})
+			}
+		}
+		all = append(all, listing{"budget.hosts", made.Budget.Hosts})
+	}
+	return all
 }
 
 // sameLimit reports whether two texts are the same value of a limit, such as 90m and 1h30m.

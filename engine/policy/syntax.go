@@ -97,6 +97,15 @@ func (r *reader) top(name, path string, v any) {
 		_, ok := v.(map[string]any)
 		several = several && ok
 	}
+	sections := map[string]func(){
+		"limits":  func() { r.section(limitsSection(), path, table, r.limit) },
+		"sandbox": func() { r.section(sandboxSection(), path, table, r.setting) },
+		"tools":   func() { r.section(toolsSection(), path, table, r.tool) },
+		"data":    func() { r.section(dataSection(), path, table, r.datum) },
+		"secrets": func() { r.secrets(path, table) },
+		"budget":  func() { r.section(budgetSection(), path, table, r.budget) },
+	}
+	read, known := sections[name]
 	switch {
 	case !single && !several:
 		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data] or [[stage]]")
@@ -111,22 +120,12 @@ func (r *reader) top(name, path string, v any) {
 		}
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
-	case !slices.Contains([]string{"limits", "sandbox", "tools", "data", "secrets", "budget"}, name):
+	case !known:
 		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget] and [[stage]]")
 	case several:
 		r.wrong(path, "there is one section "+name, "write ["+name+"]")
-	case name == "limits":
-		r.section(limitsSection(), path, table, r.limit)
-	case name == "tools":
-		r.section(toolsSection(), path, table, r.tool)
-	case name == "secrets":
-		r.secrets(path, table)
-	case name == "budget":
-		r.section(budgetSection(), path, table, r.budget)
-	case name == "data":
-		r.section(dataSection(), path, table, r.datum)
 	default:
-		r.section(sandboxSection(), path, table, r.setting)
+		read()
 	}
 }
 

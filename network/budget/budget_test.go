@@ -72,7 +72,7 @@ func TestAKilledLedgerKeepsItsReservations(t *testing.T) {
 	if _, err := f.WriteString(`{"id":9,"settle":{"tok`); err != nil {
 		t.Fatal(err)
 	}
-	f.Close()    
+	f.Close()
 	l.Close()     //nolint:errcheck // a test
 	for range 2 { // the second opening changes nothing
 		again, err := Open(dir)

@@ -286,13 +286,10 @@ func (a *API) fork(ctx context.Context, in *forkInput) (*sandboxOutput, error) {
 
 // request returns the engine's form of a request for a sandbox. Errors: ErrInvalid; those of [engine.Under].
 func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error) {
-	if p := n.Profile; p != "" && p != engine.NoProfile {
-		// A profile that is named counts as the user's own, and a sandbox can have written the file.
-		if err := granted(ctx, token.Promote); err != nil {
-			return hostfs.Request{}, errs.With("naming a profile", p, err)
-		}
-	}
 	const op = "making a sandbox"
+	if err := mayName(ctx, op, n.Profile); err != nil {
+		return hostfs.Request{}, err
+	}
 	bad := func(format string, values ...any) error {
 		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf(format, values...))
 	}
@@ -336,10 +333,22 @@ func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error)
 	if req.Admission, err = waiting(n.Queue, n.IfRoom); err != nil {
 		return req, err
 	}
-	if n.Profile != "" && n.Profile != engine.NoProfile && !policy.IsProfileName(n.Profile) && !filepath.IsAbs(n.Profile) {
-		return req, bad("the profile %q is neither a name nor an absolute path", n.Profile)
-	}
 	return req, engine.Under(&req, n.Profile, func(flag string) bool { return given[flag] })
+}
+
+// mayName returns an error unless the sender of a request may name this profile: one that is named
+// counts as the user's own, and a sandbox can have written the file.
+func mayName(ctx context.Context, op, profile string) error {
+	if profile == "" || profile == engine.NoProfile {
+		return nil
+	}
+	if err := granted(ctx, token.Promote); err != nil {
+		return errs.With("naming a profile", profile, err)
+	}
+	if !policy.IsProfileName(profile) && !filepath.IsAbs(profile) {
+		return errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("the profile %q is neither a name nor an absolute path", profile))
+	}
+	return nil
 }
 
 // waiting returns the conditions for starting a sandbox.
