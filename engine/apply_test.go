@@ -103,6 +103,7 @@ func TestApplyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T) {
 func applyBringsNothingBackThatTheUserMayHaveDeleted(t *testing.T, b *bench) {
 	b.write("old", "theirs")
 	b.write("gone", "theirs")
+	b.tooLargeToRead()
 	b.new("x")
 	b.in("x", "echo more >> gone; echo new > fresh")
 	must := func(err error) {

@@ -88,14 +88,19 @@ func TestWhatTheUserChangedBeforeTheSandboxIsItsBase(t *testing.T) {
 	})
 }
 
+// tooLargeToRead makes the workspace so large that no command waits until it is read.
+func (b *bench) tooLargeToRead() {
+	for i := range 150 {
+		b.write(fmt.Sprint("other", i), "other\n")
+	}
+}
+
 // What a person changes while the command that changes it, too, is running may be
 // before or after, and the original is gone: the workspace is too large to be read first.
 func TestWhatIsChangedWhileTheCommandRunsIsAnHonestConflict(t *testing.T) {
 	asBoth(t, func(t *testing.T, b *bench) {
 		b.write("text", "base\n")
-		for i := range 150 {
-			b.write(fmt.Sprint("other", i), "other\n")
-		}
+		b.tooLargeToRead()
 		b.new("s")
 		r, w, err := os.Pipe()
 		if err != nil {

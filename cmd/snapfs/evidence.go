@@ -111,10 +111,10 @@ func newEvidenceVerify(a *app) *cobra.Command {
   policy        nothing recorded is against the sandbox's policy
   gate          the checks were run again: snapfs does not do that yet
 
-It needs no state directory with --key, and no network. --after names an earlier export of
+It needs no state directory with --key, and no network. --earlier names an earlier export of
 the same sandbox, which the record must continue. The exit status is 8 if integrity does
 not hold, and 1 if another verdict is no.`,
-		Example: "  snapfs evidence verify fix.evidence --key host.pub\n  snapfs evidence verify fix.evidence --after before-promotion.evidence",
+		Example: "  snapfs evidence verify fix.evidence --key host.pub\n  snapfs evidence verify fix.evidence --earlier before-promotion.evidence",
 		Args:    exactly("file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			o, err := a.verifyOptions(keyFile, earlier)
@@ -133,7 +133,7 @@ not hold, and 1 if another verdict is no.`,
 		},
 	}
 	cmd.Flags().StringVar(&keyFile, "key", "", "trust the public key in this `file` (default this host's own)")
-	cmd.Flags().StringVar(&earlier, "after", "", "require that the record continues that of this earlier `file`")
+	cmd.Flags().StringVar(&earlier, "earlier", "", "require that the record continues that of this earlier `file`")
 	return cmd
 }
 

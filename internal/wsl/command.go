@@ -7,9 +7,9 @@ import (
 
 // PathFlags lists the flags of snapfs whose values are file names.
 var PathFlags = []string{
-	"--allow", "--dir", "--e2b-key", "--expose", "--file", "--have", "--hide", "--html", "--mine", "--only", "--output",
+	"--allow", "--dir", "--e2b-key", "--earlier", "--expose", "--file", "--have", "--hide", "--html", "--key", "--mine", "--only", "--output",
 	"--profile", "--report", "--socket", "--state", "--target", "--theirs", "--tls-cert", "--tls-key", "--workspace",
-	"--write", "-C",
+	"--write", "-C", "-o",
 }
 
 // ValueFlags lists the flags of snapfs whose values are no file names. The value may follow as
@@ -17,9 +17,9 @@ var PathFlags = []string{
 var ValueFlags = []string{
 	"--after", "--agent", "--as-branch", "--attempts", "--backend", "--base", "--check", "--class", "--close",
 	"--cpu-time", "--cpus", "--disk", "--env", "--every", "--expires", "--files", "--host", "--idle", "--inodes",
-	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--listen", "--login", "--max-timeout", "--memory",
+	"--io-read", "--io-read-ops", "--io-write", "--io-write-ops", "--jobs", "--keep-snapshots", "--keep-snapshots-for", "--listen", "--login", "--max-timeout", "--memory",
 	"--message", "--name", "--net", "--pids", "--plan", "--pool", "--remove-after", "--scope", "--score", "--set",
-	"--size", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--when-changed", "--within", "-j", "-m",
+	"--size", "--snapshot-at", "--tail", "--template", "--time", "--timeout", "--to", "--tool", "--try", "--ttl", "--when-changed", "--within", "-j", "-m",
 	"-n",
 }
 
