@@ -32,7 +32,8 @@ func (r *referee) startChecks() []check {
 	}
 }
 
-// at returns a timer of whole processes that run with dir as their working directory.
+// at returns what times processes, each from its start to its end, in the setting s and with dir as
+// their working directory.
 func (r *referee) at(s setting, dir string) *processes { return &processes{lab: r.lab, s: s, dir: dir} }
 
 func (r *referee) version(ctx context.Context) (float64, string, error) {

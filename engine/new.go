@@ -5,13 +5,14 @@ import (
 
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/policy"
 )
 
 // New makes a permanent sandbox. Atomic: after an error or a crash there is none. Cost:
 // constant in the size of the trees, with most backends. Errors: errs.ErrExists (the name),
 // ErrNotFound and ErrNotSupported (the workspace), ErrNoSpace, ErrDenied; admission.ErrNoRoom.
 func (e *Engine) New(ctx context.Context, req hostfs.Request) (*catalog.Record, error) {
-	if err := boundBySite(&req); err != nil {
+	if err := policy.BoundBySite(&req.Policy); err != nil {
 		return nil, err
 	}
 	place, err := e.Supervise.AdmitNew(ctx, req)

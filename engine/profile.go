@@ -71,13 +71,6 @@ func under(req *hostfs.Request, path string, given func(flag string) bool) error
 	return nil
 }
 
-// boundBySite tightens a request to the site's policy.
-func boundBySite(req *hostfs.Request) error {
-	site, err := policy.ReadSite()
-	site.Bound(&req.Policy)
-	return err
-}
-
 // readingFound adds to err a hint how to continue without a profile that the user did not
 // name.
 func readingFound(err error, named bool) error {
@@ -133,7 +126,7 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	for _, one := range s.Secrets {
 		u.took("secret " + one.Name)
 	}
-	u.budget(s.Budget)
+	u.budget(s.Budget, true)
 	u.data(s.Data, true)
 }
 
@@ -211,6 +204,9 @@ func (u *profiled) tools(theirs catalog.Tools, named bool) {
 	}
 	if named || mine.Allow == nil {
 		mine.Allow = u.add("tools allow", mine.Allow, theirs.Allow)
+		if mine.Allow == nil {
+			mine.Allow = theirs.Allow // an empty list allows nothing
+		}
 	} else {
 		for _, one := range theirs.Allow {
 			u.left("tools allow " + one)
@@ -278,13 +274,26 @@ func (u *profiled) find(s *policy.Sandbox) {
 	for _, one := range s.Secrets {
 		u.left("secret " + one.Name)
 	}
-	u.budget(s.Budget)
+	u.budget(s.Budget, false)
 }
 
-// budget applies the budget of a profile: it only tightens.
-func (u *profiled) budget(b *catalog.Budget) {
-	if b != nil {
-		u.p.Budget = b
+// budget applies the budget of a profile. One that was only found only lowers ceilings.
+func (u *profiled) budget(theirs *catalog.Budget, named bool) {
+	switch {
+	case theirs == nil:
+	case named || u.p.Budget == nil:
+		u.p.Budget = theirs
 		u.took("budget")
+	default:
+		b, lowered := u.p.Budget.Lowered(theirs)
+		u.p.Budget = b
+		for _, name := range lowered {
+			u.took("budget " + name)
+		}
+		for name, ceiling := range theirs.Ceilings() {
+			if *ceiling > 0 && *ceiling != *b.Ceilings()[name] {
+				u.left("budget " + name)
+			}
+		}
 	}
 }

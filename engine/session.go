@@ -9,6 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/engine/keypoint"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/reconcile"
 	"github.com/snapfs/snapfs/engine/snapshot"
 	"github.com/snapfs/snapfs/engine/supervise"
@@ -40,7 +41,7 @@ type Session struct {
 // the sandbox's processes, and the next command removes the sandbox. After an error nothing is
 // left. Errors: those of [Engine.New] and of package isolate.
 func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Command) (*Session, error) {
-	if err := boundBySite(&req); err != nil {
+	if err := policy.BoundBySite(&req.Policy); err != nil {
 		return nil, err
 	}
 	place, err := e.Supervise.AdmitNew(ctx, req)

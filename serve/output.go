@@ -112,7 +112,8 @@ func outputsIn(dir string) (numbers []int, err error) {
 
 func (o *output) name() string { return execKind + "-" + strconv.Itoa(o.number) }
 
-// read copies a stream of the command until its end.
+// read reads a stream of the command until its end. It stores the stream in o's file, and in c the
+// part that the caller gets: c drops the middle of long output.
 func (o *output) read(r *os.File, c *clip) {
 	o.pipes = append(o.pipes, r)
 	o.copying.Go(func() {

@@ -95,7 +95,8 @@ func (s *Service) withNames(ctx context.Context, e *engine.Engine, err error) er
 	return errs.With("", "", err, hint)
 }
 
-// list returns the sandboxes of agents in the workspace, oldest first.
+// list returns the sandboxes that an agent has made through this service in its workspace, oldest
+// first.
 func (s *Service) list(ctx context.Context, e *engine.Engine) ([]engine.Info, error) {
 	infos, err := e.List(ctx, false, s.Rules.Workspace)
 	if err != nil && infos == nil {

@@ -46,7 +46,8 @@ func (p *Pool) recordFile(path string) string {
 	return filepath.Join(p.Dir, "trees", key(path)+".json")
 }
 
-// home returns the directory, on the pool, of the workspace at path.
+// home returns the directory, on the pool's own filesystem, with the pool's copy of the workspace at
+// path and the manifest of that copy.
 func (p *Pool) home(path string) string { return filepath.Join(p.mnt(), "trees", key(path)) }
 func (p *Pool) tree(path string) string { return filepath.Join(p.home(path), "tree") }
 

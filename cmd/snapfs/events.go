@@ -86,7 +86,7 @@ func eventDetail(d events.Data) string {
 	add(d.Limit != "", "limit %s", strings.TrimSpace(d.Limit+" "+d.Value))
 	add(d.Host != "" && d.Port == 0, "%s", tame(d.Host))
 	add(d.Port != 0, "%s:%d", tame(d.Host), d.Port)
-	add(len(d.Held) > 0, "%d walls held", len(d.Held))
+	add(len(d.Held) > 0, "%d probes held", len(d.Held))
 	add(len(d.Crossed) > 0, "crossed %s", strings.Join(d.Crossed, ", "))
 	add(d.Changes > 0, "%d paths", d.Changes)
 	add(d.Target != "", "at %s", pathlist.Printable(d.Target))

@@ -60,7 +60,7 @@ of a removed sandbox is exported by the same name, or by its identifier.`,
 		ValidArgsFunction: a.completeSandbox,
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
 			if file == "" {
-				return usageError(errors.New("export needs -o FILE"))
+				return usageError(errors.New("export requires --output FILE"))
 			}
 			text, id, err := exportEvidence(ctx, e, args[0], !open)
 			if err != nil {

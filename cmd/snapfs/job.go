@@ -235,8 +235,8 @@ func newJobWork(a *app) *cobra.Command {
 		Use:   "work",
 		Short: "carry out jobs",
 		Long: `Carries out queued jobs, the most urgent first, and those whose worker was killed, until it is
-interrupted. It also submits the jobs of triggers that are due. A job that runs then is stopped and queued again. Each job waits for capacity
-(snapfs help room), at most 24 hours or until its --within; then it fails.`,
+interrupted: a job that runs then is stopped and queued again. It also submits the jobs of triggers
+that are due. Each job waits for capacity (snapfs help room), at most 24 hours or until its --within; then it fails.`,
 		Example: "  snapfs job work --once\n  snapfs job work --jobs 8",
 		Args:    exactly(),
 		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, _ []string) error {

@@ -55,6 +55,8 @@ const (
 	quickNames = 300
 	quickTexts = 100
 	quickList  = 96 << 10
+	// fewEarlier is how many earlier manifests stay without a look at who needs them.
+	fewEarlier = 8
 	// maxEarlier bounds the earlier manifests, each of at most quickList bytes.
 	maxEarlier = 64
 	// manifestPatience is how long an update waits for another one.
@@ -186,14 +188,21 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, nam
 	return true
 }
 
-// keepEarlier keeps old beside the manifest that is about to replace it, and returns the names of all that sandboxes
-// still need. It removes the others. The caller holds the lock. Cost: reading all records of sandboxes.
+// keepEarlier keeps old beside the manifest that is about to replace it, and returns the names of all that stay. Of more
+// than fewEarlier it removes those that no sandbox needs. The caller holds the lock. Cost: where it removes some,
+// reading all records of sandboxes, which may be thousands.
 func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string) {
 	if old.size > 0 && old.size <= quickList && len(old.list.Nodes) > 0 {
 		name := filepath.Join(old.dir, fmt.Sprint(manifestFile, "-", old.seen.UnixNano()))
 		_ = os.Link(filepath.Join(old.dir, manifestFile), name) // without it, an original is not known
 	}
 	all := earlierManifests(old.dir)
+	if len(all) <= fewEarlier {
+		for _, seen := range all {
+			names = append(names, fmt.Sprint(manifestFile, "-", seen))
+		}
+		return names
+	}
 	needed := map[int64]bool{}
 	records, failures := bl.cat.List()
 	for _, rec := range records {

@@ -1,5 +1,10 @@
 package catalog
 
+import (
+	"maps"
+	"slices"
+)
+
 // A Secret is a secret of the host that a sandbox uses without having it. One of Env, File and Command is its source.
 type Secret struct {
 	Name string `json:"name"`
@@ -35,4 +40,27 @@ func (b *Budget) Ceilings() map[string]*int64 {
 	return map[string]*int64{
 		"requests": &b.Requests, "bytes-sent": &b.BytesSent, "tokens": &b.Tokens, "input-tokens": &b.InputTokens, "output-tokens": &b.OutputTokens,
 	}
+}
+
+// Lowered returns a copy of b with each ceiling of other that is lower, or where b has none, and the
+// names of those. The hosts of both are in it. b may be nil.
+func (b *Budget) Lowered(other *Budget) (low *Budget, names []string) {
+	low = new(Budget)
+	if b != nil {
+		*low = *b
+	}
+	mine, theirs := low.Ceilings(), other.Ceilings()
+	for _, name := range slices.Sorted(maps.Keys(mine)) {
+		if bound := *theirs[name]; bound > 0 && (*mine[name] == 0 || bound < *mine[name]) {
+			*mine[name] = bound
+			names = append(names, name)
+		}
+	}
+	low.Hosts = slices.Clip(low.Hosts)
+	for _, host := range other.Hosts {
+		if !slices.Contains(low.Hosts, host) {
+			low.Hosts = append(low.Hosts, host)
+		}
+	}
+	return low, names
 }

@@ -278,8 +278,8 @@ type Policy struct {
 // Data says which paths the processes of a sandbox may write. Every path is absolute.
 type Data struct {
 	// Writable lists the only files and directories, with everything below them, that may be
-	// written, besides /tmp, /dev and /run; nil means all.
-	Writable []string `json:"writable,omitempty"`
+	// written, besides /tmp, /dev and /run; nil means all, and an empty list none.
+	Writable []string `json:"writable,omitzero"`
 	// ReadOnly lists files and directories that may not be written, also if Writable has them.
 	ReadOnly []string `json:"read_only,omitempty"`
 }

@@ -7,12 +7,12 @@ import (
 )
 
 // Tools says which programs the processes of a sandbox may execute, and which tools its agent may
-// not use. An entry of Allow and Deny is the absolute
-// path of a program, after symbolic links; a directory with /* for everything in and below it; or
-// the name of a program, in the usual directories of programs.
+// not use. An entry of Allow and Deny is the absolute path of a program, after symbolic links; a
+// directory with /* for everything in and below it; or the name of a program, in the usual
+// directories of programs.
 type Tools struct {
-	// Allow lists the only programs to execute, and nil means all.
-	Allow []string `json:"allow,omitempty"`
+	// Allow lists the only programs to execute; nil means all, and an empty list none.
+	Allow []string `json:"allow,omitzero"`
 	// Deny lists programs that cannot be executed, also if Allow has them.
 	Deny []string `json:"deny,omitempty"`
 	// Hook lists tools of agents that snapfs hook refuses, and MCP tools of snapfs mcp that it does

@@ -116,8 +116,8 @@ func openSecret(s *catalog.Secret) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Env != "" { // a pipe holds 64 KiB, and the proxy accepts 16
-		if len(value) > 32<<10 {
+	if s.Env != "" {
+		if len(value) > 16<<10 { // what the proxy accepts; a pipe holds 64 KiB
 			err = fmt.Errorf("the variable %s is longer than 16 KiB", s.Env)
 		} else {
 			_, err = w.WriteString(value)

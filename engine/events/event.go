@@ -73,7 +73,7 @@ type Data struct {
 	Origin    string   `json:"origin,omitempty"`
 	// Evidence is set for a new sandbox that keeps evidence.
 	Evidence bool `json:"evidence,omitempty"`
-	// Held and Crossed are the names of the walls that a self-test found intact, and not.
+	// Held and Crossed are the names of the probes of a self-test that held, and of those that broke out.
 	Held    []string `json:"held,omitempty"`
 	Crossed []string `json:"crossed,omitempty"`
 	// Job is the number of a job.

@@ -53,7 +53,7 @@ func Brokered(p catalog.Policy) (bool, error) {
 	}
 	refuse := func(what string) error {
 		return &errs.Error{
-			Op: "starting", Kind: errs.ErrInvalid, Err: fmt.Errorf("%s a network of rules, and this one is %s", what, p.Network), Hints: []string{"snapfs run --net allow:NAME …"},
+			Op: "starting a sandbox", Kind: errs.ErrInvalid, Err: fmt.Errorf("%s a network of rules (allow:RULES), and the network is %s", what, p.Network), Hints: []string{"snapfs run --net allow:NAME …"},
 		}
 	}
 	switch {

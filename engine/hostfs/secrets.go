@@ -154,8 +154,8 @@ func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string
 	return slices.Compact(paths), hiddenLater, nil
 }
 
-// Masks reports whether the processes of a sandbox find path empty, as things are now. Cost: a search
-// for secrets.
+// Masks reports whether snapfs hides path from the processes of a sandbox, which find an empty file
+// or directory there. Cost: a search of the host's home directories for secrets.
 func (hf *Host) Masks(ctx context.Context, rec *catalog.Record, path string) (bool, error) {
 	paths, _, err := hf.Masked(ctx, rec)
 	return slices.ContainsFunc(paths, func(p string) bool { return Within(path, p) }), err

@@ -9,8 +9,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// sweepEvery is the number of removed snapshots after which a garbage collection frees their space. Each other
-// collection frees it too.
+// sweepEvery is the number of removed snapshots after which a garbage collection is started to free their space. One that
+// is started for another reason frees it, too.
 const sweepEvery = 16
 
 // prune takes out of the record the snapshots that its retention rule does not keep, oldest first, and returns them.

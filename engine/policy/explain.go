@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/units"
 )
 
 // A Setting is one value of the policy that a sandbox would have, and where it is said.
@@ -83,6 +84,12 @@ func listed(made *catalog.Policy) []listing {
 		{"sandbox.hide", made.Hide},
 		{"sandbox.env", made.Env},
 		{"sandbox.snapshots", points.At},
+	}
+	if points.Keep > 0 {
+		all = append(all, listing{"sandbox.keep-snapshots", []string{strconv.Itoa(points.Keep)}})
+	}
+	if points.KeepFor > 0 {
+		all = append(all, listing{"sandbox.keep-snapshots-for", []string{units.FormatDuration(points.KeepFor)}})
 	}
 	if made.Evidence {
 		all = append(all, listing{"sandbox.evidence", []string{"true"}})

@@ -227,7 +227,11 @@ func (s *Sandbox) addBudget(other *catalog.Budget) {
 	s.Budget = b
 }
 
+// union returns a and what only b has. It is nil only if both are: an empty list allows nothing.
 func union(a, b []string) []string {
+	if a == nil && b != nil {
+		a = []string{}
+	}
 	for _, one := range b {
 		if !slices.Contains(a, one) {
 			a = append(a, one)

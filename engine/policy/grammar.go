@@ -34,7 +34,7 @@ func profileSection() Section {
 	return Section{
 		Header: `extends = "…"`,
 		Text: "Lines above the first section. A profile begins with the settings of those that it extends, in their order: " +
-			"its own limits and network replace theirs, and its lists add to theirs.",
+			"its own limits, network, budget and times of snapshots replace theirs, a secret replaces theirs of the same name, and its lists add to theirs.",
 		Keys: []Key{
 			{"extends", "profile, or list of profiles", "", "The name of a built-in profile or of one of the site (snapfs profile list), or the path of a file, with a slash or ending with .toml. A relative path starts at the directory of the profile. A profile that snapfs only found extends no file outside its own directory. No profile extends one with stages."},
 			{"about", "text", "", "What the profile is for, in snapfs profile list."},

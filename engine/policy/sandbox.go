@@ -128,6 +128,10 @@ func (r *reader) setting(name, path string, v any) {
 
 // keyPoints stores a key of [sandbox] about snapshots in r.sandbox, or records mistakes.
 func (r *reader) keyPoints(name, path string, v any) {
+	if r.site {
+		r.wrong(path, name+": the site's policy sets no snapshots", "write it in a profile")
+		return
+	}
 	points := &r.sandbox.KeyPoints
 	switch name {
 	case "snapshots":
@@ -145,11 +149,13 @@ func (r *reader) keyPoints(name, path string, v any) {
 			r.wrong(path+"=", "keep-snapshots: expected a number from 1 to "+strconv.Itoa(maxKeepSnapshots), "leave it out for "+strconv.Itoa(catalog.DefaultKeep))
 		}
 		points.Keep = int(n)
+		r.said("sandbox.keep-snapshots", strconv.Itoa(points.Keep), path)
 	case "keep-snapshots-for":
 		var err error
 		if points.KeepFor, err = units.ParseDuration(r.text(name, path, v)); err != nil {
 			r.wrong(path+"=", "keep-snapshots-for: "+err.Error(), `write it as "12h"`)
 		}
+		r.said("sandbox.keep-snapshots-for", units.FormatDuration(points.KeepFor), path)
 	}
 }
 

@@ -20,7 +20,6 @@ var shapes = map[string]map[string]any{
 	"profile":                      {"type": "string"},
 	"variable":                     {"type": "string"},
 	"path":                         {"type": "string"},
-	"true or false":                {"type": "boolean"},
 	`"auto" or "ask"`:              {"enum": []string{string(Auto), string(Ask)}},
 }
 

@@ -25,7 +25,7 @@ func secretsSection() Section {
 			{"methods", "list of methods", "every method", "The only methods of requests that get it."},
 			{"paths", "list of paths", "every path", `The only paths of requests that get it, as "/v1/*".`},
 			{"as", "variable", "the source's, or NAME", "The variable inside with the placeholder."},
-			{"body", "true or false", "`false`", "Whether the placeholder is replaced in the bodies of requests, too, and not only in headers and the query."},
+			{"body", "bool", "false", "Whether the placeholder is replaced in the bodies of requests, too, and not only in headers and the query."},
 		},
 	}
 }

@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,7 +60,7 @@ func onlyRootWrites(path string) error {
 	var why, hint string
 	switch {
 	case info.Mode()&os.ModeSymlink != 0:
-		why = "a symbolic link"
+		why, hint = "it is a symbolic link", "replace it by the file itself"
 	case !ok || st.Uid != 0:
 		why, hint = "it does not belong to root", "sudo chown root "+errs.Quoted(path)
 	case info.Mode().Perm()&0o022 != 0:
@@ -93,6 +92,14 @@ func (r *reader) siteLine(name, path string, v any) {
 			r.wrong(path, fmt.Sprintf("profile: %q is neither a name nor a full path", r.profile), "snapfs profile list has the names")
 		}
 	}
+}
+
+// BoundBySite tightens a policy to that of the site, which may be younger than the policy. Errors:
+// those of [ReadSite].
+func BoundBySite(p *catalog.Policy) error {
+	site, err := ReadSite()
+	site.Bound(p)
+	return err
 }
 
 // Bound tightens the policy of a sandbox to that of the site, and records in it what was
@@ -212,20 +219,11 @@ func (s *Site) boundBudget(p *catalog.Policy, note func(string, ...any)) {
 	if site == nil {
 		return
 	}
-	b := new(catalog.Budget)
-	if p.Budget != nil {
-		*b = *p.Budget
+	low, names := p.Budget.Lowered(site)
+	for _, name := range names {
+		note("budget %s %d", name, *low.Ceilings()[name])
 	}
-	theirs := site.Ceilings()
-	mine := b.Ceilings()
-	for _, name := range slices.Sorted(maps.Keys(mine)) {
-		if bound := *theirs[name]; bound > 0 && (*mine[name] == 0 || bound < *mine[name]) {
-			*mine[name] = bound
-			note("budget %s %d", name, bound)
-		}
-	}
-	b.Hosts = union(slices.Clip(b.Hosts), site.Hosts)
-	p.Budget = b
+	p.Budget = low
 }
 
 // boundData replaces the writable paths of a policy by those that the site allows too.

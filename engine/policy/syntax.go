@@ -108,7 +108,7 @@ func (r *reader) top(name, path string, v any) {
 	read, known := sections[name]
 	switch {
 	case !single && !several:
-		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data] or [[stage]]")
+		r.wrong(path, name+": not in a section", "move it below [limits], [sandbox], [tools], [data], [secrets.NAME], [budget] or [[stage]]")
 	case name == "stage" && r.site:
 		r.wrong(path, "the site's policy has no stages", "write them in a profile")
 	case name == "secrets" && r.site:
@@ -121,7 +121,11 @@ func (r *reader) top(name, path string, v any) {
 	case name == "stage":
 		r.wrong(path, "there may be several stages", "write [[stage]]")
 	case !known:
-		r.wrong(path, fmt.Sprintf("%s: unknown section", name), "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget] and [[stage]]")
+		mend := "sections are [limits], [sandbox], [tools], [data], [secrets.NAME], [budget] and [[stage]]"
+		if r.site {
+			mend = "sections are [limits], [sandbox], [tools], [data] and [budget]"
+		}
+		r.wrong(path, name+": unknown section", mend)
 	case several:
 		r.wrong(path, "there is one section "+name, "write ["+name+"]")
 	default:

@@ -57,8 +57,9 @@ func (p *planner) refuseRights() error {
 	return refused(&r, p.t.Path, errs.ErrDenied)
 }
 
-// refuseUnapproved refuses changes that need approval and have none. The rules apply to the
-// root's path as the caller gave it, and to its real path.
+// refuseUnapproved refuses changes that need approval and have none. Whether a change needs it
+// depends on its path: below the real tree's path as the caller gave it, and below the same path
+// without symbolic links.
 func (p *planner) refuseUnapproved(allow approval.Allow) error {
 	if err := allow.Validate(); err != nil {
 		return err

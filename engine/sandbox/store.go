@@ -19,8 +19,9 @@ type Store struct {
 	collect func(ctx context.Context) error
 }
 
-// New returns the store of a catalogue, which announces in log what it makes and removes. sweeper is the command that starts a
-// collection in the background; where it is empty, [Store.SweepLater] calls collect.
+// New returns the Store of the sandboxes in cat. The Store announces in log what it makes and removes, and calls notice
+// with texts for the user. sweeper is the command that starts a garbage collection in the background; where it is
+// empty, [Store.SweepLater] calls collect.
 func New(cat *catalog.Catalog, host *hostfs.Host, notice func(string), log *events.Log, sweeper []string, collect func(context.Context) error) *Store {
 	return &Store{cat: cat, notice: notice, host: host, events: log, sweeper: sweeper, collect: collect}
 }

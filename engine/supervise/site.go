@@ -9,18 +9,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// boundBySite tightens a policy to that of the site, which may be younger than the sandbox.
-// Errors: those of policy.ReadSite.
-func boundBySite(p *catalog.Policy) error {
-	site, err := policy.ReadSite()
-	site.Bound(p)
-	return err
-}
-
 // refusedBySite returns an error if the site's policy does not allow these limits.
 func refusedBySite(name string, p catalog.Policy, now catalog.Limits) error {
 	p.Limits, p.Site = now, nil
-	if err := boundBySite(&p); err != nil || p.Limits == now {
+	if err := policy.BoundBySite(&p); err != nil || p.Limits == now {
 		return err
 	}
 	return &errs.Error{
@@ -34,11 +26,11 @@ func refusedBySite(name string, p catalog.Policy, now catalog.Limits) error {
 func allowedBySite(name string, p catalog.Policy, text string) (string, error) {
 	was := p.Network
 	p.Network, p.Site = text, nil
-	if err := boundBySite(&p); err != nil {
+	if err := policy.BoundBySite(&p); err != nil {
 		return "", err
 	}
 	if p.Network != text && (p.Network == was || p.Network == "none") {
-		return "", &errs.Error{Op: "allowing", Path: name, Kind: errs.ErrDenied, Err: errors.New("the site's policy " + p.Site.Path + " does not allow it")}
+		return "", &errs.Error{Op: "allowing", Path: name, Kind: errs.ErrDenied, Err: errors.New("the site's policy " + p.Site.Path + " allows no more than " + p.Network)}
 	}
 	return p.Network, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/snapfs/snapfs/engine/admission"
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/sandbox"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -140,7 +141,7 @@ func (sv *Manager) Supervise(ctx context.Context, name string) error {
 // startServing starts the namespaces, opens the socket, and registers this process in the
 // record.
 func (sv *Manager) startServing(ctx context.Context, held *catalog.Locked, slot *admission.Slot) (*Supervisor, error) {
-	if err := boundBySite(&held.Policy); err != nil {
+	if err := policy.BoundBySite(&held.Policy); err != nil {
 		return nil, errors.Join(err, slot.Close())
 	}
 	allowed, err := sv.startResources(ctx, held.Workspace, held.Policy, true, slot)

@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 	"github.com/snapfs/snapfs/engine/events"
 	"github.com/snapfs/snapfs/engine/hostfs"
+	"github.com/snapfs/snapfs/engine/policy"
 	"github.com/snapfs/snapfs/engine/supervise/ports"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/fault"
@@ -23,7 +24,7 @@ import (
 // sandbox's trees are known; the caller passes both to Start. It takes over the slot, also
 // after an error; if slot is nil, the sandbox is admitted at once.
 func (sv *Manager) Prepare(ctx context.Context, workspace string, p catalog.Policy, command *isolate.Command, slot *admission.Slot) (*isolate.Prepared, *Resources, error) {
-	if err := boundBySite(&p); err != nil {
+	if err := policy.BoundBySite(&p); err != nil {
 		return nil, nil, errors.Join(err, slot.Close())
 	}
 	allowed, err := sv.startResources(ctx, workspace, p, command == nil || p.Limits.Idle > 0, slot)
@@ -161,7 +162,7 @@ func (s *containerStart) abandon(ctx context.Context, err error) error {
 // command if it is not nil. The other parameters are those of startContainer. Errors: also
 // ErrWall; rec then has the proof.
 func (sv *Manager) Start(ctx context.Context, rec *catalog.Record, prepared *isolate.Prepared, allowed *Resources, secrets func() hostfs.SecretPaths, command *isolate.Command) (*Supervisor, *isolate.Process, error) {
-	if err := boundBySite(&rec.Policy); err != nil {
+	if err := policy.BoundBySite(&rec.Policy); err != nil {
 		err = errors.Join(err, prepared.Close())
 		if allowed != nil {
 			err = errors.Join(err, allowed.Close(context.WithoutCancel(ctx)))

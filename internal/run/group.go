@@ -63,7 +63,7 @@ func signalGroup(group int, sig syscall.Signal) error {
 // It identifies them by marks, "NAME=VALUE", all of which are in their environment, because
 // pids are reused. It does not find a descendant that has created a session of its own.
 //
-// Cost: reading /proc/*/stat, and the environment of each process in a non-leading group.
+// Cost: reading /proc/*/stat, and the environment of each process that leads no process group.
 // Errors: those of kill(2). Without /proc it finds none.
 func EndMarked(marks ...string) error {
 	return end(func(p member) bool {

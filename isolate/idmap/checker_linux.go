@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Checker decides what the host reads of some files in a [View], by their names. Its methods must be safe for
-// concurrent use.
+// A Checker may replace the content of files that the host reads through a [View], which shows a sandbox's files on
+// the host. It decides by the names of the files. Its methods must be safe for concurrent use.
 type Checker interface {
 	// Checks reports whether it checks the regular files of a name. No symbolic link of such a name can be followed.
 	Checks(name string) bool
@@ -19,7 +19,7 @@ type Checker interface {
 }
 
 // maxChecked is the size of the largest file that is checked. A larger one cannot be opened.
-const maxChecked = 4 << 20
+const maxChecked = 1 << 20
 
 // checkedName returns a name if files of that name are checked, or "".
 func (s *server) checkedName(name string) string {

@@ -87,7 +87,7 @@ func MatchPath(pattern, path string) bool {
 var (
 	errRelative = errors.New("the path does not begin with a slash")
 	errEncoding = errors.New("the path has a percent sign without two hexadecimal digits")
-	errSlash    = errors.New("the path has an encoded slash, backslash, dot or control character behind a second encoding")
+	errSlash    = errors.New("the path has an encoded slash, backslash or control character, or an escape within an escape")
 	errByte     = errors.New("the path has a backslash, a control character or a character beyond ASCII")
 	errDots     = errors.New("the path has a dot segment with parameters")
 )

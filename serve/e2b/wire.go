@@ -81,7 +81,8 @@ type sandboxDetail struct {
 	PauseMode string `json:"pauseMode,omitempty"`
 }
 
-// apiError is the body of every error of a control route.
+// apiError is the body of every error of the routes that E2B's control API has: those on sandboxes
+// and templates, not those on files and processes.
 type apiError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`

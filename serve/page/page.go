@@ -136,7 +136,14 @@ func refuse(w http.ResponseWriter, status int, text string) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	reply(w, map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": text, "kind": "denied"})
+	problem := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": text}
+	switch status {
+	case http.StatusBadRequest, http.StatusMethodNotAllowed:
+		problem["kind"] = "invalid"
+	case http.StatusUnauthorized, http.StatusForbidden:
+		problem["kind"] = "denied"
+	}
+	reply(w, problem)
 }
 
 // reply writes a value as JSON.

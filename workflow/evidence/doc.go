@@ -3,6 +3,6 @@
 // refused, and the store writes a record of package audit.
 //
 // Each sandbox has a directory evidence/ID in the state directory, which stays when the sandbox is
-// removed. The host's key is beside these directories, and so outside every sandbox. [Session]
-// records the changed files, signs the end statement and exports the bundle.
+// removed. The host's key is beside these directories, and so outside every sandbox. [RecordChanges]
+// records the changed files, [End] signs the end statement, and [Store.Export] returns the bundle.
 package evidence

@@ -74,7 +74,8 @@ func (s *Store) Before(e events.Event) error {
 	return l.Append(e.Type, data, true)
 }
 
-// noteSync remembers that a record could not be put on stable storage. Before then refuses every act.
+// noteSync remembers that a record could not be put on stable storage. From then on [Store.Before] refuses every act on
+// the sandbox.
 func (s *Store) noteSync(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

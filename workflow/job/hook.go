@@ -36,7 +36,7 @@ type hookRequest struct {
 // no such trigger; ErrInvalid; ErrBusy for too many; those of [Store.Approve] and [Store.Reject].
 func (s *Store) Hook(ctx context.Context, number int, signature string, body []byte) (*Job, error) {
 	const op = "checking a webhook's request"
-	denied := errs.New(op, "", errs.ErrDenied, "it is not signed by the secret of the trigger, or too old; see docs/jobs.md")
+	denied := errs.New(op, strconv.Itoa(number), errs.ErrDenied, "the request is not signed with the secret of this trigger, or is older than five minutes", "snapfs job triggers")
 	t, err := s.readTrigger(number)
 	if err != nil || t.Secret == "" {
 		t = &storedTrigger{Secret: "none"} // takes as long as a wrong signature
@@ -64,7 +64,7 @@ func (s *Store) Hook(ctx context.Context, number int, signature string, body []b
 		}
 		return s.Approve(ctx, q.Job, q.Plan)
 	}
-	return nil, errs.New(op, "", errs.ErrInvalid, "the action is submit, approve or reject")
+	return nil, errs.New(op, "", errs.ErrInvalid, fmt.Sprintf("unknown action %q: use submit, approve or reject", q.Action))
 }
 
 // use stores that a request was taken, in memory.

@@ -44,8 +44,8 @@ func sends(x *workbench) {
 	t.far.clean()
 }
 
-// A transfer is a sending backend, its workbench, and a second backend of its kind, far, in
-// whose tree the streams are received.
+// A transfer is a backend that sends snapshots as streams, with its workbench, and a second backend
+// of its kind, far, that receives these streams in a tree of its own.
 type transfer struct {
 	*workbench
 	far  *workbench

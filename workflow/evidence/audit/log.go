@@ -191,7 +191,7 @@ func (l *Log) end(f *os.File) (end logEnd, err error) {
 		line := tail[from+1 : max(whole-1, 0)]
 		if json.Unmarshal(line, &last) != nil || last.Sandbox != l.sandbox {
 			return end, errs.New("recording an act on "+l.sandbox, f.Name(), errs.ErrCorrupt, "the last line is no record of this sandbox",
-				"snapfs evidence export "+l.sandbox+" -o FILE   # then verify FILE, to see what holds")
+				"tail -n 1 "+errs.Quoted(f.Name())+"   # the damaged line")
 		}
 		end.next, end.prev = last.Seq+1, Digest(line)
 		return end, nil

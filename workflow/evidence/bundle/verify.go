@@ -305,7 +305,7 @@ func (c *checked) complete() *fault {
 		}
 	}
 	if len(c.statements) < 2 {
-		return faultf("no-end", "there is no end statement: the session was still open, or its end is missing")
+		return faultf("no-end", "there is no end statement: the record was exported before its end, or its end is missing")
 	}
 	if len(open) > 0 {
 		first := end
