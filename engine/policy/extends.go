@@ -227,7 +227,7 @@ func (s *Sandbox) addBudget(other *catalog.Budget) {
 	s.Budget = b
 }
 
-// union returns a and what only b has. It is nil only if both are: an empty list allows nothing.
+// union returns the entries of a, then those that only b has. It is nil only if both are: an empty list allows nothing.
 func union(a, b []string) []string {
 	if a == nil && b != nil {
 		a = []string{}

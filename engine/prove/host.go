@@ -48,7 +48,7 @@ func planMasked(args []string) (attempt, error) {
 	}}, nil
 }
 
-// planVariables plans a probe that reads environment variables of whoever called snapfs on the host.
+// planVariables plans a probe that reads environment variables of the process that called snapfs on the host.
 func planVariables(names []string) (attempt, error) {
 	return attempt{"read the variables " + strings.Join(names, ", "), func() outcome {
 		for _, name := range names {

@@ -120,8 +120,8 @@ func (s server) next() (m network.Message, files []*os.File, err error) {
 	return m, files, err
 }
 
-// reportCounters sends what the proxy has counted, such as connections and bytes, to the process that
-// supervises the sandbox, until ended is called, which sends the last figures.
+// reportCounters sends the proxy's counts of connections and bytes to the process that supervises the
+// sandbox, until ended is called, which sends the last ones.
 func (s server) reportCounters(e *Edge) (ended func()) {
 	var sent network.Counters
 	tell := func() {
