@@ -93,7 +93,12 @@ func TestAWebhookNeedsItsSignatureAndNoToken(t *testing.T) {
 		t.Fatalf("%+v", j)
 	}
 	d.snapfs("job", "work", "--once")
-	call(200, &j, map[string]any{"action": "approve", "job": 1}, made.Secret)
+	call(http.StatusBadRequest, nil, map[string]any{"action": "approve", "job": 1}, made.Secret)
+	var shown struct{ Plan string }
+	if err := json.Unmarshal([]byte(d.snapfs("job", "show", "--json", "1")), &shown); err != nil || shown.Plan == "" {
+		t.Fatalf("%v %+v", err, shown)
+	}
+	call(200, &j, map[string]any{"action": "approve", "job": 1, "plan": shown.Plan}, made.Secret)
 	if text, err := os.ReadFile(d.work + "/hooked"); err != nil || string(text) != "x\n" || j.State != "done" {
 		t.Errorf("approved: %q %v %+v", text, err, j)
 	}

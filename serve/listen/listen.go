@@ -68,13 +68,32 @@ func (w Where) Open(ctx context.Context) (*Listener, error) {
 			passed.Close() //nolint:errcheck // it is refused
 			return nil, errs.New(listening, "", errs.ErrNotSupported, "systemd passed a socket that is no unix socket; name an address with --listen")
 		}
-		return &Listener{Listener: peers{passed}, Name: passed.Addr().String(), Local: true}, nil
+		return &Listener{Listener: peers{passed}, Name: passed.Addr().String(), Local: true, MayBe: w.localName}, nil
 	}
 	u, err := listenUnix(ctx, w.Socket)
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{Listener: peers{u}, Name: w.Socket, Local: true}, nil
+	return &Listener{Listener: peers{u}, Name: w.Socket, Local: true, MayBe: w.localName}, nil
+}
+
+// localName reports whether a Host header on a unix socket may be meant for it: it has no domain, is an address of
+// loopback, or is in Hosts. A port may be forwarded to the socket; then a web page whose name leads to this machine
+// (DNS rebinding) has another Host.
+func (w Where) localName(header string) bool {
+	host := hostOf(header)
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback() || ip == nil && !strings.Contains(host, ".") ||
+		slices.ContainsFunc(w.Hosts, func(n string) bool { return strings.EqualFold(n, host) })
+}
+
+// hostOf returns the host in a Host header, without a port and brackets.
+func hostOf(header string) string {
+	host, _, err := net.SplitHostPort(header)
+	if err != nil {
+		host = header
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
 func (w Where) listenTCP(ctx context.Context) (*Listener, error) {
@@ -115,11 +134,7 @@ func hostCheck(address string, more []string, secure *tls.Config) func(string) b
 		names = append(names, "localhost", "127.0.0.1", "::1")
 	}
 	return func(header string) bool {
-		host, _, err := net.SplitHostPort(header)
-		if err != nil {
-			host = header
-		}
-		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+		host := hostOf(header)
 		if slices.ContainsFunc(names, func(n string) bool { return n != "" && strings.EqualFold(n, host) }) {
 			return true
 		}

@@ -101,6 +101,33 @@ func asker() map[string]any {
 	return by
 }
 
+// addRules adds the rules of a policy on programs, data, secrets and budgets. Of a secret it adds its name and where it
+// may go, not its source.
+func addRules(policy map[string]any, p *catalog.Policy) {
+	if t := p.Tools; t != nil {
+		policy["tools"] = map[string]any{"allow_only": t.Allow != nil, "allow": valid(t.Allow), "deny": valid(t.Deny), "hook": valid(t.Hook), "mcp": valid(t.MCP)}
+	}
+	if d := p.Data; d != nil {
+		policy["data"] = map[string]any{"writable_only": d.Writable != nil, "writable": valid(d.Writable), "read_only": valid(d.ReadOnly)}
+	}
+	var secrets []any
+	for _, s := range p.Secrets {
+		secrets = append(secrets, map[string]any{"name": s.Name, "hosts": valid(s.Hosts), "methods": valid(s.Methods), "paths": valid(s.Paths)})
+	}
+	if secrets != nil {
+		policy["secrets"] = secrets
+	}
+	if p.Budget != nil {
+		budget := map[string]any{"hosts": valid(p.Budget.Hosts)}
+		for name, ceiling := range p.Budget.Ceilings() {
+			if *ceiling > 0 {
+				budget[name] = strconv.FormatInt(*ceiling, 10)
+			}
+		}
+		policy["budget"] = budget
+	}
+}
+
 // policyData returns a policy as a record has it: variables redacted, the profile by its digest.
 func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
 	limits := map[string]any{}
@@ -128,6 +155,7 @@ func policyData(l *audit.Log, p *catalog.Policy) (map[string]any, error) {
 		}
 		policy["env"] = env
 	}
+	addRules(policy, p)
 	if p.Profile != nil {
 		profile := map[string]any{"path": strings.ToValidUTF8(p.Profile.Path, "�"), "taken": valid(p.Profile.Taken), "left": valid(p.Profile.Left)}
 		if text, err := os.ReadFile(p.Profile.Path); err == nil {

@@ -60,6 +60,9 @@ func (s *Store) Hook(ctx context.Context, number int, signature string, body []b
 		if err != nil || j.Trigger != number {
 			return nil, errs.New(op, strconv.Itoa(q.Job), errs.ErrDenied, "the trigger has not submitted this job")
 		}
+		if q.Action == "approve" && len(q.Plan) < shortPlan { // a request that comes twice would approve another one
+			return nil, errs.New(op, strconv.Itoa(q.Job), errs.ErrInvalid, "approve requires the fingerprint of the plan, or its first 12 digits")
+		}
 		if q.Action == "reject" {
 			return s.Reject(ctx, q.Job)
 		}

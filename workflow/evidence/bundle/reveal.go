@@ -101,6 +101,9 @@ func (r *Revealed) Check() error {
 	if err != nil || len(key) != 32 || r.Format != RevealFormat || json.Unmarshal([]byte(r.Record), &record) != nil {
 		return errors.New("it is no revealed entry")
 	}
+	if record.Type != audit.DiffRecorded {
+		return errors.New("its record is not that of a manifest")
+	}
 	point, err := statement.OpenCheckpoint([]byte(r.Checkpoint), record.Sandbox, key)
 	if err != nil {
 		return err
