@@ -9,7 +9,7 @@ type BrokerConfig struct {
 	Sandbox string         `json:"sandbox"`
 	Secrets []BrokerSecret `json:"secrets,omitempty"`
 	// Ledger is the directory of the sandbox's budget, or "" for none. Metered are servers, besides those of the known
-	// providers, whose requests cost tokens.
+	// providers, whose requests cost tokens, as do those to the names below them.
 	Ledger  string   `json:"ledger,omitempty"`
 	Metered []string `json:"metered,omitempty"`
 }

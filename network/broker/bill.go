@@ -19,6 +19,7 @@ type bill struct {
 	tokens  bool // the response reports tokens
 	reader  budget.Meter
 	sent    *sentBody
+	whole   bool // the response was read to its end
 
 	once sync.Once
 }
@@ -40,9 +41,9 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 				return nil, no
 			}
 			var send []byte
-			var ok bool
-			if worst, send, ok = budget.Worst(q.Path, text); !ok {
-				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of tokens is set, and this request cannot be counted: it is no JSON, or runs in the background"}
+			var err error
+			if worst, send, err = budget.Worst(q.Path, text); err != nil {
+				return nil, &refusal{status: http.StatusBadRequest, why: "a budget of tokens is set, and this request cannot be counted: " + err.Error()}
 			}
 			setBody(out, send)
 			one.tokens = true
@@ -121,6 +122,13 @@ func (l *bill) meter(response *http.Response, body io.Reader) io.Reader {
 // drains reports whether a response is read to its end after the client has gone.
 func (l *bill) drains() bool { return l != nil && l.tokens }
 
+// ended records that the response was read to its end.
+func (l *bill) ended() {
+	if l != nil {
+		l.whole = true
+	}
+}
+
 // clientGone cancels a request whose client has gone: at once, or after drainTime if its tokens count.
 func (l *bill) clientGone(cancel func()) {
 	if !l.drains() {
@@ -130,8 +138,7 @@ func (l *bill) clientGone(cancel func()) {
 	time.AfterFunc(drainTime, cancel) // without effect once the request is over
 }
 
-// settle settles the bill after a response with a status, or without one with 0. A request that the server refused
-// used no tokens. If a response reported none, the reservation is the estimate.
+// settle settles the bill after a response with a status, or without one with 0.
 func (l *bill) settle(status int) {
 	if l == nil {
 		return
@@ -140,12 +147,7 @@ func (l *bill) settle(status int) {
 		defer l.broker.open.Done()
 		used, estimated := budget.Count{Requests: 1}, false
 		if l.tokens {
-			if tokens, ok := l.reader.Used(); ok {
-				used.Input, used.Output, used.Tokens = tokens.Input, tokens.Output, tokens.Tokens
-			} else if status == 0 || status < 400 {
-				worst := l.reserve.Worst()
-				used.Input, used.Output, used.Tokens, estimated = worst.Input, worst.Output, worst.Tokens, true
-			}
+			used, estimated = l.used(status)
 		}
 		if l.sent != nil {
 			l.sent.mu.Lock()
@@ -154,4 +156,19 @@ func (l *bill) settle(status int) {
 		}
 		_ = l.reserve.Settle(used, estimated) // on failure the reservation stays in the file
 	})
+}
+
+// used returns the tokens of a request after a response with a status, and whether they are an estimate. A request
+// that the server refused used only what the response reports. Otherwise a response that reported none, or was cut,
+// used at least the reservation: the first event of a stream may report a single token.
+func (l *bill) used(status int) (used budget.Count, estimated bool) {
+	used, ok := l.reader.Used()
+	used.Requests = 1
+	if ok && l.whole || status >= http.StatusBadRequest {
+		return used, false
+	}
+	worst := l.reserve.Worst()
+	used.Input, used.Output = max(used.Input, worst.Input), max(used.Output, worst.Output)
+	used.Tokens = used.Input + used.Output
+	return used, true
 }

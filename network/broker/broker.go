@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/snapfs/snapfs/network"
@@ -33,7 +34,7 @@ type Broker struct {
 	authority *authority
 	secrets   []*secret
 	ledger    *budget.Ledger // nil without a budget
-	metered   []string       // names of servers whose requests cost tokens
+	metered   []string       // servers whose requests cost tokens, as those of the names below them
 	open      sync.WaitGroup // requests with a reservation
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -92,16 +93,14 @@ func (b *Broker) Takes(name string, port uint16) bool {
 	if name == "" {
 		return false
 	}
-	return b.options.Rules().Reads(name, port) || b.meters(name) && webPort(name, port) ||
+	return b.options.Rules().Reads(name, port) || b.meters(name) ||
 		slices.ContainsFunc(b.secrets, func(s *secret) bool { return s.reaches(name, port) })
 }
 
-// meters reports whether the requests to a name have a budget.
-func (b *Broker) meters(name string) bool { return b.ledger != nil && slices.Contains(b.metered, name) }
-
-// webPort reports whether a provider may serve HTTP on a port: on this host that is any port.
-func webPort(name string, port uint16) bool {
-	return name == network.HostName || port == 443 || port == 80 || port == 8080 || port == 8443
+// meters reports whether the requests to a name have a budget, on any port: those to a metered name and to names below
+// it.
+func (b *Broker) meters(name string) bool {
+	return b.ledger != nil && slices.ContainsFunc(b.metered, func(m string) bool { return name == m || strings.HasSuffix(name, "."+m) })
 }
 
 // A Target is the server of one connection.

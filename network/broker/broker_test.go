@@ -116,7 +116,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 		"rule: path":               {"GET " + serverName + "/v1/*", nil, "GET", origin + "/admin", nil, 403, "no rule allows GET /admin"},
 		"rule: dots":               {"GET " + serverName + "/v1/*", nil, "GET", origin + "/v1/%2e%2e/admin", nil, 403, "no rule allows GET /admin"},
 		"path: encoded slash":      {anyRule, nil, "GET", origin + "/v1%2fx", nil, 400, "encoded slash"},
-		"path: twice encoded":      {anyRule, nil, "GET", origin + "/v1/%252e%252e/x", nil, 400, "second encoding"},
+		"path: twice encoded":      {anyRule, nil, "GET", origin + "/v1/%252e%252e/x", nil, 400, "an escape within an escape"},
 		"secret: another start":    {anyRule, nil, "GET", origin + "/", []string{"X-Api-Key", other}, 403, "placeholder of another sandbox"},
 		"secret: another in basic": {anyRule, nil, "GET", origin + "/", []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+other))}, 403, "placeholder of another sandbox"},
 		"secret: other host": {
@@ -133,6 +133,10 @@ func TestRefusalsSayWhy(t *testing.T) {
 		"secret: escaped":     {anyRule, nil, "GET", origin + "/?k=%53KEYREST", nil, 403, "escaped in the query"},
 		"host":                {anyRule, nil, "GET", origin + "/", []string{"Host", "other.example"}, 421, "the connection for example.com"},
 		"websocket":           {anyRule, nil, "GET", origin + "/", []string{"Connection", "Upgrade", "Upgrade", "websocket"}, 403, `upgrade to "websocket"`},
+		"method: override":    {anyRule, nil, "GET", origin + "/", []string{"X-HTTP-Method-Override", "DELETE"}, 403, "the header X-Http-Method-Override, which names another method"},
+		"method: short":       {anyRule, nil, "GET", origin + "/", []string{"X-HTTP-Method", "PUT"}, 403, "the header X-Http-Method, which"},
+		"method: other name":  {anyRule, nil, "POST", origin + "/", []string{"X-Method-Override", "DELETE"}, 403, "the header X-Method-Override, which"},
+		"method: underscores": {anyRule, nil, "POST", origin + "/", []string{"X_HTTP_Method_Override", "DELETE"}, 403, "which names another method"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, c.rules, echo, c.change)
@@ -163,6 +167,13 @@ func TestRefusalsSayWhy(t *testing.T) {
 				t.Errorf("event %+v", ev)
 			}
 		})
+	}
+}
+
+func TestHeadersMayRepeatTheMethod(t *testing.T) {
+	w := newWorld(t, anyRule, echo, nil)
+	if response, body := w.do(w.client(true), "POST", origin+"/", "", "X-HTTP-Method-Override", "post"); response.StatusCode != http.StatusOK {
+		t.Errorf("%s %s", response.Status, body)
 	}
 }
 

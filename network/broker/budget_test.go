@@ -26,6 +26,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Stream bool  `json:"stream"`
 		Max    int64 `json:"max_tokens"`
 		Fail   bool  `json:"fail"`
+		Cut    bool  `json:"cut"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&asked) // the zero value
 	if asked.Fail {
@@ -43,6 +44,9 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // a test
 		if m.hold != nil {
 			<-m.hold
+		}
+		if asked.Cut {
+			panic(http.ErrAbortHandler)
 		}
 		fmt.Fprintf(w, "event: message_delta\ndata: {\"usage\":{\"output_tokens\":%d}}\n\n", output)
 	case strings.HasSuffix(r.URL.Path, "/messages"):
@@ -145,6 +149,69 @@ func TestTokensOfAbandonedStreamsCount(t *testing.T) {
 	}
 }
 
+// The first event of a stream reports one token, and nobody knows how many followed it.
+func TestStreamsThatAreCutCountAsTheirWorstCase(t *testing.T) {
+	for _, goes := range []bool{false, true} {
+		var dir string
+		m := &model{hold: make(chan struct{})}
+		w := newWorld(t, "POST "+serverName, m.ServeHTTP, withBudget(t, budget.Count{Tokens: 1000}, &dir))
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, origin+"/v1/messages", strings.NewReader(`{"max_tokens":20,"stream":true,"cut":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := w.client(true).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
+			t.Fatal(err)
+		}
+		if goes { // the client
+			cancel()
+		}
+		close(m.hold)
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close() //nolint:errcheck // a test
+		if s := settled(t, dir); s.Used.Output != 20 || s.Used.Input < m.input.Load() || s.Used.Tokens != s.Used.Input+20 || s.Estimated != 1 {
+			t.Errorf("%+v; the client goes: %v", s, goes)
+		}
+		cancel()
+	}
+}
+
+func TestBudgetReadsProvidersOnEveryPort(t *testing.T) {
+	var dir string
+	w := newWorld(t, "POST *."+serverName, (&model{}).ServeHTTP, withBudget(t, budget.Count{Tokens: 1000}, &dir))
+	for _, c := range []struct {
+		name  string
+		port  uint16
+		takes bool
+	}{
+		{"api.openai.com", 443, true},
+		{"us.api.openai.com", 443, true},
+		{"US.api.openai.com.", 9443, true},
+		{"api.anthropic.com", 8000, true},
+		{serverName, 5000, true},
+		{"notapi.openai.com", 443, false},
+		{"openai.com", 443, false},
+		{"", 443, false},
+	} {
+		if got := w.broker.Takes(c.name, c.port); got != c.takes {
+			t.Errorf("%s:%d: %v", c.name, c.port, got)
+		}
+	}
+	// The certificate of httptest is for names below the server's, too.
+	conn := w.dial("eu."+serverName, 9443)
+	client := &http.Client{Transport: transportOn(conn, w)}
+	if response, body := w.do(client, "POST", "https://eu."+serverName+":9443/v1/messages", `{"max_tokens":20}`); response.StatusCode != http.StatusOK {
+		t.Errorf("%s %s", response.Status, body)
+	}
+	if s := settled(t, dir); s.Used.Tokens == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestBudgetRefusesWhatItCannotCount(t *testing.T) {
 	var dir string
 	m := &model{}
@@ -158,6 +225,8 @@ func TestBudgetRefusesWhatItCannotCount(t *testing.T) {
 		"batch":        {"POST", "/v1/messages/batches", "{}", http.StatusForbidden},
 		"no JSON":      {"POST", "/v1/messages", "x", http.StatusBadRequest},
 		"background":   {"POST", "/v1/responses", `{"background":true}`, http.StatusBadRequest},
+		"overflow":     {"POST", "/v1/messages", `{"max_tokens":9223372036854775807}`, http.StatusBadRequest},
+		"key twice":    {"POST", "/v1/messages", `{"max_tokens":100000,"MAX_TOKENS":1}`, http.StatusBadRequest},
 		"too much":     {"POST", "/v1/messages", `{"max_tokens":100000}`, http.StatusTooManyRequests},
 		"failed":       {"POST", "/v1/messages", `{"max_tokens":10,"fail":true}`, http.StatusServiceUnavailable},
 		"free":         {"GET", "/v1/models", "", http.StatusOK},

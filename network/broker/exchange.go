@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -183,6 +184,9 @@ func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 	case r.Header.Get("Upgrade") != "":
 		return &refusal{status: http.StatusForbidden, why: fmt.Sprintf("an upgrade to %.40q, whose messages cannot be checked, is refused", r.Header.Get("Upgrade"))}
 	}
+	if name := overridden(r); name != "" {
+		return &refusal{status: http.StatusForbidden, why: "the header " + name + ", which names another method than the request's, is refused"}
+	}
 	path := r.URL.EscapedPath()
 	if r.RequestURI == "*" {
 		path = "*"
@@ -199,6 +203,20 @@ func (c *exchange) check(r *http.Request, q *network.Request) *refusal {
 		return &refusal{status: http.StatusForbidden, why: "a placeholder in the path: secrets are put into headers and the query"}
 	}
 	return nil
+}
+
+// overridden returns the header by which a server may take the request for one with another method, or "". Some servers
+// take an underscore in a header for a hyphen.
+func overridden(r *http.Request) string {
+	for name, values := range r.Header {
+		switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
+		case "x-http-method-override", "x-http-method", "x-method-override":
+			if slices.ContainsFunc(values, func(v string) bool { return !strings.EqualFold(strings.TrimSpace(v), r.Method) }) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // isHost reports whether the host of a request is the server's name, with or without its port.

@@ -224,8 +224,12 @@ func (c *exchange) copyBody(w http.ResponseWriter, body io.Reader, bill *bill) {
 		if gone && !bill.drains() {
 			return
 		}
+		if errors.Is(err, io.EOF) {
+			bill.ended()
+			return
+		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) && !gone {
+			if !gone {
 				panic(http.ErrAbortHandler) //nolint:forbidigo // the way of net/http to cut a response: the client must not take a part for the whole
 			}
 			return

@@ -151,27 +151,82 @@ func TestMeterReadsEveryProvider(t *testing.T) {
 
 func TestWorstBoundsTheOutput(t *testing.T) {
 	for body, output := range map[string]int64{
-		`{"max_tokens":100}`:                                            100,
-		`{"max_completion_tokens":50,"n":3}`:                            150,
-		`{"generationConfig":{"maxOutputTokens":9,"candidateCount":2}}`: 18,
+		`{"max_tokens":100}`:                                                100,
+		`{"max_completion_tokens":50,"n":3}`:                                150,
+		`{"max_tokens":50,"best_of":2}`:                                     100,
+		`{"generationConfig":{"maxOutputTokens":9,"candidateCount":2}}`:     18,
+		`{"generation_config":{"max_output_tokens":9,"candidate_count":2}}`: 18,
+		`{"max_tokens":4294967296,"n":65536}`:                               1 << 48,
+		`{"max_tokens":null,"generationConfig":null}`:                       noLimit,
 		`{}`: noLimit,
 	} {
-		worst, send, ok := Worst("/v1/messages", []byte(body))
-		if !ok || worst.Output != output || string(send) != body || worst.Tokens != worst.Input+worst.Output {
-			t.Errorf("%s: %+v, %s, %v", body, worst, send, ok)
+		worst, send, err := Worst("/v1/messages", []byte(body))
+		if err != nil || worst.Output != output || string(send) != body || worst.Tokens != worst.Input+worst.Output {
+			t.Errorf("%s: %+v, %s, %v", body, worst, send, err)
 		}
 	}
-	if _, send, ok := Worst("/v1/chat/completions", []byte(`{"stream":true}`)); !ok || string(send) != `{"stream":true,"stream_options":{"include_usage":true}}` {
-		t.Errorf("%s, %v", send, ok)
-	}
-	for _, body := range []string{"", "[]", `{"background":true}`} {
-		if _, _, ok := Worst("/v1/responses", []byte(body)); ok {
-			t.Errorf("%s can be metered", body)
-		}
+	if _, send, err := Worst("/v1/chat/completions", []byte(`{"stream":true}`)); err != nil || string(send) != `{"stream":true,"stream_options":{"include_usage":true}}` {
+		t.Errorf("%s, %v", send, err)
 	}
 	for path, want := range map[string]Route{"/v1/messages": Metered, "/v1/messages/count_tokens": Free, "/v1/messages/batches": Unmetered, "/v1/audio/speech": Unmetered} {
 		if got := RouteOf("POST", path); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
+	}
+}
+
+func TestBodiesThatCannotBeCountedAreErrors(t *testing.T) {
+	for body, why := range map[string]string{
+		"":                                    "no JSON",
+		"[]":                                  "no JSON object",
+		`{"max_tokens":1}{"max_tokens":9}`:    "no JSON",
+		`{"background":true}`:                 "background",
+		`{"max_tokens":9223372036854775807}`:  "max_tokens is no whole number up to 4294967296",
+		`{"max_tokens":92233720368547758070}`: "max_tokens is no whole number",
+		`{"max_tokens":4294967297}`:           "max_tokens is no whole number",
+		`{"max_tokens":-1}`:                   "max_tokens is no whole number",
+		`{"max_tokens":"1"}`:                  "max_tokens is no whole number",
+		`{"max_tokens":4096,"n":65537}`:       "n is no whole number up to 65536",
+		`{"generationConfig":{"candidateCount":4503599627370496}}`:            "candidateCount is no whole number",
+		`{"max_tokens":100000,"MAX_TOKENS":1}`:                                `"MAX_TOKENS" is max_tokens in another case`,
+		`{"max_to\u212aens":1}`:                                               "is max_tokens in another case",
+		`{"max_tokens":100000,"max_tokens":1}`:                                "max_tokens is there twice",
+		`{"max_tokens":100000,"max_\u0074okens":1}`:                           "max_tokens is there twice",
+		`{"n":null,"n":2}`:                                                    "n is there twice",
+		`{"generationConfig":{},"generation_config":{}}`:                      "generationConfig is there twice",
+		`{"GenerationConfig":{"maxOutputTokens":9}}`:                          "is generationConfig in another case",
+		`{"generationConfig":{"maxOutputTokens":9,"max_output_tokens":9}}`:    "in generationConfig: maxOutputTokens is there twice",
+		`{"generation_config":{"max_output_tokens":9,"Max_Output_Tokens":1}}`: "in generationConfig: the key",
+		`{"generationConfig":[]}`:                                             "in generationConfig: it is no JSON object",
+		`{"stream":1}`:                                                        "stream is neither true nor false",
+	} {
+		if worst, _, err := Worst("/v1/responses", []byte(body)); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %+v, %v; want %q", body, worst, err, why)
+		}
+	}
+}
+
+func TestNegativeAndHugeAmountsExceed(t *testing.T) {
+	dir := t.TempDir()
+	if err := SetLimits(dir, Count{Tokens: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if r, over, err := l.Reserve(Count{Requests: 1, Tokens: 10}); over != nil || err != nil {
+		t.Fatal(r, over, err)
+	}
+	for _, asked := range []Count{{Tokens: -5}, {Output: -5}, {Tokens: 1<<63 - 1}} {
+		if _, over, err := l.Reserve(asked); over == nil || err != nil {
+			t.Errorf("%+v was reserved, %v", asked, err)
+		}
+	}
+	m := Meter{}
+	m.Write([]byte(`{"usage":{"input_tokens":9223372036854775807,"cache_read_input_tokens":9223372036854775807,"output_tokens":-4}}`)) //nolint:errcheck // a test
+	if used, ok := m.Used(); !ok || used.Input < maxReported || used.Output != 0 {
+		t.Errorf("%+v, %v", used, ok)
 	}
 }

@@ -268,12 +268,13 @@ func (l *Ledger) Reserve(worst Count) (*Reservation, *Exceeded, error) {
 	return r, nil, nil
 }
 
-// exceeded returns the first limit that a request would exceed, or nil.
+// exceeded returns the first limit that a request would exceed, or nil. A negative amount, the mark of an overflow,
+// exceeds every limit.
 func (s *State) exceeded(asked Count) *Exceeded {
 	used, reserved := s.Used, s.Reserved
 	for i, f := range s.Limits.Fields() {
 		e := Exceeded{f.Name, *f.Value, *used.Fields()[i].Value, *reserved.Fields()[i].Value, *asked.Fields()[i].Value}
-		if e.Limit > 0 && e.Asked > 0 && e.Used+e.Reserved+e.Asked > e.Limit {
+		if e.Asked < 0 || e.Limit > 0 && e.Asked > 0 && e.Asked > e.Limit-e.Used-e.Reserved {
 			return &e
 		}
 	}

@@ -49,70 +49,6 @@ func ends(path string, ways ...string) bool {
 	return false
 }
 
-// noLimit is the output that is reserved for a request that names no maximum.
-const noLimit = 4096
-
-// A request is the part of a provider's request that bounds its output.
-type request struct {
-	MaxTokens           int64 `json:"max_tokens"`
-	MaxCompletionTokens int64 `json:"max_completion_tokens"`
-	MaxOutputTokens     int64 `json:"max_output_tokens"`
-	N                   int64 `json:"n"`
-	GenerationConfig    struct {
-		MaxOutputTokens int64 `json:"maxOutputTokens"`
-		CandidateCount  int64 `json:"candidateCount"`
-	} `json:"generationConfig"`
-	Stream        bool            `json:"stream"`
-	StreamOptions json.RawMessage `json:"stream_options"`
-	Background    bool            `json:"background"`
-}
-
-// Worst returns the most that a metered request is expected to use, and the body to send. The body differs for a
-// stream of OpenAI's Chat, which reports its usage only when asked to. It returns false for a body that cannot be
-// metered: no JSON, or one that runs in the background.
-func Worst(path string, body []byte) (worst Count, send []byte, ok bool) {
-	var r request
-	if json.Unmarshal(body, &r) != nil || r.Background {
-		return Count{}, nil, false
-	}
-	output := max(r.MaxTokens, r.MaxCompletionTokens, r.MaxOutputTokens, r.GenerationConfig.MaxOutputTokens)
-	switch {
-	case ends(path, "/embeddings"):
-		output = 0
-	case output <= 0:
-		output = noLimit
-	}
-	output *= max(1, r.N, r.GenerationConfig.CandidateCount)
-	input := int64(len(body))/3 + 1
-	worst = Count{Requests: 1, Sent: int64(len(body)), Input: input, Output: output, Tokens: input + output}
-	if r.Stream && ends(path, "/completions") {
-		body = withUsage(body)
-	}
-	return worst, body, true
-}
-
-// withUsage returns the request of a stream with the option by which its last event reports the usage.
-func withUsage(body []byte) []byte {
-	var all map[string]json.RawMessage
-	if json.Unmarshal(body, &all) != nil {
-		return body
-	}
-	options := map[string]json.RawMessage{}
-	if json.Unmarshal(all["stream_options"], &options) != nil || options == nil {
-		options = map[string]json.RawMessage{}
-	}
-	options["include_usage"] = json.RawMessage("true")
-	text, err := json.Marshal(options)
-	if err != nil {
-		return body
-	}
-	all["stream_options"] = text
-	if text, err = json.Marshal(all); err != nil {
-		return body
-	}
-	return text
-}
-
 // maxEvent bounds an event of a stream, and a response that is no stream, of which the meter keeps a copy.
 const maxEvent = 16 << 20
 
@@ -148,13 +84,14 @@ func (m *Meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Used returns the tokens that the response reported; false if it reported none.
+// Used returns the tokens that the response reported; false if it reported none, or had a part too large to read. The
+// caller knows whether the response was whole: one that was cut has reported only a part.
 func (m *Meter) Used() (c Count, ok bool) {
 	if !m.lost && len(m.buf) > 0 {
 		m.read(bytes.TrimPrefix(m.buf, []byte("data:")))
 		m.buf = nil
 	}
-	return m.used, m.seen
+	return m.used, m.seen && !m.lost
 }
 
 // A reply is every form in which the providers report usage.
@@ -227,8 +164,19 @@ func (m *Meter) add(r reply) {
 			continue
 		}
 		m.seen = true
-		m.used.Input = max(m.used.Input, max(0, u.InputTokens)+max(0, u.CacheCreation)+max(0, u.CacheRead)+max(0, u.Prompt)+max(0, u.PromptCount)+max(0, u.ToolPromptCount))
-		m.used.Output = max(m.used.Output, max(0, u.OutputTokens)+max(0, u.Completion)+max(0, u.CandidatesCount)+max(0, u.ThoughtsCount))
+		m.used.Input = max(m.used.Input, sum(u.InputTokens, u.CacheCreation, u.CacheRead, u.Prompt, u.PromptCount, u.ToolPromptCount))
+		m.used.Output = max(m.used.Output, sum(u.OutputTokens, u.Completion, u.CandidatesCount, u.ThoughtsCount))
 	}
 	m.used.Tokens = m.used.Input + m.used.Output
+}
+
+// maxReported bounds an amount that a server reports, so that sums do not overflow.
+const maxReported = 1 << 40
+
+// sum adds amounts that a server reported.
+func sum(all ...int64) (n int64) {
+	for _, one := range all {
+		n += min(max(0, one), maxReported)
+	}
+	return n
 }

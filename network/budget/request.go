@@ -1,0 +1,167 @@
+package budget
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// noLimit is the output that is reserved for a request that names no maximum.
+const noLimit = 4096
+
+// Bounds of what a request may ask for, so that products do not overflow.
+const (
+	maxOutput  = 1 << 32
+	maxAnswers = 1 << 16
+)
+
+// requestKeys are the keys of a request that bound its output, and configKeys those of Gemini's generationConfig. Each
+// way to write a key leads to its one name here.
+func requestKeys() map[string]string {
+	return map[string]string{
+		"max_tokens": "max_tokens", "max_completion_tokens": "max_completion_tokens", "max_output_tokens": "max_output_tokens",
+		"n": "n", "best_of": "best_of", "stream": "stream", "stream_options": "stream_options", "background": "background",
+		"generationConfig": config, "generation_config": config,
+	}
+}
+
+func configKeys() map[string]string {
+	return map[string]string{
+		"maxOutputTokens": "maxOutputTokens", "max_output_tokens": "maxOutputTokens", "candidateCount": "candidateCount", "candidate_count": "candidateCount",
+	}
+}
+
+const config = "generationConfig"
+
+// members returns the values of the known keys of a JSON object. Readers of JSON differ on a key that is there twice,
+// and some take one in another case: both are errors.
+func members(text []byte, known map[string]string) (map[string]json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("it is no JSON object")
+	}
+	found := map[string]json.RawMessage{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		key, _ := t.(string) // a key is nothing else
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		name, exact := known[key]
+		if exact {
+			if found[name] != nil {
+				return nil, errors.New(name + " is there twice")
+			}
+			found[name] = value
+			continue
+		}
+		for k := range known {
+			if strings.EqualFold(k, key) {
+				return nil, fmt.Errorf("the key %.60q is %s in another case", key, k)
+			}
+		}
+	}
+	return found, nil
+}
+
+// largest returns the largest number at the keys, or 0 without any.
+func largest(found map[string]json.RawMessage, bound int64, keys ...string) (n int64, err error) {
+	for _, key := range keys {
+		var one int64
+		if v := found[key]; v != nil && json.Unmarshal(v, &one) != nil || one < 0 || one > bound {
+			return 0, fmt.Errorf("%s is no whole number up to %d", key, bound)
+		}
+		n = max(n, one)
+	}
+	return n, nil
+}
+
+// flag returns the boolean at a key, or false without one.
+func flag(found map[string]json.RawMessage, key string) (set bool, err error) {
+	if v := found[key]; v != nil && json.Unmarshal(v, &set) != nil {
+		return false, errors.New(key + " is neither true nor false")
+	}
+	return set, nil
+}
+
+// A request is the part of a provider's request that bounds its output.
+type request struct {
+	output, answers    int64
+	stream, background bool
+}
+
+func readRequest(body []byte) (r request, err error) {
+	if !json.Valid(body) {
+		return r, errors.New("it is no JSON")
+	}
+	top, err := members(body, requestKeys())
+	if err != nil {
+		return r, err
+	}
+	gemini := map[string]json.RawMessage{}
+	if v := top[config]; v != nil && string(v) != "null" {
+		if gemini, err = members(v, configKeys()); err != nil {
+			return r, fmt.Errorf("in %s: %w", config, err)
+		}
+	}
+	output, err1 := largest(top, maxOutput, "max_tokens", "max_completion_tokens", "max_output_tokens")
+	output2, err2 := largest(gemini, maxOutput, "maxOutputTokens")
+	answers, err3 := largest(top, maxAnswers, "n", "best_of")
+	answers2, err4 := largest(gemini, maxAnswers, "candidateCount")
+	stream, err5 := flag(top, "stream")
+	background, err6 := flag(top, "background")
+	return request{max(output, output2), max(1, answers, answers2), stream, background}, cmp.Or(err1, err2, err3, err4, err5, err6)
+}
+
+// Worst returns the most that a metered request is expected to use, and the body to send. The body differs for a
+// stream of OpenAI's Chat, which reports its usage only when asked to. It returns an error for a body that cannot be
+// metered.
+func Worst(path string, body []byte) (worst Count, send []byte, err error) {
+	r, err := readRequest(body)
+	switch {
+	case err != nil:
+		return Count{}, nil, err
+	case r.background:
+		return Count{}, nil, errors.New("it runs in the background")
+	case ends(path, "/embeddings"):
+		r.output = 0
+	case r.output == 0:
+		r.output = noLimit
+	}
+	output := r.output * r.answers
+	input := int64(len(body))/3 + 1
+	worst = Count{Requests: 1, Sent: int64(len(body)), Input: input, Output: output, Tokens: input + output}
+	if r.stream && ends(path, "/completions") {
+		body = withUsage(body)
+	}
+	return worst, body, nil
+}
+
+// withUsage returns the request of a stream with the option by which its last event reports the usage.
+func withUsage(body []byte) []byte {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(body, &all) != nil {
+		return body
+	}
+	options := map[string]json.RawMessage{}
+	if json.Unmarshal(all["stream_options"], &options) != nil || options == nil {
+		options = map[string]json.RawMessage{}
+	}
+	options["include_usage"] = json.RawMessage("true")
+	text, err := json.Marshal(options)
+	if err != nil {
+		return body
+	}
+	all["stream_options"] = text
+	if text, err = json.Marshal(all); err != nil {
+		return body
+	}
+	return text
+}
