@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/snapfs/snapfs/engine"
+	"github.com/snapfs/snapfs/engine/egress"
 	"github.com/snapfs/snapfs/errs"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network/budget"
@@ -60,7 +61,7 @@ func newBudgetRaise(a *app) *cobra.Command {
 		Short: "raise a limit of a sandbox's budget, also while it runs",
 		Long: `Raises one limit of a sandbox's budget: requests, bytes-sent, tokens, input-tokens or
 output-tokens. With a plus the amount is added to the limit; otherwise it is the new limit.
-The next request counts with it.`,
+The next request counts with it. A limit beyond that of the site's policy is refused.`,
 		Example:           "  snapfs budget raise fix tokens +200000\n  snapfs budget raise fix bytes-sent 10M",
 		Args:              exactly("sandbox", "limit", "amount"),
 		ValidArgsFunction: a.completeSandbox,
@@ -76,8 +77,8 @@ The next request counts with it.`,
 			if err := increase(&s.Limits, args[1], args[2]); err != nil {
 				return usageError(err)
 			}
-			if err := budget.SetLimits(dir, s.Limits); err != nil {
-				return errs.With("raising the budget", args[0], err)
+			if err := egress.SetLimits(args[0], dir, args[1], s.Limits); err != nil {
+				return err
 			}
 			return a.showBudget(args[0], dir)
 		}),

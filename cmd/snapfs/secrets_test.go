@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -421,4 +422,39 @@ func TestBudgetEndsAndIsRaised(t *testing.T) {
 	v.snapfs("budget", "raise", "fix", "tokens", "10").want(2)
 	v.snapfs("budget", "raise", "fix", "requests", "+10").want(2)
 	v.snapfs("net", "--refused", "fix").has("POST /v1/messages the budget tokens of 200")
+}
+
+func TestTheSiteBoundsBudgets(t *testing.T) {
+	treetest.NeedRoot(t)
+	v := newVault(t, `"POST https://host.snapfs:PORT/v1/*"`, "", "[budget]\ntokens = 200\nhosts = [\"host.snapfs\"]")
+	etc := filepath.Join(filepath.Dir(v.workspace), "etc")
+	if out, err := exec.Command("cp", "-a", "/etc", etc).CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	// Programs under test read the second directory; SNAPFS_TEST_PROGRAM may be one that reads the first.
+	for _, name := range []string{"snapfs", "snapfs-of-tests"} {
+		dir := filepath.Join(etc, name)
+		path := filepath.Join(dir, "policy.toml")
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755), os.WriteFile(path, []byte("[budget]\ntokens = 300\n"), 0o644), os.Chmod(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bound := func(args ...string) outcome { // in a mount namespace with the site's policy
+		t.Helper()
+		cmd := v.command(args...)
+		inside := exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount --bind "$0" /etc && exec "$@"`, etc}, cmd.Args...)...)
+		inside.Dir, inside.Env = cmd.Dir, cmd.Env
+		return v.finish(inside)
+	}
+	v.snapfs("new", "--profile", v.profile, "fix").want(0)
+	bound("exec", "fix", "--", "true").want(0)
+	bound("budget", "raise", "fix", "tokens", "+200").want(7).has("policy.toml allows no more than tokens 300")
+	bound("budget", "raise", "fix", "tokens", "+50").want(0)
+	ask := []string{"exec", "fix", "--", "curl", "-sS", "-d", `{"max_tokens":20}`, v.script("https://host.snapfs:PORT/v1/messages")}
+	bound(ask...).want(0).has(`"output_tokens":20`)
+	v.snapfs("budget", "show", "fix").want(0).has("of 250")
+	v.snapfs("budget", "raise", "fix", "tokens", "400").want(0) // before the site had a policy
+	v.snapfs("stop", "fix").want(0)
+	bound("exec", "fix", "--", "true").want(0)
+	v.snapfs("budget", "show", "fix").want(0).has("of 300")
 }

@@ -30,17 +30,26 @@ type brokered struct {
 	public network.BrokerPublic
 }
 
-// newBrokered returns the state for a sandbox, or nil if its proxy reads no requests. It creates the ledger.
+// newBrokered returns the state for a sandbox, or nil if its proxy reads no requests. It creates the ledger,
+// and lowers the limits of one that exists to the site's policy, which may be younger.
 func (eg *Gateway) newBrokered(rec *catalog.Record) (*brokered, error) {
 	need, err := hostfs.Brokered(rec.Policy)
 	if err != nil || !need {
 		return nil, err
 	}
 	b := &brokered{dir: eg.cat.Path(rec.Name), policy: rec.Policy}
-	if l := rec.Policy.Budget; l != nil && !budget.HasLimits(b.dir) {
+	l := rec.Policy.Budget
+	switch {
+	case l == nil:
+	case budget.HasLimits(b.dir):
+		err = lower(b.dir)
+	default:
 		err = budget.SetLimits(b.dir, budget.Count{Requests: l.Requests, Sent: l.BytesSent, Tokens: l.Tokens, Input: l.InputTokens, Output: l.OutputTokens})
 	}
-	return b, err
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // environ returns the environment of the proxy's process: without the variables of secrets. nil means that of this

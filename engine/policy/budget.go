@@ -20,7 +20,7 @@ func budgetSection() Section {
 			{"tokens", "number", "", "Tokens of models, input and output together, as the provider reports them. Before a request, its worst case must fit: its input and its max_tokens."},
 			{"input-tokens", "number", "", "Input tokens, also cached ones."},
 			{"output-tokens", "number", "", "Output tokens."},
-			{"hosts", "list of names", "", "Servers besides the known providers whose requests cost tokens."},
+			{"hosts", "list of names", "", "Servers besides the known providers whose requests cost tokens, as do those to the names below them."},
 		},
 	}
 }

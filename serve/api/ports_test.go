@@ -66,7 +66,7 @@ func TestAPortInsideIsListedAndReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.token = text
-	r := d.do("POST", at+"a%2Fb/c?d=%20e", map[string]string{"x": "y"}, "Cookie", "c=d", "Host", "elsewhere.example", "Forwarded", "for=x")
+	r := d.do("POST", at+"a%2Fb/c?d=%20e", map[string]string{"x": "y"}, "Cookie", "c=d", "Host", "localhost:1", "Forwarded", "for=x", "X-Snapfs-Key", "k")
 	var got struct {
 		Path    string
 		Headers map[string]string
@@ -78,7 +78,7 @@ func TestAPortInsideIsListedAndReached(t *testing.T) {
 	if r.StatusCode != http.StatusTeapot || got.Path != "/a%2Fb/c?d=%20e" || got.Body != `{"x":"y"}` || got.Headers["Host"] != "localhost:"+port {
 		t.Errorf("%d, %+v", r.StatusCode, got)
 	}
-	for _, name := range []string{"Authorization", "Cookie", "Forwarded"} {
+	for _, name := range []string{"Authorization", "Cookie", "Forwarded", "X-Snapfs-Key"} {
 		if got.Headers[name] != "" {
 			t.Errorf("the server inside got %s: %s", name, got.Headers[name])
 		}

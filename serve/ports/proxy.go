@@ -31,9 +31,10 @@ type Proxy struct {
 	Fail func(w http.ResponseWriter, err error)
 }
 
-// ownHeaders are those of a caller that concern the server outside: the sandbox must not see its token.
+// ownHeaders are those of a caller that concern the server outside: the sandbox must not see its token, nor the key of
+// its page.
 func ownHeaders() []string {
-	return []string{"Authorization", "Cookie", "Idempotency-Key", "Forwarded"}
+	return []string{"Authorization", "Cookie", "Idempotency-Key", "Forwarded", "X-Snapfs-Key"}
 }
 
 // originHeaders are those of a response that would act on everything at the server's address, not only on this port.

@@ -1,0 +1,54 @@
+package egress
+
+import (
+	"fmt"
+
+	"github.com/snapfs/snapfs/engine/policy"
+	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/network/budget"
+)
+
+// boundBySite lowers limits to those of the site's policy. It returns the lowered ones by their names, and the path of
+// the site's file. Errors: those of [policy.ReadSite].
+func boundBySite(limits *budget.Count) (lowered map[string]int64, path string, err error) {
+	site, err := policy.ReadSite()
+	if err != nil || site == nil || site.Sandbox.Budget == nil {
+		return nil, "", err
+	}
+	lowered = map[string]int64{}
+	ceilings := site.Sandbox.Budget.Ceilings()
+	for _, f := range limits.Fields() {
+		if bound := *ceilings[f.Name]; bound > 0 && (*f.Value == 0 || *f.Value > bound) {
+			*f.Value = bound
+			lowered[f.Name] = bound
+		}
+	}
+	return lowered, site.Path, nil
+}
+
+// lower lowers the limits of the ledger in a directory to those of the site's policy.
+func lower(dir string) error {
+	s, err := budget.Read(dir)
+	if err != nil {
+		return err
+	}
+	lowered, _, err := boundBySite(&s.Limits)
+	if err != nil || len(lowered) == 0 {
+		return err
+	}
+	return budget.SetLimits(dir, s.Limits)
+}
+
+// SetLimits replaces the limits of a sandbox, whose ledger is in dir; what is the name of the one that changes. Errors:
+// errs.ErrDenied if it would exceed that of the site's policy.
+func SetLimits(name, dir, what string, limits budget.Count) error {
+	allowed := limits
+	lowered, path, err := boundBySite(&allowed)
+	if err != nil {
+		return err
+	}
+	if most, ok := lowered[what]; ok {
+		return errs.New("raising the budget", name, errs.ErrDenied, fmt.Sprintf("the site's policy %s allows no more than %s %d", path, what, most))
+	}
+	return errs.With("raising the budget", name, budget.SetLimits(dir, limits))
+}
