@@ -197,9 +197,10 @@ func printable(line string) bool {
 	return !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-// harmless reports whether the host may read an entry from anybody. A remote such as "ext::COMMAND" names a program.
+// harmless reports whether the host may read an entry from anybody. A remote such as "ext::COMMAND" names a program,
+// also with quotes or a backslash between, which git removes.
 func harmless(e *entry) bool {
-	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(e.value, "::")
+	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(unquote(e.value), "::")
 }
 
 // staysOutside reports whether an entry of the user's own means the same in the view: it names no file of the

@@ -21,6 +21,9 @@ const MaxSize = 1 << 20
 // errRefused means that a text leads out of the view, or nobody can know where it leads.
 var errRefused = errors.New("it leads out of the view")
 
+// errProgram means that a text has git execute a program, or write a file, that nobody but its writer knows.
+var errProgram = errors.New("it names a program or an unknown option")
+
 // A Guard checks the files of one view.
 type Guard struct {
 	// Workspace is the real directory that the view shows a copy of, which is also its path in the container. What
@@ -35,6 +38,8 @@ type Guard struct {
 func (g *Guard) Checks(name string) bool {
 	switch name {
 	case "config", "config.worktree", ".git", "commondir", "git-rebase-todo":
+		return true
+	case "opts", "strategy", "strategy_opts", "apply-opt", "BISECT_NAMES", "MERGE_RR":
 		return true
 	}
 	return false
@@ -54,6 +59,10 @@ func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
 		return g.pointer(path, text, "")
 	case "git-rebase-todo":
 		return todo(text), nil
+	case "opts":
+		return pick(text), nil
+	case "strategy", "strategy_opts", "apply-opt", "BISECT_NAMES", "MERGE_RR":
+		return text, g.checkState(name, path, text)
 	}
 	return g.config(path, text), nil
 }

@@ -14,17 +14,18 @@ import (
 func TestConfigLetsPlainKeysThrough(t *testing.T) {
 	g := &gitguard.Guard{Workspace: t.TempDir(), View: "/v"}
 	for text, want := range map[string]string{
-		"[core]\n\tbare = false\n\tfsmonitor = x\n":           "[core]\n\tbare = false\n#fsmonitor = x\n",
-		"[core]\r\nbare\r\npager = x\r\n":                     "[core]\r\nbare\r\n#ager = x\r\n",
-		"[remote \"o\"]\n\turl = a\n\turl = ext::sh\n":        "[remote \"o\"]\n\turl = a\n#url = ext::sh\n",
-		"[remote \"o\\\\\"]\nurl = a\n":                       "#remote \"o\\\\\"]\n#rl = a\n",
-		"[core] pager = x\nbare = true\n":                     "#core] pager = x\n#are = true\n",
-		"[user]\nname = a\\\n[core]\npager = x\nemail = b\n":  "[user]\n#ame = a\\\n#core]\n#ager = x\nemail = b\n",
-		"[user]\nname = a\\\r\n[core]\r\n# c\\\nemail = b":    "[user]\n#ame = a\\\r\n#core]\r\n# c\\\nemail = b",
-		"[user]\n[core\n]bare = true\n\vname = x\n\nname = y": "[user]\n#core\n#bare = true\n#name = x\n\n#ame = y",
-		"; c\n\n  \n[include]\npath = /x\n":                   "; c\n\n  \n[include]\n#ath = /x\n",
-		"Host [x]\n  ProxyCommand y\n":                        "Host [x]\n  ProxyCommand y\n",
-		"":                                                    "",
+		"[core]\n\tbare = false\n\tfsmonitor = x\n":                                         "[core]\n\tbare = false\n#fsmonitor = x\n",
+		"[core]\r\nbare\r\npager = x\r\n":                                                   "[core]\r\nbare\r\n#ager = x\r\n",
+		"[remote \"o\"]\n\turl = a\n\turl = ext::sh\n":                                      "[remote \"o\"]\n\turl = a\n#url = ext::sh\n",
+		"[remote \"o\"]\n\turl = ext:\"\":sh\n\turl = ext:\\:sh\n\turl = \"ext\":\":sh\"\n": "[remote \"o\"]\n#url = ext:\"\":sh\n#url = ext:\\:sh\n#url = \"ext\":\":sh\"\n",
+		"[remote \"o\\\\\"]\nurl = a\n":                                                     "#remote \"o\\\\\"]\n#rl = a\n",
+		"[core] pager = x\nbare = true\n":                                                   "#core] pager = x\n#are = true\n",
+		"[user]\nname = a\\\n[core]\npager = x\nemail = b\n":                                "[user]\n#ame = a\\\n#core]\n#ager = x\nemail = b\n",
+		"[user]\nname = a\\\r\n[core]\r\n# c\\\nemail = b":                                  "[user]\n#ame = a\\\r\n#core]\r\n# c\\\nemail = b",
+		"[user]\n[core\n]bare = true\n\vname = x\n\nname = y":                               "[user]\n#core\n#bare = true\n#name = x\n\n#ame = y",
+		"; c\n\n  \n[include]\npath = /x\n":                                                 "; c\n\n  \n[include]\n#ath = /x\n",
+		"Host [x]\n  ProxyCommand y\n":                                                      "Host [x]\n  ProxyCommand y\n",
+		"":                                                                                  "",
 	} {
 		if got, err := g.Text("config", "/.git/config", []byte(text)); err != nil || string(got) != want {
 			t.Errorf("%q: %q, %v; want %q", text, got, err, want)
@@ -94,6 +95,54 @@ func TestARebaseRunsNothing(t *testing.T) {
 	want := "pick 1 a\n\n# c\n#xec x\n#x y\nbreak\nmerge -C 1 b\n#xec\ty\n"
 	if got, err := g.Text("git-rebase-todo", "", []byte(text)); err != nil || string(got) != want {
 		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+}
+
+// TestAnOperationThatWaitsNamesNoProgram: of what an interrupted operation of git has left, options that lead to a
+// program or to a file outside are not read.
+func TestAnOperationThatWaitsNamesNoProgram(t *testing.T) {
+	g := &gitguard.Guard{Workspace: t.TempDir(), View: "/v"}
+	opts := "[options]\nstrategy = ort\nstrategy = \"x/../env\"\nstrategy = index\nstrategy-option = ours\n" +
+		"strategy-option = \"split-string=sh\"\nmainline = 1\nno-commit = true\nauthor = 1\n[Options] strategy = x/y\n[other]\nstrategy = x/y\n"
+	want := "[options]\nstrategy = ort\n#trategy = \"x/../env\"\n#trategy = index\nstrategy-option = ours\n" +
+		"#trategy-option = \"split-string=sh\"\nmainline = 1\nno-commit = true\n#uthor = 1\n#Options] strategy = x/y\n[other]\nstrategy = x/y\n"
+	if got, err := g.Text("opts", "/.git/sequencer/opts", []byte(opts)); err != nil || string(got) != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	hash := strings.Repeat("a", 40)
+	for _, c := range []struct {
+		name, text string
+		ok         bool
+	}{
+		{"strategy", "ort\n", true},
+		{"strategy", "How we will win.\n", true},
+		{"strategy", "x/../../usr/bin/env\n", false},
+		{"strategy", "index\n", false},
+		{"strategy", "index\x00 other\n", false},
+		{"strategy_opts", "'--ours' '--subtree=a/b'\n", true},
+		{"strategy_opts", " --theirs", true},
+		{"strategy_opts", "'--split-string=sh'\n", false},
+		{"strategy_opts", "'--subtree=x --index-output=/y'\n", false},
+		{"apply-opt", " '--whitespace=fix' '-p1' '-C2'\n", true},
+		{"apply-opt", " '--build-fake-ancestor=/x'\n", false},
+		{"apply-opt", " '--unsafe-paths'\n", false},
+		{"BISECT_NAMES", "'--' 'a b' 'c'\n", true},
+		{"BISECT_NAMES", "'a'\\''b'\n", true},
+		{"BISECT_NAMES", "'a'; sh\n", false},
+		{"BISECT_NAMES", "'a\\' $(sh) '' ''\n", false},
+		{"BISECT_NAMES", "'a' $(sh) 'b'\n", false},
+		{"MERGE_RR", hash + "\ta/b\x00" + hash + ".1\tc\x00", true},
+		{"MERGE_RR", hash + "\ta/../../b\x00", false},
+		{"MERGE_RR", hash + "\tc\x00" + hash + "\t/etc/x\x00", false},
+	} {
+		got, err := g.Text(c.name, "/.git/x/"+c.name, []byte(c.text))
+		if (err == nil) != c.ok || c.ok && string(got) != c.text {
+			t.Errorf("%s %q: %q, %v", c.name, c.text, got, err)
+		}
+	}
+	write(t, g.Workspace+"/docs/strategy", "a/b\n")
+	if _, err := g.Text("strategy", "/docs/strategy", []byte("a/b\n")); err != nil {
+		t.Errorf("the user's own file: %v", err)
 	}
 }
 
