@@ -199,14 +199,18 @@ func printable(line string) bool {
 
 // harmless reports whether the host may read an entry from anybody. A remote such as "ext::COMMAND" names a program,
 // also with quotes or a backslash between, which git removes.
+// The index of a repository with another hash than SHA-1 cannot be checked.
 func harmless(e *entry) bool {
+	if e.section == "extensions" && e.key == "objectformat" && !strings.EqualFold(e.value, "sha1") {
+		return false
+	}
 	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(unquote(e.value), "::")
 }
 
 // staysOutside reports whether an entry of the user's own means the same in the view: it names no file of the
 // workspace, which the container may have changed, and no directory to work in.
 func (g *Guard) staysOutside(e *entry) bool {
-	if e.section == "core" && e.key == "worktree" {
+	if e.section == "core" && e.key == "worktree" || e.section == "extensions" {
 		return false
 	}
 	if strings.HasPrefix(e.section, "include") && !strings.HasPrefix(e.value, "/") && !strings.HasPrefix(e.value, "~/") {

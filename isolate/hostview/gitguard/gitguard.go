@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// MaxSize is the size of the largest text that a [Guard] checks.
+// MaxSize is the size of the largest text that a [Guard] checks, but for an index.
 const MaxSize = 1 << 20
 
 // errRefused means that a text leads out of the view, or nobody can know where it leads.
@@ -42,13 +42,16 @@ func (g *Guard) Checks(name string) bool {
 	case "opts", "strategy", "strategy_opts", "apply-opt", "BISECT_NAMES", "MERGE_RR":
 		return true
 	}
-	return false
+	return isIndex(name)
 }
 
 // Text returns what the host reads of a file that it has found by name. The path of the file begins with a slash and
 // is relative to the view; it is "" if it is not known, and may be out of date, since the container can move a file at
 // any time. Errors: the host may not read the file.
 func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
+	if isIndex(name) && len(text) <= MaxIndex {
+		return text, checkIndex(text)
+	}
 	if len(text) > MaxSize {
 		return nil, errors.New("the file is too large")
 	}

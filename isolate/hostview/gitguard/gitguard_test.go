@@ -1,6 +1,7 @@
 package gitguard_test
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,6 +144,81 @@ func TestAnOperationThatWaitsNamesNoProgram(t *testing.T) {
 	write(t, g.Workspace+"/docs/strategy", "a/b\n")
 	if _, err := g.Text("strategy", "/docs/strategy", []byte("a/b\n")); err != nil {
 		t.Errorf("the user's own file: %v", err)
+	}
+}
+
+// anIndex is an index of git's with entries, each with a path, of version 2, or of 4 with what is stripped of the path
+// before, and with an extension.
+func anIndex(version uint32, extension string, names ...string) string {
+	text := binary.BigEndian.AppendUint32([]byte("DIRC"), version)
+	text = binary.BigEndian.AppendUint32(text, uint32(len(names)))
+	last := ""
+	for _, name := range names {
+		entry := binary.BigEndian.AppendUint16(make([]byte, 60), uint16(len(name)))
+		if version == 4 {
+			same := 0
+			for same < min(len(name), len(last)) && name[same] == last[same] {
+				same++
+			}
+			entry = append(append(append(entry, byte(len(last)-same)), name[same:]...), 0)
+			last = name
+		} else {
+			entry = append(append(entry, name...), make([]byte, 8-(len(entry)+len(name))%8)...)
+		}
+		text = append(text, entry...)
+	}
+	return string(text) + extension + string(make([]byte, 20))
+}
+
+// TestAnIndexStaysInTheWorkTree: an index with a path that leads out is not read, in each way to write it.
+func TestAnIndexStaysInTheWorkTree(t *testing.T) {
+	g := &gitguard.Guard{Workspace: t.TempDir(), View: "/v"}
+	table := func(numbers ...uint32) string {
+		text := binary.BigEndian.AppendUint32([]byte("IEOT"), uint32(len(numbers)*4))
+		for _, n := range numbers {
+			text = binary.BigEndian.AppendUint32(text, n)
+		}
+		return string(text)
+	}
+	ends := func(at uint32) string {
+		return string(binary.BigEndian.AppendUint32([]byte("EOIE\x00\x00\x00\x18"), at)) + string(make([]byte, 20))
+	}
+	whole := anIndex(2, "", "a/b", "c")
+	for text, ok := range map[string]bool{
+		"":                             true,
+		"<html>../x":                   true,
+		anIndex(2, ""):                 true,
+		whole:                          true,
+		whole[:len(whole)-30]:          false,
+		anIndex(3, "", "a", "sparse/"): true,
+		anIndex(2, "TREE\x00\x00\x00\x02xx", "a"):     true,
+		anIndex(2, "TREE\x00\x00\x00\x03xx", "a"):     false,
+		anIndex(4, "", "a/..b", "a/..bc", "b"):        true,
+		anIndex(4, "", "..b", "../x"):                 false,
+		anIndex(4, "", "a/..b", "a/../../x"):          false,
+		anIndex(2, "", "a", "../x"):                   false,
+		anIndex(2, "", "/etc/x"):                      false,
+		anIndex(2, "", ".."):                          false,
+		anIndex(2, "", "a//b"):                        false,
+		anIndex(2, "", "a\x00/../../x"):               false,
+		anIndex(2, ends(12+64), "a"):                  true,
+		anIndex(2, ends(12+8), "a"):                   false,
+		anIndex(2, table(1, 12, 1, 76, 1), "a", "b"):  true,
+		anIndex(2, table(1, 12, 1, 20, 1), "a", "b"):  false,
+		anIndex(2, table(1, 12, 1), "a", "b"):         false,
+		anIndex(4, table(1, 12, 1, 77, 1), "a", "b"):  true,
+		anIndex(4, table(1, 12, 1, 77, 1), "a", "ab"): false,
+		anIndex(5, "", "a"):                           false,
+	} {
+		for _, name := range []string{"index", "sharedindex.1"} {
+			if got, err := g.Text(name, "/.git/"+name, []byte(text)); (err == nil) != ok || ok && string(got) != text {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	}
+	text := "[extensions]\nobjectFormat = sha1\nobjectFormat = sha256\n"
+	if got, _ := g.Text("config", "/.git/config", []byte(text)); string(got) != "[extensions]\nobjectFormat = sha1\n#bjectFormat = sha256\n" {
+		t.Errorf("another hash: %q", got)
 	}
 }
 

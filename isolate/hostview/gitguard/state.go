@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// An interrupted cherry-pick, rebase, am, bisect or merge leaves files with what git is to do when it goes on. Some
-// of them hold options, and an option can name a program or a file outside.
+// An interrupted cherry-pick, rebase, am, bisect or merge leaves files that tell git how to go on. Some of them
+// hold options, and an option can name a program or a file outside.
 
 // mergeStrategies are the strategies that the host may use. Git makes a program's name of any other one, and executes
 // the path in it if it has a slash. Of git's own programs "git merge-index" executes its first option.

@@ -76,6 +76,8 @@ var plantings = []planting{
 	{"common directory", `git worktree add -q w; git -C w config core.fsmonitor "COMMAND;true"; cp -r .git g; echo ../../../g > .git/worktrees/w/commondir; git config --unset core.fsmonitor; echo "gitdir: ../.git/worktrees/w" > w/.git`, `cd w; git status`},
 	{"common directory that leads out", `git worktree add -q w; cp -r .git "$OUTSIDE/g"; git -C w config --file "$OUTSIDE/g/config" core.fsmonitor "COMMAND;true"; echo "$OUTSIDE/g" > .git/worktrees/w/commondir; echo "gitdir: ../.git/worktrees/w" > w/.git`, `cd w; git status`},
 	{"strategy of a rebase", asRebase + `echo ` + envUp + ` > .git/rebase-merge/strategy; echo "'--split-string=COMMAND'" > .git/rebase-merge/strategy_opts; mkdir git-merge-x`, `GIT_EDITOR=true git rebase --continue`},
+	{"path of the index that leads out", `echo x > nnnnnnnnn; git add .; rm nnnnnnnnn; LC_ALL=C sed -i s,nnnnnnnnn,../canary, .git/index`, `git checkout .`},
+	{"path of a shared index that leads out", `echo x > nnnnnnnnn; git add .; rm nnnnnnnnn; git update-index --split-index; LC_ALL=C sed -i s,nnnnnnnnn,../canary, .git/sharedindex.*`, `git checkout .`},
 	{"option of am", asMail + `printf " '--build-fake-ancestor=$CANARY'\n" > .git/rebase-apply/apply-opt`, `git am --skip`},
 	{"conflict in a file outside", `echo secret > "$OUTSIDE/s"; d=.git/rr-cache/$(printf %040d 1); mkdir -p $d; echo s > $d/preimage; printf '%s\t../out/s\0' ${d##*/} > .git/MERGE_RR`, `git rerere; ! grep -q secret .git/rr-cache/*/postimage || COMMAND`},
 }
@@ -249,6 +251,7 @@ func TestGitWorksInAView(t *testing.T) {
 	if out := g.must(g.fork, `git show HEAD:up; git symbolic-ref HEAD; git config user.name; git config remote.o.url`); out != "LOUD\nrefs/heads/b\nA B\nssh://h/r\n" {
 		t.Errorf("the sandbox has:\n%s", out)
 	}
+	g.must(g.view, `git update-index --index-version 4; git status; git update-index --split-index; echo y > new; git add new; git status; git rm -q --cached new; rm new`)
 	if out := g.must(g.view, `git status --short; git -C sub status --short; wc -c < .git/config; stat -c %s .git/config`); strings.Contains(out, " sub") {
 		t.Errorf("git status in the view: %s", out)
 	}
