@@ -204,7 +204,14 @@ func harmless(e *entry) bool {
 	if e.section == "extensions" && e.key == "objectformat" && !strings.EqualFold(e.value, "sha1") {
 		return false
 	}
-	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(unquote(e.value), "::")
+	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(unquote(e.value), "::") && !optionLike(e)
+}
+
+// optionLike reports whether an entry has a name that is an option to a program: "git fetch --all" runs "git fetch NAME"
+// for each remote.
+func optionLike(e *entry) bool {
+	names := e.key != "tagopt" && (strings.HasPrefix(e.section, "remote") || e.section == "branch.*" || e.section == "submodule.*")
+	return strings.HasPrefix(e.subsection, "-") || names && strings.HasPrefix(unquote(e.value), "-")
 }
 
 // staysOutside reports whether an entry of the user's own means the same in the view: it names no file of the

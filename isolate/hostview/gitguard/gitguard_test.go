@@ -15,18 +15,19 @@ import (
 func TestConfigLetsPlainKeysThrough(t *testing.T) {
 	g := &gitguard.Guard{Workspace: t.TempDir(), View: "/v"}
 	for text, want := range map[string]string{
-		"[core]\n\tbare = false\n\tfsmonitor = x\n":                                         "[core]\n\tbare = false\n#fsmonitor = x\n",
-		"[core]\r\nbare\r\npager = x\r\n":                                                   "[core]\r\nbare\r\n#ager = x\r\n",
-		"[remote \"o\"]\n\turl = a\n\turl = ext::sh\n":                                      "[remote \"o\"]\n\turl = a\n#url = ext::sh\n",
-		"[remote \"o\"]\n\turl = ext:\"\":sh\n\turl = ext:\\:sh\n\turl = \"ext\":\":sh\"\n": "[remote \"o\"]\n#url = ext:\"\":sh\n#url = ext:\\:sh\n#url = \"ext\":\":sh\"\n",
-		"[remote \"o\\\\\"]\nurl = a\n":                                                     "#remote \"o\\\\\"]\n#rl = a\n",
-		"[core] pager = x\nbare = true\n":                                                   "#core] pager = x\n#are = true\n",
-		"[user]\nname = a\\\n[core]\npager = x\nemail = b\n":                                "[user]\n#ame = a\\\n#core]\n#ager = x\nemail = b\n",
-		"[user]\nname = a\\\r\n[core]\r\n# c\\\nemail = b":                                  "[user]\n#ame = a\\\r\n#core]\r\n# c\\\nemail = b",
-		"[user]\n[core\n]bare = true\n\vname = x\n\nname = y":                               "[user]\n#core\n#bare = true\n#name = x\n\n#ame = y",
-		"; c\n\n  \n[include]\npath = /x\n":                                                 "; c\n\n  \n[include]\n#ath = /x\n",
-		"Host [x]\n  ProxyCommand y\n":                                                      "Host [x]\n  ProxyCommand y\n",
-		"":                                                                                  "",
+		"[core]\n\tbare = false\n\tfsmonitor = x\n":                                                     "[core]\n\tbare = false\n#fsmonitor = x\n",
+		"[core]\r\nbare\r\npager = x\r\n":                                                               "[core]\r\nbare\r\n#ager = x\r\n",
+		"[remote \"o\"]\n\turl = a\n\turl = ext::sh\n":                                                  "[remote \"o\"]\n\turl = a\n#url = ext::sh\n",
+		"[remote \"--x\"]\nurl = a\n[branch \"b\"]\nremote = \"\"-x\n[remote \"o\"]\ntagopt = --tags\n": "[remote \"--x\"]\n#rl = a\n[branch \"b\"]\n#emote = \"\"-x\n[remote \"o\"]\ntagopt = --tags\n",
+		"[remote \"o\"]\n\turl = ext:\"\":sh\n\turl = ext:\\:sh\n\turl = \"ext\":\":sh\"\n":             "[remote \"o\"]\n#url = ext:\"\":sh\n#url = ext:\\:sh\n#url = \"ext\":\":sh\"\n",
+		"[remote \"o\\\\\"]\nurl = a\n":                                                                 "#remote \"o\\\\\"]\n#rl = a\n",
+		"[core] pager = x\nbare = true\n":                                                               "#core] pager = x\n#are = true\n",
+		"[user]\nname = a\\\n[core]\npager = x\nemail = b\n":                                            "[user]\n#ame = a\\\n#core]\n#ager = x\nemail = b\n",
+		"[user]\nname = a\\\r\n[core]\r\n# c\\\nemail = b":                                              "[user]\n#ame = a\\\r\n#core]\r\n# c\\\nemail = b",
+		"[user]\n[core\n]bare = true\n\vname = x\n\nname = y":                                           "[user]\n#core\n#bare = true\n#name = x\n\n#ame = y",
+		"; c\n\n  \n[include]\npath = /x\n":                                                             "; c\n\n  \n[include]\n#ath = /x\n",
+		"Host [x]\n  ProxyCommand y\n":                                                                  "Host [x]\n  ProxyCommand y\n",
+		"":                                                                                              "",
 	} {
 		if got, err := g.Text("config", "/.git/config", []byte(text)); err != nil || string(got) != want {
 			t.Errorf("%q: %q, %v; want %q", text, got, err, want)

@@ -59,6 +59,7 @@ var plantings = []planting{
 	{"sequence editor", `git commit -q --allow-empty -m y; git config sequence.editor "COMMAND;true"`, `git rebase -i HEAD^`},
 	{"ssh command", `git config core.sshCommand "COMMAND;true"; git remote add o ssh://h/r`, `git fetch o`},
 	{"upload pack", `git remote add o "$PWD"; git config remote.o.uploadpack "COMMAND;git-upload-pack"`, `git fetch o`},
+	{"name of a remote that is an option", `git remote add origin "$PWD"; git config "remote.--upload-pack=COMMAND;git-upload-pack.url" "$PWD"`, `git fetch --all`},
 	{"remote helper", `git config protocol.ext.allow always; git remote add o "ext::sh -c COMMAND_WORD"`, `git fetch o`},
 	{"instead of", `git config protocol.ext.allow always; git config "url.ext::sh -c COMMAND_WORD .insteadOf" zz:; git remote add o zz:r`, `git fetch o`},
 	{"credential helper", `git config credential.helper "!COMMAND"`, `printf 'protocol=https\nhost=h\n\n' | GIT_TERMINAL_PROMPT=0 git credential fill`},
