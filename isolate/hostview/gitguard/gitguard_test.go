@@ -135,6 +135,8 @@ func TestAnOperationThatWaitsNamesNoProgram(t *testing.T) {
 		{"BISECT_NAMES", "'a' $(sh) 'b'\n", false},
 		{"MERGE_RR", hash + "\ta/b\x00" + hash + ".1\tc\x00", true},
 		{"MERGE_RR", hash + "\ta/../../b\x00", false},
+		{"MERGE_RR", hash + ".\t1\t../b\x00", false},
+		{"MERGE_RR", hash + "\ta\x00\x00", false},
 		{"MERGE_RR", hash + "\tc\x00" + hash + "\t/etc/x\x00", false},
 	} {
 		got, err := g.Text(c.name, "/.git/x/"+c.name, []byte(c.text))

@@ -102,12 +102,18 @@ func mergeOption(word string) bool {
 // each into the repository, and a known solution over it.
 func conflicts(text []byte) error {
 	for item := range bytes.SplitSeq(bytes.TrimSuffix(text, []byte{0}), []byte{0}) {
-		_, name, ok := strings.Cut(string(item), "\t")
-		if !ok || !insideTop(name) {
+		id, name, _ := strings.Cut(string(item), "\t")
+		if !conflictID(id) || !insideTop(name) {
 			return errRefused
 		}
 	}
 	return nil
+}
+
+// conflictID reports whether a word is a hash, or one with a dot and a number. Git skips blanks before the number.
+func conflictID(word string) bool {
+	hash, number, dot := strings.Cut(word, ".")
+	return len(hash) == 2*indexHash && dot == (number != "") && strings.Trim(number, "0123456789") == ""
 }
 
 // insideTop reports whether a path of git's, which is relative to the top of the work tree, stays there.
