@@ -14,12 +14,17 @@ type Checker interface {
 	// Checks reports whether it checks the regular files of a name. No symbolic link of such a name can be followed.
 	Checks(name string) bool
 	// Text returns what is read of a file that was looked up by name, at a path in the view that begins with a slash,
-	// or "" if that is not known. After an error the file cannot be opened.
+	// or "" if that is not known. After an error the file cannot be opened. Of more than a megabyte it may change no
+	// length.
 	Text(name, path string, text []byte) ([]byte, error)
 }
 
-// maxChecked is the size of the largest file that is checked. A larger one cannot be opened.
-const maxChecked = 1 << 20
+// maxChecked is the size of the largest file that is checked. A larger one cannot be opened. A file over maxFitted is
+// not read for its size alone: it has its own, and what is read of it must have the same.
+const (
+	maxChecked = 64 << 20
+	maxFitted  = 1 << 20
+)
 
 // checkedName returns a name if files of that name are checked, or "".
 func (s *server) checkedName(name string) string {
@@ -115,7 +120,7 @@ func (s *server) pathOf(fd int) string {
 
 // fitChecked sets the size of a checked file to that of what is read of it. A file that cannot be read has its own.
 func (s *server) fitChecked(n *inode, fd int, out *fuse.Attr) {
-	if n.checked == "" || n.kind != unix.S_IFREG || out.Size == 0 {
+	if n.checked == "" || n.kind != unix.S_IFREG || out.Size == 0 || out.Size > maxFitted {
 		return
 	}
 	if text, err := s.checkedText(n, fd); err == nil {

@@ -197,15 +197,27 @@ func printable(line string) bool {
 	return !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-// harmless reports whether the host may read an entry from anybody. A remote such as "ext::COMMAND" names a program.
+// harmless reports whether the host may read an entry from anybody. A remote such as "ext::COMMAND" names a program,
+// also with quotes or a backslash between, which git removes.
+// The index of a repository with another hash than SHA-1 cannot be checked.
 func harmless(e *entry) bool {
-	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(e.value, "::")
+	if e.section == "extensions" && e.key == "objectformat" && !strings.EqualFold(e.value, "sha1") {
+		return false
+	}
+	return plainKeys()[e.section+"/"+e.key] && !strings.Contains(unquote(e.value), "::") && !optionLike(e)
+}
+
+// optionLike reports whether an entry has a name that is an option to a program: "git fetch --all" runs "git fetch NAME"
+// for each remote.
+func optionLike(e *entry) bool {
+	names := e.key != "tagopt" && (strings.HasPrefix(e.section, "remote") || e.section == "branch.*" || e.section == "submodule.*")
+	return strings.HasPrefix(e.subsection, "-") || names && strings.HasPrefix(unquote(e.value), "-")
 }
 
 // staysOutside reports whether an entry of the user's own means the same in the view: it names no file of the
 // workspace, which the container may have changed, and no directory to work in.
 func (g *Guard) staysOutside(e *entry) bool {
-	if e.section == "core" && e.key == "worktree" {
+	if e.section == "core" && e.key == "worktree" || e.section == "extensions" {
 		return false
 	}
 	if strings.HasPrefix(e.section, "include") && !strings.HasPrefix(e.value, "/") && !strings.HasPrefix(e.value, "~/") {

@@ -15,11 +15,14 @@ import (
 	"strings"
 )
 
-// MaxSize is the size of the largest text that a [Guard] checks.
+// MaxSize is the size of the largest text that a [Guard] checks, but for an index.
 const MaxSize = 1 << 20
 
 // errRefused means that a text leads out of the view, or nobody can know where it leads.
 var errRefused = errors.New("it leads out of the view")
+
+// errProgram means that a text has git execute a program, or write a file, that nobody but its writer knows.
+var errProgram = errors.New("it names a program or an unknown option")
 
 // A Guard checks the files of one view.
 type Guard struct {
@@ -36,14 +39,19 @@ func (g *Guard) Checks(name string) bool {
 	switch name {
 	case "config", "config.worktree", ".git", "commondir", "git-rebase-todo":
 		return true
+	case "opts", "strategy", "strategy_opts", "apply-opt", "BISECT_NAMES", "MERGE_RR":
+		return true
 	}
-	return false
+	return isIndex(name)
 }
 
 // Text returns what the host reads of a file that it has found by name. The path of the file begins with a slash and
 // is relative to the view; it is "" if it is not known, and may be out of date, since the container can move a file at
 // any time. Errors: the host may not read the file.
 func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
+	if isIndex(name) && len(text) <= MaxIndex {
+		return text, checkIndex(text)
+	}
 	if len(text) > MaxSize {
 		return nil, errors.New("the file is too large")
 	}
@@ -54,6 +62,10 @@ func (g *Guard) Text(name, path string, text []byte) ([]byte, error) {
 		return g.pointer(path, text, "")
 	case "git-rebase-todo":
 		return todo(text), nil
+	case "opts":
+		return pick(text), nil
+	case "strategy", "strategy_opts", "apply-opt", "BISECT_NAMES", "MERGE_RR":
+		return text, g.checkState(name, path, text)
 	}
 	return g.config(path, text), nil
 }

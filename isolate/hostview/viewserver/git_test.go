@@ -19,7 +19,7 @@ import (
 )
 
 // A planting is a way to have the git of the host run a command: what a sandbox writes, and what a person runs.
-// CANARY stands for a file that the command makes, COMMAND for the command, and TOP for the repository's top.
+// $CANARY is a file that the command makes, COMMAND stands for the command, and TOP for the repository's top.
 type planting struct {
 	name  string
 	plant string // a script in the sandbox's repository
@@ -42,6 +42,7 @@ var plantings = []planting{
 	{"linked config", `git config core.fsmonitor "COMMAND;true"; mv .git/config .git/c; ln -s c .git/config`, `git status`},
 	{"config with two names", `git config core.fsmonitor "COMMAND;true"; ln .git/config c`, `cat c; git status; cat c`},
 	{"interrupted rebase", `git commit -q --allow-empty -m y; GIT_SEQUENCE_EDITOR='printf "break\nexec COMMAND\n" >' git rebase -q -i HEAD^`, `git rebase --continue`},
+	{"strategy of a cherry-pick", asPick + `printf '[options]\nstrategy = "` + envUp + `"\nstrategy-option = "split-string=COMMAND"\n' > .git/sequencer/opts`, `GIT_EDITOR=true git cherry-pick --continue`},
 	{"capital letters and CRLF", `printf '[CORE]\r\n\tFsMonitor = "COMMAND;true"\r\n' >> .git/config`, `git status`},
 	{"key beside its section", `printf '[core] fsmonitor = "COMMAND;true"\n' >> .git/config`, `git status`},
 	{"continued line", `printf '[core]\nfsmonitor = "COMMAND;\\\ntrue"\n' >> .git/config`, `git status`},
@@ -58,6 +59,7 @@ var plantings = []planting{
 	{"sequence editor", `git commit -q --allow-empty -m y; git config sequence.editor "COMMAND;true"`, `git rebase -i HEAD^`},
 	{"ssh command", `git config core.sshCommand "COMMAND;true"; git remote add o ssh://h/r`, `git fetch o`},
 	{"upload pack", `git remote add o "$PWD"; git config remote.o.uploadpack "COMMAND;git-upload-pack"`, `git fetch o`},
+	{"name of a remote that is an option", `git remote add origin "$PWD"; git config "remote.--upload-pack=COMMAND;git-upload-pack.url" "$PWD"`, `git fetch --all`},
 	{"remote helper", `git config protocol.ext.allow always; git remote add o "ext::sh -c COMMAND_WORD"`, `git fetch o`},
 	{"instead of", `git config protocol.ext.allow always; git config "url.ext::sh -c COMMAND_WORD .insteadOf" zz:; git remote add o zz:r`, `git fetch o`},
 	{"credential helper", `git config credential.helper "!COMMAND"`, `printf 'protocol=https\nhost=h\n\n' | GIT_TERMINAL_PROMPT=0 git credential fill`},
@@ -74,7 +76,23 @@ var plantings = []planting{
 	{"linked git directory", `mv .git other; ln -s other .git; git config core.fsmonitor "COMMAND;true"`, `git status`},
 	{"common directory", `git worktree add -q w; git -C w config core.fsmonitor "COMMAND;true"; cp -r .git g; echo ../../../g > .git/worktrees/w/commondir; git config --unset core.fsmonitor; echo "gitdir: ../.git/worktrees/w" > w/.git`, `cd w; git status`},
 	{"common directory that leads out", `git worktree add -q w; cp -r .git "$OUTSIDE/g"; git -C w config --file "$OUTSIDE/g/config" core.fsmonitor "COMMAND;true"; echo "$OUTSIDE/g" > .git/worktrees/w/commondir; echo "gitdir: ../.git/worktrees/w" > w/.git`, `cd w; git status`},
+	{"strategy of a rebase", asRebase + `echo ` + envUp + ` > .git/rebase-merge/strategy; echo "'--split-string=COMMAND'" > .git/rebase-merge/strategy_opts; mkdir git-merge-x`, `GIT_EDITOR=true git rebase --continue`},
+	{"path of the index that leads out", `echo x > nnnnnnnnn; git add .; rm nnnnnnnnn; LC_ALL=C sed -i s,nnnnnnnnn,../canary, .git/index`, `git checkout .`},
+	{"path of a shared index that leads out", `echo x > nnnnnnnnn; git add .; rm nnnnnnnnn; git update-index --split-index; LC_ALL=C sed -i s,nnnnnnnnn,../canary, .git/sharedindex.*`, `git checkout .`},
+	{"option of am", asMail + `printf " '--build-fake-ancestor=$CANARY'\n" > .git/rebase-apply/apply-opt`, `git am --skip`},
+	{"conflict in a file outside", `echo secret > "$OUTSIDE/s"; d=.git/rr-cache/$(printf %040d 1); mkdir -p $d; echo s > $d/preimage; printf '%s\t../out/s\0' ${d##*/} > .git/MERGE_RR`, `git rerere; ! grep -q secret .git/rr-cache/*/postimage || COMMAND`},
 }
+
+// Operations that wait at a first conflict, with a second commit to come: a cherry-pick and a rebase whose conflict is
+// resolved, and "git am" of two patches.
+const (
+	asTwo    = `git checkout -q -b o; echo o > f; git commit -q -a -m o; echo o > g; git add g; git commit -q -m p; git checkout -q -b q HEAD~2; echo m > f; git commit -q -a -m m; `
+	asPick   = asTwo + `! git cherry-pick o^ o; echo r > f; git add f; mkdir git-merge-x; `
+	asRebase = asTwo + `! git rebase q o; echo r > f; git add f; `
+	asMail   = asTwo + `git format-patch -q -o .git/p q..o; ! git am .git/p/*; `
+
+	envUp = `x/../../../../../../../../../../../../usr/bin/env`
+)
 
 // A guarded is a repository of a sandbox with the real one beside it, and a view of it.
 type guarded struct {
@@ -91,7 +109,7 @@ func newGuarded(t *testing.T) *guarded {
 		must(t, os.Mkdir(dir, 0o755))
 	}
 	g.env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + top + "/home", "GIT_CONFIG_NOSYSTEM=1", "OUTSIDE=" + g.out, "LANG=C.UTF-8", "TERM=xterm", "EDITOR=false",
+		"PATH=" + os.Getenv("PATH"), "HOME=" + top + "/home", "GIT_CONFIG_NOSYSTEM=1", "OUTSIDE=" + g.out, "CANARY=" + g.canary, "LANG=C.UTF-8", "TERM=xterm", "EDITOR=false",
 		"GIT_AUTHOR_NAME=x", "GIT_AUTHOR_EMAIL=x@example.org", "GIT_COMMITTER_NAME=x", "GIT_COMMITTER_EMAIL=x@example.org",
 	}
 	g.must(g.real, `git init -q; echo x > f; git add f; git commit -q -m x`)
@@ -234,6 +252,7 @@ func TestGitWorksInAView(t *testing.T) {
 	if out := g.must(g.fork, `git show HEAD:up; git symbolic-ref HEAD; git config user.name; git config remote.o.url`); out != "LOUD\nrefs/heads/b\nA B\nssh://h/r\n" {
 		t.Errorf("the sandbox has:\n%s", out)
 	}
+	g.must(g.view, `git update-index --index-version 4; git status; git update-index --split-index; echo y > new; git add new; git status; git rm -q --cached new; rm new`)
 	if out := g.must(g.view, `git status --short; git -C sub status --short; wc -c < .git/config; stat -c %s .git/config`); strings.Contains(out, " sub") {
 		t.Errorf("git status in the view: %s", out)
 	}
