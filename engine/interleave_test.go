@@ -68,7 +68,7 @@ func crossings(t *testing.T, warm bool) {
 func cross(t *testing.T, place modelPlace, warm bool, work, state string) {
 	budget := *interleaveBudget
 	if budget == 0 {
-		budget = time.Duration(treetest.Budget(t, 2, 60)) * time.Second
+		budget = time.Duration(treetest.Budget(t, 1, 24)) * time.Second
 	}
 	seed, rounds, promotions, edits := *interleaveSeed, 0, 0, 0
 	for began := time.Now(); ; {
