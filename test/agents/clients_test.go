@@ -72,11 +72,12 @@ func TestRealClientsRunAWholeSession(t *testing.T) {
 func installed(t *testing.T, what string, args ...string) {
 	t.Helper()
 	treetest.NeedProgram(t, args[0])
+	temporary := treetest.Dir(t) // opencode's installation leaves a directory there
 	var out []byte
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.WaitDelay = time.Second
+		cmd.Env, cmd.WaitDelay = append(os.Environ(), "TMPDIR="+temporary), time.Second
 		var err error
 		out, err = cmd.CombinedOutput()
 		cancel()
