@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -52,6 +53,8 @@ func sitAt(t *testing.T, b *desk, cmd *exec.Cmd) *person {
 	t.Cleanup(func() {
 		if p.cmd.ProcessState == nil { // the test was given up
 			t.Log("killing it: ", p.cmd.Process.Kill(), p.cmd.Wait())
+			// Its background processes have the terminal open, and watch would read for ever.
+			t.Log("and its session: ", exec.Command("pkill", "-KILL", "-s", strconv.Itoa(p.cmd.Process.Pid)).Run())
 		}
 		outer.Close()
 		<-p.closed
