@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/snapfs/snapfs/internal/poll"
 )
 
 // TestAnInterruptedReceiveSaysHowItGoesOn: that it was interrupted, that what came is kept,
@@ -41,7 +45,19 @@ func receiveInterrupted(t *testing.T) {
 	if err == nil {
 		_, err = w.WriteString(way[:1<<20]) // until all but what a pipe holds was read
 	}
-	if err = errors.Join(err, receive.Process.Signal(syscall.SIGINT)); err != nil {
+	// What was read is not stored at once on a busy machine.
+	stored := func() (bool, error) {
+		files, err := filepath.Glob(filepath.Join(b.state, "begun/*"))
+		for _, f := range files {
+			if st, err := os.Stat(f); err == nil && st.Size() >= 786432 {
+				return true, nil
+			}
+		}
+		return false, err
+	}
+	patient, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err = errors.Join(err, poll.Until(patient, 5*time.Millisecond, 50*time.Millisecond, stored), receive.Process.Signal(syscall.SIGINT)); err != nil {
 		t.Fatal(err)
 	}
 	_ = receive.Wait()
