@@ -174,8 +174,8 @@ func asBoth(t *testing.T) {
 	t.Helper()
 	treetest.OncePerRun(t)
 	treetest.NeedProgram(t, "git")
+	treetest.NeedDevice(t, "/dev/fuse")
 	if os.Geteuid() == 0 {
-		treetest.NeedDevice(t, "/dev/fuse")
 		treetest.NeedProgram(t, "fusermount3")
 		if !treetest.Long(t) {
 			return
