@@ -142,8 +142,11 @@ func (s *Service) settle(ctx context.Context, e *engine.Engine, contest *race.Ra
 // attemptTail is how much of the output of an attempt a result has, at most.
 const attemptTail = 600
 
-// endOf returns the end of a file as text, or "" if it cannot be read.
-func endOf(path string) string {
+// endOf returns the end of the output of an attempt, safe on a terminal, or "" if it cannot be read.
+func endOf(path string) string { return tame(Tail(path, attemptTail)) }
+
+// Tail returns the last bytes of a file, at most so many, as text, or "" if it cannot be read.
+func Tail(path string, most int64) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -153,7 +156,7 @@ func endOf(path string) string {
 	if err != nil {
 		return ""
 	}
-	buf := make([]byte, attemptTail)
-	n, _ := f.ReadAt(buf, max(0, info.Size()-attemptTail)) // it reads to the end
-	return tame(string(buf[:n]))
+	buf := make([]byte, most)
+	n, _ := f.ReadAt(buf, max(0, info.Size()-most)) // it reads to the end
+	return string(buf[:n])
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/job"
 )
@@ -285,5 +286,5 @@ func (a *API) jobOutput(ctx context.Context, in *JobNumber) (*jobOutputOutput, e
 		return nil, err
 	}
 	dir := s.OutputDir(in.Number)
-	return &jobOutputOutput{JobOutput{tail(filepath.Join(dir, "1.out")), tail(filepath.Join(dir, "1.check"))}}, nil
+	return &jobOutputOutput{JobOutput{serve.Tail(filepath.Join(dir, "1.out"), maxTail), serve.Tail(filepath.Join(dir, "1.check"), maxTail)}}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine"
 	"github.com/snapfs/snapfs/engine/hostfs"
 	"github.com/snapfs/snapfs/errs"
+	"github.com/snapfs/snapfs/serve"
 	"github.com/snapfs/snapfs/serve/token"
 	"github.com/snapfs/snapfs/workflow/race"
 )
@@ -174,7 +175,7 @@ func runRace(ctx context.Context, e *engine.Engine, req race.Request) (RaceResul
 	}
 	for _, one := range contest.Attempts {
 		at := attemptOf(one)
-		at.Sandbox, at.Output, at.CheckOut = stay[one.Number], tail(one.Output), tail(one.CheckOutput)
+		at.Sandbox, at.Output, at.CheckOut = stay[one.Number], serve.Tail(one.Output, maxTail), serve.Tail(one.CheckOutput, maxTail)
 		r.Attempts = append(r.Attempts, at)
 	}
 	return r, errors.Join(err, contest.Close(after))
@@ -225,19 +226,3 @@ func streamRace(ctx context.Context, e *engine.Engine, req race.Request, out eve
 
 // maxTail bounds how much of an output a result has.
 const maxTail = 4 << 10
-
-// tail returns the end of a file as text, or "" if it cannot be read.
-func tail(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return ""
-	}
-	buf := make([]byte, maxTail)
-	n, _ := f.ReadAt(buf, max(0, info.Size()-maxTail)) // it reads to the end
-	return string(buf[:n])
-}
