@@ -145,7 +145,7 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	if err := h.Save(); err != nil {
 		return err
 	}
-	s.Engine.KeyPoints.Take(ctx, h, s.Engine.Supervise.SealAll, s.Engine.KeyPoints.AfterCommand(h.Record, s.why, s.Hit))
+	s.Engine.KeyPoints.Take(ctx, h, s.Engine.Supervise.SealAll, keypoint.AfterCommand(h.Policy.KeyPoints, s.why, s.Hit))
 	*s.Record = *h.Record
 	s.Engine.Sandboxes.End(s.Intent)
 	h.Release()

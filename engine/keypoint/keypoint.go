@@ -114,22 +114,14 @@ func (k *Taker) Waits(rec *catalog.Record) bool {
 // that holds the lock takes it by [Taker.Settle] or [Taker.Take], before the state changes. It survives the death of
 // this process.
 func (k *Taker) Postpone(name string, why catalog.Why) error {
-	path := k.postponed(name)
 	data, err := json.Marshal(why)
 	if err == nil {
-		err = os.WriteFile(path+".new", append(data, '\n'), 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = catalog.ReplaceFile(k.postponed(name), append(data, '\n'), false)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the sandbox has been removed
 	}
-	if err != nil {
-		_ = os.Remove(path + ".new") // on a full disk it may be there, empty
-		return errs.With("postponing a snapshot of", name, err)
-	}
-	return nil
+	return errs.With("postponing a snapshot of", name, err)
 }
 
 func (k *Taker) postponed(name string) string { return filepath.Join(k.cat.Path(name), "keypoint") }
@@ -266,13 +258,13 @@ func freeName(rec *catalog.Record) string {
 	return fmt.Sprintf("k%d", next)
 }
 
-// AfterCommand returns why for the snapshot after a command: for the limit that was hit, if the policy asks for that.
-func (k *Taker) AfterCommand(rec *catalog.Record, why catalog.Why, hit *catalog.LimitHit) catalog.Why {
+// AfterCommand returns why for the snapshot after a command: for the limit that was hit, if points ask for that.
+func AfterCommand(points *catalog.KeyPoints, why catalog.Why, hit *catalog.LimitHit) catalog.Why {
 	if hit == nil {
 		return why
 	}
 	why.Limit = hit.Limit
-	if rec.Policy.KeyPoints.Has(catalog.AtLimit) {
+	if points.Has(catalog.AtLimit) {
 		why.Point = catalog.AtLimit
 	}
 	return why

@@ -38,7 +38,7 @@ func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fd
 	}
 	return func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) {
 		status := st.ExitCode()
-		why := sv.keyPoints.AfterCommand(rec, catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(args), Status: &status}, hit)
+		why := keypoint.AfterCommand(rec.Policy.KeyPoints, catalog.Why{Point: catalog.AtExec, When: keypoint.After, Command: events.Command(args), Status: &status}, hit)
 		if !points.Has(why.Point) {
 			return
 		}
