@@ -32,11 +32,7 @@ func Store(dir string, prints []placeholder.Print) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, printsFile)
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return catalog.ReplaceFile(filepath.Join(dir, printsFile), text, false)
 }
 
 // load returns the prints in a sandbox's directory, or none if it has never run.
