@@ -214,14 +214,7 @@ func (c *Checker) Needed() *Needed {
 		return nil
 	}
 	for _, list := range []*[]string{&c.needed.Paths, &c.needed.Allow} {
-		slices.SortFunc(*list, func(a, b string) int {
-			if a == b {
-				return 0
-			} else if diff.Less(a, b) {
-				return -1
-			}
-			return 1
-		})
+		slices.SortFunc(*list, diff.ComparePaths)
 		var top []string
 		for _, p := range *list {
 			if n := len(top); n == 0 || p != top[n-1] && !diff.Inside(p, top[n-1]) {

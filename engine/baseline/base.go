@@ -179,15 +179,7 @@ func sameBytes(f, g io.Reader) (bool, error) {
 	}
 }
 
-// SortChanges sorts changes by path in the order of [diff.Less].
+// SortChanges sorts changes by path in the order of [diff.ComparePaths].
 func SortChanges(changes []diff.Change) {
-	slices.SortStableFunc(changes, func(a, b diff.Change) int {
-		switch {
-		case diff.Less(a.Path, b.Path):
-			return -1
-		case diff.Less(b.Path, a.Path):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(changes, func(a, b diff.Change) int { return diff.ComparePaths(a.Path, b.Path) })
 }

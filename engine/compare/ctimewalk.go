@@ -59,7 +59,7 @@ func expired(ctx context.Context) error {
 }
 
 // changedSince walks a directory, within its mount, and lists all paths with a change time of
-// since or later, in the order of [diff.Less]. It skips paths that this user may not read, as
+// since or later, in the order of [diff.ComparePaths]. It skips paths that this user may not read, as
 // the user cannot have changed them. Cost: a statx of each name, in walkThreads threads. It
 // ends with the context, within a few names.
 //
@@ -117,15 +117,7 @@ func walkSince(ctx context.Context, dir string, since time.Time, skip func(strin
 	for i := range workers {
 		found = append(found, workers[i].found...)
 	}
-	slices.SortFunc(found, func(a, b changedPath) int {
-		switch {
-		case diff.Less(a.path, b.path):
-			return -1
-		case diff.Less(b.path, a.path):
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(found, func(a, b changedPath) int { return diff.ComparePaths(a.path, b.path) })
 	return found, nil
 }
 

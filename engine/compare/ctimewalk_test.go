@@ -94,12 +94,7 @@ func TestTheWalkFindsWhatFindFindsParentsFirst(t *testing.T) {
 	slices.Sort(want)
 	for _, threads := range []int{1, 2, 4} {
 		got := late(t, tree, info.ModTime().Add(time.Nanosecond), nothing, threads)
-		if !slices.IsSortedFunc(got, func(a, b string) int {
-			if diff.Less(a, b) {
-				return -1
-			}
-			return 1
-		}) {
+		if !slices.IsSortedFunc(got, diff.ComparePaths) {
 			t.Errorf("with %d threads what was found is not in order: %q", threads, got)
 		}
 		slices.Sort(got)

@@ -357,7 +357,7 @@ func (cm *Comparer) RealChanges(ctx context.Context, rec *catalog.Record, t cata
 }
 
 // RealChangesIn returns the changes of the real tree at and below the absolute
-// path dir, in the order of [diff.Less], with paths relative to the tree. It
+// path dir, in the order of [diff.ComparePaths], with paths relative to the tree. It
 // skips snapfs's own directories and mount points in the tree.
 //
 // On a frozen base the result is exact: the difference between the base and the

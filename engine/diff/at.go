@@ -55,11 +55,10 @@ func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candi
 		places = append(places, t)
 	}
 	slices.SortFunc(places, func(a, b snapshot.Candidate) int {
+		if order := ComparePaths(a.Path, b.Path); order != 0 {
+			return order
+		}
 		switch {
-		case Less(a.Path, b.Path):
-			return -1
-		case Less(b.Path, a.Path):
-			return 1
 		case a.Tree && !b.Tree: // the entry that covers more comes first and stays
 			return -1
 		case b.Tree && !a.Tree:

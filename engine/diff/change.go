@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"io/fs"
 	"strings"
 	"time"
@@ -97,30 +98,38 @@ type Change struct {
 // in it was added or removed. Such a change is neither shown nor counted.
 func (c Change) TimeOnly() bool { return c.What == Time && c.New.Mode.IsDir() }
 
-// Less orders changed paths byte by byte for each path element, so that a directory comes
-// right before the paths below it.
-func Less(a, b string) bool {
-	if a == "." || b == "." {
-		return a == "." && b != "."
+// ComparePaths orders two relative paths for a sort: negative if a comes first, 0 if they are equal.
+// It compares path element by path element and each of them byte by byte, so that a directory comes
+// right before the paths below it; "." comes before all others.
+func ComparePaths(a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case a == ".":
+		return -1
+	case b == ".":
+		return 1
 	}
 	i, n := 0, min(len(a), len(b))
-	for i+lessChunk <= n && a[i:i+lessChunk] == b[i:i+lessChunk] { // long equal parts, at the speed of memory
-		i += lessChunk
+	for i+pathChunk <= n && a[i:i+pathChunk] == b[i:i+pathChunk] { // long equal parts, at the speed of memory
+		i += pathChunk
 	}
 	for i < n && a[i] == b[i] {
 		i++
 	}
 	switch {
 	case i == n:
-		return len(a) < len(b)
-	case a[i] == '/' || b[i] == '/': // the name that ends first comes first
-		return a[i] == '/'
+		return cmp.Compare(len(a), len(b))
+	case a[i] == '/': // the name that ends first comes first
+		return -1
+	case b[i] == '/':
+		return 1
 	}
-	return a[i] < b[i]
+	return cmp.Compare(a[i], b[i])
 }
 
-// lessChunk is the number of bytes that Less compares at once.
-const lessChunk = 64
+// pathChunk is the number of bytes that [ComparePaths] compares at once.
+const pathChunk = 64
 
 // Inside reports whether path is below dir. Both are relative to one root, which is ".".
 func Inside(path, dir string) bool {

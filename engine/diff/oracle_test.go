@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"syscall"
 	"testing"
 
@@ -106,7 +105,7 @@ func oracle(t *testing.T, oldRoot, newRoot string, sameInodes bool) string {
 		}
 	}
 	paths := slices.Collect(maps.Keys(what))
-	sort.Slice(paths, func(i, j int) bool { return diff.Less(paths[i], paths[j]) })
+	slices.SortFunc(paths, diff.ComparePaths)
 	var changes []diff.Change
 	for _, path := range paths {
 		c := diff.Change{Path: path, Kind: diff.Modified, What: what[path]}

@@ -64,7 +64,7 @@ const (
 
 // Renames pairs deleted and added changes, which [Trees] or [At] found with the same opt, and
 // does not modify them. A path that both sides have is not part of a rename, and no path is
-// in two pairs. The result is deterministic, in the order of [Less] by To.
+// in two pairs. The result is deterministic, in the order of [ComparePaths] by To.
 //
 // With opt.SameInodes, a node with the same inode is a rename, whatever else changed. Among
 // the others, files of equal content are, and symbolic links of equal target; pairs whose

@@ -36,7 +36,7 @@ type Options struct {
 const Racy = 20 * time.Millisecond
 
 // Trees compares two trees by walking both, and returns the differences in the order of
-// [Less]. old and new are directories, open for reading or with O_PATH, and stay open. It
+// [ComparePaths]. old and new are directories, open for reading or with O_PATH, and stay open. It
 // follows no symbolic link, and paths have no length limit.
 //
 // Either tree may change meanwhile: a node that appears or disappears during the walk is
@@ -69,14 +69,8 @@ func (d *walk) changes() []Change {
 	for _, w := range d.workers[1:] {
 		all = append(all, w.found...)
 	}
-	slices.SortStableFunc(all, func(a, b found) int {
-		switch {
-		case Less(a.Path, b.Path):
-			return -1
-		case Less(b.Path, a.Path):
-			return 1
-		}
-		return cmp.Compare(b.try, a.try) // the latest try first
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(ComparePaths(a.Path, b.Path), cmp.Compare(b.try, a.try)) // the latest try first
 	})
 	all = slices.CompactFunc(all, func(a, b found) bool { return a.Path == b.Path })
 	d.dropTimes(all)

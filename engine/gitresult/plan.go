@@ -87,12 +87,7 @@ func Plan(r *Repository, o Options) (*Result, error) {
 			return nil, r.fail(err)
 		}
 	}
-	slices.SortFunc(p.Changes, func(a, b diff.Change) int {
-		if diff.Less(a.Path, b.Path) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(p.Changes, func(a, b diff.Change) int { return diff.ComparePaths(a.Path, b.Path) })
 	return p, nil
 }
 

@@ -42,7 +42,7 @@ func (m *merger) collect() error {
 		}
 	}
 	m.result.Conflicts = joinOverlapping(m.result.Conflicts)
-	slices.SortStableFunc(m.result.Conflicts, func(a, b Conflict) int { return byPath(a.Path, b.Path) })
+	slices.SortStableFunc(m.result.Conflicts, func(a, b Conflict) int { return diff.ComparePaths(a.Path, b.Path) })
 	return nil
 }
 
@@ -66,7 +66,7 @@ func (m *merger) outcomes() (is map[string]*entry, needed map[string]bool, paths
 			paths = append(paths, t.outcome.path)
 		}
 	}
-	slices.SortFunc(paths, byPath)
+	slices.SortFunc(paths, diff.ComparePaths)
 	return is, needed, slices.Compact(paths)
 }
 

@@ -113,13 +113,13 @@ func (c *Conflict) addPaths(paths []string) {
 	for _, path := range c.Paths() {
 		covered.add(path)
 	}
-	slices.SortFunc(paths, byPath)
+	slices.SortFunc(paths, diff.ComparePaths)
 	for _, path := range paths {
 		if covered.add(path) {
 			c.Also = append(c.Also, path)
 		}
 	}
-	slices.SortFunc(c.Also, byPath)
+	slices.SortFunc(c.Also, diff.ComparePaths)
 }
 
 // joinOverlapping joins conflicts whose paths overlap, so that the answer to one cannot undo the

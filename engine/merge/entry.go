@@ -102,16 +102,6 @@ func parent(path string) string {
 	return "."
 }
 
-func byPath(a, b string) int {
-	switch {
-	case diff.Less(a, b):
-		return -1
-	case diff.Less(b, a):
-		return 1
-	}
-	return 0
-}
-
 // entries holds every entry that the changes of either side list.
 type entries struct {
 	all []*entry // sorted by their first path
@@ -143,7 +133,7 @@ func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 			}
 		}
 	}
-	slices.SortFunc(all.all, func(a, b *entry) int { return byPath(a.sortPath(), b.sortPath()) })
+	slices.SortFunc(all.all, func(a, b *entry) int { return diff.ComparePaths(a.sortPath(), b.sortPath()) })
 	all.index()
 	return all
 }
@@ -221,14 +211,14 @@ func (all *entries) index() {
 				all.order[tree] = append(all.order[tree], t)
 			}
 		}
-		slices.SortFunc(all.order[tree], func(a, b *entry) int { return byPath(a.on[tree].path, b.on[tree].path) })
+		slices.SortFunc(all.order[tree], func(a, b *entry) int { return diff.ComparePaths(a.on[tree].path, b.on[tree].path) })
 	}
 }
 
 // under calls f for the entries of a tree at path and below.
 func (all *entries) under(tree int, path string, f func(t *entry)) {
 	list := all.order[tree]
-	i, _ := slices.BinarySearchFunc(list, path, func(t *entry, path string) int { return byPath(t.on[tree].path, path) })
+	i, _ := slices.BinarySearchFunc(list, path, func(t *entry, path string) int { return diff.ComparePaths(t.on[tree].path, path) })
 	for ; i < len(list) && (list[i].on[tree].path == path || diff.Inside(list[i].on[tree].path, path)); i++ {
 		f(list[i])
 	}

@@ -211,7 +211,7 @@ func (m *merger) unknownBases() error {
 // lostDirs reports the conflicts of the lost directories, with all entries in them that either
 // side changed.
 func (m *merger) lostDirs() error {
-	for _, path := range slices.SortedFunc(maps.Keys(m.in.Lost), byPath) {
+	for _, path := range slices.SortedFunc(maps.Keys(m.in.Lost), diff.ComparePaths) {
 		var top *entry
 		m.entries.under(mine, path, func(t *entry) {
 			if top == nil && !t.done {
@@ -234,7 +234,7 @@ func (m *merger) lostDirs() error {
 
 // splitLinks reports the conflicts of the files that mine changed under one name alone.
 func (m *merger) splitLinks() error {
-	for _, path := range slices.SortedFunc(maps.Keys(m.in.Split), byPath) {
+	for _, path := range slices.SortedFunc(maps.Keys(m.in.Split), diff.ComparePaths) {
 		if t := m.entries.at[mine][path]; t != nil && !t.done {
 			if err := m.report(t, Links, m.in.Split[path]); err != nil {
 				return err

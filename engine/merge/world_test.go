@@ -290,12 +290,7 @@ func list(t testing.TB, root string) string {
 		}
 		return err
 	}))
-	slices.SortFunc(paths, func(a, b string) int {
-		if diff.Less(a, b) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(paths, diff.ComparePaths)
 	for _, rel := range paths {
 		path := filepath.Join(root, rel)
 		st, err := vfs.Lstat(unix.AT_FDCWD, path)

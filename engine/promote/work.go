@@ -40,12 +40,7 @@ func newWork(t Target, from Source, p *planner) *work {
 		w.dirs = append(w.dirs, pl)
 	}
 	// From the bottom up: each directory is restored after its subdirectories.
-	slices.SortFunc(w.dirs, func(a, b *changedDir) int {
-		if diff.Less(a.path, b.path) {
-			return 1
-		}
-		return -1
-	})
+	slices.SortFunc(w.dirs, func(a, b *changedDir) int { return diff.ComparePaths(b.path, a.path) })
 	for _, s := range w.stages {
 		s.name = stagePrefix + w.id
 	}

@@ -176,12 +176,7 @@ func (t *tally) settle(ctx context.Context, to *Comparison) error {
 		}
 		t.states[p.path][p.number] = state
 	}
-	paths := slices.SortedFunc(maps.Keys(t.states), func(a, b string) int {
-		if diff.Less(a, b) {
-			return -1
-		}
-		return 1
-	})
+	paths := slices.SortedFunc(maps.Keys(t.states), diff.ComparePaths)
 	whole := map[int]*strings.Builder{}
 	for _, n := range t.numbers {
 		whole[n] = new(strings.Builder)
