@@ -12,6 +12,7 @@ func (f *finder) byContent() error {
 	for _, b := range matchSets(f, func(_ int, n *Node) (string, bool) { return n.Target, n.Target != "" }) {
 		f.matchExact(b)
 	}
+	f.byIdentity()
 	sized := matchSets(f, func(_ int, n *Node) (int64, bool) { return n.Size, n.Mode.IsRegular() && n.Size > 0 })
 	for _, b := range sized {
 		if len(b.from) == 1 && len(b.to) == 1 {
@@ -29,6 +30,27 @@ func (f *finder) byContent() error {
 		}
 	}
 	return nil
+}
+
+// byIdentity pairs files that have not been written since before the older side was captured: both
+// sides show one inode with one change time, which only the kernel sets. It needs no file to be
+// read, so that a moved directory costs little. Times within [Racy] of the capture prove nothing,
+// because a file may have been written again within one tick of the clock.
+func (f *finder) byIdentity() {
+	if f.read.opt.Taken.IsZero() {
+		return
+	}
+	settled := f.read.opt.Taken.Add(-Racy)
+	type identity struct {
+		ino                uint64
+		size, mtime, ctime int64
+	}
+	for _, b := range matchSets(f, func(_ int, n *Node) (identity, bool) {
+		k := identity{ino: n.Ino, size: n.Size, mtime: n.MTime.UnixNano(), ctime: n.CTime.UnixNano()}
+		return k, n.Mode.IsRegular() && n.Size > 0 && n.CTime.Before(settled)
+	}) {
+		f.matchExact(b)
+	}
 }
 
 // byDigest pairs equal files among several of one size.
