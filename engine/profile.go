@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -29,16 +30,16 @@ const NoProfile = "none"
 // limits, narrow the network and hide paths, even against a flag, and can grant nothing. The
 // policy records the profile, which of its settings apply, and which are ignored. Errors:
 // those of policy.Read and policy.ReadSite.
-func Under(req *hostfs.Request, path string, given func(flag string) bool) error {
+func Under(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
 	site, err := policy.ReadSite()
 	if err != nil {
 		return err
 	}
 	if path == "" && site != nil && site.Default != "" {
-		err = under(req, site.Default, given)
+		err = under(ctx, req, site.Default, given)
 	}
 	if err == nil && path != NoProfile {
-		err = under(req, path, given)
+		err = under(ctx, req, path, given)
 	}
 	site.Bound(&req.Policy)
 	return err
@@ -46,7 +47,7 @@ func Under(req *hostfs.Request, path string, given func(flag string) bool) error
 
 // under applies the profile with this name or path, or with "" the one that it finds, without
 // the site's policy.
-func under(req *hostfs.Request, path string, given func(flag string) bool) error {
+func under(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
 	named := path != ""
 	trust := policy.Named
 	if !named {
@@ -61,7 +62,9 @@ func under(req *hostfs.Request, path string, given func(flag string) bool) error
 	}
 	u := profiled{p: &req.Policy, use: &catalog.ProfileUse{Path: p.Path, Found: !named}}
 	if named {
-		u.name(&p.Sandbox, given)
+		if err := u.name(ctx, &p.Sandbox, given); err != nil {
+			return err
+		}
 	} else {
 		u.find(&p.Sandbox)
 	}
@@ -96,7 +99,7 @@ func (u *profiled) took(what string) { u.use.Taken = append(u.use.Taken, what) }
 func (u *profiled) left(what string) { u.use.Left = append(u.use.Left, what) }
 
 // name applies a profile that the user named, except where flags were set.
-func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
+func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(string) bool) error {
 	theirs := s.Limits.Fields()
 	for i, mine := range u.p.Limits.Fields() {
 		text := theirs[i].Value.String()
@@ -109,12 +112,16 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 		}
 	}
 	switch {
-	case s.Net == "":
+	case s.Net == "" && s.Registries == nil:
 	case given("net"):
 		u.left("net " + s.Net)
 	default:
-		u.p.Network = s.Net
-		u.took("net " + s.Net)
+		net, err := s.Network(ctx)
+		if err != nil {
+			return err
+		}
+		u.p.Network = net
+		u.took("net " + net)
 	}
 	u.p.Expose = u.add("expose", u.p.Expose, s.Expose)
 	u.p.Hide = u.add("hide", u.p.Hide, s.Hide)
@@ -128,6 +135,7 @@ func (u *profiled) name(s *policy.Sandbox, given func(string) bool) {
 	}
 	u.budget(s.Budget, true)
 	u.data(s.Data, true)
+	return nil
 }
 
 // keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
@@ -261,6 +269,9 @@ func (u *profiled) find(s *policy.Sandbox) {
 	}
 	u.tools(s.Tools, false)
 	u.data(s.Data, false)
+	for _, one := range s.Registries {
+		u.left("registries " + one)
+	}
 	for _, one := range s.Expose {
 		if !slices.Contains(u.p.Expose, one) {
 			u.left("expose " + one)

@@ -56,7 +56,7 @@ func TestAProfileThatWasFoundOpensNothing(t *testing.T) {
 			want p
 		}{{"", c.found}, {path, c.named}} {
 			req := hostfs.Request{Workspace: dir, Policy: c.flags}
-			if err := engine.Under(&req, try.path, given); err != nil {
+			if err := engine.Under(t.Context(), &req, try.path, given); err != nil {
 				t.Fatal(err)
 			}
 			req.Policy.Profile = nil

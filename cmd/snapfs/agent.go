@@ -82,7 +82,7 @@ installed already is brought up to date.
 
 Flags after -- are those of snapfs new, for the sandboxes of the agent: limits, --net,
 --backend and so on. The file names this program and, with --state, its state directory.`,
-		Example: "  snapfs agent install claude\n  snapfs agent install codex --all -- --net allow:pypi.org --memory 4G",
+		Example: "  snapfs agent install claude\n  snapfs agent install codex --all -- --net allow:packages.example.com --memory 4G",
 		Args:    atLeast("agent"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkHookFlags(args[1:]); err != nil {

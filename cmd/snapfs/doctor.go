@@ -60,7 +60,7 @@ else 8.`,
 				}
 				req.profile = args[0]
 			}
-			r, dir, err := req.request(a)
+			r, dir, err := req.request(cmd.Context(), a)
 			if err != nil {
 				return err
 			}

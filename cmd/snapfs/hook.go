@@ -115,7 +115,7 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 		return a.engine(ctx)
 	}
 	h.Viewer, h.LookTime = viewer(a), timeToLook()
-	h.Request = func(dir string) (hostfs.Request, error) {
+	h.Request = func(ctx context.Context, dir string) (hostfs.Request, error) {
 		if flags.workspace == "" {
 			workspace, err := hostfs.Workspace(dir)
 			if err != nil {
@@ -123,7 +123,7 @@ func (a *app) prepareHook(h *agenthook.Handler, flags *requestFlags) error {
 			}
 			flags.workspace = workspace
 		}
-		req, _, err := flags.request(a)
+		req, _, err := flags.request(ctx, a)
 		return req, err
 	}
 	return nil

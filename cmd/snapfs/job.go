@@ -140,8 +140,8 @@ while the one before it is queued or runs.`,
   snapfs job submit --when-changed 'src/**/*.proto' --promote -- make generate
   snapfs job submit --promote --within 2h --class batch -- make -C docs`,
 		Args: atLeast("command"),
-		RunE: a.withEngine(func(_ context.Context, e *engine.Engine, args []string) error {
-			spec, err := s.spec(a, args)
+		RunE: a.withEngine(func(ctx context.Context, e *engine.Engine, args []string) error {
+			spec, err := s.spec(ctx, a, args)
 			if err != nil {
 				return err
 			}
@@ -185,7 +185,7 @@ func (s *submission) conditions() (n int) {
 }
 
 // spec returns the job that the command line describes.
-func (s *submission) spec(a *app, args []string) (job.Spec, error) {
+func (s *submission) spec(ctx context.Context, a *app, args []string) (job.Spec, error) {
 	switch {
 	case s.conditions() > 1:
 		return job.Spec{}, usageError(errors.New("--every, --when-changed and --webhook exclude one another"))
@@ -196,7 +196,7 @@ func (s *submission) spec(a *app, args []string) (job.Spec, error) {
 	case !slices.Contains(job.Classes(), job.Class(s.class)):
 		return job.Spec{}, usageError(fmt.Errorf("--class takes urgent, normal or batch, not %q", s.class))
 	}
-	req, dir, err := s.flags.request(a)
+	req, dir, err := s.flags.request(ctx, a)
 	if err != nil {
 		return job.Spec{}, err
 	}

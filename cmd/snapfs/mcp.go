@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -30,14 +31,14 @@ the agent's program cannot ask, the agent gets a snapfs promote command for the 
 Commands that the agent started in the background run on after the server has ended;
 snapfs ls lists their sandboxes. docs/agents.md has a section for each agent.`,
 		Example: `  claude mcp add snapfs -- snapfs mcp --memory 4G --time 10m
-  codex mcp add snapfs -- snapfs mcp --net allow:pypi.org
+  codex mcp add snapfs -- snapfs mcp --net allow:packages.example.com
   snapfs mcp --remove-after 24h`,
 		Args: exactly(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := local.CheckOutside(); err != nil {
 				return err
 			}
-			rules, err := a.agentRules(&flags)
+			rules, err := a.agentRules(cmd.Context(), &flags)
 			if err != nil {
 				return err
 			}
@@ -59,8 +60,8 @@ snapfs ls lists their sandboxes. docs/agents.md has a section for each agent.`,
 }
 
 // agentRules returns the rules that the flags make for an agent.
-func (a *app) agentRules(flags *requestFlags) (serve.Rules, error) {
-	req, _, err := flags.request(a)
+func (a *app) agentRules(ctx context.Context, flags *requestFlags) (serve.Rules, error) {
+	req, _, err := flags.request(ctx, a)
 	if err != nil {
 		return serve.Rules{}, err
 	}

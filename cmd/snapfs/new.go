@@ -21,7 +21,7 @@ exec and snapfs shell.`,
 			if req.name, err = optionalName(args, 0); err != nil {
 				return err
 			}
-			r, _, err := req.request(a)
+			r, _, err := req.request(cmd.Context(), a)
 			if err != nil {
 				return err
 			}

@@ -52,7 +52,7 @@ pids = 200
 time = "10m"
 
 [sandbox]
-net = ["proxy.golang.org:443", "*.example.com"]
+net = ["api.example.org:443", "*.example.com"]
 expose = ["~/.npmrc"]
 
 [[stage]]

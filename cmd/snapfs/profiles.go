@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -139,7 +140,7 @@ have without flags: each setting with the file and line that says it. Without a
 profile it is the one that snapfs finds by itself.`,
 		Example: "  snapfs profile explain\n  snapfs profile explain agent-claude",
 		Args:    atMost("profile"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) > 0 {
 				var err error
@@ -147,7 +148,7 @@ profile it is the one that snapfs finds by itself.`,
 					return err
 				}
 			}
-			e, err := explainProfileNamed(name)
+			e, err := explainProfileNamed(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
@@ -159,7 +160,7 @@ profile it is the one that snapfs finds by itself.`,
 
 // explainProfileNamed returns the policy under the profile with this name or path, or "" for the one that
 // applies by itself.
-func explainProfileNamed(name string) (*profileExplained, error) {
+func explainProfileNamed(ctx context.Context, name string) (*profileExplained, error) {
 	dir, err := workdir()
 	if err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ func explainProfileNamed(name string) (*profileExplained, error) {
 	if req.Workspace, err = hostfs.Workspace(dir); err != nil {
 		return nil, err
 	}
-	if err := engine.Under(&req, name, func(string) bool { return false }); err != nil {
+	if err := engine.Under(ctx, &req, name, func(string) bool { return false }); err != nil {
 		return nil, err
 	}
 	site, err := policy.ReadSite()

@@ -102,7 +102,7 @@ func (r *racer) request(cmd *cobra.Command, args []string) (race.Request, error)
 	if err := r.checkFlags(cmd, args); err != nil {
 		return race.Request{}, err
 	}
-	base, dir, err := r.flags.request(r.a)
+	base, dir, err := r.flags.request(cmd.Context(), r.a)
 	if err != nil {
 		return race.Request{}, err
 	}

@@ -80,7 +80,7 @@ func (a *app) receive(cmd *cobra.Command, flags *requestFlags, arg string) error
 	if there && flags.profile == "" {
 		flags.profile = engine.NoProfile // one that is found here has nothing to do with it
 	}
-	r, _, err := flags.request(a)
+	r, _, err := flags.request(cmd.Context(), a)
 	if err != nil {
 		return err
 	}

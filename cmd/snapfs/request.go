@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -58,7 +59,7 @@ func (r *requestFlags) addEvidence(cmd *cobra.Command) {
 
 // request returns the engine's request for the flags, and the directory that the command
 // starts in.
-func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
+func (r *requestFlags) request(ctx context.Context, a *app) (hostfs.Request, string, error) {
 	if err := r.noneEmpty(); err != nil {
 		return hostfs.Request{}, "", err
 	}
@@ -96,7 +97,7 @@ func (r *requestFlags) request(a *app) (hostfs.Request, string, error) {
 		return hostfs.Request{}, "", err
 	}
 	req := hostfs.Request{Name: r.name, Workspace: workspace, Backend: r.backend, Frozen: r.frozen, Policy: r.policy, Admission: when}
-	if err := r.underProfile(a, &req); err != nil {
+	if err := r.underProfile(ctx, a, &req); err != nil {
 		return hostfs.Request{}, "", err
 	}
 	for _, p := range req.Policy.Hide {
@@ -141,7 +142,7 @@ func checkVariables(pass []string) error {
 
 // underProfile applies the profile to the request, and prints a notice about a profile that
 // snapfs found by itself.
-func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
+func (r *requestFlags) underProfile(ctx context.Context, a *app, req *hostfs.Request) error {
 	path := r.profile
 	if path != "" && path != engine.NoProfile && !policy.IsProfileName(path) {
 		var err error
@@ -149,7 +150,7 @@ func (r *requestFlags) underProfile(a *app, req *hostfs.Request) error {
 			return err
 		}
 	}
-	if err := engine.Under(req, path, r.given.Changed); err != nil {
+	if err := engine.Under(ctx, req, path, r.given.Changed); err != nil {
 		return err
 	}
 	if k := req.Policy.KeyPoints; k != nil && len(k.At) == 0 {

@@ -80,7 +80,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer report.Close()
-	req, dir, err := r.flags.request(r.a)
+	req, dir, err := r.flags.request(ctx, r.a)
 	if err != nil {
 		return err
 	}

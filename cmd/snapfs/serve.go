@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -92,14 +93,14 @@ beside it. What callers run in the background continues without it.`,
   snapfs serve --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem
   ssh host snapfs serve --stdio`,
 		Args: exactly(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := local.CheckOutside(); err != nil {
 				return err
 			}
 			if err := a.completeServe(&q); err != nil {
 				return err
 			}
-			if err := a.addProtocols(&q); err != nil {
+			if err := a.addProtocols(cmd.Context(), &q); err != nil {
 				return err
 			}
 			text, err := json.Marshal(q.serveRequest)
@@ -184,7 +185,7 @@ func (a *app) completeServe(q *server) (err error) {
 }
 
 // addProtocols adds those that --mcp and --e2b request, and checks the flags that are of these alone.
-func (a *app) addProtocols(q *server) error {
+func (a *app) addProtocols(ctx context.Context, q *server) error {
 	own := []string{"socket", "listen", "tls-cert", "tls-key", "host", "stdio", "login", "workspace", "backend", "mcp", "e2b", "state", "json"}
 	for _, name := range []string{"e2b-key", "template", "max-timeout"} {
 		if q.flags.given.Changed(name) && !q.withE2B {
@@ -207,7 +208,7 @@ func (a *app) addProtocols(q *server) error {
 	case !q.withE2B && !q.withMCP:
 		return nil
 	}
-	rules, err := a.agentRules(&q.flags)
+	rules, err := a.agentRules(ctx, &q.flags)
 	if err != nil {
 		return err
 	}

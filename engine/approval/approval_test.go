@@ -134,7 +134,7 @@ func TestInstalledPackagesNeedApprovalOnlyForWhatRunsThere(t *testing.T) {
 	harmless := []string{
 		"node_modules/left-pad/.travis.yml", "node_modules/@a/b/.github/workflows/ci.yml", "web/node_modules/x/.vscode/settings.json",
 		"node_modules/x/.husky/pre-commit", "node_modules/x/CLAUDE.md", "node_modules/x/.npmrc", "vendor/serde/.gitattributes",
-		"go/pkg/mod/github.com/a/b@v1.2.3/AGENTS.md", ".cargo/registry/src/index.crates.io-1949cf8c/itoa-1.0.19/.github/workflows/ci.yml",
+		"go/pkg/mod/github.com/a/b@v1.2.3/AGENTS.md", ".cargo/registry/src/crates.example-1949cf8c6b5b557f/itoa-1.0.19/.github/workflows/ci.yml",
 		".venv/lib/python3/site-packages/p/.envrc", "node_modules/x/Jenkinsfile",
 	}
 	if needed := (approval.Allow{}).Check("/home/ann/p", added(harmless...), nil); needed != nil {

@@ -38,10 +38,12 @@ const (
 )
 
 // PackageDirs returns the names of directories that hold installed packages, as patterns of
-// [path.Match]. The last two are those of Go's and Cargo's caches.
+// [path.Match]. The last two are those of Go's and
+// Cargo's caches; Cargo's have the name of a server and a hash.
 func PackageDirs() []string {
 	return []string{
-		"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*", "index.crates.io-*",
+		"node_modules", "bower_components", "jspm_packages", "site-packages", "dist-packages", "vendor", "*@v[0-9]*",
+		"*.*-????????????????",
 	}
 }
 

@@ -48,6 +48,11 @@ func Explain(made catalog.Policy, p *Profile, site *Site) []Setting {
 		}
 	}
 	add("sandbox.net", made.Network)
+	if last := &list[len(list)-1]; last.File == "" { // with the servers of registries
+		if i := slices.IndexFunc(origins, func(o Origin) bool { return o.Setting == "sandbox.registries" }); i >= 0 {
+			last.File, last.Line = origins[i].File, origins[i].Line
+		}
+	}
 	if last := &list[len(list)-1]; last.File == "" && site != nil && site.Sandbox.Net != "" && made.Site != nil { // narrowed by both
 		if i := slices.IndexFunc(site.Origins, func(o Origin) bool { return o.Setting == "sandbox.net" }); i >= 0 {
 			last.File, last.Line = site.Origins[i].File, site.Origins[i].Line

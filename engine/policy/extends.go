@@ -173,12 +173,14 @@ func (p *Profile) add(other *Profile) {
 			replaced[o.Setting] = true
 		}
 	}
+	replaced["sandbox.registries"] = replaced["sandbox.net"]
 	p.Origins = slices.DeleteFunc(p.Origins, func(o Origin) bool { return replaced[o.Setting] })
 	p.Origins = append(p.Origins, other.Origins...)
 	s := &p.Sandbox
-	if other.Sandbox.Net != "" {
-		s.Net = other.Sandbox.Net
+	if other.Sandbox.Net != "" { // replaces the whole network of p, whatever it allowed
+		s.Net, s.Registries = other.Sandbox.Net, nil
 	}
+	s.Registries = union(s.Registries, other.Sandbox.Registries)
 	s.Evidence = s.Evidence || other.Sandbox.Evidence
 	s.addKeyPoints(&other.Sandbox.KeyPoints)
 	s.addSecrets(other.Sandbox.Secrets)

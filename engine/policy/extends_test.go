@@ -328,3 +328,43 @@ func TestTheSchemaHasEveryKey(t *testing.T) {
 		}
 	}
 }
+
+// The servers of registries come from the user's own program, besides those of net.
+func TestRegistriesOfProgramsAreAdded(t *testing.T) {
+	treetest.NeedProgram(t, "go")
+	t.Setenv("GOPROXY", "https://modules.example/go")
+	t.Setenv("GOSUMDB", "off")
+	dir := t.TempDir()
+	for _, c := range []struct{ text, want string }{
+		{"[sandbox]\nregistries = [\"go\"]\n", "allow:modules.example:443"},
+		{"[sandbox]\nnet = [\"a.example:80\"]\nregistries = [\"go\"]\n", "allow:a.example:80,modules.example:443"},
+		{"[sandbox]\nnet = \"host\"\nregistries = [\"go\"]\n", "host"},
+		{"extends = \"go-build\"\n", "allow:modules.example:443"},
+		{"extends = \"go-build\"\n[sandbox]\nnet = \"none\"\n", "none"}, // replaces the network that is extended
+		{"extends = \"go-build\"\n[sandbox]\nhide = [\"/srv\"]\n", "allow:modules.example:443"},
+	} {
+		path := filepath.Join(dir, "profile.toml")
+		write(t, path, c.text)
+		p, err := policy.Read(path, policy.Named)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Sandbox.Network(t.Context()); err != nil || got != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.text, got, err, c.want)
+		}
+	}
+	t.Setenv("GOPROXY", "off")
+	path := filepath.Join(dir, "profile.toml")
+	write(t, path, "[sandbox]\nregistries = [\"go\"]\n")
+	p, err := policy.Read(path, policy.Named)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := p.Sandbox.Network(t.Context()); err != nil || got != "none" {
+		t.Errorf("without a proxy: %q, %v", got, err)
+	}
+	write(t, path, "[sandbox]\nregistries = [\"gems\"]\n")
+	if _, err := policy.Read(path, policy.Named); err == nil || !strings.Contains(err.Error(), `unknown program "gems"`) {
+		t.Errorf("an unknown program: %v", err)
+	}
+}

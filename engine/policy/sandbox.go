@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/snapfs/snapfs/engine/catalog"
+	"github.com/snapfs/snapfs/internal/registry"
 	"github.com/snapfs/snapfs/internal/units"
 	"github.com/snapfs/snapfs/network"
 )
@@ -18,6 +19,8 @@ type Sandbox struct {
 	Limits catalog.Limits `json:"limits,omitzero"`
 	// Net is "none", "host", or "allow:" with rules; "" if the profile does not set it.
 	Net string `json:"net,omitempty"`
+	// Registries are programs of [registry.Programs], whose package registries may be reached besides.
+	Registries []string `json:"registries,omitempty"`
 	// Expose and Hide are absolute, clean paths; Env are names of variables.
 	Expose []string `json:"expose,omitempty"`
 	Hide   []string `json:"hide,omitempty"`
@@ -53,6 +56,7 @@ func sandboxSection() Section {
 		Text:   "What a sandbox may see and reach, like the flags of these names. Lists add to the flags.",
 		Keys: []Key{
 			{"net", "network, or list of rules", `"none"`, `The network: "none", "host", "allow:RULES", or a list of rules, as ["example.com:443", "*.example.org"]; snapfs net --help has their grammar.`},
+			{"registries", "list of programs", "", "Programs whose package registries may be reached besides: " + strings.Join(registry.Programs, ", ") + ". Which servers these are, snapfs asks your own program when the sandbox is made."},
 			{"expose", "list of paths", "", "Secrets that are shown all the same. A relative path starts at the directory of the profile, or with ~/ at the home directory."},
 			{"hide", "list of paths", "", "More paths to hide."},
 			{"env", "list of variables", "", "Names of variables to pass besides those that always pass."},
@@ -101,6 +105,8 @@ func (r *reader) setting(name, path string, v any) {
 		if r.sandbox.Net = r.net(path, v); r.sandbox.Net != "" {
 			r.said("sandbox.net", r.sandbox.Net, path)
 		}
+	case "registries":
+		r.registries(name, path, v)
 	case "expose":
 		r.sandbox.Expose = r.paths(name, path, v)
 	case "evidence":

@@ -140,7 +140,7 @@ type NewSandbox struct {
 	Workspace  string            `json:"workspace,omitempty" doc:"the absolute directory to copy; by default the one in which the server was started"`
 	Backend    string            `json:"backend,omitempty" doc:"a backend by name; by default the best that works"`
 	Frozen     bool              `json:"frozen,omitempty" doc:"require a base that later edits of the real files cannot change"`
-	Network    string            `json:"network,omitempty" example:"allow:pypi.org" doc:"none, host, or allow:RULES; by default none"`
+	Network    string            `json:"network,omitempty" example:"allow:packages.example.com" doc:"none, host, or allow:RULES; by default none"`
 	Limits     map[string]string `json:"limits,omitempty" doc:"as the flags of snapfs new, such as memory: 1G"`
 	Expose     []string          `json:"expose,omitempty" doc:"secret paths to show"`
 	Hide       []string          `json:"hide,omitempty" doc:"more paths to hide"`
@@ -333,7 +333,7 @@ func (a *API) request(ctx context.Context, n NewSandbox) (hostfs.Request, error)
 	if req.Admission, err = waiting(n.Queue, n.IfRoom); err != nil {
 		return req, err
 	}
-	return req, engine.Under(&req, n.Profile, func(flag string) bool { return given[flag] })
+	return req, engine.Under(ctx, &req, n.Profile, func(flag string) bool { return given[flag] })
 }
 
 // mayName returns an error unless the sender of a request may name this profile: one that is named

@@ -186,7 +186,7 @@ func (s *Server) fromTemplate(ctx context.Context, e *engine.Engine, m *meta) (*
 		req := s.request(newID(), m)
 		if named {
 			// As if the operator had named the profile on the command line: the flags of the server stay in force.
-			if err := engine.Under(&req, profile, s.given); err != nil {
+			if err := engine.Under(ctx, &req, profile, s.given); err != nil {
 				return nil, err
 			}
 		}

@@ -24,7 +24,7 @@ type Handler struct {
 	// All gives every session a sandbox. Otherwise only worktrees and subagents that ask for one have a sandbox.
 	All bool
 	// Request returns the request for a sandbox of the workspace around a directory.
-	Request func(dir string) (hostfs.Request, error)
+	Request func(ctx context.Context, dir string) (hostfs.Request, error)
 	// Open opens the engine. Events that need none do without.
 	Open func(ctx context.Context) (*engine.Engine, error)
 	// Viewer returns the command line of the program that serves views.
@@ -143,7 +143,7 @@ func (h *Handler) makeSandbox(ctx context.Context, e *engine.Engine, ev *event, 
 	var req hostfs.Request
 	if from == "" {
 		var err error
-		if req, err = h.Request(ev.Dir); err != nil {
+		if req, err = h.Request(ctx, ev.Dir); err != nil {
 			return nil, err
 		}
 		if req.Policy.Limits.RemoveAfter == 0 {

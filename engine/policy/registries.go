@@ -1,0 +1,57 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/snapfs/snapfs/internal/registry"
+	"github.com/snapfs/snapfs/network"
+)
+
+// registries stores the key registries of [sandbox] with the value v in r.sandbox, or records mistakes.
+func (r *reader) registries(name, path string, v any) {
+	if r.site {
+		r.wrong(path, name+": the site's policy names servers", "write them in net")
+		return
+	}
+	r.texts(name, path, v, func(text, path string) {
+		if !slices.Contains(registry.Programs, text) {
+			r.wrong(path, fmt.Sprintf("registries: unknown program %q", text), "the programs are "+strings.Join(registry.Programs, ", "))
+			return
+		}
+		r.sandbox.Registries = union(r.sandbox.Registries, []string{text})
+		r.said("sandbox.registries", text, path)
+	})
+}
+
+// Network returns the network setting of the profile: Net, and besides it the package registries that
+// the programs in Registries use on this host. "" means that the profile sets neither.
+//
+// Cost and errors: those of [registry.Hosts] for each of these programs, which run on the host as this
+// user, with the user's own settings.
+func (s *Sandbox) Network(ctx context.Context) (string, error) {
+	if len(s.Registries) == 0 || s.Net == "host" {
+		return s.Net, nil
+	}
+	var list []string
+	if own, ok := strings.CutPrefix(s.Net, allowed); ok {
+		list = append(list, own)
+	}
+	for _, program := range s.Registries {
+		hosts, err := registry.Hosts(ctx, program)
+		if err != nil {
+			return "", err
+		}
+		list = append(list, hosts...)
+	}
+	if len(list) == 0 { // the programs are configured to fetch nothing
+		return "none", nil
+	}
+	rules, err := network.Parse(strings.Join(list, ","))
+	if err != nil {
+		return "", err
+	}
+	return allowed + rules.String(), nil
+}
