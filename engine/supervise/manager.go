@@ -42,7 +42,7 @@ type Manager struct {
 // returned result.
 type SelfTest func(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error)
 
-// Parts, the argument of [New], holds the packages a Manager works with and the programs it starts.
+// Parts are the packages that a Manager works with and the programs it starts, the argument of [New].
 type Parts struct {
 	Catalog   *catalog.Catalog
 	Host      *hostfs.Host
