@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Target is the real tree to change.
+// A Target is the real tree that a promotion changes, and where the promotion's journal is.
 type Target struct {
 	// Root is the tree's root, open for reading.
 	Root *os.File
@@ -22,7 +22,8 @@ type Target struct {
 	StateDir string
 }
 
-// A Base describes the state that the changes start from.
+// A Base describes the state that the changes of a promotion start from. With it, Apply finds out whether a
+// real file has drifted.
 type Base struct {
 	// Taken is the time of the base, see [snapshot.Snapshot].
 	Taken time.Time
@@ -93,7 +94,7 @@ func Check(ctx context.Context, t Target, from Source, changes []diff.Change, ba
 	return p.drifts, err
 }
 
-// Plan does the same as [Check], and also returns the steps that a promotion would make.
+// Plan does the same as [Check], and also returns the changes that a promotion would still have to make.
 func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]diff.Change, []Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
 	p.close()
@@ -137,7 +138,8 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	return result, nil
 }
 
-// counted returns the number of steps, without those that are not reported to the user.
+// counted returns how many of the steps are reported to the user: not those at paths in internal, nor those
+// that only set a directory's time.
 func counted(steps []diff.Change, internal map[string]bool) int {
 	n := 0
 	for i := range steps {
@@ -148,8 +150,8 @@ func counted(steps []diff.Change, internal map[string]bool) int {
 	return n
 }
 
-// refuse returns the first reason not to carry out the plan, or nil: drift, a missing
-// approval, hard links, rights.
+// refuse returns the first reason not to carry out the promotion, or nil: drift, a missing approval,
+// separated hard links, or missing permissions.
 func (p *planner) refuse(allow approval.Allow) error {
 	if len(p.drifts) > 0 {
 		return drifted(p.t.Path, p.drifts)
