@@ -9,7 +9,7 @@ import (
 // Kind says whether a path was added, modified or deleted.
 type Kind int
 
-// The kinds of change.
+// The kinds of a change.
 const (
 	Added Kind = iota + 1
 	Modified
@@ -20,13 +20,13 @@ var kindNames = [...]string{Added: "added", Modified: "modified", Deleted: "dele
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Letter returns the one-letter form of a kind: A, M or D.
+// Letter returns the one-letter form of a kind of change: A, M or D.
 func (k Kind) Letter() string { return strings.ToUpper(kindNames[k][:1]) }
 
 // Aspect is a set of differing properties of a modified path.
 type Aspect uint
 
-// The aspects of a node.
+// The aspects in which two nodes at one path can differ.
 const (
 	Type Aspect = 1 << iota
 	Content
@@ -54,7 +54,8 @@ func (a Aspect) Names() []string {
 	return names
 }
 
-// A Node is one side of a change: the inode at the path in one of the trees.
+// A Node is one side of a change: the type, metadata and identity of the file at the path in one of the
+// trees.
 type Node struct {
 	// Mode holds the type, the permission bits, and the set-id and sticky bits.
 	Mode     fs.FileMode
@@ -119,7 +120,8 @@ func Less(a, b string) bool {
 	return a[i] < b[i]
 }
 
-// lessChunk is the number of bytes that Less compares at once.
+// lessChunk is the number of bytes of two paths that Less compares at once, which is faster than byte by
+// byte.
 const lessChunk = 64
 
 // Inside reports whether path is below dir. Both are relative to one root, which is ".".
