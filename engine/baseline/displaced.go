@@ -169,7 +169,7 @@ func (d *Displaced) End() error {
 	return d.finish()
 }
 
-// finish does the same as End without releasing the lock.
+// finish stores how the changed directories are after the promotion, as End does, without releasing the lock.
 func (d *Displaced) finish() error {
 	dir, err := OpenRoot(d.root)
 	if err != nil {
@@ -298,9 +298,9 @@ func (d *Displaced) endedBefore(since time.Time) bool {
 	return err != nil || info.ModTime().Before(since) && d.began.Before(since)
 }
 
-// latestHistory returns a function that returns the history since an instant. It reads that anew if
-// promotions have begun since the last call, because they may have made the real tree that the caller has
-// just read.
+// latestHistory returns a function that returns the files that promotions have replaced since an instant. It
+// reads them anew if promotions have begun since the last call, because they may have made the real tree that
+// the caller has just read.
 func (bl *Recorder) latestHistory(since time.Time) func() *history {
 	var h *history
 	return func() *history {
@@ -311,7 +311,8 @@ func (bl *Recorder) latestHistory(since time.Time) func() *history {
 	}
 }
 
-// stale reports whether promotions have begun since the history was read, so that it lacks them.
+// stale reports whether promotions have begun since this history of replaced files was read, so that it lacks
+// theirs.
 func (h *history) stale(bl *Recorder) bool {
 	info, err := os.Stat(filepath.Join(bl.cat.Dir(), displacedDir))
 	return err == nil && !info.ModTime().Equal(h.read)
@@ -387,8 +388,8 @@ func (bl *Recorder) EndDisplaced() {
 	}
 }
 
-// dirBefore returns the state that a directory had before the first n promotions of the history. s is its
-// state after them.
+// dirBefore returns the state that a directory had before the first n of the promotions in the history. s is
+// its state after them.
 func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 	for i := n - 1; i >= 0; i-- {
 		c, ok := h.all[i].dirs[abs]

@@ -50,34 +50,36 @@ const (
 	maxManifest      = 100_000
 	maxManifestText  = 64 << 10
 	maxManifestBytes = 32 << 20
-	// quickNames, quickTexts and quickList are the limits of a workspace whose manifest is updated before a
-	// command starts, since that delays the command: the number of entries, that of files that no earlier
-	// manifest has, and the bytes of the earlier list.
+	// quickNames, quickTexts and quickList are the limits of a workspace whose manifest, the list of its
+	// files, is updated before a command starts, since that delays the command: the number of entries, that
+	// of files that no earlier manifest has, and the bytes of the earlier list.
 	quickNames = 300
 	quickTexts = 100
 	quickList  = 96 << 10
-	// fewEarlier is how many earlier manifests of a workspace stay in any case. Beyond that, a check of all
-	// sandboxes, which takes long, removes those that none needs.
+	// fewEarlier is how many earlier manifests, lists of a workspace's files, stay in any case. Beyond that,
+	// a check of all sandboxes, which takes long, removes those that none needs.
 	fewEarlier = 8
-	// maxEarlier is how many earlier manifests of a workspace, each of at most quickList bytes, stay at most.
+	// maxEarlier is how many earlier lists of a workspace's files, each of at most quickList bytes, are
+	// stored at most.
 	maxEarlier = 64
-	// manifestPatience is how long an update of a workspace's manifest waits for another one; then it does
-	// nothing.
+	// manifestPatience is how long an update of a workspace's manifest, the list of its files, waits for
+	// another update; then it does nothing.
 	manifestPatience = 100 * time.Millisecond
-	// manifestRetry is the time after which a workspace that was too large for a manifest is read again.
+	// manifestRetry is the time after which a workspace that had too many files to list is read again.
 	manifestRetry = time.Hour
-	// manifestUnused is how long the manifest of a workspace without a sandbox stays after it was written,
-	// because a next run may use it.
+	// manifestUnused is how long the stored list of a workspace's files stays after it was written, if no
+	// sandbox has the workspace, because a next run may use it.
 	manifestUnused = time.Hour
 	// largeRetry is how long no command searches a workspace for drift after a search took too long; see
 	// NoteLarge.
 	largeRetry = 10 * time.Minute
 )
 
-// errTooLarge ends the reading of a workspace that is too large for a manifest.
+// errTooLarge ends the reading of a workspace that has too many files to list.
 var errTooLarge = errors.New("too many files")
 
-// manifestDir returns the directory, in the state directory, for the manifests of a workspace.
+// manifestDir returns the directory, in the state directory, for the manifests of a workspace, the lists of
+// its files.
 func (bl *Recorder) manifestDir(workspace string) string {
 	sum := sha256.Sum256([]byte(workspace))
 	return filepath.Join(bl.cat.Dir(), manifestsDir, hex.EncodeToString(sum[:16]))
@@ -115,9 +117,9 @@ func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 	bl.updateManifest(ctx, rec, maxManifest, maxManifest)
 }
 
-// startManifest updates the manifest of a small workspace before a command starts in a container that has
-// just mounted it. Thus the originals of all files that change from now on are known. It does nothing in a
-// larger one, to not delay the command. Cost: some ms.
+// startManifest updates the manifest of a small workspace, the list of its files, before a command starts in
+// a container that has just mounted it. Thus the originals of all files that change from now on are known. It
+// does nothing in a larger workspace, so that the command is not delayed. Cost: some ms.
 func (bl *Recorder) startManifest(ctx context.Context, rec *catalog.Record) {
 	if rec.Ephemeral {
 		return // snapfs run; its window is short
@@ -136,8 +138,9 @@ func (bl *Recorder) startManifest(ctx context.Context, rec *catalog.Record) {
 	}
 }
 
-// updateManifest does the same as UpdateManifest, but only if the workspace has at most names entries, and at
-// most fresh files that the present manifest does not have. Otherwise it returns false.
+// updateManifest stores a new list of a workspace's files as UpdateManifest does, but only if there are at
+// most names entries, and at most fresh files that the present list does not have. Otherwise it returns
+// false.
 func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, names, fresh int) (fits bool) {
 	t := workspaceTree(rec)
 	if t == nil || t.Frozen {
@@ -194,10 +197,10 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, nam
 	return true
 }
 
-// keepEarlier retains old, the manifest that is about to be replaced, as an earlier one, and returns the
-// names of all earlier ones that stay. If there are more than fewEarlier, it removes those that no sandbox
-// needs. The caller holds the lock. Cost: if it removes some, reading the catalogue entries of all sandboxes,
-// which may be thousands.
+// keepEarlier retains old, the list of a workspace's files that is about to be replaced, as an earlier one,
+// and returns the names of all earlier lists that stay. If there are more than fewEarlier, it removes those
+// that no sandbox needs. The caller holds the lock. Cost: if it removes some, reading the catalogue entries
+// of all sandboxes, which may be thousands.
 func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string) {
 	if old.size > 0 && old.size <= quickList && len(old.list.Nodes) > 0 {
 		name := filepath.Join(old.dir, fmt.Sprint(manifestFile, "-", old.seen.UnixNano()))
@@ -229,8 +232,8 @@ func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string
 	return names
 }
 
-// earlierManifests returns the times, in Unix nanoseconds and sorted, of the manifests in a directory except
-// the newest one.
+// earlierManifests returns the times, in Unix nanoseconds and sorted, of the stored lists of a workspace's
+// files in dir, except the newest one.
 func earlierManifests(dir string) (all []int64) {
 	list, _ := os.ReadDir(dir) // an error means that there are none
 	for _, e := range list {
@@ -243,8 +246,8 @@ func earlierManifests(dir string) (all []int64) {
 	return all
 }
 
-// manifestAt reads the earliest manifest of a workspace whose reading began at an instant or later; the
-// newest one if there is none.
+// manifestAt reads the earliest list of a workspace's files that was begun at an instant or later; the newest
+// one if there is none.
 func (bl *Recorder) manifestAt(workspace string, since time.Time) *manifest {
 	dir := bl.manifestDir(workspace)
 	all := earlierManifests(dir)
@@ -283,8 +286,8 @@ type manifestReader struct {
 	real RootedReader
 }
 
-// readDir adds a directory of the workspace, and everything below it, to the manifest. A directory that this
-// user may not read gets no entry: what it holds counts as unknown.
+// readDir adds a directory of the workspace, and everything below it, to the manifest, the list of its files.
+// A directory that this user may not read gets no entry: its content counts as unknown.
 func (r *manifestReader) readDir(path string) error {
 	dir, err := r.real.Dir(path)
 	if err != nil {
@@ -329,7 +332,8 @@ func (r *manifestReader) readDir(path string) error {
 	return nil
 }
 
-// add adds a file, which is no directory, to the manifest, and the bytes of a small text. Error: errTooLarge.
+// add adds a file, which is no directory, to the list of the workspace's files, with the bytes of a small
+// text. Error: errTooLarge.
 func (r *manifestReader) add(path string, st *vfs.Stat) error {
 	abs := filepath.Join(r.root, path)
 	if e, ok := r.old.list.Nodes[abs]; ok && e.Node != nil && e.Node.Ino == st.Ino && e.Node.CTime.Equal(st.CTime.Time()) && e.Node.Size == st.Size {
@@ -355,8 +359,8 @@ func (r *manifestReader) add(path string, st *vfs.Stat) error {
 	return nil
 }
 
-// save replaces the workspace's manifest on disk. It removes stored texts that the manifest does not name,
-// unless there are earlier manifests, which may name them.
+// save replaces the stored list of a workspace's files. It removes stored texts that the list does not name,
+// unless there are earlier lists, which may name them.
 func (m *manifest) save(earlier []string) {
 	data := fmt.Appendf([]byte(manifestHead), "%s\n", m.seen.UTC().Format(time.RFC3339Nano))
 	path := filepath.Join(m.dir, manifestFile)
@@ -379,8 +383,8 @@ func (m *manifest) save(earlier []string) {
 	}
 }
 
-// original returns the state of a path at an instant, with the bytes of a small text; false if the manifest
-// does not have it.
+// original returns the state of a path at an instant from the list of the workspace's files, with the bytes
+// of a small text; false if the list does not show it.
 func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 	if m.seen.Before(since) {
 		return Entry{}, nil, false
@@ -415,8 +419,8 @@ func (bl *Recorder) IsLarge(workspace string) bool {
 	return err == nil && time.Since(st.ModTime()) < largeRetry
 }
 
-// PruneManifests removes the manifests of workspaces that have no sandbox now. Those written in the last hour
-// stay, because runs one after another share a manifest.
+// PruneManifests removes the stored lists of files of workspaces that have no sandbox now. Those written in
+// the last hour stay, because runs one after another share a list.
 func (bl *Recorder) PruneManifests() {
 	list, err := os.ReadDir(filepath.Join(bl.cat.Dir(), manifestsDir))
 	if err != nil || len(list) == 0 {

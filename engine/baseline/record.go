@@ -246,8 +246,8 @@ func (k *pathRecorder) record(path string, whole bool) error {
 }
 
 // lookBack returns the original at a path whose real file n has changed since, and the bytes of a small text.
-// It looks among files that promotions replaced and in the workspace's manifest. It returns false if the
-// original is not known.
+// It looks among files that promotions replaced and in the stored list of the workspace's files. It returns
+// false if the original is not known.
 func (k *pathRecorder) lookBack(path string, n *diff.Node) (Entry, []byte, bool) {
 	e, from, known := k.history().original(k.tree, path, n, &k.base.Real)
 	switch {
@@ -328,7 +328,7 @@ func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Or
 }
 
 // version returns the version of a file that the sandbox read, and the bytes of a small text: from files that
-// promotions replaced, or from the workspace's manifest; false if neither has it.
+// promotions replaced, or from the stored list of the workspace's files; false if neither has it.
 func (k *pathRecorder) version(abs string, o *snapshot.Original) (Entry, []byte, bool) {
 	is := func(e Entry) bool { return e.Node != nil && e.Node.Ino == o.Ino && e.Node.CTime.Equal(o.CTime) }
 	for _, d := range k.history().all {

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// texts measures how similar files are, within the bounds of [Renames], and caches what it has read.
+// texts measures how similar files are, within the bounds of [Renames], and caches the outlines of files
+// already read.
 type texts struct {
 	seed  maphash.Seed
 	known map[int]outline

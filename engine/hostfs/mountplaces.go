@@ -25,7 +25,7 @@ type MountStub struct {
 	attrs map[string]string
 }
 
-// error returns an error about restoring the stub.
+// error returns an error about restoring a mount point in a fork's workspace.
 func (p MountStub) error(kind, err error) error {
 	return &errs.Error{Op: "restoring a mount point", Path: p.Path, Kind: kind, Err: err}
 }
@@ -98,9 +98,9 @@ func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]MountStub, erro
 	return there, nil
 }
 
-// RestoreStubs creates those mount stubs that no longer exist below dir, the workspace of a fork, with their
-// metadata, and restores the times of their parents. It returns the paths it created. Errors:
-// errs.ErrNotSupported if a stub's path is now of another type.
+// RestoreStubs creates those mount points and their parents (places) that no longer exist below dir, the
+// workspace of a fork, with their metadata, and restores the times of their parents. It returns the paths it
+// created. Errors: errs.ErrNotSupported if such a path is now of another type.
 func RestoreStubs(ctx context.Context, dir *os.File, places []MountStub) (made []string, err error) {
 	for _, p := range places {
 		was, err := p.restore(dir)
@@ -114,8 +114,8 @@ func RestoreStubs(ctx context.Context, dir *os.File, places []MountStub) (made [
 	return made, ctx.Err()
 }
 
-// restore creates the stub below dir, the workspace of a fork, and returns false; it returns
-// true if the stub exists.
+// restore creates the mount point, or its parent, below dir, the workspace of a fork, and returns false. It
+// returns true if that exists already.
 func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -138,8 +138,8 @@ func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	return false, nil
 }
 
-// make creates the stub under name in the directory in, with the stub's metadata, and restores the times of
-// that directory.
+// make creates the mount point, or its parent, under name in the directory in, with its metadata, and
+// restores the times of that directory.
 func (p MountStub) make(in *os.File, name string) error {
 	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {
@@ -173,8 +173,9 @@ func (p MountStub) make(in *os.File, name string) error {
 	return errors.Join(err, vfs.SetTimes(fd, &p.st.ATime, p.st.MTime), vfs.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
 }
 
-// ClearOut removes everything but the mount stubs places from the workspace of a fork, which is open as dir
-// and which no other process uses. It changes modes that forbid their owner to remove something.
+// ClearOut removes everything but the mount points and their parents (places) from the workspace of a fork,
+// which is open as dir and which no other process uses. It changes modes that forbid their owner to remove
+// something.
 func ClearOut(dir *os.File, places []MountStub) error {
 	top := vfs.FDPath(dir) + "/."
 	root, err := os.OpenRoot(top)
@@ -203,8 +204,8 @@ func ClearOut(dir *os.File, places []MountStub) error {
 	return err
 }
 
-// clearIn removes everything in a directory below root except the listed mount stubs, whose times and modes
-// stay.
+// clearIn removes everything in a directory below root except the listed mount points and their parents,
+// whose times and modes stay.
 func clearIn(root *os.Root, dir string, kept map[string]MountStub) error {
 	undo, err := makeWritable(root, dir)
 	if err != nil {

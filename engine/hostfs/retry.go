@@ -126,12 +126,13 @@ func MountsNow() (*Environment, error) {
 	return &Environment{mounts: visible(mounts)}, nil
 }
 
-// A viewOpener mounts views and opens their roots as directories: isolate.OpenViews or isolate.OpenForks.
+// A viewOpener mounts views of snapshots or forks and opens their roots as directories: isolate.OpenViews or
+// isolate.OpenForks.
 type viewOpener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
-// OpenViews mounts views of the real directory dir with open, and returns their open roots, which the caller
-// closes. It tries again while mounts of the host come and go. If a mount under dir prevents an overlay, it
-// returns the error of MountedSince.
+// OpenViews mounts snapshots or forks of the real directory dir with open, and returns their open roots,
+// which the caller closes. It tries again while mounts of the host come and go. If a mount under dir prevents
+// an overlay, it returns the error of MountedSince.
 func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isolate.Mount) ([]*os.File, error) {
 	var tries MountRetry
 	defer tries.Close()
@@ -151,8 +152,9 @@ func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isola
 	}
 }
 
-// ViewSubtree returns a view that shows only the directory dir of a tree, made from v, a view of the whole
-// tree. With write, programs may write to dir through the view. Errors: errs.ErrNotSupported.
+// ViewSubtree returns a view, a description of how to mount a fork or snapshot, that shows only the directory
+// dir of a tree. v is the view of the whole tree. With write, programs may write to dir through the result.
+// Errors: errs.ErrNotSupported.
 func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir string, write bool) (snapshot.View, error) {
 	prefix, err := filepath.Rel(tree, dir)
 	if err != nil || prefix == "." {
@@ -165,9 +167,9 @@ func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree,
 	return n.ViewSubtree(ctx, v, prefix, write)
 }
 
-// OpenDir opens the directory dir of a tree in each of views; the caller closes the results. If filesystems
-// mounted in the tree prevent a view of all of it, OpenDir uses a view of the largest directory around dir
-// without mounts.
+// OpenDir opens the directory dir of a tree in each of views, the forks or snapshots to mount; the caller
+// closes the results. If filesystems mounted in the tree prevent mounting all of it, OpenDir mounts the
+// largest directory around dir without mounts.
 func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
 	at := tree
 	for tries := 1; ; tries++ {
@@ -188,8 +190,8 @@ func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir
 	}
 }
 
-// openPart mounts each of views, restricted to the directory at of the tree, and returns the open roots. The
-// caller closes them.
+// openPart mounts each of views, forks or snapshots of a tree, restricted to the directory at, and returns
+// the open roots. The caller closes them.
 func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at string, write bool, views []snapshot.View) ([]*os.File, error) {
 	mounts := make([]isolate.Mount, len(views))
 	for i, v := range views {
@@ -229,8 +231,8 @@ func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	return dirs, nil
 }
 
-// WithoutBase returns a view of the layers of a fork without the live lower below them. The view shows only
-// files that the fork has changed.
+// WithoutBase returns a way to mount the layers of a fork without the live lower below them: it shows only
+// files that the fork has changed. v is the view of the whole fork.
 func WithoutBase(v snapshot.View) snapshot.View {
 	if v.Overlay == nil {
 		return v

@@ -230,7 +230,7 @@ func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error
 // Tmp returns the directory in the state directory that is the /tmp of a persistent sandbox.
 func (hf *Host) Tmp(rec *catalog.Record) string { return filepath.Join(hf.cat.Path(rec.Name), "tmp") }
 
-// MountOf returns the mount by which a container shows the view v of a tree at target.
+// MountOf returns the mount by which a container shows v, a fork or snapshot of a tree, at target.
 func MountOf(target string, v snapshot.View) isolate.Mount {
 	m := isolate.Mount{Target: target, Source: v.Path}
 	if v.Served != nil {

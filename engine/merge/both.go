@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// mergeBoth decides on a file or directory that the sandbox and the real tree both have: it sets the outcome,
-// or reports a conflict.
+// mergeBoth decides how a file or directory that the sandbox and the real tree both have is in the merged
+// tree, or reports a conflict.
 func (m *merger) mergeBoth(t *entry) error {
 	path, ok := m.entries.destination(t)
 	if !ok {
@@ -26,8 +26,8 @@ func (m *merger) mergeBoth(t *entry) error {
 	return m.mergeAspects(t, path)
 }
 
-// mergeTypes decides on an entry that is, say, a file on one side and a directory on the other: it sets the
-// outcome at path, or reports a conflict.
+// mergeTypes decides how an entry that is, say, a file on one side and a directory on the other is at path in
+// the merged tree, or reports a conflict.
 func (m *merger) mergeTypes(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
 	if t.has(base) && a.what&diff.Type == 0 && !t.changed(mine) && !m.entries.movedItself(mine, t) {
@@ -75,7 +75,7 @@ func (m *merger) mergeRetyped(t *entry, path string) error {
 	return err
 }
 
-// mergeAdded decides on an entry that both sides added with the same file type: it sets the outcome, or
+// mergeAdded decides how an entry that both sides added with the same file type is in the merged tree, or
 // reports a conflict.
 func (m *merger) mergeAdded(t *entry) error {
 	a, b := t.on[mine].node, t.on[real].node
@@ -99,8 +99,8 @@ func (m *merger) mergeAdded(t *entry) error {
 	return nil
 }
 
-// mergeAspects decides on an entry that has one file type in all three trees. It merges links, metadata,
-// content and time separately, sets the outcome at path, and reports conflicts.
+// mergeAspects decides how an entry that has one file type in all three trees is at path in the merged tree.
+// It merges links, metadata, content and time separately, and reports conflicts.
 func (m *merger) mergeAspects(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
 	if m.linksConflict(t) {
@@ -143,7 +143,7 @@ func (m *merger) pickContent(t *entry) (conflict bool, err error) {
 	return false, nil
 }
 
-// mergeTime gives the outcome the sandbox's modification time where only the sandbox changed the time, or
+// mergeTime gives the merged file the sandbox's modification time where only the sandbox changed the time, or
 // where it changed a symlink's target or a device number.
 func (m *merger) mergeTime(t *entry) {
 	a, b := t.on[mine], t.on[real]

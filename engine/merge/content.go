@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mergeContents merges the content of a regular file that both sides changed, and sets the outcome. conflict
-// is true if the content cannot be merged; it has then reported a conflict.
+// mergeContents merges the content of a regular file that both sides changed, as its content in the merged
+// tree. conflict is true if the content cannot be merged; it has then reported a conflict.
 func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine].node, t.on[real].node
 	same, err := m.sameContent(t)
@@ -154,7 +154,8 @@ func (m *merger) equal(a, b state) (bool, error) {
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// copyReal copies the real tree's version of a file, which has another path there, to Scratch as the outcome.
+// copyReal copies the real tree's version of a file to Scratch, because the file has another path in the
+// merged tree.
 func (m *merger) copyReal(t *entry) error {
 	f, err := m.in.open(real, t.on[real])
 	if err != nil {

@@ -59,7 +59,7 @@ func (t *entry) has(side int) bool { return t.on[side].node != nil }
 
 func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
 
-// asOn returns the outcome that takes the entry from one side, mine or real, unchanged.
+// asOn returns how the merged tree has the entry if it takes it from one side, mine or real, unchanged.
 func (t *entry) asOn(side int) outcome {
 	s := t.on[side]
 	if s.node == nil {

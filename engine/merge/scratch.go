@@ -103,8 +103,8 @@ func (m *merger) unbuild(t *entry) error {
 	return fail(t.outcome.path, m.scratch.remove(t.outcome.path))
 }
 
-// chosenBuilt returns the outcome for the file name that an answer to a conflict has put into Scratch: a
-// regular file, which gets the metadata of like, or a symbolic link.
+// chosenBuilt describes, as it will be in the merged tree, the file name that an answer to a conflict has put
+// into Scratch: a regular file, which gets the metadata of like, or a symbolic link.
 func (m *merger) chosenBuilt(name string, like *diff.Node) (outcome, error) {
 	root, err := m.scratch.open()
 	if err != nil {

@@ -95,8 +95,8 @@ func (w *work) buildOne(ctx context.Context, o *op) error {
 	return at(o.path, w.buildOp(ctx, o))
 }
 
-// buildOp builds the new version for one step of a promotion, with everything below it, in the step's stage.
-// It stores in o how the new nodes are identified later.
+// buildOp builds the new version for one step of a promotion, with everything below it, in the step's stage,
+// a private directory beside the target. It stores in o how the new nodes are identified later.
 func (w *work) buildOp(ctx context.Context, o *op) error {
 	if o.standalone() {
 		if built, i := w.buildSmall(w.stages[o.stage], o.name, &o.change); built {
@@ -135,8 +135,8 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 
 func relative(path, dir string) string { return path[len(dir)+1:] }
 
-// finish sets the metadata of n on the node at path in a stage if that is a directory, because building in it
-// changes its time. It returns the node's attributes.
+// finish sets the metadata of n on the newly built node at path if that is a directory, because building
+// entries in it changes its time. It returns the node's attributes.
 func finish(in *nodes.Dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	if n.Mode.IsDir() {
 		dir, err := in.Dir(path)
@@ -151,8 +151,9 @@ func finish(in *nodes.Dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	return in.Stat(path)
 }
 
-// buildNode builds the new node of a change at a path of a stage. It makes a hard link if anchor, a file of
-// the target, or an earlier new node allows that. A directory gets its metadata later, once it is complete.
+// buildNode builds the new node of a change at a path of a stage, a private directory of the promotion. It
+// makes a hard link if anchor, a file of the target, or an earlier new node allows that. A directory gets its
+// metadata later, once it is complete.
 func (w *work) buildNode(in *nodes.Dirs, stage int, path string, c *diff.Change, anchor string) error {
 	dir, name, err := in.At(path)
 	if err != nil {
@@ -207,8 +208,8 @@ func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string)
 	return err != unix.EMLINK, pathErrorBut("link", first.path, err, unix.EMLINK)
 }
 
-// create makes the new node of the change c as name in a stage, with default metadata: a symbolic link, pipe
-// or device.
+// create makes the new node of the change c as name in dir, with default metadata: a symbolic link, pipe or
+// device.
 func create(dir *os.File, name string, c *diff.Change) error {
 	fd := int(dir.Fd())
 	switch n := c.New; n.Mode.Type() {
@@ -224,8 +225,9 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
-// copyFile copies a regular file from the sandbox to name in dir, which is in a stage, with its final
-// metadata. ErrConflict: the file in the sandbox does not match its change, before or after the copy.
+// copyFile copies a regular file from the sandbox to name in dir, a private directory of the promotion, with
+// its final metadata. ErrConflict: the file in the sandbox does not match its change, before or after the
+// copy.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	from, path := w.from.At(c.Path)
 	src, err := nodes.OpenRegular(from, path)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// move carries out all steps that move nodes between the stages and the real tree, one after another. It
-// stops at the first real node that is not the expected one.
+// move carries out all steps that move nodes between the real tree and the stages, the private directories
+// with the new versions, one after another. It stops at the first real node that is not the expected one.
 func (w *work) move(ctx context.Context) error {
 	for _, o := range w.ops {
 		if o.verb == alter {
@@ -71,8 +71,8 @@ func (w *work) moveOne(o *op) error {
 	return w.checkDisplacedNode(o, stage)
 }
 
-// checkDisplacedNode returns an error unless the node that the move brought from the real tree into the stage
-// is the expected old one. It compares no content; recheck does that later.
+// checkDisplacedNode returns an error unless the node that a move took out of the real tree, into the private
+// directory stage, is the expected old one. It compares no content; recheck does that later.
 func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	st, err := vfs.Lstat(int(stage.Fd()), o.name)
 	if err == nil && !o.old.Is(&st) {
@@ -106,9 +106,9 @@ func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	return err
 }
 
-// checkDisplaced compares an old node, now in the stage, with the expected one, and with everything below it.
-// Other programs cannot reach it there except through open files, so the result is final. The inodes in
-// altered got new metadata through another name.
+// checkDisplaced compares an old node, which was moved out of the real tree into a private directory, with
+// the expected one, and everything below it. Other programs cannot reach it there except through open files,
+// so the result is final. The inodes in altered got new metadata through another name.
 func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	stage := w.stages[o.stage].dir
 	node, st, err := nodes.Read(stage, o.name)

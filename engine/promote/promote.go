@@ -38,8 +38,8 @@ type Base struct {
 	Known map[string]Stamp
 }
 
-// A Stamp identifies a state of a real file: each change gives another stamp. The zero Stamp
-// means that there is no file.
+// A Stamp, inode and change time, identifies a state of a real file: each change gives another stamp. The
+// zero Stamp means that there is no file.
 type Stamp struct {
 	Ino   uint64
 	CTime time.Time

@@ -144,8 +144,9 @@ func (r *record) end(ctx context.Context, real *nodes.Dirs, journal string, one 
 	return r.takeBack(ctx, real, journal)
 }
 
-// openTarget opens the root of a promotion's target, and the stages that its journal lists; the caller closes
-// them. Error: ErrNotFound if another directory has the target's path.
+// openTarget opens the root of a promotion's target, and the stages (private directories with old or new
+// versions) that its journal lists; the caller closes them. Error: ErrNotFound if another directory has the
+// target's path.
 func (r *record) openTarget() (*nodes.Dirs, error) {
 	root, err := os.Open(r.path)
 	if err != nil {

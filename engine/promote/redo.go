@@ -31,9 +31,9 @@ func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, er
 	return r, err
 }
 
-// prepareInverse writes the journal of the inverse of r before r is reverted, so that the revert can be taken
-// back. finishInverse completes that journal. It does nothing for an undo that cannot be done again: when is
-// zero, the promotion was temporary, or the disk is full.
+// prepareInverse writes the journal by which an undo of r can itself be undone (a redo), before r is
+// reverted. finishInverse completes that journal. It does nothing if no redo will be possible: when is zero,
+// the promotion was temporary, or the disk is full.
 func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Time) error {
 	path := r.inverseFile(stateDir) + suffixNew
 	if when.IsZero() && r.undone.IsZero() || r.retain != retainHistory || r.version == firstVersion {
@@ -120,8 +120,8 @@ func (r *record) inverseOp(o *op) (*op, error) {
 	})
 }
 
-// finishInverse completes the journal of the inverse of r, which prepareInverse has written to path + ".new":
-// it adds the stamps of the restored files and renames the journal to path.
+// finishInverse completes the journal for a redo of r, which prepareInverse has written to path + ".new": it
+// adds the stamps (inode and change time) of the restored files and renames the journal to path.
 func (r *record) finishInverse(real *nodes.Dirs, path string) error {
 	inv, err := readJournal(path + suffixNew)
 	if err != nil {
@@ -155,9 +155,9 @@ func writeWhole(path string, r *record) error {
 	return appendJournal(f, slices.Concat(r.header(), r.body(), stampLines(r.stamps), commitLine()))
 }
 
-// part returns the steps of the promotion r that take selects as a promotion with an id of its own, in the
-// same stages; or r if take selects all. It changes nothing. ErrConflict: only some of the names (hard links)
-// of a file are selected.
+// part returns the steps of the promotion r that take selects as a promotion with an id of its own, whose old
+// versions stay in the same directories; or r if take selects all. It changes nothing. ErrConflict: only some
+// of the names (hard links) of a file are selected.
 func (r *record) part(take func(path string) bool) (*record, error) {
 	part := *r
 	part.id, part.ops, part.count = newID(), nil, 0
@@ -276,8 +276,8 @@ func (r *record) sharesStage(other *record) bool {
 	})
 }
 
-// shared reports whether another promotion in the state directory uses one of the stages of r. A journal that
-// cannot be read counts.
+// shared reports whether another promotion in the state directory has files in one of the stages of r, the
+// directories with its old versions. A journal that cannot be read counts.
 func (r *record) shared(stateDir string) bool {
 	names, err := journals(stateDir, suffixUndo, suffixRedo, suffixUndoing, suffixSplit, suffixDropping)
 	return err != nil || slices.ContainsFunc(names, func(name string) bool {
@@ -289,7 +289,8 @@ func (r *record) shared(stateDir string) bool {
 	})
 }
 
-// removeOwn removes the old versions of r from its stages. Other promotions may have files there, which stay.
+// removeOwn removes the old versions of r from its stages, private directories in which other promotions may
+// have files, too; those stay.
 func (r *record) removeOwn() error {
 	for _, o := range r.ops {
 		if o.verb == alter || r.stages[o.stage].dir == nil {

@@ -57,9 +57,10 @@ func (r *record) stagePaths() string {
 	return strings.Join(list, ", ")
 }
 
-// revert reverts a promotion from whatever state it is in, and removes its stages and its journal. It looks
-// where the inodes are to decide each step, so it may be killed and repeated. foreign lists paths that other
-// programs changed since: they stay as they are, and their old versions stay in the stage.
+// revert reverts a promotion from whatever state it is in, and removes its journal and its stages, the
+// private directories with old and new versions. It looks where the inodes are to decide each step, so it may
+// be killed and repeated. foreign lists paths that other programs changed since: they stay as they are, and
+// their old versions stay in the stage.
 func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (foreign []string, err error) {
 	if r.ready {
 		if foreign, err = r.revertAll(ctx, real); err != nil {
@@ -157,8 +158,8 @@ func endJournal(ctx context.Context, path string, left bool) error {
 	return os.Remove(path)
 }
 
-// removeStages removes the promotion's stages with the old versions. If other promotions use the stages, too,
-// it removes only its own files.
+// removeStages removes the promotion's stages, the private directories with the old versions. If other
+// promotions use them, too, it removes only its own files there.
 func (r *record) removeStages(ctx context.Context, real *nodes.Dirs, journal string) error {
 	shared := r.commit && r.shared(filepath.Dir(journal))
 	if shared {
@@ -223,8 +224,9 @@ func (r *record) finishCommitted(ctx context.Context, real *nodes.Dirs, journal 
 	return endJournal(ctx, journal, false)
 }
 
-// finalTime sets the modification time of a directory after the removal of a stage in it changed that: to the
-// promoted time, or to the old one if no name in the directory changed.
+// finalTime sets the modification time of a directory after a private directory of the promotion was removed
+// from it, which changed the time: to the promoted time, or to the old one if no name in the directory
+// changed.
 func (r *record) finalTime(real *nodes.Dirs, pl *changedDir) error {
 	t, set := pl.mtime, !pl.names
 	for _, o := range r.ops {
@@ -281,8 +283,9 @@ func (r *record) revertOp(real *nodes.Dirs, o *op) (bool, error) {
 	return r.moveBack(o, s.dir, dir, name, here)
 }
 
-// notMoved reports whether the step's move has not happened, or is reverted already. here is the node at its
-// path and there the node in its stage, nil for none.
+// notMoved reports whether the step's move between stage and real tree has not happened, or is reverted
+// already. here is the node at its path and there the node in its stage, the private directory of the
+// promotion; nil for none.
 func (o *op) notMoved(here, there *vfs.Stat) bool {
 	if there == nil {
 		return o.verb == drop || here == nil && o.verb == put
@@ -290,8 +293,9 @@ func (o *op) notMoved(here, there *vfs.Stat) bool {
 	return o.verb != drop && o.new.SameNode(there)
 }
 
-// moveBack moves the old node of a step from the stage back to name in the real directory dir, and the new
-// node out. here is the node there now. It returns false if another program changed the path.
+// moveBack moves the old node of a step from the private directory stage back to name in the real directory
+// dir, and the new node out. here is the node there now. It returns false if another program changed the
+// path.
 func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	var err error
 	switch {

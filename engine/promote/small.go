@@ -49,9 +49,9 @@ func (w *work) settleSource(context.Context) error {
 	return nodes.PathError("syncfs", w.from.Tree.Name(), vfs.SyncFS(int(f.Fd())))
 }
 
-// buildSmall builds a small regular file as name in a stage, with few system calls. built is false, with
-// nothing built, for other nodes and for any error: the general code then builds the file and reports the
-// cause.
+// buildSmall builds a small regular file as name in a stage, a private directory of the promotion, with few
+// system calls. built is false, with nothing built, for other nodes and for any error: the general code then
+// builds the file and reports the cause.
 func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i nodes.Ident) {
 	m := nodes.MetaOf(c.New, nodes.Everything)
 	if !c.New.Mode.IsRegular() || c.New.Size > small || len(m.Xattrs) > 0 {

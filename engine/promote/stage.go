@@ -114,8 +114,8 @@ func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	return f(up)
 }
 
-// make creates the stage's directory: private, without inherited attributes, and empty but for .gitignore
-// (ignoreName).
+// make creates the stage, a private directory for a promotion's files: without inherited attributes, and
+// empty but for .gitignore (ignoreName).
 func (s *stage) make(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
@@ -134,7 +134,8 @@ func (s *stage) make(real *nodes.Dirs) error {
 	})
 }
 
-// ignore creates the .gitignore (ignoreName) in an open stage that does not have it yet.
+// ignore creates the file .gitignore (ignoreName) in the private directory of the promotion if it does not
+// exist.
 func (s *stage) ignore() error {
 	fd, err := unix.Openat(int(s.dir.Fd()), ignoreName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err == unix.EEXIST {
@@ -148,8 +149,8 @@ func (s *stage) ignore() error {
 	return errors.Join(err, f.Close())
 }
 
-// open opens the directory of a stage that an earlier process created, as s.dir, which stays nil if the
-// directory does not exist.
+// open opens the stage, a private directory that an earlier process created for a promotion, as s.dir, which
+// stays nil if the directory does not exist.
 func (s *stage) open(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		f, err := vfs.OpenDir(int(dir.Fd()), s.name)
@@ -172,7 +173,8 @@ func (s *stage) open(real *nodes.Dirs) error {
 	})
 }
 
-// remove removes the stage's directory and everything in it, .gitignore (ignoreName) last.
+// remove removes the stage, the private directory of a promotion, and everything in it, .gitignore
+// (ignoreName) last.
 func (s *stage) remove(real *nodes.Dirs) error {
 	if s.dir == nil {
 		return nil

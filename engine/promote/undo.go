@@ -121,8 +121,8 @@ func (r *record) accept(real *nodes.Dirs, same func(path string) bool) {
 	}
 }
 
-// leftStamps returns the stamps of the files that a committed promotion left; nil for a promotion that was
-// not committed.
+// leftStamps returns the stamps (inode and change time) of the files that a committed promotion left; nil for
+// a promotion that was not committed.
 func (r *record) leftStamps() map[string]Stamp {
 	if !r.commit {
 		return nil

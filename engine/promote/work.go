@@ -125,8 +125,9 @@ func (w *work) makeStages(ctx context.Context) error {
 	return nil
 }
 
-// syncStagesAndJournal syncs the stages and writes and syncs the journal, at the same time. Their order does
-// not matter: before the journal is complete, nothing moves from the stages.
+// syncStagesAndJournal syncs the stages, the directories with the new versions, and writes and syncs the
+// journal at the same time. Their order does not matter: before the journal is complete, nothing moves from
+// the stages.
 func (w *work) syncStagesAndJournal(ctx context.Context) error {
 	if err := fault.Point(ctx, "write the journal"); err != nil {
 		return err
@@ -260,8 +261,8 @@ func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.Ino == o.old.Ino })
 }
 
-// recheck compares all replaced files, which are now in stages, with the expected ones, because a program may
-// have written to one through an open file.
+// recheck compares all files that the promotion took out of the real tree with the expected ones, because a
+// program may have written to one through an open file.
 func (w *work) recheck(context.Context) error {
 	altered := w.altered()
 	for _, o := range w.ops {
@@ -283,7 +284,7 @@ func (w *work) writeCommit(context.Context) error {
 	return nil
 }
 
-// stamps returns the stamps that all promoted paths have in the real tree now.
+// stamps returns the stamps (inode and change time) that all promoted paths have in the real tree now.
 func (w *work) stamps() map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range w.dirs {
@@ -299,7 +300,7 @@ func (w *work) stamps() map[string]Stamp {
 	return all
 }
 
-// oldStamps returns the present stamps of those real paths that a revert restored.
+// oldStamps returns the present stamps (inode and change time) of those real paths that a revert restored.
 func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range r.dirs {

@@ -192,7 +192,7 @@ func (c *refreshConflict) places() []string {
 	return conflict.places()
 }
 
-// changedIn returns the part of the sandbox's changes that has one at the conflict's paths, or nil.
+// changedIn returns the directory's list of changes that has one at the conflict's paths, or nil.
 func (c *refreshConflict) changedIn(changed compare.Places) *compare.Part {
 	return changed.At(c.places(), c.Alone)
 }

@@ -72,8 +72,8 @@ func gitTrees(p compare.Part, real *os.File) gitresult.Trees {
 	return t
 }
 
-// planGit adds to part p the changes that bring the commits of the sandbox's repositories into the real ones.
-// It reports a notice for commits that have to stay in the sandbox.
+// planGit adds to the changes p of one directory those that bring the commits of the sandbox's repositories
+// into the real ones. It reports a notice for commits that have to stay in the sandbox.
 func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o PlanOptions) error {
 	for _, dir := range repos {
 		r, err := gitresult.Inspect(gitTrees(p.Part, p.real), dir)
@@ -138,7 +138,7 @@ func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 	return nil
 }
 
-// closeGit closes the git repositories that the part has open.
+// closeGit closes the git repositories that planning the promotion of a directory has opened.
 func (p *promotionPart) closeGit() {
 	for _, r := range p.repos {
 		r.Close()

@@ -95,10 +95,10 @@ func (rc *Reconciler) scratchDir(name string) string {
 	return filepath.Join(rc.cat.Path(name), "scratch")
 }
 
-// mergePart merges the changes of part p onto the real tree; the caller closes the result. The caller holds
-// the sandbox's lock and has frozen its processes. If a real file changes meanwhile, mergePart begins again,
-// up to five times, so that it reads one consistent state. Errors: those of merge.Trees; ErrBusy if a real
-// file keeps changing; ErrNotFound if the target is gone.
+// mergePart merges the changes in one directory, p, onto the real tree; the caller closes the result. The
+// caller holds the sandbox's lock and has frozen its processes. If a real file changes meanwhile, mergePart
+// begins again, up to five times, so that it reads one consistent state. Errors: those of merge.Trees;
+// ErrBusy if a real file keeps changing; ErrNotFound if the target is gone.
 func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*partMerge, error) {
 	for tries := 1; ; tries++ {
 		m, err := rc.prepare(ctx, r, p)
@@ -125,7 +125,8 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 	}
 }
 
-// prepare opens all inputs for the merge of part p. The caller closes m, also after an error.
+// prepare opens all inputs to merge the changes in one directory, p. The caller closes m, also after an
+// error.
 func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *partMerge, err error) {
 	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
 	for _, t := range r.rec.Trees {
@@ -391,8 +392,8 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	return nil
 }
 
-// expected returns the stamps of the real files at the paths of changes, as the merge read them. A promotion
-// changes nothing unless all of them still match.
+// expected returns the stamps (inode, change time) of the real files at the paths of changes, as the merge
+// read them. A promotion changes nothing unless all of them still match.
 func (m *partMerge) expected(ctx context.Context, changes []diff.Change) (map[string]promote.Stamp, error) {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()

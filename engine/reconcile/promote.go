@@ -215,7 +215,8 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 	return nil
 }
 
-// promotePart promotes the changes in one directory, p. It returns the promotion's id and the files' stamps.
+// promotePart promotes the changes in one directory, p. It returns the promotion's id, and the inode and
+// change time of each file.
 func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotionPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
@@ -236,8 +237,8 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	return done.ID, done.Stamps, nil
 }
 
-// ownStamps returns those stamps of promoted files at whose paths the real tree had no change. At others the
-// result must look drifted to a later apply, which would overwrite the user's change.
+// ownStamps returns those stamps (inode, change time) of promoted files at whose paths the real tree had no
+// change. At others the result must look drifted to a later apply, which would overwrite the user's change.
 func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root {
 		return stamps // the merge compares there
@@ -274,7 +275,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted makes the part's promoted files the base of later changes, in the baseline k.
+// recordPromoted makes one directory's promoted files the base of later changes, in the baseline k.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitPaths()) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}

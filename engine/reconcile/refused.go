@@ -67,7 +67,7 @@ func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints, Details: Refusal{Conflicts: conflicts}}
 }
 
-// needApproval adds to the plan the changes of a part that need the user's approval.
+// needApproval adds to the plan those changes in one directory, part, that need the user's approval.
 func (p *Plan) needApproval(part *promotionPart, needed *approval.Needed) {
 	for _, path := range needed.Paths {
 		p.NeedsApproval = append(p.NeedsApproval, ApprovalPath{filepath.Join(part.path, path), needed.Why[path]})

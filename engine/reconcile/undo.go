@@ -351,7 +351,7 @@ func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	return all[i]
 }
 
-// undoParts undoes those parts of a promotion that were complete when another was refused.
+// undoParts undoes the promotions of single directories that were complete when that of another was refused.
 func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) error {
 	var failures []error
 	for i := len(ids) - 1; i >= 0; i-- {
@@ -361,8 +361,8 @@ func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) 
 	return errors.Join(failures...)
 }
 
-// rememberRestored saves the stamps of files that an undo restored, where the promotion had replaced the
-// sandbox's own earlier state. Elsewhere it restored a user's change, which a later apply must see as drift.
+// rememberRestored saves the stamps (inode, change time) of files that an undo restored, where the promotion
+// had replaced the sandbox's own state. Elsewhere a later apply must see the user's change as drift.
 func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	all, err := rc.baseline.Stamps(name)
 	if err != nil {
