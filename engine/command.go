@@ -24,6 +24,6 @@ type (
 	Proof = catalog.Proof
 	// A ProfileUse lists which settings of a profile a sandbox's policy uses, and which it ignores.
 	ProfileUse = catalog.ProfileUse
-	// Level is the isolation that is in force in a sandbox.
+	// Level says which parts of the isolation of a sandbox are in force on this host.
 	Level = isolate.Level
 )

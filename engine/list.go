@@ -116,7 +116,7 @@ type listing struct {
 	now          catalog.Instant
 }
 
-// Show describes one sandbox.
+// Show describes one sandbox in full: also its conflicts and masked paths, which List leaves out.
 func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {

@@ -451,7 +451,7 @@ func (h *history) sameNames(root, path string, absent bool, real *RootedReader) 
 	}
 }
 
-// text returns the stored bytes of an entry of d, nil if there are none.
+// text returns the stored bytes of the replaced file that e describes, nil if there are none.
 func (d *Displaced) text(e *Entry) []byte {
 	if d == nil {
 		return nil

@@ -44,7 +44,7 @@ func (k *Baseline) encode() []byte {
 	return append(b, formatEnd...)
 }
 
-// encode appends the line of an entry, without its path, to b.
+// encode appends the line of one original in the file of a baseline, without its path, to b.
 func (n *Entry) encode(b []byte) []byte {
 	flags, data := "", n.Data
 	if n.Promoted {

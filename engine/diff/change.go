@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind says whether a path was added, modified or deleted.
+// Kind says whether a change added, modified or deleted its path.
 type Kind int
 
 // The kinds of a change.
@@ -23,7 +23,7 @@ func (k Kind) String() string { return kindNames[k] }
 // Letter returns the one-letter form of a kind of change: A, M or D.
 func (k Kind) Letter() string { return strings.ToUpper(kindNames[k][:1]) }
 
-// Aspect is a set of differing properties of a modified path.
+// Aspect is a set of properties, such as content or mode, in which a modified path differs.
 type Aspect uint
 
 // The aspects in which two nodes at one path can differ.
@@ -43,7 +43,7 @@ var aspectNames = []string{"type", "content", "mode", "owner", "time", "target",
 
 func (a Aspect) String() string { return strings.Join(a.Names(), ",") }
 
-// Names returns the aspects in the set, in a fixed order.
+// Names returns the names of the aspects in the set, in a fixed order.
 func (a Aspect) Names() []string {
 	names := []string{}
 	for i, n := range aspectNames {
@@ -80,7 +80,7 @@ type Node struct {
 	NLink uint32
 }
 
-// A Change is the difference of two trees at one path.
+// A Change is the difference between two trees at one path.
 type Change struct {
 	// Path is relative to the root of both trees, with slashes, "." for the root. It may
 	// contain any byte except NUL.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Extent is a range of a file, in bytes.
+// An Extent is a range of bytes of a file.
 type Extent struct{ Offset, Length int64 }
 
 // grain is the size in bytes to whose multiples the changed ranges of a file are rounded, so that there are

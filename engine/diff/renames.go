@@ -283,7 +283,7 @@ func (f *finder) matchEnds(b *matchSet, n int) {
 	}
 }
 
-// ending returns the last n elements of a path; false if it has fewer.
+// ending returns the last n elements of a path, to match renamed files; false if the path has fewer.
 func ending(path string, n int) (string, bool) {
 	at := len(path)
 	for range n {

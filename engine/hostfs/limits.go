@@ -56,7 +56,8 @@ func ErrServed() error {
 	return fmt.Errorf("a server process outside of the sandbox does its I/O, to which I/O limits do not apply: %w", errs.ErrNotSupported)
 }
 
-// ErrUnlimited returns the error of a backend without disk limits.
+// ErrUnlimited returns the error of a backend that cannot enforce a disk limit, with hints for another
+// backend.
 func ErrUnlimited() error {
 	return &errs.Error{
 		Op: "limiting the disk", Kind: errs.ErrNotSupported,

@@ -269,7 +269,7 @@ func (e *Environment) HasMountsBelow(dir string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path != dir && Within(m.Path, dir) })
 }
 
-// at returns the mount at dir, or nil.
+// at returns the host's mount whose mount point is dir, or nil.
 func (s *surveyor) at(dir string) *mount.Point {
 	for i, m := range s.mounts {
 		if m.Path == dir {
@@ -279,7 +279,7 @@ func (s *surveyor) at(dir string) *mount.Point {
 	return nil
 }
 
-// holding returns the mount that path lies on, or nil.
+// holding returns the innermost mount of the host that contains path, or nil.
 func (s *surveyor) holding(path string) *mount.Point {
 	var best *mount.Point
 	for i, m := range s.mounts {

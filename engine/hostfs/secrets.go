@@ -295,7 +295,7 @@ func under(names []string, first string) (rest []string, is bool) {
 	return rest, is
 }
 
-// empty reports whether a file or directory has no contents to hide.
+// empty reports whether a file or directory has no contents, so that a mask over it is not needed.
 func empty(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().IsRegular() {

@@ -9,7 +9,7 @@ import (
 // sandbox.
 const SandboxVariable = "SNAPFS_SANDBOX"
 
-// NameSandbox returns env with SandboxVariable added, unless env has it.
+// NameSandbox returns env with the variable SNAPFS_SANDBOX set to the sandbox's name, unless env has it.
 func NameSandbox(env []string, name string) []string {
 	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, SandboxVariable+"=") }) {
 		return env

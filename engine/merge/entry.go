@@ -16,7 +16,7 @@ const (
 	real
 )
 
-// other returns real for mine and mine for real.
+// other returns the opposite side of a merge: real (the real tree) for mine (the sandbox), and vice versa.
 func other(side int) int { return mine + real - side }
 
 // An entry is one file or directory with its state in the base, in the sandbox and in the real tree, and its

@@ -152,7 +152,7 @@ func (s *file) candidates(other *file, count []int, head, tail int) *candidateLi
 	return out
 }
 
-// roughRoot returns a power of two near the square root of n.
+// roughRoot returns a power of two near the square root of n, as git does.
 func roughRoot(n int) int {
 	r := 1
 	for ; n > 0; n >>= 2 {

@@ -19,7 +19,7 @@ const (
 	markerEnd  = ">>>>>>>"
 )
 
-// baseName labels the base in conflict markers.
+// baseName is the name of the base's version in conflict markers.
 const baseName = "base"
 
 // writeMarkers writes all three versions of a region in conflict to out, between conflict markers with the

@@ -44,7 +44,7 @@ func Holds(base, mine, next []byte) bool {
 	return conflicts == 0 && bytes.Equal(merged, mine)
 }
 
-// conflicts returns the number of regions that are in conflict.
+// conflicts returns how many of the regions of a line merge are in conflict.
 func (all regions) conflicts() (n int) {
 	for _, r := range all {
 		if r.from == neither {

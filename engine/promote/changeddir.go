@@ -96,7 +96,7 @@ func (pl *changedDir) open(real *nodes.Dirs) (*os.File, error) {
 	return real.DirWith(pl.path, pl.ino)
 }
 
-// setMode sets the permissions of the directory, if it still exists.
+// setMode sets the permissions of the real directory, if it still exists.
 func (pl *changedDir) setMode(real *nodes.Dirs, mode uint32) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {

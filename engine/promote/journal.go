@@ -134,7 +134,7 @@ func appendJournal(f *os.File, l lines) error {
 	return f.Sync()
 }
 
-// lines is a buffer of journal lines, each with its checksum.
+// lines is a buffer of lines of a promotion's journal, each with its checksum.
 type lines []byte
 
 func (l *lines) line(word string, fields ...string) {

@@ -45,7 +45,7 @@ type Stamp struct {
 	CTime time.Time
 }
 
-// Options are the options of Apply.
+// Options are the options of [Apply]: approvals, and whether an undo must be possible.
 type Options struct {
 	Base  Base
 	Allow approval.Allow
@@ -63,7 +63,7 @@ type Options struct {
 	Group string
 }
 
-// A Result describes what Apply did.
+// A Result describes what Apply changed, and which paths it did not need to change.
 type Result struct {
 	// ID names the promotion; "" if there was nothing to do.
 	ID string
@@ -78,7 +78,7 @@ type Result struct {
 	Stamps map[string]Stamp
 }
 
-// A Drift is a path at which the real tree changed since the base.
+// A Drift is a path that cannot be promoted because the real tree changed there since the base.
 type Drift struct {
 	Path string
 	// Why is the reason, to be printed after "PATH: ".

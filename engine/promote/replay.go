@@ -52,7 +52,7 @@ func Replay(ctx context.Context, tree *os.File, from Source, changes []diff.Chan
 	return nil
 }
 
-// A replay is the state of one call of Replay.
+// A replay is the state of one call of [Replay]: the tree, and which paths are done.
 type replay struct {
 	w    work // used to copy files
 	to   nodes.Dirs

@@ -91,7 +91,7 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 	return one, err
 }
 
-// takeBack reverts the promotion of a journal, and reports the result.
+// takeBack reverts the promotion of a journal whose target is open, and returns the result.
 func (r *record) takeBack(ctx context.Context, real *nodes.Dirs, journal string) (one Recovery, err error) {
 	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero()}
 	one.Changed, err = r.revert(ctx, real, journal)

@@ -39,7 +39,7 @@ type refreshConflict struct {
 	Resolved string      `json:"resolved,omitempty"` // the answer: "mine", "theirs", "tool", or ""
 }
 
-// conflictList is the content of conflicts.json.
+// conflictList is the content of conflicts.json, the file with the conflicts that a refresh left.
 type conflictList struct {
 	Format    int               `json:"format"`
 	Conflicts []refreshConflict `json:"conflicts"`

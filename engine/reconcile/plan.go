@@ -89,7 +89,7 @@ type Plan struct {
 	already       []string           // the selected paths at which the real tree has the sandbox's change, too
 }
 
-// A Step is the change of one path in a plan.
+// A Step of a plan says how a promotion would change one path of the real tree.
 type Step struct {
 	Path   string   `json:"path"`             // absolute
 	Do     string   `json:"do"`               // "add", "change" or "delete"

@@ -231,7 +231,7 @@ func stepDifference(before string, now Step) string {
 	return "the sandbox has changed it again"
 }
 
-// mustText returns a step or state as JSON text, for comparison.
+// mustText returns a plan's step, or a state in it, as JSON text for comparison.
 func mustText(v any) string {
 	data, _ := json.Marshal(v) // such a value always encodes
 	return string(data)

@@ -46,7 +46,7 @@ type Parts struct {
 	Events    *events.Log
 }
 
-// New returns a Reconciler made of its parts.
+// New returns a Reconciler that uses these packages.
 func New(p Parts) *Reconciler {
 	return &Reconciler{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,

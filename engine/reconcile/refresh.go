@@ -31,7 +31,7 @@ type RefreshOptions struct {
 	Terminal     *mergetool.Terminal
 }
 
-// Refreshed is the result of [Reconciler.Refresh].
+// Refreshed is the result of [Reconciler.Refresh]: how much was merged, and the conflicts.
 type Refreshed struct {
 	Sandbox   string     `json:"sandbox"`
 	Merged    int        `json:"brought"`            // the number of merged paths that both sides changed
@@ -103,7 +103,7 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 	return r, rc.sandboxes.SweepLater(ctx)
 }
 
-// A refreshing is the state of one refresh, made by rebase.
+// A refreshing is the state of one refresh: the sandbox, and the new base and baseline that it makes.
 type refreshing struct {
 	rc       *Reconciler
 	h        *catalog.Locked

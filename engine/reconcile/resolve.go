@@ -69,7 +69,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 	})
 }
 
-// A resolving is the state of one call of [Reconciler.resolve].
+// A resolving holds the inputs of one call of [Reconciler.resolve], which applies answers to conflicts.
 type resolving struct {
 	rc      *Reconciler
 	rec     *catalog.Record

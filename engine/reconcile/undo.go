@@ -21,7 +21,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Undone is the result of [Reconciler.Undo] or [Reconciler.Redo].
+// Undone is the result of [Reconciler.Undo] or [Reconciler.Redo]: the promotion and the restored paths.
 type Undone struct {
 	ID      string    `json:"id"` // of the undone promotion or apply
 	Sandbox string    `json:"sandbox"`
@@ -242,7 +242,7 @@ func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
-// savePromoted writes the note of a promotion atomically.
+// savePromoted writes the note of a promotion, which an undo or redo reads, atomically.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted()
 	path := rc.promotedFile(c.Group)

@@ -20,7 +20,7 @@ import (
 
 // A Process is a handle on a command in a sandbox that this process or a supervisor has started.
 type Process interface {
-	// Wait waits until the command has ended and returns its status.
+	// Wait waits until the command has ended and returns its exit status or signal.
 	Wait(ctx context.Context) (isolate.Status, error)
 	// Signal sends a signal to the command.
 	Signal(sig syscall.Signal) error

@@ -64,7 +64,7 @@ func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func())
 	}
 }
 
-// end cancels the countdowns of a process.
+// end cancels the countdowns to the time limit of a process, which has ended.
 func (s *countdowns) end(of *isolate.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *countdowns) end(of *isolate.Process) {
 	}
 }
 
-// run starts the timer of a countdown. The caller holds mu.
+// run starts the timer of a command's countdown to its time limit. The caller holds mu.
 func (s *countdowns) run(c *countdown) {
 	c.since = time.Now()
 	c.timer = time.AfterFunc(c.left, func() {
@@ -94,7 +94,7 @@ func (s *countdowns) run(c *countdown) {
 	})
 }
 
-// stop pauses all countdowns, until resume.
+// stop pauses the countdowns of all commands, while the sandbox is paused, until resume.
 func (s *countdowns) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *countdowns) stop() {
 	}
 }
 
-// resume continues all countdowns after stop.
+// resume continues the countdowns of all commands after stop.
 func (s *countdowns) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

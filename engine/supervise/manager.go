@@ -67,7 +67,7 @@ type Parts struct {
 	RemoveExpired func(ctx context.Context, h *catalog.Locked) error
 }
 
-// New returns a Manager made of its parts.
+// New returns a Manager that works with these packages and programs.
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,

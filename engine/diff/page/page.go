@@ -16,7 +16,7 @@ import (
 // The bounds of a review page, so that a browser can show it. The page states what it leaves out, with the
 // command that shows it.
 const (
-	// Max is the maximum size of a page in bytes.
+	// Max is the maximum size in bytes of a review page.
 	Max = 8 << 20
 	// TextMax is the maximum size in bytes, and TextLinesMax the maximum number of lines,
 	// of a file that is compared line by line.

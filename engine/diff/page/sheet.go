@@ -202,7 +202,7 @@ func (s *sheet) blanks(n int) {
 	}
 }
 
-// thousands returns a number with its digits in groups of three.
+// thousands returns a number for people, with its digits in groups of three.
 func thousands(n int) string {
 	t := strconv.Itoa(n)
 	for i := len(t) - 3; i > 0 && t[i-1] != '-'; i -= 3 {

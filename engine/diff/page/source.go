@@ -68,7 +68,7 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 	return c, nil
 }
 
-// why returns the cause of an error in words, without its operation.
+// why returns the cause of a read error in words, without its operation, for the page.
 func why(err error) string {
 	var errno syscall.Errno
 	switch {

@@ -45,7 +45,7 @@ const paintMax = 64 << 10
 // from text.
 func NewPainter(w io.Writer, tame func(string) string) *Painter { return &Painter{w: w, escape: tame} }
 
-// Write adds a part of the patch and paints its complete lines.
+// Write takes the next part of the patch, and shows its complete lines on the terminal.
 func (p *Painter) Write(b []byte) (int, error) {
 	rest := b
 	for {

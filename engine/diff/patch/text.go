@@ -17,13 +17,13 @@ type Text struct {
 	start, end []int
 }
 
-// A Range is a number of consecutive changes of a [Text]: First to Last.
+// A Range is a number of consecutive changes of a [Text], from the number First to Last.
 type Range struct{ First, Last int }
 
 // textContext is how many unchanged lines a hunk shows before and after a change.
 const textContext = 3
 
-// CompareTexts compares two versions of a text by lines.
+// CompareTexts compares two versions of a text by lines, and numbers the changes.
 func CompareTexts(old, new []byte) *Text {
 	t := &Text{edits: textdiff.Edits(old, new)}
 	for i, e := range t.edits {

@@ -23,7 +23,7 @@ type Document struct {
 	Summary Summary  `json:"summary"`
 }
 
-// A Rename is the JSON form of [diff.Rename].
+// A Rename is the JSON form of [diff.Rename], a file or directory that moved.
 type Rename struct {
 	From       string `json:"from"`
 	FromBase64 string `json:"from_base64,omitempty"`
@@ -34,7 +34,7 @@ type Rename struct {
 	Directory  bool   `json:"directory"`
 }
 
-// A Change is the JSON form of [diff.Change].
+// A Change is the JSON form of [diff.Change], the difference at one path.
 type Change struct {
 	Path       string   `json:"path"`
 	PathBase64 string   `json:"path_base64,omitempty"`

@@ -61,7 +61,7 @@ func Rows(changes []diff.Change, renames []diff.Rename) []Row {
 	return rows
 }
 
-// moved returns the row of a rename: c is the added change, old the node at the old path.
+// moved returns the row of a rename in a table: c is the added change, old the node at the old path.
 func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	row := Row{Change: c, From: r.From}
 	differs := r.Differs(old, c.New)
@@ -77,8 +77,8 @@ func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	return row
 }
 
-// along reports whether the parent directory of a rename was renamed in the same way, so that
-// it needs no row of its own. ends holds the renames by new path.
+// along reports whether the parent directory of a renamed path was renamed in the same way, so that the path
+// needs no row of its own. ends holds the renames by both paths.
 func along(r *diff.Rename, ends map[string]*diff.Rename) bool {
 	from, name, nested := cutLast(r.From)
 	to, last, _ := cutLast(r.To)

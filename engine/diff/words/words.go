@@ -18,7 +18,7 @@ const Max = 4096
 // With less in common, marks do not help the reader.
 const alike = 4
 
-// A Span is the bytes [Start, End) of a line.
+// A Span is the bytes [Start, End) of a line, one or more words.
 type Span struct{ Start, End int }
 
 // Changed compares two lines by words. It returns the spans of old that are not in new, and those of new that

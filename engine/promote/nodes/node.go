@@ -51,7 +51,7 @@ func (i Ident) Is(st *vfs.Stat) bool {
 // SameNode reports whether st describes this node, in whatever state.
 func (i Ident) SameNode(st *vfs.Stat) bool { return i.Ino == st.Ino && i.BTime == st.BTime }
 
-// With returns the identity of the node after its metadata was set to m.
+// With returns how the node will be identified after its metadata was set to m.
 func (i Ident) With(m Meta) Ident {
 	if m.What&diff.Mode != 0 {
 		i.Mode = i.Mode&^0o7777 | m.Mode
@@ -85,7 +85,7 @@ func StatOrNil(dir *os.File, name string) (*vfs.Stat, error) {
 	return &st, err
 }
 
-// Read returns the diff.Node and the stat of name in an open directory.
+// Read returns the node name of an open directory in the form of package diff, and its stat.
 func Read(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
 	fd := int(dir.Fd())
 	st, err := vfs.Lstat(fd, name)

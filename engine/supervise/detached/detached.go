@@ -107,7 +107,7 @@ func New(dir string, args []string) (*Log, *os.File, error) {
 	return l, w, nil
 }
 
-// Drop removes the files of the command; what it cannot remove stays.
+// Drop removes the log files of the detached command; a file that it cannot remove stays.
 func (l *Log) Drop() {
 	for _, ext := range []string{".json", ".log", ".old"} {
 		_ = os.Remove(filepath.Join(l.dir, strconv.Itoa(l.ID)+ext)) // see above
@@ -179,5 +179,5 @@ func (d *Command) Describe() string {
 	return fmt.Sprintf("it ended with status %d", *d.Status)
 }
 
-// OutputPath returns the path of the stored output of a command.
+// OutputPath returns the path of the stored output of the command id. dir is the sandbox's logs directory.
 func OutputPath(dir string, id int) string { return filepath.Join(dir, strconv.Itoa(id)+".log") }
