@@ -5,17 +5,19 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 )
 
-// announce appends an event about a sandbox to the stream of events.
+// announce appends an event about a sandbox, such as its renaming or a rollback, to the event log of the
+// state directory. kind is one of the event types of package events.
 func (e *Engine) announce(kind string, rec *catalog.Record, data events.Data) {
 	e.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witness has an act on a sandbox witnessed; an error refuses the act.
+// witness shows an act on a sandbox, such as a rollback, to Config.Witness before it happens. An error
+// forbids it.
 func (e *Engine) witness(kind string, rec *catalog.Record, data events.Data) error {
 	return e.events.Before(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// announceRename announces, under the old name, that a sandbox has another name.
+// announceRename appends the event that a sandbox was renamed to the event log. rec still has the old name.
 func (e *Engine) announceRename(rec *catalog.Record, to string) {
 	e.announce(events.SandboxRenamed, rec, events.Data{Name: to})
 }

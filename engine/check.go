@@ -28,10 +28,10 @@ func (t *CheckedTree) Undamaged() bool {
 	return true
 }
 
-// Check verifies the backends' data of a sandbox in which nothing runs: the records of its
-// trees and snapshots and, if the backend can, all content. With repair it repairs what
-// [snapshot.Checker] can repair. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the
-// sandbox's own record is damaged, which is left as it is.
+// Check verifies the data that backends store for a sandbox in which nothing runs: that each tree's fork,
+// base and snapshots exist and, if the backend can, all their content. repair also repairs what
+// [snapshot.Checker] can repair. Errors: errs.ErrNotFound, ErrBusy; ErrCorrupt if the sandbox's entry in the
+// catalogue is damaged, which Check leaves as it is.
 func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]CheckedTree, error) {
 	h, err := e.Supervise.Hold(ctx, name, "checking")
 	if err != nil {
@@ -57,8 +57,9 @@ func (e *Engine) Check(ctx context.Context, name string, repair bool) ([]Checked
 	return trees, err
 }
 
-// checkTree verifies tree i of the record: that its backend has everything listed, and the
-// data if the backend is a [snapshot.Checker], which repairs it if repair is set.
+// checkTree verifies the stored data of tree number i of a sandbox: that its backend has the fork, the base
+// and the snapshots that rec lists. If the backend is a [snapshot.Checker], it also checks their content, and
+// repairs it if repair is set.
 func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repair bool) (found CheckedTree, err error) {
 	t := rec.Trees[i]
 	b, err := e.Host.BackendOf(ctx, t)
@@ -81,8 +82,8 @@ func (e *Engine) checkTree(ctx context.Context, rec *catalog.Record, i int, repa
 	return found, err
 }
 
-// checkRecords verifies that a backend has the fork, the base and the snapshots that the
-// record lists for tree i.
+// checkRecords verifies that a backend has the fork, the base and the snapshots that rec lists for tree
+// number i. It returns a problem for each that is missing or damaged.
 func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, i int) (found []snapshot.Problem, err error) {
 	look := func(what string, err error) error {
 		if !isDamage(err) {
@@ -113,7 +114,8 @@ func checkRecords(ctx context.Context, b snapshot.Backend, rec *catalog.Record, 
 	return found, nil
 }
 
-// isDamage reports whether err means that data named by a record is missing or damaged.
+// isDamage reports whether err means that a fork or snapshot which the catalogue lists is missing or damaged,
+// as opposed to a failure of the check.
 func isDamage(err error) bool {
 	return errors.Is(err, errs.ErrCorrupt) || errors.Is(err, errs.ErrNotFound)
 }

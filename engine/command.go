@@ -5,8 +5,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Aliases for types of other packages that callers of [Engine.Run] need, so that they import
-// only the engine.
+// Aliases for types of other packages that callers of [Engine.Run] need, so that they import only this
+// package.
 type (
 	// Command is a program to run in a sandbox.
 	Command = isolate.Command
@@ -18,12 +18,12 @@ type (
 	Size = isolate.Size
 	// Limits are the resource limits of a sandbox.
 	Limits = catalog.Limits
-	// Hit is a limit that ended or paused a command or sandbox.
+	// Hit is a resource limit that a command or sandbox reached, and that ended or paused it.
 	Hit = catalog.LimitHit
 	// A Proof is the result of an isolation self-test.
 	Proof = catalog.Proof
-	// A ProfileUse lists which parts of a profile a sandbox's policy uses.
+	// A ProfileUse lists which settings of a profile a sandbox's policy uses, and which it ignores.
 	ProfileUse = catalog.ProfileUse
-	// Level is the isolation that is in force in a sandbox.
+	// Level says which parts of the isolation of a sandbox are in force on this host.
 	Level = isolate.Level
 )

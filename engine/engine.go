@@ -1,10 +1,10 @@
-// Package engine is the public face of snapfs: it makes sandboxes, runs commands in them, and
-// removes them. It composes the packages below it, and imports no backend.
+// Package engine is the public face of snapfs: it makes sandboxes, runs commands in them, and removes them.
+// It composes the packages in the folders of engine, and imports no backend.
 //
-// A sandbox is a copy of the real machine's environment: a fork of each of its trees, the
-// policy it runs under, and its processes. [Engine.Run] makes one for a command and returns it
-// as a [Session]; [Engine.New] makes a permanent one. The next [Open] finds and repairs what a
-// killed command left behind, and reports that through Config.Notice.
+// A sandbox is a copy of the real machine's environment: a fork of each of its trees, the policy it runs
+// under, and its processes. [Engine.Run] makes one for a command and returns it as a [Session]; [Engine.New]
+// makes a permanent one. If a snapfs process is killed, the next [Open] finds and repairs its unfinished
+// work, and reports that through Config.Notice.
 package engine
 
 import (
@@ -34,7 +34,8 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// A Config configures [Open].
+// A Config is the argument of [Open]: the state directory, the backends, and the helper programs and
+// callbacks that a program such as cmd/snapfs gives the engine.
 type Config struct {
 	// State is the state directory; see [StateDir] for the usual one.
 	State string
@@ -72,8 +73,9 @@ type Config struct {
 	IDMapper func() ([]string, error)
 }
 
-// An Engine works on one state directory. Its fields are the packages that it is composed of.
-// It is safe for concurrent use, by any number of processes.
+// An Engine makes, runs, changes and removes the sandboxes of one state directory. Its exported fields are
+// the packages that it is composed of, for callers that need one directly. It is safe for concurrent use, by
+// any number of processes.
 type Engine struct {
 	// Host chooses and opens the backends of this machine's trees.
 	Host *hostfs.Host
@@ -103,10 +105,10 @@ type Engine struct {
 	removing map[string]bool
 }
 
-// Open opens a state directory, creates it if it is missing, and repairs what killed commands
-// left behind. Then it ends expired sandboxes, unless a repair failed. A promotion that waits
-// for an unmounted disk is no error; see [reconcile.Reconciler.Unfinished]. Cost: a few system
-// calls when there is nothing to repair.
+// Open opens a state directory, creates it if it is missing, and completes or undoes the unfinished work of
+// killed snapfs processes. Then it ends expired sandboxes, unless a repair failed. A promotion that waits for
+// its unmounted disk is no error; see [reconcile.Reconciler.Unfinished]. Cost: a few system calls when there
+// is nothing to repair.
 func Open(ctx context.Context, c Config) (*Engine, error) {
 	cat, err := catalog.Open(c.State)
 	if err != nil {
@@ -123,7 +125,8 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	return e, e.reap(ctx)
 }
 
-// compose builds an Engine from its packages, the lowest first.
+// compose builds an Engine on the catalogue cat. It makes the packages of the engine in order of dependency:
+// each gets those made before it.
 func compose(cat *catalog.Catalog, c Config) *Engine {
 	notice := c.Notice
 	if notice == nil {
@@ -167,14 +170,15 @@ func compose(cat *catalog.Catalog, c Config) *Engine {
 // Catalog returns the catalogue with the records of all sandboxes.
 func (e *Engine) Catalog() *catalog.Catalog { return e.cat }
 
-// Notice passes a sentence for the user to Config.Notice.
+// Notice passes a sentence for the user to the callback Config.Notice.
 func (e *Engine) Notice(text string) { e.notice(text) }
 
-// Probe returns Config.Probe.
+// Probe returns Config.Probe: the program of the isolation self-test inside a sandbox, and its arguments.
 func (e *Engine) Probe() []string { return e.probe }
 
-// StateDir returns the usual state directory: $SNAPFS_HOME if set, else /var/lib/snapfs for
-// root and $XDG_STATE_HOME/snapfs for everyone else, by default ~/.local/state/snapfs.
+// StateDir returns the usual state directory, in which snapfs stores everything about its sandboxes:
+// $SNAPFS_HOME if set, else /var/lib/snapfs for root and $XDG_STATE_HOME/snapfs for everyone else, by default
+// ~/.local/state/snapfs.
 func StateDir() (string, error) {
 	if dir := os.Getenv("SNAPFS_HOME"); dir != "" {
 		return filepath.Abs(dir)
@@ -195,18 +199,18 @@ func StateDir() (string, error) {
 	return filepath.Join(home, ".local/state/snapfs"), nil
 }
 
-// IsState reports whether a directory is a state directory.
+// IsState reports whether dir is a state directory of snapfs.
 func IsState(dir string) bool { return catalog.Is(dir) }
 
 // StateDir returns the state directory that the engine was opened on.
 func (e *Engine) StateDir() string { return e.cat.Dir() }
 
-// DataDir returns a driver's data directory inside the state directory.
+// DataDir returns the directory inside the state directory that holds the data of the named backend driver.
 func (e *Engine) DataDir(driver string) string { return e.cat.DataDir(driver) }
 
-// mend completes or undoes the unfinished work of dead processes. It reports as a notice what
-// it cannot repair now and leaves that to the next command, so that other sandboxes stay
-// usable. thorough also finds dead processes whose id was reused.
+// mend completes or undoes the unfinished work of dead snapfs processes. Work that it cannot repair now it
+// reports as a notice and leaves to the next command; other sandboxes stay usable. thorough also recognises a
+// dead process whose process id now belongs to another process.
 func (e *Engine) mend(ctx context.Context, thorough bool) error {
 	stale, err := e.cat.Stale(thorough)
 	if err != nil {
@@ -248,8 +252,9 @@ func (e *Engine) mendOne(ctx context.Context, i *catalog.Intent) error {
 	return errors.Join(err, i.End()) // the trash holds what cannot be freed yet
 }
 
-// mendHeld completes or undoes the operation that i announced on an existing sandbox, whose
-// lock h the caller holds, and ends i.
+// mendHeld completes or undoes an operation on an existing sandbox whose process died. The intent i, which
+// the process had stored in the catalogue before it began, names the operation; mendHeld removes i. The
+// caller holds h, the sandbox's lock.
 func (e *Engine) mendHeld(ctx context.Context, i *catalog.Intent, h *catalog.Locked) error {
 	if !i.Stands() {
 		return nil // another command was quicker

@@ -14,11 +14,11 @@ import (
 	"github.com/snapfs/snapfs/internal/proc"
 )
 
-// lastState is the name of the snapshot that a sandbox gets at its end.
+// lastState is the name of the last snapshot of an expired sandbox whose policy has keep-end.
 const lastState = "end"
 
-// reap ends expired sandboxes in which nothing runs, or whose supervisor was killed. It
-// reports those that cannot be ended now and leaves them to the next command.
+// reap ends expired sandboxes in which nothing runs, or whose supervisor was killed. Those that it cannot end
+// now it reports as notices and leaves to the next command.
 func (e *Engine) reap(ctx context.Context) error {
 	list, err := e.cat.Ends()
 	if len(list) == 0 || err != nil {
@@ -36,8 +36,8 @@ func (e *Engine) reap(ctx context.Context) error {
 	return nil
 }
 
-// reapLater starts the sweeper if sandboxes have expired, and reports a notice for each of
-// these, because the sweeper cannot report to this user.
+// reapLater starts the sweeper, a background process that ends expired sandboxes, if there are such
+// sandboxes. It reports a notice for each of them now, because the sweeper cannot report to this user.
 func (e *Engine) reapLater(ctx context.Context) error {
 	list, err := e.cat.Ends()
 	if len(list) == 0 || err != nil {
@@ -106,16 +106,16 @@ func (e *Engine) reapOne(ctx context.Context, end *catalog.End, now catalog.Inst
 	return end.Drop()
 }
 
-// needsPromotion reports whether a promotion still needs the sandbox: one that waits for its
-// target, or an unfinished one through stages, which releases the sandbox's lock between its
-// stages.
+// needsPromotion reports whether an unfinished promotion still needs the sandbox, so that it must not be
+// removed. That is a promotion that waits for its unmounted target, or one through stages, which does not
+// hold the sandbox's lock between its stages.
 func (e *Engine) needsPromotion(rec *catalog.Record) (bool, error) {
 	all, err := e.Stages.Pipelines()
 	return e.Reconcile.UnfinishedOf(rec.Name) != nil || slices.ContainsFunc(all, func(p stages.Pipeline) bool { return p.State == stages.PipelineOpen && p.SandboxID == rec.ID }), err
 }
 
-// finishUnlessPromoting calls finish, unless a promotion still needs the sandbox; then the
-// first command after the promotion ends the sandbox.
+// finishUnlessPromoting ends an expired sandbox with finish. While an unfinished promotion still needs the
+// sandbox it does nothing; the first command after the promotion ends the sandbox.
 func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Locked) error {
 	if wait, err := e.needsPromotion(h.Record); wait || err != nil {
 		return err
@@ -123,9 +123,8 @@ func (e *Engine) finishUnlessPromoting(ctx context.Context, h *catalog.Locked) e
 	return e.finish(ctx, h)
 }
 
-// finish removes an expired sandbox in which nothing runs. With keep-end it takes a last
-// snapshot instead and lets nothing start in the sandbox any more. The caller holds the
-// sandbox's lock.
+// finish removes an expired sandbox in which nothing runs. With keep-end it takes a last snapshot instead and
+// lets nothing start in the sandbox any more. The caller holds the sandbox's lock.
 func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 	why := sandbox.RemoveHit(h.Policy.Limits)
 	if !h.Policy.Limits.KeepEnd {
@@ -155,9 +154,9 @@ func (e *Engine) finish(ctx context.Context, h *catalog.Locked) error {
 	return err
 }
 
-// noteAgain updates the list of expirations: it drops entries of removed sandboxes, and
-// records the age of sandboxes anew where the wall clock was set, so that a later reboot does
-// not change it.
+// noteAgain updates the catalogue's list of expiry times. It drops entries of removed sandboxes. Where the
+// wall clock was set, it stores the present age of the sandbox, so that a later reboot does not change that
+// age.
 func (e *Engine) noteAgain() error {
 	list, err := e.cat.Ends()
 	failures := []error{err}

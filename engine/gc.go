@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Collected is the result of a garbage collection.
+// Collected is the result of [Engine.Collect], a garbage collection: how much it repaired and removed.
 type Collected struct {
 	// Mended is the number of sandboxes whose unfinished work of killed commands was completed
 	// or undone.
@@ -21,9 +21,10 @@ type Collected struct {
 	Snapshots int `json:"snapshots"`
 }
 
-// Collect removes data that no sandbox refers to and frees its space, at a bounded rate, until
-// that is done or ctx ends. One process collects at a time; if another does, Collect returns
-// at once. A failure with one object does not stop the others; the errors are joined.
+// Collect is the garbage collection: it removes snapshots, forks and other data that no sandbox refers to and
+// frees their space, at a bounded rate, until that is done or ctx ends. Only one process collects at a time;
+// if another one does, Collect returns at once. A failure with one object does not stop the others; the
+// errors are joined.
 func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	var c Collected
 	lock, err := e.Sandboxes.SweepLock()
@@ -55,8 +56,8 @@ func (e *Engine) Collect(ctx context.Context) (Collected, error) {
 	return c, errors.Join(failures...)
 }
 
-// stock makes one prefork of the newest base of each tree of b, for the next command. It does
-// nothing if b is no [snapshot.Preforker].
+// stock makes one prefork, a fork made in advance, of the newest base of each tree of b, so that the next
+// command starts faster. It does nothing if b is no [snapshot.Preforker].
 func stock(ctx context.Context, b snapshot.Backend) error {
 	s, ok := b.(snapshot.Preforker)
 	if !ok {
@@ -69,8 +70,8 @@ func stock(ctx context.Context, b snapshot.Backend) error {
 	return err
 }
 
-// collectLost removes the snapshots and forks that no sandbox uses from all backends. It reads
-// each record once.
+// collectLost removes from all backends the snapshots and forks that no sandbox uses, and counts the removed
+// snapshots in c. It reads each sandbox's entry of the catalogue once.
 func (e *Engine) collectLost(ctx context.Context, backends []snapshot.Backend, c *Collected) error {
 	release, err := e.cat.Exclude() // no fork begins meanwhile
 	defer release()
@@ -90,9 +91,9 @@ func (e *Engine) collectLost(ctx context.Context, backends []snapshot.Backend, c
 	return errors.Join(failures...)
 }
 
-// removeLost removes the snapshots and forks of a backend that no sandbox uses, and returns the
-// number of removed snapshots. Where captures flush to disk it leaves the newest base of each
-// tree, because the next command may use it. The caller holds the catalogue's exclusive lock.
+// removeLost removes the snapshots and forks of one backend that no sandbox uses, and returns the number of
+// removed snapshots. If the backend flushes to disk to take a snapshot, removeLost leaves the newest base of
+// each tree, because the next command may use it. The caller holds the catalogue's exclusive lock.
 func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership) (int, error) {
 	if b.Facts().Flushes {
 		newest, err := newestOfEachTree(ctx, b)
@@ -119,8 +120,8 @@ func removeLost(ctx context.Context, b snapshot.Backend, owned *ownership) (int,
 	return n, err
 }
 
-// removeUnused removes those of the snapshots ids that no sandbox uses and whose own sandbox
-// is gone, or has another base by now. It returns their number. The caller holds the
+// removeUnused removes each of the snapshots ids that no sandbox uses now, if the sandbox that it was made
+// for is removed or has another base since. It returns the number of removed snapshots. The caller holds the
 // catalogue's exclusive lock, so that no process forks them meanwhile.
 func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, o *ownership) (n int, err error) {
 	for _, id := range ids {
@@ -135,7 +136,8 @@ func removeUnused(ctx context.Context, b snapshot.Backend, ids []snapshot.ID, o 
 	return n, nil
 }
 
-// An ownership maps the backends' snapshots and forks to the sandboxes that own them.
+// An ownership answers for a garbage collection whether a sandbox still uses a snapshot or fork of a backend.
+// It is read from the catalogue, including the sandboxes whose removal has begun (the trash).
 type ownership struct {
 	used   map[snapshot.ID]bool // bases that sandboxes refer to
 	past   map[snapshot.ID]bool // earlier bases of sandboxes
@@ -184,7 +186,7 @@ func newestOfEachTree(ctx context.Context, b snapshot.Backend) (map[string]snaps
 	return found, nil
 }
 
-// AwaitSweeper waits until no other process collects. Errors: ErrInterrupted.
+// AwaitSweeper waits until no other process does a garbage collection. Errors: ErrInterrupted (ctx ended).
 func (e *Engine) AwaitSweeper(ctx context.Context) error {
 	for {
 		lock, err := e.Sandboxes.SweepLock()
@@ -202,9 +204,9 @@ func (e *Engine) AwaitSweeper(ctx context.Context) error {
 	}
 }
 
-// PlacesIn finds the recorded places of backends that have all their data in a directory. It
-// returns a function that drops these records, to be called when the directory is gone.
-// Errors: errs.ErrDenied.
+// PlacesIn finds backends that store all their data inside dir, for a caller that is about to delete dir. It
+// returns a function that removes these backends' locations from the catalogue; the caller calls it when dir
+// is gone. Errors: errs.ErrDenied.
 func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error, err error) {
 	all, err := e.cat.Locations()
 	in := slices.DeleteFunc(all, func(p catalog.Location) bool {
@@ -214,9 +216,8 @@ func (e *Engine) PlacesIn(ctx context.Context, dir string) (forget func() error,
 	return func() error { return e.cat.DropLocations(in) }, err
 }
 
-// DropBases removes the bases of a tree that a driver retains for later commands and no
-// sandbox uses, which [Engine.Collect] leaves. It does nothing for a driver that cannot hold
-// the tree.
+// DropBases removes the bases of a tree that a backend retains for later commands and that no sandbox uses;
+// [Engine.Collect] leaves those. It does nothing if the backend driver cannot hold the tree.
 func (e *Engine) DropBases(ctx context.Context, driver, tree string) error {
 	b, err := e.Host.BackendOf(ctx, catalog.Tree{Driver: driver, Path: tree})
 	if errors.Is(err, errs.ErrNotSupported) || errors.Is(err, errs.ErrNotFound) {

@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Info describes a sandbox.
+// Info describes a sandbox for lists and for snapfs show: its entry in the catalogue and its present state.
+// [Engine.List] and [Engine.Show] make it.
 type Info struct {
 	*catalog.Record
 	// Running is set if the sandbox has a supervisor now.
@@ -45,7 +46,7 @@ type Info struct {
 	Unfinished *reconcile.Unfinished `json:"unfinished,omitempty"`
 }
 
-// Drift counts the changes of the real tree since a base.
+// Drift counts how many files of the real tree have changed since a sandbox's base was taken.
 type Drift struct {
 	// Known is set if the search finished in time; otherwise the counts mean nothing.
 	Known bool `json:"known"`
@@ -58,10 +59,11 @@ type Drift struct {
 	Since time.Time `json:"since"`
 }
 
-// List describes all sandboxes, or those that have one of the workspaces, sorted by name.
-// Sandboxes that cannot be described are reported in the error, beside the list. It measures
-// sizes for [SizeBudget] and drift for [DriftBudget] in all, or everything if all is set. Cost
-// besides: reading each record once; sandboxes of one workspace with a live base share a walk.
+// List describes all sandboxes, or those that have one of the workspaces, sorted by name. Sandboxes that
+// cannot be described are reported in the error, beside the list. Measuring sizes takes at most [SizeBudget]
+// for all sandboxes together, detecting drift [DriftBudget]; all lifts both bounds. Other cost: reading each
+// sandbox's entry of the catalogue once. Sandboxes of one workspace with a live base share one walk of the
+// workspace.
 func (e *Engine) List(ctx context.Context, all bool, workspaces ...string) ([]Info, error) {
 	began := time.Now()
 	records, failures := e.cat.List()
@@ -106,15 +108,15 @@ func (e *Engine) List(ctx context.Context, all bool, workspaces ...string) ([]In
 	return infos, errors.Join(failures...)
 }
 
-// A listing is what the descriptions of sandboxes have in common. sizes and drift bound the
-// measuring of all sizes, and of all drift.
+// A listing holds what one call of [Engine.List] or [Engine.Show] uses for every sandbox: the contexts that
+// bound the time for all sizes and for all drift, the shared walks of workspaces, and the present time.
 type listing struct {
 	sizes, drift context.Context
 	walks        driftWalks
 	now          catalog.Instant
 }
 
-// Show describes one sandbox.
+// Show describes one sandbox in full: also its conflicts and masked paths, which List leaves out.
 func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	rec, err := e.cat.Get(name)
 	if err != nil {
@@ -135,7 +137,7 @@ func (e *Engine) Show(ctx context.Context, name string) (Info, error) {
 	return info, err
 }
 
-// describe returns the Info of a record, without its drift.
+// describe returns the Info of a sandbox without its drift, and with its size while li.sizes has time left.
 func (e *Engine) describe(li *listing, r *catalog.Record) (Info, error) {
 	info := Info{Record: r, Base: "frozen", Size: -1, Running: r.Ephemeral, Unfinished: e.Reconcile.UnfinishedOf(r.Name)}
 	var err error
@@ -177,8 +179,8 @@ func (e *Engine) isRunning(ctx context.Context, r *catalog.Record) (bool, error)
 	return false, err
 }
 
-// usage returns the number of bytes that a sandbox stores beyond its base, -1 if no backend can
-// tell.
+// usage returns how many bytes a sandbox stores beyond its base, or -1 if none of its backends can measure
+// that.
 func (e *Engine) usage(ctx context.Context, r *catalog.Record) (size snapshot.Bytes, err error) {
 	size = -1
 	for _, t := range r.Trees {
@@ -199,15 +201,16 @@ func (e *Engine) usage(ctx context.Context, r *catalog.Record) (size snapshot.By
 	return size, err
 }
 
-// DriftBudget bounds the detection of drift for one sandbox, or for all that [Engine.List]
-// lists: about 200,000 warm files. SizeBudget bounds the measuring of their sizes.
+// DriftBudget bounds the time for detecting drift of one sandbox, or of all that [Engine.List] lists; it is
+// enough for about 200,000 files in the page cache. SizeBudget bounds the time for measuring all sizes. Both
+// keep snapfs ls quick.
 const (
 	DriftBudget = 200 * time.Millisecond
 	SizeBudget  = 50 * time.Millisecond
 )
 
-// driftWalks holds one walk for each workspace, which finds changes since the oldest live base
-// of its sandboxes.
+// driftWalks holds one walk of the real files for each workspace, by its path. The walk finds the changes
+// since the oldest live base of the workspace's sandboxes, and all of these sandboxes share its result.
 type driftWalks map[string]*driftWalk
 
 type driftWalk struct {
@@ -233,9 +236,9 @@ func walksOf(records []*catalog.Record) driftWalks {
 	return walks
 }
 
-// countDrift counts the drift of the real workspace from the sandbox's base. It uses the walk
-// that the listing shares for the workspace, if there is one and the base is live. Known stays
-// false where counting takes too long or is not possible.
+// countDrift counts how many files of the real workspace have changed since the sandbox's base was taken. For
+// a live base it uses the walk that l shares for the workspace, if there is one. Drift.Known stays false
+// where counting takes too long or is not possible.
 func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
 	t, ok := compare.WorkspaceTree(r)
 	ctx, d, w := l.drift, Drift{Since: t.Taken}, l.walks[r.Workspace]
@@ -271,8 +274,8 @@ func (e *Engine) countDrift(l *listing, r *catalog.Record) Drift {
 	return d
 }
 
-// first returns err or, if err is nil, next: of an error that repeats for every tree, only the
-// first is reported.
+// first returns err or, if err is nil, next. A caller that handles several trees thus reports one error
+// instead of the same one for every tree.
 func first(err, next error) error {
 	if err != nil {
 		return err
@@ -292,8 +295,8 @@ func (e *Engine) Names(workspaces ...string) ([]string, error) {
 	return names, errors.Join(failures...)
 }
 
-// MadeUnder returns the profile with which a sandbox was made, or nil. Errors:
-// errs.ErrNotFound.
+// MadeUnder returns which settings of a profile the sandbox was made with, or nil if it was made without a
+// profile. Errors: errs.ErrNotFound.
 func (e *Engine) MadeUnder(name string) (*ProfileUse, error) {
 	r, err := e.cat.Get(name)
 	if err != nil {
@@ -302,7 +305,7 @@ func (e *Engine) MadeUnder(name string) (*ProfileUse, error) {
 	return r.Policy.Profile, nil
 }
 
-// WorkspaceOf returns the workspace of a sandbox.
+// WorkspaceOf returns the path of a sandbox's workspace. Errors: errs.ErrNotFound.
 func (e *Engine) WorkspaceOf(name string) (string, error) {
 	r, err := e.cat.Get(name)
 	if err != nil {

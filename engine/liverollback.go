@@ -16,10 +16,11 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// RollbackLive does the same as [Engine.Rollback] for a sandbox with running processes. The
-// engine freezes them; they continue with the files of the snapshot, including open ones (see
-// [snapshot.Returner]), and unchanged memory. Errors, beside Rollback's: errs.ErrNotSupported
-// (a backend does not support this, or the snapshot is from before a refresh).
+// RollbackLive returns the files of a sandbox with running processes to the named snapshot mark, or with ""
+// to its base. It freezes the processes meanwhile. They continue with the files of the snapshot, also in
+// files that they have open (see [snapshot.Returner]), and with unchanged memory. Errors, besides those of
+// [Engine.Rollback]: errs.ErrNotSupported (a backend does not support this, or the snapshot is from before a
+// refresh).
 func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	h, err := e.Supervise.Hold(ctx, name, "rolling back")
 	if err != nil {
@@ -52,8 +53,7 @@ func (e *Engine) RollbackLive(ctx context.Context, name, mark string) error {
 	return e.Sandboxes.SweepLater(ctx)
 }
 
-// mayReturn returns the reason why a running sandbox cannot be rolled back to a snapshot, or
-// nil.
+// mayReturn returns nil if a running sandbox can be rolled back to the named snapshot mark, else the reason.
 func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string) error {
 	if _, err := sandbox.SnapshotIDs(rec, mark); err != nil {
 		return err
@@ -68,8 +68,9 @@ func (e *Engine) mayReturn(ctx context.Context, rec *catalog.Record, mark string
 	return e.restStill(ctx, rec, mark, all)
 }
 
-// restStill checks that every tree that cannot be rolled back live, that is, is not in but, is
-// equal to the snapshot already. It returns an error that names the first other one.
+// restStill checks that a live rollback to the snapshot mark can skip some trees of the sandbox: every tree
+// that is not in but, the trees that support it, must already equal the snapshot. The error names the first
+// tree that does not.
 func (e *Engine) restStill(ctx context.Context, rec *catalog.Record, mark string, but []supervise.LiveTree) error {
 	to, err := sandbox.SnapshotIDs(rec, mark)
 	if err != nil {
@@ -109,13 +110,13 @@ func cannotReturn(rec *catalog.Record, mark string, why error) error {
 	return &errs.Error{Op: "rolling back", Path: rec.Name, Kind: errs.ErrNotSupported, Err: why, Hints: []string{rollbackOf(rec, mark) + " --stop"}}
 }
 
-// rollbackOf returns the command line that rolls a sandbox back to a snapshot.
+// rollbackOf returns, for an error's hint, the command line that rolls a sandbox back to the snapshot mark.
 func rollbackOf(rec *catalog.Record, mark string) string {
 	return strings.TrimSpace("snapfs rollback " + rec.Name + " " + mark)
 }
 
-// hintLive adds the hint for a live rollback to the error of a rollback that was refused
-// because processes run.
+// hintLive adds the hint "--live" to err, the error of a rollback that was refused because processes run. It
+// does so only if a live rollback to the snapshot mark is possible. It returns err.
 func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string, err error) error {
 	var busy *errs.Error
 	if errors.As(err, &busy) && errors.Is(err, errs.ErrBusy) && e.mayReturn(ctx, rec, mark) == nil {
@@ -124,9 +125,9 @@ func (e *Engine) hintLive(ctx context.Context, rec *catalog.Record, mark string,
 	return err
 }
 
-// rollBackLive switches the trees of a frozen sandbox to the snapshot that its record names,
-// and saves that. First it seals the present state of every tree, for
-// [supervise.Manager.UndoRollback].
+// rollBackLive switches the trees of a frozen sandbox to the snapshot LiveRollback.To of its catalogue entry,
+// and saves that. First it takes a snapshot of the present state of every tree, from which
+// [supervise.Manager.UndoRollback] restores them after an error.
 func (e *Engine) rollBackLive(ctx context.Context, h *catalog.Locked, use snapshot.Use) error {
 	to, err := sandbox.SnapshotIDs(h.Record, h.LiveRollback.To)
 	if err == nil {

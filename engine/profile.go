@@ -17,19 +17,19 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// NoProfile as a path means no profile at all, not even the workspace's.
+// NoProfile in place of a profile's name or path means no profile at all, not even that of the workspace.
 const NoProfile = "none"
 
-// Under applies a profile to a request: the one with this name or at this absolute path, or
-// with "" the site's default and the one at the top of the workspace, if there are. Then it
-// tightens the request to the site's policy, also with [NoProfile]. given reports which flags the user set; their
-// values are already in the request.
+// Under applies a profile to the policy of a request: the one with this name or at this absolute path or,
+// with "", the site's default and the one at the top of the workspace, if they exist. Then it tightens the
+// policy to the site's policy, also with [NoProfile]. given reports whether the user set a flag; the values
+// of set flags are already in the request.
 //
-// A profile that the user named applies wherever no flag was set. A profile that was only
-// found may have been written by anybody, including a sandbox of this workspace: it can lower
-// limits, narrow the network and hide paths, even against a flag, and can grant nothing. The
-// policy records the profile, which of its settings apply, and which are ignored. Errors:
-// those of policy.Read and policy.ReadSite.
+// A profile that the user named applies wherever no flag was set. A profile that was only found in the
+// workspace may have been written by anybody, including a sandbox of this workspace. It can lower limits,
+// narrow the network and hide paths, even against a flag, and can grant nothing. The policy lists the
+// profile, which of its settings apply, and which are ignored. Errors: those of policy.Read and
+// policy.ReadSite.
 func Under(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
 	site, err := policy.ReadSite()
 	if err != nil {
@@ -45,8 +45,8 @@ func Under(ctx context.Context, req *hostfs.Request, path string, given func(fla
 	return err
 }
 
-// under applies the profile with this name or path, or with "" the one that it finds, without
-// the site's policy.
+// under applies one profile to the policy of a request, without the site's policy: the one with this name or
+// path or, with "", the one at the top of the workspace. given reports whether the user set a flag.
 func under(ctx context.Context, req *hostfs.Request, path string, given func(flag string) bool) error {
 	named := path != ""
 	trust := policy.Named
@@ -74,8 +74,8 @@ func under(ctx context.Context, req *hostfs.Request, path string, given func(fla
 	return nil
 }
 
-// readingFound adds to err a hint how to continue without a profile that the user did not
-// name.
+// readingFound adds to err, the error of reading a profile, a hint how to continue without it. It does so
+// only if the user did not name the profile, that is, it was found in the workspace.
 func readingFound(err error, named bool) error {
 	hints := []string{"snapfs run --profile none …   # without it; new and race take it, too"}
 	var e *errs.Error
@@ -89,7 +89,8 @@ func readingFound(err error, named bool) error {
 	return &errs.Error{Op: "reading the profile", Err: err, Hints: hints}
 }
 
-// A profiled is a policy while a profile is applied to it.
+// A profiled applies the settings of a profile to the policy p, and notes in use which of them apply and
+// which are ignored.
 type profiled struct {
 	p   *catalog.Policy
 	use *catalog.ProfileUse
@@ -98,7 +99,7 @@ type profiled struct {
 func (u *profiled) took(what string) { u.use.Taken = append(u.use.Taken, what) }
 func (u *profiled) left(what string) { u.use.Left = append(u.use.Left, what) }
 
-// name applies a profile that the user named, except where flags were set.
+// name applies the settings s of a profile that the user named, except where given reports a set flag.
 func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(string) bool) error {
 	theirs := s.Limits.Fields()
 	for i, mine := range u.p.Limits.Fields() {
@@ -138,7 +139,8 @@ func (u *profiled) name(ctx context.Context, s *policy.Sandbox, given func(strin
 	return nil
 }
 
-// keepEvidence applies the setting evidence. It only tightens, so that a found profile may have it.
+// keepEvidence turns the policy's setting evidence on if the profile does. That only tightens the policy, so
+// even a profile that was only found in the workspace may do it.
 func (u *profiled) keepEvidence(s *policy.Sandbox) {
 	if s.Evidence && !u.p.Evidence {
 		u.p.Evidence = true
@@ -146,7 +148,8 @@ func (u *profiled) keepEvidence(s *policy.Sandbox) {
 	}
 }
 
-// nameKeyPoints applies the key points of a profile that the user named, except where flags were set.
+// nameKeyPoints applies the rules for automatic snapshots (key points) of a profile that the user named,
+// except where flags were set.
 func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) {
 	k := new(catalog.KeyPoints)
 	if u.p.KeyPoints != nil {
@@ -176,8 +179,9 @@ func (u *profiled) nameKeyPoints(s *catalog.KeyPoints, given func(string) bool) 
 	}
 }
 
-// data adds the writable paths of a profile. One that was only found can make paths read-only, and
-// make only some writable where all were.
+// data adds the writable and read-only paths of a profile to the policy. A profile that was only found in the
+// workspace (named is false) can add read-only paths, but writable ones only if the policy has no such list,
+// where everything was writable.
 func (u *profiled) data(theirs catalog.Data, named bool) {
 	if theirs.Writable == nil && theirs.ReadOnly == nil {
 		return
@@ -200,8 +204,9 @@ func (u *profiled) data(theirs catalog.Data, named bool) {
 	u.p.Data = &mine
 }
 
-// tools adds the tools of a profile. One that was only found can deny programs, and allow only
-// some where all were allowed.
+// tools adds the lists of allowed and denied programs of a profile to the policy. A profile that was only
+// found in the workspace (named is false) can deny programs, but allow programs only if the policy has no
+// such list, where all were allowed.
 func (u *profiled) tools(theirs catalog.Tools, named bool) {
 	if theirs.Allow == nil && theirs.Deny == nil && theirs.Hook == nil && theirs.MCP == nil {
 		return
@@ -236,7 +241,8 @@ func (u *profiled) add(what string, mine, theirs []string) []string {
 	return mine
 }
 
-// find applies only the stricter settings of a profile that was found, not named.
+// find applies the settings s of a profile that was found in the workspace, not named by the user: only those
+// that make the policy stricter.
 func (u *profiled) find(s *policy.Sandbox) {
 	theirs, end := s.Limits.Fields(), u.p.Limits.RemovalAge()
 	if u.p.Limits.RemoveAfter == 0 {
@@ -288,7 +294,8 @@ func (u *profiled) find(s *policy.Sandbox) {
 	u.budget(s.Budget, false)
 }
 
-// budget applies the budget of a profile. One that was only found only lowers ceilings.
+// budget applies the budget of a profile to the policy. A profile that was only found in the workspace (named
+// is false) can only lower ceilings that the policy already has.
 func (u *profiled) budget(theirs *catalog.Budget, named bool) {
 	switch {
 	case theirs == nil:

@@ -9,10 +9,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Remove ends a sandbox's processes and removes it: its name at once, its space later. Safe at
-// any moment and, except for ErrNotFound, repeatable. It also removes a sandbox whose record
-// cannot be read. ErrBusy: the sandbox belongs to a running command, or a promotion of it is
-// unfinished.
+// Remove ends a sandbox's processes and removes the sandbox: its name at once, its space later. It may be
+// called at any moment and, except for ErrNotFound, again. It also removes a sandbox whose catalogue entry
+// cannot be read. ErrBusy: the sandbox belongs to a running command, or a promotion of it is unfinished.
 func (e *Engine) Remove(ctx context.Context, name string) error {
 	if err := e.Reconcile.RefuseUnfinished("removing", name, ""); err != nil {
 		return err
@@ -35,8 +34,8 @@ func (e *Engine) Remove(ctx context.Context, name string) error {
 	})
 }
 
-// removeUnread removes a sandbox whose record cannot be read. The next collection finds its
-// trees, because nothing owns them.
+// removeUnread removes a sandbox whose catalogue entry cannot be read. The forks of its trees stay until the
+// next garbage collection, which finds that no sandbox owns them.
 func (e *Engine) removeUnread(ctx context.Context, name string) error {
 	if _, err := e.Supervise.RequestEnd(ctx, &catalog.Record{Name: name}, supervise.Request{Stop: true}); err != nil {
 		return err

@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Rename gives a sandbox another name; everything else about it stays. If snapfs is killed, it has
-// one of the two names.
+// Rename gives a sandbox another name; everything else about the sandbox stays. If snapfs is killed
+// meanwhile, the sandbox has one of the two names.
 //
-// Errors: ErrExists (the new name is taken), ErrInvalid (the new name), ErrBusy (processes run
-// in it, or a promotion still needs it), ErrNotFound.
+// Errors: ErrExists (the new name is taken), ErrInvalid (the new name), ErrBusy (processes run in the
+// sandbox, or a promotion still needs it), ErrNotFound.
 func (e *Engine) Rename(ctx context.Context, name, to string) error {
 	const op = "renaming"
 	if err := catalog.CheckName(to); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Session is a sandbox made for one command. It lasts until the caller calls Keep or
-// Discard.
+// A Session is a sandbox that [Engine.Run] made for one command, and that command. The caller ends it with
+// Keep, which makes the sandbox permanent, or Discard, which removes it.
 type Session struct {
 	// Record describes the sandbox.
 	Record     *catalog.Record
@@ -37,9 +37,9 @@ type Session struct {
 	why   catalog.Why                             // of the snapshot after the last command
 }
 
-// Run makes a sandbox and starts a command in it. If this process is killed, the kernel kills
-// the sandbox's processes, and the next command removes the sandbox. After an error nothing is
-// left. Errors: those of [Engine.New] and of package isolate.
+// Run makes a sandbox and starts a command in it. If this process is killed, the kernel kills the sandbox's
+// processes, and the next command removes the sandbox. After an error no sandbox is left. Errors: those of
+// [Engine.New] and of package isolate.
 func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Command) (*Session, error) {
 	if err := policy.BoundBySite(&req.Policy); err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func (e *Engine) Run(ctx context.Context, req hostfs.Request, command isolate.Co
 	return s, nil
 }
 
-// Wait waits for the command, ends every process that it left running, and returns how it
-// ended. Afterwards nothing writes to the sandbox.
+// Wait waits for the command, ends every process that the command left running, and returns the command's
+// exit status or signal. Afterwards nothing writes to the sandbox.
 func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	st, err := s.Proc.Wait(ctx)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Session) Wait(ctx context.Context) (isolate.Status, error) {
 	return st, s.End(ctx)
 }
 
-// End ends every process of the sandbox, and fetches the limit hit and the refused accesses
-// from its supervisor.
+// End ends every process of the sandbox. It stores the limit that the command reached and the network
+// accesses that were refused, both from the supervisor, in s.Hit and s.Refused.
 func (s *Session) End(ctx context.Context) error {
 	if s.Supervisor == nil {
 		return nil
@@ -116,7 +116,7 @@ func (s *Session) End(ctx context.Context) error {
 	return err
 }
 
-// Keep makes the sandbox permanent, under name unless that is empty. After an error
+// Keep makes the session's sandbox permanent, and renames it to name unless that is empty. After an error
 // (errs.ErrExists: the name) the sandbox still belongs to the session.
 func (s *Session) Keep(ctx context.Context, name string) error {
 	h, err := s.Engine.cat.Lock(ctx, s.Record.Name)
@@ -153,8 +153,8 @@ func (s *Session) Keep(ctx context.Context, name string) error {
 	return nil
 }
 
-// rename gives the sandbox its permanent name in the catalog. An intent for each of the two
-// names lets recovery finish or remove the sandbox after a crash.
+// rename gives the sandbox its permanent name in the catalogue. An intent for each of the two names is stored
+// meanwhile, from which the next command finishes or removes the sandbox after a crash.
 func (s *Session) rename(h *catalog.Locked, name string) error {
 	next, err := s.Engine.cat.Begin(catalog.Making, name, h.ID)
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *Session) rename(h *catalog.Locked, name string) error {
 	return nil
 }
 
-// Discard ends the sandbox's processes and removes it. Repeating it is safe.
+// Discard ends the processes of the session's sandbox and removes the sandbox. Repeating it is safe.
 func (s *Session) Discard(ctx context.Context) error {
 	err := s.End(ctx)
 	derr := s.Engine.Sandboxes.Discard(ctx, s.Record)
@@ -179,9 +179,9 @@ func (s *Session) Discard(ctx context.Context) error {
 	return errors.Join(err, derr)
 }
 
-// Promote promotes the session's changes, as [reconcile.Reconciler.Promote] does. stays: the
-// sandbox may remain afterwards, so that files it has renamed on a live base are copied into it
-// first. The command must have ended.
+// Promote promotes the changes of the session's sandbox to the real tree, as [reconcile.Reconciler.Promote]
+// does. The command must have ended. stays means that the sandbox may remain afterwards: then Promote first
+// copies into it the files that it has renamed on a live base.
 func (s *Session) Promote(ctx context.Context, o reconcile.PromoteOptions, stays bool) (reconcile.Promoted, error) {
 	if stays {
 		changed, err := o.Picks(s.Record)
@@ -198,7 +198,7 @@ func (s *Session) Promote(ctx context.Context, o reconcile.PromoteOptions, stays
 	return s.Engine.Reconcile.PromoteRecord(ctx, s.Record, o)
 }
 
-// Again runs another command in the session, after the last one has ended, and waits for it.
+// Again runs another command in the session's sandbox, after the last one has ended, and waits for it.
 func (s *Session) Again(ctx context.Context, command isolate.Command) (st isolate.Status, err error) {
 	if err := s.Engine.Sandboxes.SyncTrees(ctx, s.Record); err != nil {
 		return st, err

@@ -17,10 +17,9 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Snapshot makes a named snapshot of a sandbox's present state; "" chooses a name. It freezes
-// running processes meanwhile, so that all trees are captured at one instant. Atomic: after an
-// error there is no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name),
-// ErrNoSpace.
+// Snapshot takes a snapshot of a sandbox's present files under the name mark; "" chooses a name. It freezes
+// running processes meanwhile, so that all trees are captured at one instant. Atomic: after an error there is
+// no such snapshot. Errors: errs.ErrNotFound, ErrExists (the snapshot's name), ErrNoSpace.
 func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.NamedSnapshot, error) {
 	h, err := e.Supervise.Hold(ctx, name, "naming a state of")
 	if err != nil {
@@ -54,9 +53,9 @@ func (e *Engine) Snapshot(ctx context.Context, name, mark string) (catalog.Named
 	})
 }
 
-// DropSnapshots removes named snapshots of a sandbox: their names at once, their space later. It leaves the one that
-// the sandbox's files last started from, and ignores names that do not exist. Forks made from a removed snapshot stay.
-// Atomic and repeatable. Errors: errs.ErrNotFound (the sandbox).
+// DropSnapshots removes the named snapshots marks of a sandbox: their names at once, their space later. It
+// leaves the snapshot that the sandbox's files last started from, and ignores names that do not exist. Forks
+// made from a removed snapshot stay. Atomic and repeatable. Errors: errs.ErrNotFound (the sandbox).
 func (e *Engine) DropSnapshots(ctx context.Context, name string, marks []string) error {
 	h, err := e.Supervise.Hold(ctx, name, "removing states of")
 	if err != nil {
@@ -92,9 +91,9 @@ func (e *Engine) DropSnapshots(ctx context.Context, name string, marks []string)
 	return e.Sandboxes.SweepLater(ctx)
 }
 
-// Rollback returns a sandbox's files to a named snapshot, or with "" to its base. Other
-// snapshots stay; one from before a refresh brings its base with it. Atomic. Unnamed changes
-// are lost: take a snapshot first. Errors: errs.ErrNotFound; ErrBusy while processes run.
+// Rollback returns a sandbox's files to the named snapshot mark, or with "" to its base. Other snapshots
+// stay. A snapshot from before a refresh also restores the base of that time. Atomic. Changes since the last
+// snapshot are lost: take a snapshot first. Errors: errs.ErrNotFound; ErrBusy while processes run.
 func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	h, err := e.Supervise.Hold(ctx, name, "rolling back")
 	if err != nil {
@@ -149,19 +148,19 @@ func (e *Engine) Rollback(ctx context.Context, name, mark string) error {
 	return e.Sandboxes.SweepLater(ctx)
 }
 
-// Fork makes a new sandbox with the files of the sandbox from, as they are now or at a named
-// snapshot. It freezes the processes of from for that instant; the fork has none. An unnamed
-// state becomes the fork's first snapshot, "origin".
+// Fork makes a new sandbox with the files of the sandbox from, as they are at the named snapshot mark or,
+// with "", now. It freezes the processes of from while it captures the files; the fork has no processes. With
+// "", the captured state becomes the fork's first snapshot, named "origin".
 //
-// The fork has the same base, so its changes are relative to the same state of the machine,
-// and the same limits, with a lifetime that starts anew. A fork of an expired sandbox has no
-// lifetime, nor has one of an unclaimed sandbox, so that saved work is not removed.
+// The fork has the same base, so its changes are relative to the same state of the machine. It has the same
+// limits, with a lifetime that starts anew. A fork of an expired sandbox, or of one that nobody has claimed
+// after a run, has no lifetime, so that saved work is not removed.
 func (e *Engine) Fork(ctx context.Context, from, mark, name string) (*catalog.Record, error) {
 	return e.ForkAdmitted(ctx, from, mark, name, supervise.Admission{})
 }
 
-// ForkAdmitted does the same as [Engine.Fork], after waiting for an admission slot as when
-// says. Errors: also admission.ErrNoRoom.
+// ForkAdmitted does the same as [Engine.Fork], but first waits for an admission slot; when says for how long
+// and with which priority. Errors: also admission.ErrNoRoom.
 func (e *Engine) ForkAdmitted(ctx context.Context, from, mark, name string, when supervise.Admission) (*catalog.Record, error) {
 	rec, err := e.cat.Get(from)
 	if err != nil {

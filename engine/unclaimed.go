@@ -14,25 +14,26 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// Sandboxes that nobody claims are removed after UnclaimedFor, and earlier if there are more
-// than MaxUnclaimed, or if they store more than MaxUnclaimedSize together; the newest stays.
+// A run leaves its sandbox for a while although nobody asked to keep it. Such an unclaimed sandbox is removed
+// after UnclaimedFor, and earlier if there are more than MaxUnclaimed of them, or if together they store more
+// than MaxUnclaimedSize. The newest one stays.
 const (
 	UnclaimedFor     = 24 * time.Hour
 	MaxUnclaimed     = 20
 	MaxUnclaimedSize = snapshot.Bytes(4 << 30)
 )
 
-// KeepRun makes the sandbox permanent at the request of a person. After an error it still
-// belongs to the session.
+// KeepRun makes the session's sandbox permanent because a person asked for it, and notes that a run left it.
+// After an error the sandbox still belongs to the session.
 func (s *Session) KeepRun(ctx context.Context) error {
 	s.Record.Run = &catalog.KeptRun{Ended: time.Now()}
 	return s.Keep(ctx, "")
 }
 
-// KeepUnclaimed makes the sandbox permanent although nobody asked for that, with remove-after
-// unless the user has set it, and under a generated name unless named is set. Then it removes
-// the oldest unclaimed sandboxes beyond the bounds. It returns the time of the removal. After
-// an error the sandbox still belongs to the session.
+// KeepUnclaimed makes the session's sandbox permanent although nobody asked for that, so that a result is not
+// lost. The sandbox gets the limit remove-after unless the user set one, and a generated name unless named is
+// set. KeepUnclaimed then removes the oldest unclaimed sandboxes beyond the bounds. It returns the time at
+// which the sandbox will be removed. After an error the sandbox still belongs to the session.
 func (s *Session) KeepUnclaimed(ctx context.Context, named bool) (time.Time, error) {
 	e, now := s.Engine, catalog.Now()
 	run, l, age := &catalog.KeptRun{Ended: now.Wall, Unclaimed: true}, &s.Record.Policy.Limits, s.Record.AgeAt(now)
@@ -55,8 +56,8 @@ func (s *Session) KeepUnclaimed(ctx context.Context, named bool) (time.Time, err
 	return now.Wall.Add(l.RemovalAge() - age), err
 }
 
-// pruneUnclaimed removes the oldest unclaimed sandboxes beyond the bounds. It reports those that
-// it cannot remove.
+// pruneUnclaimed removes the oldest unclaimed sandboxes beyond MaxUnclaimed and MaxUnclaimedSize. It reports
+// as notices those that it cannot remove.
 func (e *Engine) pruneUnclaimed(ctx context.Context) {
 	records, _ := e.cat.List() // one that cannot be read stays
 	records = slices.DeleteFunc(records, func(r *catalog.Record) bool { return r.Run == nil || !r.Run.Unclaimed })
@@ -73,7 +74,7 @@ func (e *Engine) pruneUnclaimed(ctx context.Context) {
 	}
 }
 
-// pruneOne removes an unclaimed sandbox, unless it is in use or has been claimed meanwhile.
+// pruneOne removes the unclaimed sandbox r, unless it is in use or somebody has claimed it since r was read.
 func (e *Engine) pruneOne(ctx context.Context, r *catalog.Record) error {
 	h, err := e.cat.TryLock(r.Name)
 	if errors.Is(err, errs.ErrBusy) || errors.Is(err, errs.ErrNotFound) {
@@ -99,9 +100,8 @@ func (e *Engine) pruneOne(ctx context.Context, r *catalog.Record) error {
 	return nil
 }
 
-// Claim makes the sandbox one that somebody has asked to keep, and takes back the remove-after
-// that run set. It returns the sandbox's limits. Safe to repeat. Errors: errs.ErrNotFound,
-// ErrBusy.
+// Claim makes an unclaimed sandbox that a run left permanent: it removes the limit remove-after that the run
+// set. It returns the sandbox's limits. Safe to repeat. Errors: errs.ErrNotFound, ErrBusy.
 func (e *Engine) Claim(ctx context.Context, name string) (Limits, error) {
 	h, err := e.Supervise.Hold(ctx, name, "keeping")
 	if err != nil {
@@ -125,8 +125,8 @@ func (e *Engine) Claim(ctx context.Context, name string) (Limits, error) {
 	})
 }
 
-// LastRun returns the name of the sandbox that the last run left in one of the workspaces.
-// Errors: errs.ErrNotFound.
+// LastRun returns the name of the sandbox that the latest snapfs run in one of the workspaces left. Errors:
+// errs.ErrNotFound if there is none.
 func (e *Engine) LastRun(workspaces ...string) (string, error) {
 	records, failures := e.cat.List()
 	var last *catalog.Record

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/stages"
 )
 
-// A Wait is something of a workspace that goes on only when a person acts.
+// A Wait is one thing of a workspace that continues only when a person acts, such as a promotion that needs
+// approval. [Engine.Waiting] lists them.
 type Wait struct {
 	// Sandbox is the sandbox that it is about.
 	Sandbox string   `json:"sandbox"`
@@ -19,10 +20,10 @@ type Wait struct {
 	Commands []string `json:"commands,omitempty"`
 }
 
-// WaitKind says what kind of action a Wait needs.
+// WaitKind says which kind of action a Wait needs, such as an approval or the resolution of conflicts.
 type WaitKind string
 
-// The kinds of a Wait.
+// The values of WaitKind: why a promotion, refresh or run waits for a person.
 const (
 	WaitApproval    WaitKind = "approval"    // a stage of a promotion needs approval
 	WaitInterrupted WaitKind = "interrupted" // a promotion through stages was interrupted
@@ -31,9 +32,9 @@ const (
 	WaitUnclaimed   WaitKind = "unclaimed"   // a run left it, and it will be removed
 )
 
-// Waiting lists what somebody must decide on or repair: approvals, conflicts, interrupted
-// promotions and unclaimed results. infos are from [Engine.List]; only sandboxes with one of the
-// workspaces count. Errors are returned beside the list.
+// Waiting lists everything that a person must decide on or repair: approvals, conflicts, interrupted
+// promotions and unclaimed results. infos are from [Engine.List]; only promotions of one of the workspaces
+// count. Errors are returned beside the list.
 func (e *Engine) Waiting(ctx context.Context, infos []Info, workspaces []string) ([]Wait, error) {
 	waits := []Wait{}
 	pipelines, err := e.Stages.Pipelines()
@@ -64,7 +65,8 @@ func (e *Engine) Waiting(ctx context.Context, infos []Info, workspaces []string)
 	return waits, err
 }
 
-// waitOf describes an open promotion through stages on which no process works.
+// waitOf returns the Wait for a promotion through stages that has not ended and on which no process works: it
+// needs approval, or it was interrupted.
 func waitOf(p *stages.Pipeline) Wait {
 	w := Wait{Sandbox: p.Sandbox, Kind: WaitInterrupted, Commands: []string{"snapfs promote --continue " + p.ID, "snapfs promote --cancel " + p.ID}}
 	i, more := p.Current()

@@ -2,10 +2,9 @@ package baseline
 
 import "strings"
 
-// Absent reports whether the entries of parent directories show that the base has
-// nothing at a path without an entry of its own: the nearest parent with an entry
-// was absent, was no directory, or was Created. Cost: each directory is looked up once
-// until an entry is set, whatever its depth.
+// Absent reports whether the base had nothing at a path that has no entry of its own, as the entries of its
+// parent directories show: the nearest parent with an entry was absent, was no directory, or was Created.
+// Cost: each directory is looked up once until an entry is set, whatever its depth.
 func (k *Baseline) Absent(path string) bool {
 	absent := false
 	end := len(path)
@@ -39,12 +38,12 @@ func (k *Baseline) Absent(path string) bool {
 	}
 }
 
-// Set replaces the entry at an absolute path.
+// Set stores n as the original state at an absolute path.
 func (k *Baseline) Set(path string, n Entry) {
 	k.Nodes[path], k.Changed, k.absent = n, true, nil
 }
 
-// Unset removes the entry at an absolute path.
+// Unset removes the stored original state at an absolute path.
 func (k *Baseline) Unset(path string) {
 	delete(k.Nodes, path)
 	k.Changed, k.absent = true, nil

@@ -15,9 +15,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// MergeBase is the merge base of one part of a sandbox: the state that the
-// sandbox and the real tree have in common. It is the base of the fork, except
-// where the sandbox has promoted since: there it is the promoted state.
+// MergeBase is the common state from which a merge compares the sandbox and the real tree, in one directory.
+// It is the base of the fork, except where the sandbox has promoted since: there it is the promoted state.
 type MergeBase struct {
 	Root     string // absolute; all paths are relative to it
 	Baseline *Baseline
@@ -27,12 +26,11 @@ type MergeBase struct {
 	Frozen RootedReader
 }
 
-// Abs returns the absolute path of a path in the part.
+// Abs returns the absolute path of a path relative to the merge's directory.
 func (c *MergeBase) Abs(path string) string { return filepath.Join(c.Root, path) }
 
-// At returns the node that the merge base has at a path, nil for none. why is not
-// empty if that is unknown, and gives the reason. fresh reports that the answer
-// comes from the real tree as it is now and not from the baseline.
+// At returns the node that the merge base has at a path, nil for none. If that is not known, why is the
+// reason, else "". fresh means that n was read from the real tree as it is now, not from the baseline.
 func (c *MergeBase) At(path string) (n *diff.Node, fresh bool, why string, err error) {
 	if k, ok := c.Baseline.Nodes[c.Abs(path)]; ok && (c.Live != nil || k.Promoted) {
 		return k.Node, false, k.Unknown, nil
@@ -70,9 +68,8 @@ func (c *MergeBase) Open(path string) (*os.File, error) {
 	return c.Live.Real.Open(path)
 }
 
-// openUnchanged opens the real file at a path if its inode and change time are
-// still those of n, and returns errs.ErrNotFound otherwise. The baseline has no
-// copy of such a file.
+// openUnchanged opens the real file at a path, whose original was not copied because it is still the same:
+// its inode and change time are those of n. If they are not, it returns errs.ErrNotFound.
 func (c *MergeBase) openUnchanged(path string, n *diff.Node) (*os.File, error) {
 	f, err := c.Live.Real.Open(path)
 	if err != nil {
@@ -134,8 +131,8 @@ func (c *MergeBase) Between(path string, base, now *diff.Node, tree *os.File) (*
 	return &ch, nil
 }
 
-// same reports whether the file at path in tree has the content of the merge
-// base. It reports false if the original is no longer available.
+// same reports whether the file at path in tree has the content of the merge base. It returns false if the
+// original is no longer available.
 func (c *MergeBase) same(path string, base, now *diff.Node, tree *os.File) (bool, error) {
 	if base.Size != now.Size {
 		return false, nil

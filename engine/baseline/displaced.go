@@ -19,19 +19,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Displaced records what one promotion or undo displaces in the real tree, for
-// the sandboxes on a live base that are older: they read their originals from
-// there. It is a directory below displacedDir of the state directory, named by
-// the time at which it began, with the files of a baseline and dirsFile, which
-// has a line for each directory in which names change:
+// Displaced stores the files that one promotion or undo replaces or removes in the real tree, for older
+// sandboxes on a live base, whose originals these files are. On disk it is a directory in displacedDir of the
+// state directory, named by the time at which the promotion began. It contains the files of a baseline and
+// dirsFile, which has a line for each directory in which names change:
 //
 //	PATH INODE MTIME INODE MTIME       before and after
 //
-// The directory is locked by flock(2) until the promotion has ended. Without the second half, and
-// unlocked, it is that of a process that was killed, see [Recorder.EndDisplaced].
+// The directory is locked by flock(2) until the promotion has ended. If it is not locked and the states after
+// the promotion are missing, the process was killed, see [Recorder.EndDisplaced].
 //
-// Readers ignore directories and lines that they cannot read: the cost of a
-// missing original is a conflict.
+// Readers ignore directories and lines that they cannot read: the cost of a missing original is a conflict.
 type Displaced struct {
 	root     string
 	lock     *os.File
@@ -40,7 +38,8 @@ type Displaced struct {
 	baseline Baseline
 }
 
-// dirChange identifies the names in a directory before and after a change.
+// dirChange is the state of a directory before and after a promotion: its inode and modification time, which
+// identify the names in it.
 type dirChange struct{ before, after dirState }
 
 type dirState struct {
@@ -51,14 +50,14 @@ type dirState struct {
 const (
 	displacedDir = "displaced"
 	dirsFile     = "dirs"
-	// maxDisplaced bounds the number of recorded promotions.
+	// maxDisplaced is of how many promotions the replaced files are stored, at most, the newest ones.
 	maxDisplaced = 256
 )
 
-// Displace records the present state of real paths, relative to root, that a promotion of the
-// sandbox name is about to change. The caller calls End after the promotion. Cost: a statx and the
-// attributes of each path, and a copy of the bytes of a small text. Without another sandbox, only the
-// names are recorded, for one that is made before the promotion ends.
+// Displace stores the present state of real paths, relative to root, that a promotion of the sandbox name is
+// about to change, for older sandboxes. The caller calls End after the promotion. Cost: a statx and the
+// xattrs of each path, and a copy of a small text. If there is no other sandbox, it stores only the names,
+// for a sandbox that is made before the promotion ends.
 func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, error) {
 	bl.PruneDisplaced(maxDisplaced / 4)
 	d := &Displaced{root: root, began: vfs.Now(), dirs: map[string]dirChange{}}
@@ -85,7 +84,8 @@ func (bl *Recorder) Displace(name, root string, paths []string) (*Displaced, err
 	return d, nil
 }
 
-// fill records the present state of the paths, relative to dir, or with names only their names, and saves it.
+// fill stores the present state of the paths, relative to dir, or with names set only their names, and saves
+// d.
 func (d *Displaced) fill(dir *os.File, paths []string, names bool) error {
 	recorder := pathRecorder{baseline: &d.baseline, base: LiveBase{Real: RootedReader{Root: dir}}}
 	defer recorder.base.Real.Close()
@@ -115,7 +115,8 @@ func (d *Displaced) fill(dir *os.File, paths []string, names bool) error {
 	return d.save()
 }
 
-// noteDir stores inode and modification time of a real directory in d.dirs, once.
+// noteDir stores the inode and modification time of a real directory, before the promotion, in d.dirs, unless
+// they are there.
 func (d *Displaced) noteDir(real *RootedReader, path string) {
 	abs := filepath.Join(d.root, path)
 	if _, noted := d.dirs[abs]; noted {
@@ -126,7 +127,7 @@ func (d *Displaced) noteDir(real *RootedReader, path string) {
 	}
 }
 
-// statIn is stat for a path that may be ".".
+// statIn returns the inode metadata of a real path, which may be "." for the root.
 func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 	if path == "." {
 		return vfs.Lstat(int(real.Root.Fd()), "")
@@ -134,12 +135,12 @@ func statIn(real *RootedReader, path string) (vfs.Stat, error) {
 	return real.stat(path)
 }
 
-// turnFile lies in the directory of records. The process whose promotion is recorded has it locked.
+// turnFile is a file in the directory of replaced files. The process whose promotion runs has it locked.
 const turnFile = "turn"
 
-// Turn takes the lock by which promotions of one state directory run one after another, and returns the function that
-// releases it. It waits at most 10 s, or until ctx ends, and then continues without the lock: two promotions at once can
-// cost a conflict.
+// Turn takes the lock by which promotions of one state directory run one after another, and returns the
+// function that releases it. It waits at most 10 s, or until ctx ends, and then continues without the lock:
+// two promotions at once can cost a conflict.
 func (bl *Recorder) Turn(ctx context.Context) (done func()) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -158,8 +159,8 @@ func (bl *Recorder) Turn(ctx context.Context) (done func()) {
 	return func() { vfs.Unlock(f) }
 }
 
-// End records the directories as they are after the promotion, whether or not it has
-// succeeded, and saves d. d may be nil: then Displace has failed.
+// End stores how the changed directories are after the promotion, whether or not that has succeeded, and
+// saves d. d may be nil: then Displace has failed, and End does nothing.
 func (d *Displaced) End() error {
 	if d == nil {
 		return nil
@@ -168,7 +169,7 @@ func (d *Displaced) End() error {
 	return d.finish()
 }
 
-// finish is End without the lock.
+// finish stores how the changed directories are after the promotion, as End does, without releasing the lock.
 func (d *Displaced) finish() error {
 	dir, err := OpenRoot(d.root)
 	if err != nil {
@@ -190,7 +191,7 @@ func (d *Displaced) finish() error {
 	return d.save()
 }
 
-// save writes the list and the directories.
+// save writes the states of files and of directories to the directory of d.
 func (d *Displaced) save() error {
 	var dirs []byte
 	for abs, c := range d.dirs {
@@ -206,7 +207,8 @@ func (d *Displaced) save() error {
 	return nil
 }
 
-// others reports whether there is another sandbox than the named one.
+// others reports whether there is another sandbox than the named one, which may need the replaced files. It
+// returns true if that is not known.
 func (bl *Recorder) others(name string) bool {
 	dir, err := os.Open(filepath.Dir(bl.cat.Path("x")))
 	if err != nil {
@@ -217,9 +219,9 @@ func (bl *Recorder) others(name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return n != name })
 }
 
-// PruneDisplaced removes what no sandbox on a live base is old enough to need, if
-// more than most promotions are recorded, and all but the newest maxDisplaced. Cost: reading all records of
-// sandboxes.
+// PruneDisplaced removes files that promotions replaced and that no sandbox needs, because each sandbox on a
+// live base is younger. It does so only if those of more than most promotions are stored. It also removes all
+// but the newest maxDisplaced. Cost: reading the catalogue entries of all sandboxes.
 func (bl *Recorder) PruneDisplaced(most int) {
 	top := filepath.Join(bl.cat.Dir(), displacedDir)
 	list, err := os.ReadDir(top) // sorted by name, which is by time until the year 2286
@@ -248,7 +250,8 @@ func (bl *Recorder) PruneDisplaced(most int) {
 	}
 }
 
-// history is what promotions have displaced since an instant, oldest first.
+// history is the files that promotions have replaced in the real tree since an instant, oldest first. With it
+// the original of a path at that instant can be found.
 type history struct {
 	since time.Time
 	all   []*Displaced
@@ -256,7 +259,8 @@ type history struct {
 	read time.Time
 }
 
-// historySince reads what has been displaced since an instant. It waits for promotions that run.
+// historySince reads the files that promotions have replaced in the real tree since an instant. It waits for
+// promotions that are running.
 func (bl *Recorder) historySince(since time.Time) *history {
 	h, until := &history{since: since}, time.Now().Add(patience)
 	top := filepath.Join(bl.cat.Dir(), displacedDir)
@@ -288,14 +292,15 @@ func (bl *Recorder) historySince(since time.Time) *history {
 	return h
 }
 
-// endedBefore reports whether the promotion ended before an instant: the record was last saved then.
+// endedBefore reports whether the promotion of d ended before an instant. d was last saved when it ended.
 func (d *Displaced) endedBefore(since time.Time) bool {
 	info, err := os.Stat(d.baseline.Dir)
 	return err != nil || info.ModTime().Before(since) && d.began.Before(since)
 }
 
-// latestHistory returns a function that returns the history, and reads it anew if promotions have begun since the last
-// call: the real tree that the caller has just looked at may be theirs.
+// latestHistory returns a function that returns the files that promotions have replaced since an instant. It
+// reads them anew if promotions have begun since the last call, because they may have made the real tree that
+// the caller has just read.
 func (bl *Recorder) latestHistory(since time.Time) func() *history {
 	var h *history
 	return func() *history {
@@ -306,16 +311,18 @@ func (bl *Recorder) latestHistory(since time.Time) func() *history {
 	}
 }
 
-// stale reports whether promotions have begun since the history was read.
+// stale reports whether promotions have begun since this history of replaced files was read, so that it lacks
+// theirs.
 func (h *history) stale(bl *Recorder) bool {
 	info, err := os.Stat(filepath.Join(bl.cat.Dir(), displacedDir))
 	return err == nil && !info.ModTime().Equal(h.read)
 }
 
-// patience bounds how long a reader waits for promotions that run.
+// patience bounds how long a command waits for running promotions to end, before it reads what they have
+// stored so far.
 const patience = 10 * time.Second
 
-// readDirs reads the directories; without the file none is known.
+// readDirs reads the states of the directories that the promotion changed; without the file none is known.
 func (d *Displaced) readDirs() {
 	d.dirs = map[string]dirChange{}
 	data, _ := os.ReadFile(filepath.Join(d.baseline.Dir, dirsFile)) // see above
@@ -329,7 +336,8 @@ func (d *Displaced) readDirs() {
 	}
 }
 
-// unfinished reports whether the state of a directory after the promotion is missing.
+// unfinished reports whether the state of a directory after the promotion is missing, because the promotion
+// runs or was killed.
 func (d *Displaced) unfinished() bool {
 	for _, c := range d.dirs {
 		if c.after.ino == 0 {
@@ -339,7 +347,8 @@ func (d *Displaced) unfinished() bool {
 	return false
 }
 
-// await waits until no process works on the promotion, or until an instant, and reports whether none does.
+// await waits until no process works on the promotion of d, or until an instant. It returns true if none
+// does.
 func (d *Displaced) await(until time.Time) bool {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
@@ -353,8 +362,8 @@ func (d *Displaced) await(until time.Time) bool {
 	}) == nil
 }
 
-// EndDisplaced ends the records of promotions whose processes were killed. The caller has completed or reverted those
-// promotions. A record that cannot be ended costs a conflict.
+// EndDisplaced completes the stored data of promotions whose processes were killed, as End would have done.
+// The caller has completed or reverted those promotions. Data that cannot be completed costs a conflict.
 func (bl *Recorder) EndDisplaced() {
 	top := filepath.Join(bl.cat.Dir(), displacedDir)
 	list, _ := os.ReadDir(top) // an error means that there are none
@@ -379,8 +388,8 @@ func (bl *Recorder) EndDisplaced() {
 	}
 }
 
-// dirBefore returns the state that a directory had before the first n promotions of the
-// history, where s is its state after them.
+// dirBefore returns the state that a directory had before the first n of the promotions in the history. s is
+// its state after them.
 func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 	for i := n - 1; i >= 0; i-- {
 		c, ok := h.all[i].dirs[abs]
@@ -391,9 +400,9 @@ func (h *history) dirBefore(abs string, n int, s dirState) dirState {
 	return s
 }
 
-// original returns what a path had at the instant of the history, and the promotion that
-// displaced it, nil if none did; false if the original is not known. now is the real node, and
-// real reads the tree with the given root.
+// original returns the state of a path at the instant of the history. If a promotion replaced it since, it
+// also returns that promotion, else nil. It returns false if the original is not known. now is the real node
+// at the path, and real reads the tree with the given root.
 func (h *history) original(root, path string, now *diff.Node, real *RootedReader) (Entry, *Displaced, bool) {
 	abs := filepath.Join(root, path)
 	within := false // a promotion of the path was running at the instant
@@ -418,9 +427,8 @@ func (h *history) original(root, path string, now *diff.Node, real *RootedReader
 	return Entry{Node: now}, nil, unchanged
 }
 
-// sameNames reports whether the directories above a path are those of the instant
-// of the history and, with absent, no name in its own directory has changed but
-// by promotions.
+// sameNames reports whether the directories above a path are still those of the instant of the history. With
+// absent, it also requires that no name in the path's own directory has changed except by promotions.
 func (h *history) sameNames(root, path string, absent bool, real *RootedReader) bool {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		st, err := statIn(real, dir)
@@ -443,7 +451,7 @@ func (h *history) sameNames(root, path string, absent bool, real *RootedReader) 
 	}
 }
 
-// text returns the stored bytes of an entry, nil for none.
+// text returns the stored bytes of the replaced file that e describes, nil if there are none.
 func (d *Displaced) text(e *Entry) []byte {
 	if d == nil {
 		return nil

@@ -14,23 +14,21 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The file of a baseline has one line per path between the lines formatHead and
-// formatEnd. Every plan, diff and drift report reads the file, and this format is
-// read in a twentieth of the time of JSON. A line is:
+// The file of a baseline has one line per path between the lines formatHead and formatEnd. Every plan, diff
+// and drift report reads the file, and this format is read in a twentieth of the time of JSON. A line is:
 //
 //	PATH FLAGS DATA UNKNOWN NODE
 //
-// PATH, UNKNOWN and all names are quoted as in Go. FLAGS are c for Promoted and m
-// for Created. A NODE is mode, owner, group, size, modification time and change
-// time (seconds.nanoseconds), inode, link count, device, link target, and
-// name=value for each extended attribute. An absent field is "-". A line that
-// starts with a tab is the Base of the entry before it, without PATH.
+// PATH, UNKNOWN and all names are quoted as in Go. FLAGS are c for Promoted and m for Created. DATA is the
+// name of the file with the bytes. A NODE is mode, owner, group, size, modification time and change time
+// (seconds.nanoseconds), inode, link count, device, link target, and name=value for each extended attribute.
+// An absent field is "-". A line that starts with a tab is the Base of the entry before it, without PATH.
 const (
 	formatHead = "snapfs kept 2\n"
 	formatEnd  = "end\n"
 )
 
-// encode returns the baseline in the format above, sorted by path.
+// encode returns the baseline as the content of its file, sorted by path; see formatHead.
 func (k *Baseline) encode() []byte {
 	b := []byte(formatHead)
 	for _, path := range slices.Sorted(maps.Keys(k.Nodes)) {
@@ -46,7 +44,7 @@ func (k *Baseline) encode() []byte {
 	return append(b, formatEnd...)
 }
 
-// encode appends the line of an entry, without its path, to b.
+// encode appends the line of one original in the file of a baseline, without its path, to b.
 func (n *Entry) encode(b []byte) []byte {
 	flags, data := "", n.Data
 	if n.Promoted {
@@ -81,7 +79,7 @@ func (n *Entry) encode(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// decode sets the baseline k to the one that [Baseline.encode] wrote.
+// decode reads the content of a baseline's file, which [Baseline.encode] wrote, into k.
 func (k *Baseline) decode(data []byte) error {
 	body, ok := strings.CutPrefix(string(data), formatHead)
 	if !ok {
@@ -116,14 +114,14 @@ func (k *Baseline) decode(data []byte) error {
 	return nil
 }
 
-// A lineReader parses the fields of one line. The first malformed field sets bad; from then on
-// the methods return zero values.
+// A lineReader parses the fields of one line of a baseline's file. The first malformed field sets bad; from
+// then on the methods return zero values.
 type lineReader struct {
 	rest string
 	bad  bool
 }
 
-// word returns the next word, "" for "-".
+// word returns the next word of the line, "" for "-".
 func (l *lineReader) word() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	var word string
@@ -136,7 +134,7 @@ func (l *lineReader) word() string {
 	return word
 }
 
-// quoted returns the next Go-quoted string, "" for "-".
+// quoted returns the next Go-quoted string of the line, "" for "-".
 func (l *lineReader) quoted() string {
 	l.rest = strings.TrimPrefix(l.rest, " ")
 	if after, ok := strings.CutPrefix(l.rest, "-"); ok {
@@ -168,7 +166,7 @@ func (l *lineReader) time() time.Time {
 	return time.Unix(s, n)
 }
 
-// node returns the entry that the rest of the line describes.
+// node returns the entry of a baseline that the rest of the line describes.
 func (l *lineReader) node() Entry {
 	flags := l.word()
 	n := Entry{Promoted: strings.Contains(flags, "c"), Created: strings.Contains(flags, "m"), Data: l.word(), Unknown: l.quoted()}

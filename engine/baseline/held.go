@@ -10,10 +10,11 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// latestHeld returns the version of a file that the sandbox began with: of those that the real tree had since the
-// original e with the bytes data, the newest one whose changes since e the sandbox's text has, all of them. Where its
-// text lacks one, a program may have read the file before that change. So what the user wrote is never taken for
-// something that the sandbox removed. now is the real node.
+// latestHeld returns which version of a real file the sandbox started from, with its bytes. e is the
+// original, with the bytes data; the user may have changed the file since, before the sandbox changed it. The
+// result is the newest version whose changes since e are all in the sandbox's text. If the text lacks one, a
+// program may have read the file before that change. Thus a line that the user wrote is never taken for one
+// that the sandbox removed. now is the real node.
 func (k *pathRecorder) latestHeld(path string, now *diff.Node, e Entry, data []byte) (Entry, []byte) {
 	mine := k.ownText(path)
 	if data == nil || mine == nil || k.holds == nil {
@@ -32,7 +33,7 @@ func (k *pathRecorder) latestHeld(path string, now *diff.Node, e Entry, data []b
 	return e, data
 }
 
-// ownText returns the bytes of the sandbox's small text at a path, nil if there is none.
+// ownText returns the bytes of the sandbox's file at a path if it is a small text, else nil.
 func (k *pathRecorder) ownText(path string) []byte {
 	tree, err := k.base.OpenFork()
 	if err != nil {
@@ -44,7 +45,7 @@ func (k *pathRecorder) ownText(path string) []byte {
 	return data
 }
 
-// realText returns the bytes of a small text of the real tree that is n, nil if it is another file by now.
+// realText returns the bytes of the real file at a path if it is a small text and still the file n, else nil.
 func (k *pathRecorder) realText(path string, n *diff.Node) []byte {
 	data, st := readText(&k.base.Real, path)
 	if n == nil || int64(len(data)) != n.Size || st.Ino != n.Ino || !st.CTime.Time().Equal(n.CTime) {
@@ -53,7 +54,8 @@ func (k *pathRecorder) realText(path string, n *diff.Node) []byte {
 	return data
 }
 
-// readText reads a small text, and returns the state of the file afterwards; nil if it is none, or cannot be read.
+// readText reads a file of at most maxText bytes without a NUL, and returns its attributes after that. It
+// returns nil for another file, or one that cannot be read.
 func readText(l *RootedReader, path string) ([]byte, vfs.Stat) {
 	f, err := l.Open(path)
 	if err != nil {

@@ -19,20 +19,19 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A manifest is what a workspace on a live base held when it was last read: the
-// nodes of all paths and the bytes of small texts. All sandboxes of the workspace
-// share it. It tells an original that changed while a command ran, before anybody
-// recorded it. It is a directory below manifestsDir of the state directory with
-// the file manifestFile, which is replaced atomically:
+// A manifest is the state of a workspace on a live base when it was last read: the nodes of all paths and the
+// bytes of small texts. All sandboxes of the workspace share it. From it comes the original of a file that
+// somebody changed in the real tree while a command ran, before the original was stored. On disk it is a
+// directory in manifestsDir of the state directory, with the file manifestFile, which is replaced atomically:
 //
 //	snapfs manifest 1
 //	2026-11-25T03:00:00.123456789Z     when the reading began
 //
-// and then a list as in a baseline; and a file for each text, named by its
-// SHA-256. A list without entries is that of a workspace that is too large.
+// and then a list as in a baseline; and a file for each text, named by its SHA-256. A list without entries
+// means that the workspace is too large.
 //
-// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox has a window that no
-// later one is early enough for.
+// The manifest of an earlier time stays as manifestFile, a hyphen and that time, while a sandbox began to run
+// before that and no later manifest is early enough for it.
 type manifest struct {
 	dir  string
 	seen time.Time
@@ -46,40 +45,48 @@ const (
 	largeFile    = "large" // see NoteLarge
 	slowFile     = "slow"  // the workspace was not read before a command, see startManifest
 	manifestHead = "snapfs manifest 1\n"
-	// Limits of a manifest: entries, bytes of one text, bytes of all.
+	// The limits of a manifest, the list of a workspace's files: the number of entries, the bytes of one
+	// stored text, and those of all. A larger workspace has no manifest, and further texts are not stored.
 	maxManifest      = 100_000
 	maxManifestText  = 64 << 10
 	maxManifestBytes = 32 << 20
-	// quickNames, quickTexts and quickList are the limits of a workspace that is read before the command starts:
-	// entries, files that no earlier manifest has, and bytes of the earlier list.
+	// quickNames, quickTexts and quickList are the limits of a workspace whose manifest, the list of its
+	// files, is updated before a command starts, since that delays the command: the number of entries, that
+	// of files that no earlier manifest has, and the bytes of the earlier list.
 	quickNames = 300
 	quickTexts = 100
 	quickList  = 96 << 10
-	// fewEarlier is how many earlier manifests stay without a look at who needs them.
+	// fewEarlier is how many earlier manifests, lists of a workspace's files, stay in any case. Beyond that,
+	// a check of all sandboxes, which takes long, removes those that none needs.
 	fewEarlier = 8
-	// maxEarlier bounds the earlier manifests, each of at most quickList bytes.
+	// maxEarlier is how many earlier lists of a workspace's files, each of at most quickList bytes, are
+	// stored at most.
 	maxEarlier = 64
-	// manifestPatience is how long an update waits for another one.
+	// manifestPatience is how long an update of a workspace's manifest, the list of its files, waits for
+	// another update; then it does nothing.
 	manifestPatience = 100 * time.Millisecond
-	// manifestRetry is how long a workspace that was too large is not read again.
+	// manifestRetry is the time after which a workspace that had too many files to list is read again.
 	manifestRetry = time.Hour
-	// manifestUnused is how long a manifest stays after it was written, without a sandbox.
+	// manifestUnused is how long the stored list of a workspace's files stays after it was written, if no
+	// sandbox has the workspace, because a next run may use it.
 	manifestUnused = time.Hour
-	// largeRetry is how long no command looks for the drift of a workspace with a note.
+	// largeRetry is how long no command searches a workspace for drift after a search took too long; see
+	// NoteLarge.
 	largeRetry = 10 * time.Minute
 )
 
-// errTooLarge ends the reading of a large workspace.
+// errTooLarge ends the reading of a workspace that has too many files to list.
 var errTooLarge = errors.New("too many files")
 
-// manifestDir returns the directory of a workspace's manifest.
+// manifestDir returns the directory, in the state directory, for the manifests of a workspace, the lists of
+// its files.
 func (bl *Recorder) manifestDir(workspace string) string {
 	sum := sha256.Sum256([]byte(workspace))
 	return filepath.Join(bl.cat.Dir(), manifestsDir, hex.EncodeToString(sum[:16]))
 }
 
-// readManifest reads the newest manifest of a workspace; one without entries if there is
-// none that can be read.
+// readManifest reads the newest manifest of a workspace, the list of its files; one without entries if there
+// is none that can be read.
 func (bl *Recorder) readManifest(workspace string) *manifest {
 	return readManifest(bl.manifestDir(workspace), manifestFile)
 }
@@ -102,16 +109,17 @@ func readManifest(dir, name string) *manifest {
 	return m
 }
 
-// UpdateManifest reads the workspace of a sandbox again, unless its manifest is
-// younger than the sandbox's window. It is for the background of a running
-// command. It reports no error: without a manifest, some originals are not known.
-// Cost: a statx of each file, and reading each changed small text.
+// UpdateManifest reads the workspace of a sandbox and stores a new manifest, the list of its files, unless
+// the present one was made since the sandbox began to run. A supervisor calls it in the background while a
+// command runs. It reports no error: without a manifest, some originals are not known. Cost: a statx of each
+// file, and reading each changed small text.
 func (bl *Recorder) UpdateManifest(ctx context.Context, rec *catalog.Record) {
 	bl.updateManifest(ctx, rec, maxManifest, maxManifest)
 }
 
-// startManifest is UpdateManifest for a small workspace, before a command starts in a container that has just mounted
-// it: so the originals of whatever changes from now on are known. It does nothing in a larger one. Cost: some ms.
+// startManifest updates the manifest of a small workspace, the list of its files, before a command starts in
+// a container that has just mounted it. Thus the originals of all files that change from now on are known. It
+// does nothing in a larger workspace, so that the command is not delayed. Cost: some ms.
 func (bl *Recorder) startManifest(ctx context.Context, rec *catalog.Record) {
 	if rec.Ephemeral {
 		return // snapfs run; its window is short
@@ -130,8 +138,9 @@ func (bl *Recorder) startManifest(ctx context.Context, rec *catalog.Record) {
 	}
 }
 
-// updateManifest does the same as UpdateManifest, unless the workspace has more than names entries, or more than fresh
-// files that the present manifest does not have: then it returns false.
+// updateManifest stores a new list of a workspace's files as UpdateManifest does, but only if there are at
+// most names entries, and at most fresh files that the present list does not have. Otherwise it returns
+// false.
 func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, names, fresh int) (fits bool) {
 	t := workspaceTree(rec)
 	if t == nil || t.Frozen {
@@ -188,9 +197,10 @@ func (bl *Recorder) updateManifest(ctx context.Context, rec *catalog.Record, nam
 	return true
 }
 
-// keepEarlier keeps old beside the manifest that is about to replace it, and returns the names of all that stay. Of more
-// than fewEarlier it removes those that no sandbox needs. The caller holds the lock. Cost: where it removes some,
-// reading all records of sandboxes, which may be thousands.
+// keepEarlier retains old, the list of a workspace's files that is about to be replaced, as an earlier one,
+// and returns the names of all earlier lists that stay. If there are more than fewEarlier, it removes those
+// that no sandbox needs. The caller holds the lock. Cost: if it removes some, reading the catalogue entries
+// of all sandboxes, which may be thousands.
 func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string) {
 	if old.size > 0 && old.size <= quickList && len(old.list.Nodes) > 0 {
 		name := filepath.Join(old.dir, fmt.Sprint(manifestFile, "-", old.seen.UnixNano()))
@@ -222,7 +232,8 @@ func (bl *Recorder) keepEarlier(workspace string, old *manifest) (names []string
 	return names
 }
 
-// earlierManifests returns the times of the manifests in a directory that are not the newest one, sorted.
+// earlierManifests returns the times, in Unix nanoseconds and sorted, of the stored lists of a workspace's
+// files in dir, except the newest one.
 func earlierManifests(dir string) (all []int64) {
 	list, _ := os.ReadDir(dir) // an error means that there are none
 	for _, e := range list {
@@ -235,8 +246,8 @@ func earlierManifests(dir string) (all []int64) {
 	return all
 }
 
-// manifestAt reads the earliest manifest of a workspace that was begun at an instant or later; the newest one if
-// there is none.
+// manifestAt reads the earliest list of a workspace's files that was begun at an instant or later; the newest
+// one if there is none.
 func (bl *Recorder) manifestAt(workspace string, since time.Time) *manifest {
 	dir := bl.manifestDir(workspace)
 	all := earlierManifests(dir)
@@ -248,7 +259,7 @@ func (bl *Recorder) manifestAt(workspace string, since time.Time) *manifest {
 	return readManifest(dir, manifestFile)
 }
 
-// workspaceTree returns the innermost tree that holds the workspace, nil for none.
+// workspaceTree returns the innermost tree of a sandbox that holds its workspace, nil for none.
 func workspaceTree(rec *catalog.Record) (found *catalog.Tree) {
 	for i := range rec.Trees {
 		t := &rec.Trees[i]
@@ -260,7 +271,8 @@ func workspaceTree(rec *catalog.Record) (found *catalog.Tree) {
 	return found
 }
 
-// manifestReader reads a workspace.
+// manifestReader reads a workspace to make its manifest, the list of its files. Files that are as in the old
+// manifest are taken from that.
 type manifestReader struct {
 	ctx context.Context
 	// names and fresh are the limits of updateManifest; fresh counts down.
@@ -274,8 +286,8 @@ type manifestReader struct {
 	real RootedReader
 }
 
-// readDir reads a directory and everything below it. A directory that this user
-// may not read gets no entry, so that nothing is known of it.
+// readDir adds a directory of the workspace, and everything below it, to the manifest, the list of its files.
+// A directory that this user may not read gets no entry: its content counts as unknown.
 func (r *manifestReader) readDir(path string) error {
 	dir, err := r.real.Dir(path)
 	if err != nil {
@@ -320,7 +332,8 @@ func (r *manifestReader) readDir(path string) error {
 	return nil
 }
 
-// add adds a node that is no directory. Error: errTooLarge.
+// add adds a file, which is no directory, to the list of the workspace's files, with the bytes of a small
+// text. Error: errTooLarge.
 func (r *manifestReader) add(path string, st *vfs.Stat) error {
 	abs := filepath.Join(r.root, path)
 	if e, ok := r.old.list.Nodes[abs]; ok && e.Node != nil && e.Node.Ino == st.Ino && e.Node.CTime.Equal(st.CTime.Time()) && e.Node.Size == st.Size {
@@ -346,7 +359,8 @@ func (r *manifestReader) add(path string, st *vfs.Stat) error {
 	return nil
 }
 
-// save replaces the manifest. It removes texts that it does not name, unless there are earlier ones.
+// save replaces the stored list of a workspace's files. It removes stored texts that the list does not name,
+// unless there are earlier lists, which may name them.
 func (m *manifest) save(earlier []string) {
 	data := fmt.Appendf([]byte(manifestHead), "%s\n", m.seen.UTC().Format(time.RFC3339Nano))
 	path := filepath.Join(m.dir, manifestFile)
@@ -369,8 +383,8 @@ func (m *manifest) save(earlier []string) {
 	}
 }
 
-// original returns the state of a path at an instant, with the bytes of a small
-// text; false if the manifest does not know it.
+// original returns the state of a path at an instant from the list of the workspace's files, with the bytes
+// of a small text; false if the list does not show it.
 func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 	if m.seen.Before(since) {
 		return Entry{}, nil, false
@@ -389,8 +403,8 @@ func (m *manifest) original(abs string, since time.Time) (Entry, []byte, bool) {
 	return Entry{}, nil, false
 }
 
-// NoteLarge records that a search of a workspace for drift took too long, so that for
-// largeRetry no command tries. It reports no error: without the note, each tries.
+// NoteLarge notes that a search of a workspace for drift took too long. For largeRetry no command then tries.
+// It reports no error: without the note, each command tries.
 func (bl *Recorder) NoteLarge(workspace string) {
 	dir := bl.manifestDir(workspace)
 	if os.MkdirAll(dir, 0o700) == nil {
@@ -398,14 +412,15 @@ func (bl *Recorder) NoteLarge(workspace string) {
 	}
 }
 
-// IsLarge reports whether a workspace has a note of NoteLarge that is still valid.
+// IsLarge reports whether NoteLarge has noted, not longer ago than largeRetry, that searching a workspace for
+// drift takes too long.
 func (bl *Recorder) IsLarge(workspace string) bool {
 	st, err := os.Stat(filepath.Join(bl.manifestDir(workspace), largeFile))
 	return err == nil && time.Since(st.ModTime()) < largeRetry
 }
 
-// PruneManifests removes the manifests of workspaces that have no sandbox, and had none lately:
-// runs one after another share a manifest.
+// PruneManifests removes the stored lists of files of workspaces that have no sandbox now. Those written in
+// the last hour stay, because runs one after another share a list.
 func (bl *Recorder) PruneManifests() {
 	list, err := os.ReadDir(filepath.Join(bl.cat.Dir(), manifestsDir))
 	if err != nil || len(list) == 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// RootedReader reads paths below one directory. It follows no symbolic link and
-// never leaves the directory. It caches the last opened subdirectory, because
-// callers mostly go in path order; so it is not safe for concurrent use.
+// RootedReader reads files by their paths below one directory. It follows no symbolic link and never leaves
+// the directory. It caches the last opened subdirectory, because callers mostly go in path order; so it is
+// not safe for concurrent use.
 type RootedReader struct {
 	Root *os.File
 	path string
@@ -49,7 +49,7 @@ func (l *RootedReader) Dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// stat returns the inode metadata of a path, of a symbolic link itself.
+// stat returns the inode metadata of a path; of a symbolic link, not its target.
 func (l *RootedReader) stat(path string) (vfs.Stat, error) {
 	dir, err := l.Dir(filepath.Dir(path))
 	if err != nil {
@@ -162,7 +162,8 @@ func OpenRoot(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// LiveBase reconstructs the original state of a live base from the real tree as it is now.
+// LiveBase finds the original state of paths on a live base, as they were when the sandbox started, from the
+// real tree as it is now.
 type LiveBase struct {
 	Real RootedReader
 	// Since is the instant of the state, see [Recorder.Since]. It comes from the
@@ -177,18 +178,16 @@ type LiveBase struct {
 	replacedDirs map[string]string
 }
 
-// isPromoted reports whether a real inode is still exactly as a promotion left
-// it.
+// isPromoted reports whether a real file is still exactly as a promotion of the sandbox left it.
 func (b *LiveBase) isPromoted(path string, st *vfs.Stat) bool {
 	s, ok := b.Known[path]
 	return ok && s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// At returns the node that the base had at a path, nil for none. why is not empty
-// if that is unknown; n is then the node that the real tree has now.
+// At returns the node that the base had at a path, nil for none. If that is not known, why is the reason, and
+// n the node that the real tree has now.
 //
-// The original is known as long as the real tree has not changed since the base
-// was taken:
+// The original is known as long as the real tree has not changed since the base was taken:
 //
 //   - a file is unchanged if its change time is older than the base;
 //   - a path was absent if the modification time of its directory is older than the base, or older
@@ -210,8 +209,8 @@ func (b *LiveBase) At(path string) (n *diff.Node, why string, err error) {
 	return n, why, err
 }
 
-// knownAbsent returns "" if the base had nothing at a path that the real tree
-// does not have either, and otherwise why that is not known.
+// knownAbsent returns "" if the base had nothing at a path that the real tree does not have either, and
+// otherwise the reason why that is not known.
 func (b *LiveBase) knownAbsent(path string) (why string, err error) {
 	for {
 		dir := filepath.Dir(path)
@@ -233,9 +232,9 @@ func (b *LiveBase) knownAbsent(path string) (why string, err error) {
 	}
 }
 
-// createdAfter returns "" if the sandbox created its file at path after the real
-// directory last changed, at since. Then the real tree had no such file at the
-// creation. Otherwise it returns why the original is not known.
+// createdAfter returns "" if the sandbox created its file at path after since, the time of the last change of
+// the real directory. Then the real tree had no such file at that moment. Otherwise it returns why the
+// original is not known.
 func (b *LiveBase) createdAfter(path string, since time.Time) (why string, err error) {
 	const unsure = "cannot tell whether this file existed when the sandbox was made"
 	tree, err := b.OpenFork()
@@ -254,9 +253,8 @@ func (b *LiveBase) createdAfter(path string, since time.Time) (why string, err e
 	return unsure, nil
 }
 
-// dirReplaced returns why the present entries of a real directory may not be
-// those of the base, or "" if they are: a directory that was created or moved
-// there since the base says nothing of the original.
+// dirReplaced returns why the present entries of a real directory may not be those of the base, or "" if they
+// are. They may not be if the directory was created or moved there since.
 func (b *LiveBase) dirReplaced(dir string) (why string, err error) {
 	if dir == "." {
 		return "", nil
@@ -285,8 +283,7 @@ func (b *LiveBase) dirReplaced(dir string) (why string, err error) {
 	return why, nil
 }
 
-// NodeOf returns the node of package diff for inode metadata, without link target
-// and extended attributes.
+// NodeOf converts inode metadata to a node of package diff, without link target and extended attributes.
 func NodeOf(st *vfs.Stat) *diff.Node {
 	return &diff.Node{
 		Mode: st.FileMode(), UID: st.UID, GID: st.GID, Size: st.Size,

@@ -22,14 +22,13 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Record records the originals at all paths that the sandbox has changed on its live bases, if
-// the real tree still has them. Only commands that read the sandbox anyway call it, so that no
-// command's start is delayed. It reports a failure as a notice: a missing original costs at
-// most a conflict later.
+// Record stores the originals of all files that the sandbox has changed on its live bases, if the real tree
+// still has them. Only commands that read the sandbox anyway call it, so that no command's start is delayed.
+// It reports a failure as a notice: a missing original costs at most a conflict later.
 //
-// It returns the list of changed paths for each completely listed tree, which stays valid as
-// long as nothing runs in the sandbox. Cost: listing the sandbox's layers; for each new path a
-// statx of the real one, and a copy of a small text.
+// It returns the list of changed paths for each completely listed tree, which stays valid as long as nothing
+// runs in the sandbox. Cost: listing the sandbox's layers; for each new path a statx of the real one, and a
+// copy of a small text.
 func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string][]snapshot.Candidate {
 	changed, err := bl.TryRecord(ctx, rec)
 	if err != nil && ctx.Err() == nil {
@@ -38,8 +37,8 @@ func (bl *Recorder) Record(ctx context.Context, rec *catalog.Record) map[string]
 	return changed
 }
 
-// TryRecord does the same as Record but returns errors, for a caller that can still abort. It
-// skips trees that have vanished.
+// TryRecord stores the originals of changed files as Record does, but returns errors, for a caller that can
+// still abort. It skips trees that have vanished.
 func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[string][]snapshot.Candidate, error) {
 	changed := map[string][]snapshot.Candidate{}
 	if rec.Ephemeral || rec.State != catalog.Ready {
@@ -62,9 +61,8 @@ func (bl *Recorder) TryRecord(ctx context.Context, rec *catalog.Record) (map[str
 	return changed, errors.Join(failures...)
 }
 
-// recordTree records the originals of one tree and returns all paths that the
-// sandbox has changed in it. Error: errs.ErrNotFound if the backend lists no
-// changes.
+// recordTree stores the originals of changed files in one tree, and returns all paths that the sandbox has
+// changed there. Error: errs.ErrNotFound if the backend cannot list changes.
 func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *catalog.Tree) (touches []snapshot.Candidate, err error) {
 	b, err := bl.host.BackendOf(ctx, *t)
 	if err != nil {
@@ -105,8 +103,8 @@ func (bl *Recorder) recordTree(ctx context.Context, rec *catalog.Record, t *cata
 	})
 }
 
-// recordTouches records the originals at paths that have no entry yet, until the
-// baseline is full.
+// recordTouches stores the originals at the paths touches in the baseline k, until that is full. known are
+// the stamps of the sandbox's promotions.
 func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *Baseline, t *catalog.Tree, b snapshot.Backend, touches []snapshot.Candidate, known map[string]promote.Stamp) error {
 	root, err := OpenRoot(t.Path)
 	if err != nil {
@@ -137,7 +135,7 @@ func (bl *Recorder) recordTouches(ctx context.Context, rec *catalog.Record, k *B
 	return nil
 }
 
-// A forkView is the sandbox's tree, mounted and opened at the first use.
+// A forkView is the sandbox's version of a tree, mounted and opened at the first use.
 type forkView struct {
 	ctx context.Context
 	b   snapshot.Backend
@@ -170,7 +168,8 @@ func (v *forkView) close() {
 	}
 }
 
-// A pathRecorder records the originals of one tree in a baseline.
+// A pathRecorder stores the originals of changed files in one tree in the sandbox's baseline. It looks for
+// them in the real tree, in the backend, and among files that promotions replaced.
 type pathRecorder struct {
 	ctx      context.Context
 	baseline *Baseline
@@ -184,7 +183,7 @@ type pathRecorder struct {
 	holds    Holds
 }
 
-// originalsOf lists the originals that the backend has stored, nil if it stores
+// originalsOf lists, by path, the originals that the backend itself has stored for a tree, nil if it stores
 // none.
 func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[string]snapshot.Original, error) {
 	store, ok := b.(snapshot.OriginalStore)
@@ -206,9 +205,9 @@ func originalsOf(ctx context.Context, b snapshot.Backend, t *catalog.Tree) (map[
 	return all, nil
 }
 
-// record records the original at a path. If that was a directory and the sandbox
-// has none there, or one that shows nothing of it (whole), it also records
-// everything in the directory.
+// record stores the original at a path. If that was a directory and the sandbox deleted it, it also stores
+// everything in the directory; so it does with whole, if the sandbox's directory there shows none of the
+// original entries.
 func (k *pathRecorder) record(path string, whole bool) error {
 	abs := filepath.Join(k.tree, path)
 	if _, recorded := k.baseline.Nodes[abs]; recorded || k.baseline.Absent(abs) || k.baseline.full() {
@@ -246,8 +245,9 @@ func (k *pathRecorder) record(path string, whole bool) error {
 	return nil
 }
 
-// lookBack returns the original at a path that the real tree, where n is now, does
-// not tell, and the bytes of a small text; false if nobody knows it.
+// lookBack returns the original at a path whose real file n has changed since, and the bytes of a small text.
+// It looks among files that promotions replaced and in the stored list of the workspace's files. It returns
+// false if the original is not known.
 func (k *pathRecorder) lookBack(path string, n *diff.Node) (Entry, []byte, bool) {
 	e, from, known := k.history().original(k.tree, path, n, &k.base.Real)
 	switch {
@@ -259,8 +259,8 @@ func (k *pathRecorder) lookBack(path string, n *diff.Node) (Entry, []byte, bool)
 	return k.manifest().original(filepath.Join(k.tree, path), k.base.Since)
 }
 
-// copiedUp reports whether the sandbox has copied up this very file and after its
-// last change: then the copy began with that.
+// copiedUp reports whether the sandbox's file at path is a copy of the real file n, made after the last
+// change of n: then the sandbox started from n as it is now.
 func (k *pathRecorder) copiedUp(path string, n *diff.Node) bool {
 	tree, err := k.base.OpenFork()
 	if err != nil || !n.Mode.IsRegular() {
@@ -272,7 +272,7 @@ func (k *pathRecorder) copiedUp(path string, n *diff.Node) bool {
 	return err == nil && st.IsRegular() && st.Ino == n.Ino && st.BTime.Time().After(n.CTime)
 }
 
-// recordKnown records an original with the bytes of a small text, nil for none.
+// recordKnown stores e as the original at an absolute path, with the bytes of a small text, nil for none.
 func (k *pathRecorder) recordKnown(abs string, e Entry, data []byte) (err error) {
 	e.Data = ""
 	if data != nil && k.baseline.bytes+int64(len(data)) <= maxBytes {
@@ -284,8 +284,9 @@ func (k *pathRecorder) recordKnown(abs string, e Entry, data []byte) (err error)
 	return nil
 }
 
-// stored returns the backend's original for a path that the real tree does not tell, for the reason why, or that the
-// sandbox read before it changed; nil if there is none.
+// stored returns the original that the backend has stored for a path. It does so if the real tree no longer
+// shows the original (why is the reason, else ""), or if the sandbox read the file before the real one
+// changed. It returns nil if there is none.
 func (k *pathRecorder) stored(path, why string) *snapshot.Original {
 	if o, ok := k.originals[path]; ok && (why != "" || o.OnlyRead) {
 		return &o
@@ -293,8 +294,8 @@ func (k *pathRecorder) stored(path, why string) *snapshot.Original {
 	return nil
 }
 
-// recordOriginal records an original from the backend's copy, for a file that the
-// real tree, where now is, no longer has.
+// recordOriginal stores an original from o, the backend's copy, for a file that the real tree no longer has
+// in that state. now is the real node.
 func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Original) error {
 	if o.OnlyRead {
 		e, data, known := k.version(abs, o)
@@ -326,8 +327,8 @@ func (k *pathRecorder) recordOriginal(abs string, now *diff.Node, o *snapshot.Or
 	return nil
 }
 
-// version returns the version of a file that the sandbox read, from what promotions displaced or from the
-// manifest, and the bytes of a small text; false if neither has it.
+// version returns the version of a file that the sandbox read, and the bytes of a small text: from files that
+// promotions replaced, or from the stored list of the workspace's files; false if neither has it.
 func (k *pathRecorder) version(abs string, o *snapshot.Original) (Entry, []byte, bool) {
 	is := func(e Entry) bool { return e.Node != nil && e.Node.Ino == o.Ino && e.Node.CTime.Equal(o.CTime) }
 	for _, d := range k.history().all {
@@ -340,9 +341,9 @@ func (k *pathRecorder) version(abs string, o *snapshot.Original) (Entry, []byte,
 	return e, m.list.text(&e), is(e)
 }
 
-// recordDescendants records everything in a real directory that the sandbox has
-// deleted or, with whole, replaced. If the sandbox otherwise has a directory
-// there, it does nothing: its entries are listed by themselves.
+// recordDescendants stores the originals of everything in a real directory that the sandbox has deleted or,
+// with whole, replaced. If the sandbox otherwise has a directory there, it does nothing, because the changed
+// entries are listed by themselves.
 func (k *pathRecorder) recordDescendants(path string, whole bool) error {
 	tree, err := k.base.OpenFork()
 	if err != nil {
@@ -374,9 +375,8 @@ func (k *pathRecorder) recordDescendants(path string, whole bool) error {
 	return nil
 }
 
-// storeText stores the bytes of a small text and returns the name of their file.
-// It returns "" for a file that is not text, cannot be read, or changed during
-// the read.
+// storeText copies a small text of the real tree, the file n, to the baseline and returns the name of the
+// copy. It returns "" for a file that is not text, cannot be read, or changed during the read.
 func (k *pathRecorder) storeText(path string, n *diff.Node) (string, error) {
 	f, err := k.base.Real.Open(path)
 	if err != nil {
@@ -397,9 +397,9 @@ func (k *pathRecorder) storeText(path string, n *diff.Node) (string, error) {
 	return name, nil
 }
 
-// Store writes bytes to a file named by their SHA-256 and returns the name. If
-// same is not nil it is a file with these bytes, and the copy shares its blocks
-// where the filesystem can. The caller holds the lock.
+// Store writes bytes to a file in the baseline's directory, named by their SHA-256, and returns the name. If
+// same is not nil it is a file with these bytes, and the copy shares its blocks where the filesystem can do
+// so. The caller holds the lock.
 func (k *Baseline) Store(data []byte, same *os.File) (string, error) {
 	sum := sha256.Sum256(data)
 	name := hex.EncodeToString(sum[:])

@@ -5,8 +5,8 @@ import (
 	"github.com/snapfs/snapfs/engine/hostfs"
 )
 
-// A Recorder reads and writes the baselines of sandboxes. It is safe for concurrent use, by
-// any number of processes: writers take a flock.
+// A Recorder reads and writes the baselines of sandboxes: the original states of the files that they have
+// changed. It is safe for concurrent use, by any number of processes: writers take a flock.
 type Recorder struct {
 	cat    *catalog.Catalog
 	notice func(string)
@@ -14,11 +14,11 @@ type Recorder struct {
 	holds  Holds
 }
 
-// Holds reports whether the text mine has all changes that lead from the text base to the text next.
+// Holds reports whether the text mine already has all changes that lead from the text base to the text next.
 type Holds func(base, mine, next []byte) bool
 
-// New returns the recorder for the sandboxes of a catalogue. notice gets messages for the
-// user.
+// New returns the recorder of originals for the sandboxes of a catalogue. holds compares texts (package
+// merge). notice gets messages for the user.
 func New(cat *catalog.Catalog, host *hostfs.Host, holds Holds, notice func(string)) *Recorder {
 	return &Recorder{cat: cat, notice: notice, host: host, holds: holds}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// StampsOf holds the stamps of the paths that the promotions of one sandbox
-// changed: by target directory, then by relative path. A real path that still has
-// its stamp is as the promotion left it.
+// StampsOf holds the stamps (inode and change time) of the paths that the promotions of one sandbox changed:
+// by target directory, then by relative path. A real path that still has its stamp is as the promotion left
+// it.
 type StampsOf map[string]map[string]promote.Stamp
 
 // In returns the stamps of all paths in a directory, by path relative to it.
@@ -49,8 +49,8 @@ func (bl *Recorder) Stamps(name string) (StampsOf, error) {
 	return known, nil
 }
 
-// Remember adds stamps for a target directory to those of a sandbox. It does
-// nothing if the sandbox has been removed.
+// Remember adds stamps of files that a promotion wrote in the directory root to those stored for a sandbox.
+// It does nothing if the sandbox has been removed.
 func (bl *Recorder) Remember(name, root string, stamps map[string]promote.Stamp) error {
 	if len(stamps) == 0 {
 		return nil

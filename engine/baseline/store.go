@@ -26,18 +26,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Baseline holds the originals of one sandbox: for each path that the sandbox changed, the
-// state in the base. It matters where the base is live, and where the sandbox has promoted,
-// because the promoted state is the base of later changes. The directory bases/N below the
-// sandbox's directory has:
+// A Baseline holds the originals of one sandbox: for each path that the sandbox changed, the state in the
+// base. It is needed where the base is live, and where the sandbox has promoted, because the promoted state
+// is the base of later changes. On disk it is the directory bases/N in the sandbox's directory, which has:
 //
 //	baselineFile        the entries, by absolute path (see encode)
 //	baselineJSON        the entries in an older format, replaced by baselineFile
 //	SHA256              the bytes of a small text
 //	conflicts.json      conflicts of a refresh (package reconcile)
 //
-// N is the record's Refreshed. Files of bytes are renamed into place before the list that
-// names them, so that a list is complete after a crash.
+// N counts the refreshes of the sandbox. Files of bytes are renamed into place before the list that names
+// them, so that a list is complete after a crash.
 type Baseline struct {
 	Dir string
 	// Nodes are the entries by absolute path, and by KeyIn for other targets.
@@ -47,7 +46,7 @@ type Baseline struct {
 	absent  map[string]bool // results of Absent by directory
 }
 
-// An Entry is the state of the base at one path.
+// An Entry is the original state at one path of a sandbox's baseline.
 type Entry struct {
 	// Node is nil if the base has nothing there.
 	Node *diff.Node
@@ -67,28 +66,27 @@ type Entry struct {
 const (
 	baselineFile = "kept"
 	baselineJSON = "kept.json"
-	// maxText and its siblings limit a baseline: bytes of one text, bytes in total, and number
-	// of entries. An original beyond them is not recorded, and a change of the real tree there
-	// becomes a conflict.
+	// maxText, maxBytes and maxEntries limit a sandbox's baseline: the bytes of one stored text, the bytes of
+	// all, and the number of entries. An original beyond them is not stored, and a change of the real tree
+	// there becomes a conflict.
 	maxText    = 1 << 20
 	maxBytes   = 64 << 20
 	maxEntries = 20_000
 )
 
-// BaseDir returns the directory of a sandbox's baseline with the given generation
-// number.
+// BaseDir returns the directory of a sandbox's baseline after its refresh number refreshed.
 func (bl *Recorder) BaseDir(name string, refreshed int) string {
 	return filepath.Join(bl.cat.Path(name), "bases", strconv.Itoa(refreshed))
 }
 
-// Read returns the baseline of the sandbox's present base; an empty one if
-// nothing is recorded. Error: errs.ErrCorrupt.
+// Read returns the baseline of the sandbox's present base, the originals of the files it changed; an empty
+// one if nothing is stored. Error: errs.ErrCorrupt.
 func (bl *Recorder) Read(rec *catalog.Record) (*Baseline, error) {
 	return readDir(bl.BaseDir(rec.Name, rec.Refreshed))
 }
 
-// readDir reads the baseline in a directory, in the present or the older format; an empty one
-// if there is neither file.
+// readDir reads the baseline in a directory, in the present or the older file format; an empty one if there
+// is neither file.
 func readDir(dir string) (*Baseline, error) {
 	k := &Baseline{Dir: dir, Nodes: map[string]Entry{}}
 	data, err := os.ReadFile(filepath.Join(dir, baselineFile))
@@ -126,8 +124,8 @@ func (k *Baseline) decodeJSON(data []byte) error {
 	return nil
 }
 
-// Update runs change on the sandbox's baseline under the lock and saves the
-// result if change has set Changed. After an error the file on disk is unchanged.
+// Update calls change with the sandbox's baseline under its lock, and saves the baseline if change has set
+// Changed. After an error the file on disk is unchanged.
 func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func(k *Baseline) error) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	lock, err := bl.lock(rec)
@@ -148,9 +146,8 @@ func (bl *Recorder) Update(ctx context.Context, rec *catalog.Record, change func
 	return bl.save(rec.Name, rec.Refreshed, k)
 }
 
-// WithLock runs do under the lock of the sandbox's baseline, so that a concurrent
-// Record does not mistake the promotion's own writes for the user's. Without a
-// record, or for an ephemeral sandbox, it takes no lock.
+// WithLock calls do under the lock of the sandbox's baseline, so that a concurrent Record does not mistake
+// the promotion's own writes for the user's. If rec is nil, or the sandbox is ephemeral, it takes no lock.
 func (bl *Recorder) WithLock(rec *catalog.Record, do func() error) error {
 	if rec == nil || rec.Ephemeral {
 		return do()
@@ -198,7 +195,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// save replaces the baseline's file atomically.
+// save replaces the file of a sandbox's baseline atomically. refreshed is the number of the sandbox's last
+// refresh.
 func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	rel, err := filepath.Rel(bl.cat.Path(name), bl.BaseDir(name, refreshed))
 	if err != nil {
@@ -207,7 +205,7 @@ func (bl *Recorder) save(name string, refreshed int, k *Baseline) error {
 	return bl.cat.WriteFile(name, filepath.Join(rel, baselineFile), k.encode())
 }
 
-// UndoPromotion restores the entry that a promotion replaced at a path. It does
+// UndoPromotion restores the original state that a promotion replaced at a path of the baseline. It does
 // nothing if nothing was promoted there.
 func (k *Baseline) UndoPromotion(path string) {
 	n, ok := k.Nodes[path]
@@ -221,7 +219,7 @@ func (k *Baseline) UndoPromotion(path string) {
 	k.Set(path, *n.Base)
 }
 
-// open opens the file with the stored bytes of an entry; the caller closes it. Error:
+// open opens the file with the stored bytes of the original at a path; the caller closes it. Error:
 // errs.ErrNotFound if none are stored.
 func (k *Baseline) open(path string, n Entry) (*os.File, error) {
 	if n.Data == "" {
@@ -234,8 +232,8 @@ func (k *Baseline) open(path string, n Entry) (*os.File, error) {
 	return f, nil
 }
 
-// text returns the stored bytes of an entry if they are what their name says, nil
-// otherwise: a list without a lock may name a file that has been removed.
+// text returns the stored bytes of an original, or nil if there are none or their SHA-256 is not their name:
+// a list read without a lock may name a file that has been removed.
 func (k *Baseline) text(e *Entry) []byte {
 	if e.Data == "" {
 		return nil
@@ -251,8 +249,8 @@ func (k *Baseline) text(e *Entry) []byte {
 // full reports whether the baseline has its maximum number of entries.
 func (k *Baseline) full() bool { return len(k.Nodes) >= maxEntries }
 
-// Inherit gives the sandbox to a copy of the baseline of from, by hard links. That is safe
-// because the files are only ever replaced, never written to.
+// Inherit gives to, a fork of the sandbox from, a copy of its baseline by hard links. That is safe because
+// the files are only ever replaced, never written to.
 func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	src, dst := bl.BaseDir(from.Name, to.Refreshed), bl.BaseDir(to.Name, to.Refreshed)
 	list, err := os.ReadDir(src)
@@ -273,7 +271,7 @@ func (bl *Recorder) Inherit(from, to *catalog.Record) error {
 	return nil
 }
 
-// A jsonBaseline is a baseline in the older JSON format, which is only read.
+// A jsonBaseline is a baseline file in the older JSON format, which is only read.
 type jsonBaseline struct {
 	Nodes map[string]JSONEntry `json:"nodes"`
 }
@@ -289,7 +287,7 @@ type JSONEntry struct {
 	Unknown  string     `json:"unknown,omitempty"`
 }
 
-// JSONEntryOf converts an entry to JSON.
+// JSONEntryOf converts an entry of a baseline to its JSON form.
 func JSONEntryOf(n Entry) JSONEntry {
 	e := JSONEntry{Node: jsonStatOf(n.Node), Data: n.Data, Promoted: n.Promoted, Created: n.Created, Unknown: n.Unknown}
 	if n.Base != nil {
@@ -299,7 +297,7 @@ func JSONEntryOf(n Entry) JSONEntry {
 	return e
 }
 
-// Entry converts the JSON form back.
+// Entry converts the JSON form of an entry back.
 func (k JSONEntry) Entry() Entry {
 	n := Entry{Node: k.node(), Data: k.Data, Promoted: k.Promoted, Created: k.Created, Unknown: k.Unknown}
 	if k.Base != nil {
@@ -309,7 +307,7 @@ func (k JSONEntry) Entry() Entry {
 	return n
 }
 
-// A jsonStat is a diff.Node as JSON.
+// A jsonStat is a diff.Node in its JSON form.
 type jsonStat struct {
 	Mode   fs.FileMode       `json:"mode"`
 	UID    uint32            `json:"uid"`
@@ -356,9 +354,8 @@ func (k JSONEntry) node() *diff.Node {
 	return n
 }
 
-// EscapePath returns a string that JSON can hold. It returns valid UTF-8
-// unchanged, and other bytes as a NUL followed by their base 64; a string that
-// starts with NUL is escaped, too.
+// EscapePath returns s as a string that JSON can hold. Valid UTF-8 stays unchanged. Other bytes become a NUL
+// followed by their base 64; so does a string that starts with NUL.
 func EscapePath(s string) string {
 	if utf8.ValidString(s) && !strings.HasPrefix(s, "\x00") {
 		return s
@@ -376,8 +373,8 @@ func UnescapePath(s string) string {
 	return s
 }
 
-// UndoPromotions restores, in memory only, the base as it was before all
-// promotions to the sandbox's own trees.
+// UndoPromotions restores in k, in memory only, the base as it was before all promotions to the sandbox's own
+// trees.
 func (k *Baseline) UndoPromotions() {
 	for path := range k.Nodes {
 		if filepath.IsAbs(path) {
@@ -387,13 +384,13 @@ func (k *Baseline) UndoPromotions() {
 	k.Changed = false // so that Update does not write it
 }
 
-// KeyIn returns the key of the entry for a path in a target other than the workspace.
-// It is no path, so that nothing else finds the entry.
+// KeyIn returns the key in Baseline.Nodes of the entry for a path in a target other than the workspace. It is
+// no absolute path, so that nothing else finds the entry.
 func KeyIn(target, path string) string { return "to:" + target + "//" + path }
 
-// In changes a baseline, in memory only, to that of the workspace's changes for
-// another target: the original base, except for what was promoted to the target,
-// which UndoPromotion takes back.
+// In turns k, in memory only, into the baseline for a promotion of the workspace's changes to another target.
+// That is the original base, except where the sandbox promoted to that target before, which UndoPromotion can
+// undo.
 func (k *Baseline) In(workspace, target string) {
 	k.UndoPromotions()
 	for key, n := range maps.Clone(k.Nodes) {
@@ -408,9 +405,8 @@ func (k *Baseline) In(workspace, target string) {
 	}
 }
 
-// Promote records the sandbox's state after a change as the base of its later
-// changes at abs, and stores the bytes of a small text. mine reads the sandbox's
-// tree.
+// Promote makes the sandbox's state after the promoted change c the base of its later changes at abs, and
+// stores the bytes of a small text. mine reads the sandbox's tree.
 func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error {
 	n := Entry{Node: c.New, Promoted: true, Created: c.Kind == diff.Added && c.New.Mode.IsDir()}
 	if before, had := k.Nodes[abs]; had {
@@ -429,8 +425,8 @@ func (k *Baseline) Promote(abs string, c *diff.Change, mine *RootedReader) error
 	return nil
 }
 
-// storeText stores the bytes of a small text of the sandbox and returns the name
-// of their file, or "" for a file that is not text or cannot be read.
+// storeText copies a small text of the sandbox to the baseline and returns the name of the copy, or "" for a
+// file that is not text or cannot be read.
 func (k *Baseline) storeText(l *RootedReader, path string) (string, error) {
 	f, err := l.Open(path)
 	if err != nil {

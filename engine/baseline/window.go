@@ -17,18 +17,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A window is the time from which the real tree, and not the base, has the originals of what a
-// sandbox changes. It begins when the sandbox's container starts and mounts the real tree
-// anew. The originals of all earlier changes must be recorded by then. The file is
+// A window says since when the real tree, not the state at the base's time, has the originals of the files
+// that a sandbox changes. A new window begins when the sandbox's container starts and mounts the live base
+// anew. The originals of all earlier changes must be stored by then. The file is
 //
 //	snapfs window 1
 //	2026-11-25T03:00:00.123456789Z open
 //	"/mnt/disk"
 //
-// The second line is the beginning, and "open", or "settled" with the boot during which all
-// originals were recorded. Each further line is a tree for which no window may begin: it was
-// not mounted when the others were recorded. The file is replaced without a sync: another boot
-// makes "settled" void after a power loss.
+// The second line is the beginning, and "open", or "settled" with the boot during which all originals were
+// stored. Each further line is a tree for which no window may begin: it was not mounted when the others were
+// stored. The file is replaced without a sync: another boot makes "settled" void after a power loss.
 type window struct {
 	since   time.Time
 	state   string
@@ -41,7 +40,8 @@ const (
 	settled    = "settled "
 )
 
-// readWindow reads a sandbox's window; the zero window if none has begun.
+// readWindow reads since when the real tree has the originals of a sandbox's changes; the zero window if the
+// file does not exist.
 func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
 	data, err := os.ReadFile(filepath.Join(bl.BaseDir(rec.Name, rec.Refreshed), windowFile))
 	body, ok := strings.CutPrefix(string(data), windowHead)
@@ -64,7 +64,7 @@ func (bl *Recorder) readWindow(rec *catalog.Record) (w window) {
 	return w
 }
 
-// saveWindow replaces the file of the window.
+// saveWindow replaces the sandbox's window file, which says since when the real tree has its originals.
 func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	dir := bl.BaseDir(rec.Name, rec.Refreshed)
 	if err := makeDir(dir); err != nil {
@@ -86,8 +86,8 @@ func (bl *Recorder) saveWindow(rec *catalog.Record, w window) error {
 	return nil
 }
 
-// Since returns the instant from which the real tree of a live base counts: that
-// of the base or, if it is later, the beginning of the sandbox's window.
+// Since returns the instant whose real files are the originals of the sandbox's changes in a live tree: the
+// time of the base or, if it is later, the start of the sandbox's last container (its window).
 func (bl *Recorder) Since(rec *catalog.Record, t *catalog.Tree) time.Time {
 	if w := bl.readWindow(rec); w.since.After(t.Taken) && !slices.Contains(w.without, t.Path) {
 		return w.since
@@ -95,10 +95,10 @@ func (bl *Recorder) Since(rec *catalog.Record, t *catalog.Tree) time.Time {
 	return t.Taken
 }
 
-// OpenWindow begins a window, unless originals of earlier changes are missing and
-// cannot be recorded. The caller holds the sandbox's lock, and nothing has run
-// yet in the container that it has mounted. Cost: a small file; that of Record
-// after a supervisor that was killed.
+// OpenWindow notes that a sandbox's container has just mounted its live bases anew: from now on the real
+// files of this instant are the originals. It does not move the instant if originals of earlier changes are
+// missing and cannot be stored. The caller holds the sandbox's lock, and nothing has run yet in the
+// container. Cost: a small file; that of Record after a supervisor that was killed.
 func (bl *Recorder) OpenWindow(ctx context.Context, rec *catalog.Record) error {
 	if !live(rec) {
 		return nil
@@ -116,9 +116,8 @@ func (bl *Recorder) OpenWindow(ctx context.Context, rec *catalog.Record) error {
 	return err
 }
 
-// Settle does the same as Record and notes that the originals of all changes of
-// the sandbox are recorded, if they are. The caller holds the sandbox's lock, and
-// nothing runs in the sandbox.
+// Settle stores originals as Record does, and notes if those of all changes of the sandbox are stored. The
+// caller holds the sandbox's lock, and nothing runs in the sandbox.
 func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
 	w := bl.readWindow(rec)
 	if rec.Ephemeral || !live(rec) || !bl.recordAll(ctx, rec, &w) {
@@ -134,8 +133,8 @@ func (bl *Recorder) Settle(ctx context.Context, rec *catalog.Record) {
 	}
 }
 
-// recordAll is Record, and reports whether the originals of all changes are
-// recorded in all trees but those that it adds to w.without.
+// recordAll stores originals as Record does. It returns true if the originals of all changes are stored, in
+// all trees but those that it adds to w.without.
 func (bl *Recorder) recordAll(ctx context.Context, rec *catalog.Record, w *window) bool {
 	changed, err := bl.TryRecord(ctx, rec)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// At compares two trees as [Trees] does, but only at the paths in touches. They may be in
-// any order, repeated, and include equal paths. A difference at a path that touches omits is
+// At compares two trees as [Trees] does, but only at the paths in touches, a list of those that may differ.
+// They may be in any order, repeated, and include equal paths. A difference at a path that touches omits is
 // missed.
 //
-// Cost: some system calls for each path, and a walk below each touched tree and below
+// Cost: some system calls for each path, and a walk below each path marked as a whole tree and below
 // directories that only one side has. Errors: those of Trees, and those of touches unchanged.
 func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candidate, error], opt Options) ([]Change, error) {
 	defer runtime.KeepAlive(old)
@@ -42,7 +42,8 @@ func At(ctx context.Context, old, new *os.File, touches iter.Seq2[snapshot.Candi
 	return d.changes(), nil
 }
 
-// sortTouches returns the touches sorted by path, for each path only the one that covers most.
+// sortTouches returns the paths to compare sorted; of several entries for one path only the one that covers
+// most.
 func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candidate, error) {
 	var places []snapshot.Candidate
 	for t, err := range touches {
@@ -73,11 +74,12 @@ func sortTouches(touches iter.Seq2[snapshot.Candidate, error]) ([]snapshot.Candi
 	return slices.CompactFunc(places, func(a, b snapshot.Candidate) bool { return a.Path == b.Path }), nil
 }
 
-// minParallel is the number of paths from which on At uses a second thread.
+// minParallel is the number of paths to compare from which on At uses a second thread; for fewer, starting it
+// costs more than it saves.
 const minParallel = 32
 
-// visit compares each path in places, on one or two threads. A path inside a subtree that the
-// other thread leaves to drain is compared twice and counts once.
+// visit compares the trees at each path in places, on one or two threads. A path inside a subtree that is
+// walked later as a whole may be compared twice, and counts once.
 func (d *walk) visit(places []snapshot.Candidate) error {
 	w := d.workers[0]
 	d.mustList = w.skippedIn(places)
@@ -103,7 +105,8 @@ func (d *walk) visit(places []snapshot.Candidate) error {
 	return d.listDenied()
 }
 
-// listDenied lists those directories in named that have names which this process may not stat.
+// listDenied compares the names of those directories that were not listed, although the list of paths has a
+// name in them that this process may not stat.
 func (d *walk) listDenied() error {
 	for _, w := range d.workers {
 		d.unlisted = append(d.unlisted, w.unlisted...)
@@ -123,8 +126,8 @@ func (d *walk) listDenied() error {
 	return nil
 }
 
-// visit compares each path in places. It runs before drain, so that the subtrees left to drain
-// are known when paths inside them follow.
+// visit compares the trees at each path in places. It runs before subtrees are walked as a whole, so that it
+// can skip paths inside them.
 func (w *worker) visit(places []snapshot.Candidate) error {
 	w.covered = map[string]bool{}
 	defer func() { w.covered = nil }()
@@ -150,8 +153,8 @@ func (w *worker) visit(places []snapshot.Candidate) error {
 	return nil
 }
 
-// skippedIn returns the directories that contain a touched but skipped name. For these the
-// changes do not show whether both sides have the same names.
+// skippedIn returns the directories that contain a name of places which Options.Skip excludes. For these the
+// found changes do not show whether both sides have the same names.
 func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	dirs := map[string]bool{}
 	for _, t := range places {
@@ -163,7 +166,8 @@ func (w *worker) skippedIn(places []snapshot.Candidate) map[string]bool {
 	return dirs
 }
 
-// compareTouched compares the nodes of both trees at a listed path below the root.
+// compareTouched compares the nodes of both trees at the path of t, which is below the root. open caches the
+// parent directories.
 func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	dir, name := split(t.Path)
 	parent, failures := open.get(w, dir)
@@ -178,9 +182,9 @@ func (w *worker) compareTouched(open *parents, t snapshot.Candidate) error {
 	return w.compare(parent, name, t.Tree, 0)
 }
 
-// compareUnlisted compares a directory of both sides without listing it; done is false if that
-// is not possible. Whether its time counts is decided at the end, when all changes of its
-// names are known.
+// compareUnlisted compares a directory of both sides without listing its names; done is false if that is not
+// possible. Whether a difference in its time counts is decided at the end, when all changes of its names are
+// known.
 func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) {
 	var st [2]vfs.Stat
 	for i := range st {
@@ -201,12 +205,12 @@ func (w *worker) compareUnlisted(p dirPair, name string) (done bool, err error) 
 	return true, w.addModified(p, name, &st, what, 0)
 }
 
-// parents caches the two parent directories opened last. In a sorted list, the next path is
-// mostly in one of them.
+// parents caches the two parent directories that At opened last. In a sorted list, the next path is mostly in
+// one of them.
 type parents [2]dirPair
 
-// get returns the open directory dir on both sides, with an error for each side. It comes from
-// the cache if possible; the caller must not close it.
+// get returns the directory dir open in both trees, with an error for each. It comes from the cache if
+// possible; the caller must not close it.
 func (s *parents) get(w *worker, dir string) (dirPair, [2]error) {
 	for i, p := range s {
 		if p.path == dir && p.has[older] {
@@ -232,7 +236,8 @@ func (s *parents) close() {
 	}
 }
 
-// compareRoots compares the roots of the two trees, and records the difference.
+// compareRoots compares the root directories of the two trees. touch says whether everything in them is
+// compared, too.
 func (w *worker) compareRoots(touch snapshot.Candidate) error {
 	t := task{path: ".", on: [2]bool{true, true}, deep: touch.Tree}
 	if touch.Tree {
@@ -252,7 +257,8 @@ func (w *worker) compareRoots(touch snapshot.Candidate) error {
 	return w.runTask(t)
 }
 
-// isCovered reports whether a path is in a subtree that is walked whole.
+// isCovered reports whether a path is in a subtree that is walked as a whole, so that it need not be compared
+// by itself.
 func (w *worker) isCovered(path string) bool {
 	if w.covered["."] {
 		return true
@@ -265,7 +271,7 @@ func (w *worker) isCovered(path string) bool {
 	return w.covered[path]
 }
 
-// hidden reports whether a path is below a skipped one.
+// hidden reports whether a path is below one that Options.Skip leaves out.
 func (w *worker) hidden(path string) bool {
 	for i := range len(path) {
 		if path[i] == '/' && w.skipped(path[:i]) {

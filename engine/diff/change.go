@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Kind says whether a path was added, modified or deleted.
+// Kind says whether a change added, modified or deleted its path.
 type Kind int
 
-// The kinds of change.
+// The kinds of a change.
 const (
 	Added Kind = iota + 1
 	Modified
@@ -21,13 +21,13 @@ var kindNames = [...]string{Added: "added", Modified: "modified", Deleted: "dele
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Letter returns the one-letter form of a kind: A, M or D.
+// Letter returns the one-letter form of a kind of change: A, M or D.
 func (k Kind) Letter() string { return strings.ToUpper(kindNames[k][:1]) }
 
-// Aspect is a set of differing properties of a modified path.
+// Aspect is a set of properties, such as content or mode, in which a modified path differs.
 type Aspect uint
 
-// The aspects of a node.
+// The aspects in which two nodes at one path can differ.
 const (
 	Type Aspect = 1 << iota
 	Content
@@ -44,7 +44,7 @@ var aspectNames = []string{"type", "content", "mode", "owner", "time", "target",
 
 func (a Aspect) String() string { return strings.Join(a.Names(), ",") }
 
-// Names returns the aspects in the set, in a fixed order.
+// Names returns the names of the aspects in the set, in a fixed order.
 func (a Aspect) Names() []string {
 	names := []string{}
 	for i, n := range aspectNames {
@@ -55,7 +55,8 @@ func (a Aspect) Names() []string {
 	return names
 }
 
-// A Node is one side of a change: the inode at the path in one of the trees.
+// A Node is one side of a change: the type, metadata and identity of the file at the path in one of the
+// trees.
 type Node struct {
 	// Mode holds the type, the permission bits, and the set-id and sticky bits.
 	Mode     fs.FileMode
@@ -80,7 +81,7 @@ type Node struct {
 	NLink uint32
 }
 
-// A Change is the difference of two trees at one path.
+// A Change is the difference between two trees at one path.
 type Change struct {
 	// Path is relative to the root of both trees, with slashes, "." for the root. It may
 	// contain any byte except NUL.
@@ -94,8 +95,8 @@ type Change struct {
 	Old, New *Node
 }
 
-// TimeOnly reports whether only the time of a directory differs, which mostly means that a name
-// in it was added or removed. Such a change is neither shown nor counted.
+// TimeOnly reports whether only the time of a directory differs, which mostly means that a name in it was
+// added or removed. Such a change is neither shown nor counted.
 func (c Change) TimeOnly() bool { return c.What == Time && c.New.Mode.IsDir() }
 
 // ComparePaths orders two relative paths for a sort: negative if a comes first, 0 if they are equal.

@@ -10,8 +10,9 @@ import (
 
 func (w *worker) skipped(path string) bool { return w.opt.Skip != nil && w.opt.Skip(path) }
 
-// compare compares the name in p on both sides and records the difference. With deep it queues
-// a directory that both sides have to be walked; otherwise to have only its names compared.
+// compare compares the name in the directory p on both sides and stores the difference. If both have a
+// directory there, deep also walks it; otherwise only its names are compared. try is the number of retries so
+// far.
 func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
 	if w.opt.Skip != nil && w.skipped(p.join(name)) {
 		return nil
@@ -27,8 +28,8 @@ func (w *worker) compare(p dirPair, name string, deep bool, try int) error {
 	}
 }
 
-// compareOnce compares a name once. If gone(err) is true for its error, the node was replaced
-// meanwhile and the caller retries.
+// compareOnce compares a name in p once, as compare does. If gone(err) is true for its error, the node was
+// replaced meanwhile and the caller tries again.
 func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	var st [2]vfs.Stat
 	var has [2]bool
@@ -70,7 +71,8 @@ func (w *worker) compareOnce(p dirPair, name string, deep bool, try int) error {
 	return nil
 }
 
-// recordNothing records that a path has no node on either side, after an earlier try found one.
+// recordNothing stores that a path has no node on either side, if an earlier try found one: this result
+// replaces the earlier one.
 func (w *worker) recordNothing(path string, try int) {
 	if try > 0 {
 		w.found = append(w.found, found{Change: Change{Path: path}, try: try})
@@ -83,8 +85,8 @@ func (w *worker) markCovered(path string) {
 	}
 }
 
-// addOneSided records a name that only one side has as added or deleted, and queues the
-// subtree below it.
+// addOneSided stores a name that only one side has as added or deleted, and queues the subtree below it to be
+// walked.
 func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try int) error {
 	n, err := w.newNode(p.fd(side), name, st)
 	if err != nil {
@@ -100,7 +102,8 @@ func (w *worker) addOneSided(p dirPair, name string, side int, st *vfs.Stat, try
 	return nil
 }
 
-// pushSubtree queues the subtree below a directory that one side has.
+// pushSubtree queues the directory at path, which one side has, to be walked; it does nothing for another
+// node.
 func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	if st.IsDir() {
 		t := task{path: path, deep: true, try: try}
@@ -109,7 +112,8 @@ func (w *worker) pushSubtree(path string, side int, st *vfs.Stat, try int) {
 	}
 }
 
-// compareBoth compares a name that both sides have, unless it is a directory on both.
+// compareBoth compares a name in p that both sides have, unless it is a directory on both, and stores the
+// difference. st has the stat of each side.
 func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) error {
 	what, err := Type, error(nil)
 	if st[older].Mode&unix.S_IFMT == st[newer].Mode&unix.S_IFMT {
@@ -128,7 +132,7 @@ func (w *worker) compareBoth(p dirPair, name string, st *[2]vfs.Stat, try int) e
 	return w.addModified(p, name, st, what, try)
 }
 
-// addModified records a name that both sides have as modified, with the aspects in what.
+// addModified stores a name that both sides have as modified, with the differing aspects what.
 func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspect, try int) error {
 	c := Change{Path: p.join(name), Kind: Modified, What: what}
 	var err error
@@ -142,7 +146,8 @@ func (w *worker) addModified(p dirPair, name string, st *[2]vfs.Stat, what Aspec
 	return nil
 }
 
-// provenEqual reports whether inode numbers and times alone prove both sides equal.
+// provenEqual reports whether inode numbers and times alone prove two files equal, so that they need not be
+// read.
 func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if !w.opt.SameInodes || a.Ino != b.Ino || a.CTime != b.CTime || a.Size != b.Size || a.Mode != b.Mode {
@@ -151,8 +156,8 @@ func (w *worker) provenEqual(st *[2]vfs.Stat) bool {
 	return w.opt.Taken.IsZero() || a.CTime.Time().Before(w.opt.Taken.Add(-Racy))
 }
 
-// differences returns the aspects in which two nodes of one type differ: name in p, or p
-// itself if name is "".
+// differences returns the aspects in which two nodes of one type differ: those of name in the directory p, or
+// p itself if name is "".
 func (w *worker) differences(p dirPair, name string, st *[2]vfs.Stat) (Aspect, error) {
 	a, b := &st[older], &st[newer]
 	if a.Ino == b.Ino && a.Dev == b.Dev || w.provenEqual(st) {
@@ -198,7 +203,7 @@ func targetsDiffer(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	return target[older] != target[newer], nil
 }
 
-// xattrsDiffer reports whether the extended attributes differ.
+// xattrsDiffer reports whether the extended attributes of name in the directory p differ between the trees.
 func (w *worker) xattrsDiffer(p dirPair, name string) (bool, error) {
 	var x [2]xattrs
 	for i := range x {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contentDiffers reports whether the content of two regular files differs. It reads nothing if
-// their sizes differ.
+// contentDiffers reports whether the content of the regular file name in p differs between the trees. It
+// reads nothing if the sizes differ.
 func (w *worker) contentDiffers(p dirPair, name string, st *[2]vfs.Stat) (bool, error) {
 	if st[older].Size != st[newer].Size {
 		return true, nil
@@ -35,11 +35,12 @@ func (w *worker) contentDiffers(p dirPair, name string, st *[2]vfs.Stat) (bool, 
 	return w.bytesDiffer(fd, st)
 }
 
-// window is the number of bytes read at once.
+// window is the number of bytes of a file read at once, 256 KiB. Digests are computed over windows.
 const window = 256 << 10
 
-// bytesDiffer reads both files side by side and skips common holes. If the newer one can no
-// longer be read because its lower file was modified (a large file on fusecow), they differ.
+// bytesDiffer reports whether two open files differ. It reads them side by side and skips holes that both
+// have. If the newer one can no longer be read because its lower file was modified (a large file on fusecow),
+// they differ.
 func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 	const size = window
 	for i := range w.data {
@@ -71,7 +72,7 @@ func (w *worker) bytesDiffer(fd [2]int, st *[2]vfs.Stat) (bool, error) {
 	}
 }
 
-// readAt reads up to len(buf) bytes at the offset, and returns them; fewer only at the end of
+// readAt reads up to len(buf) bytes of a file from the offset at, and returns them; fewer only at the end of
 // the file.
 func readAt(fd int, buf []byte, at int64) ([]byte, error) {
 	n := 0

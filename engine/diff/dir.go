@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTries is the number of retries for a path that changes during the comparison.
+// maxTries is how often a path that changes during the comparison is compared again, before it is an error.
 const maxTries = 8
 
-// runTask opens the directory of a task, compares it and its entries on both sides, and closes
+// runTask opens the directory of a task on the sides that have it, compares it and its entries, and closes
 // it.
 func (w *worker) runTask(t task) error {
 	if err := w.ctx.Err(); err != nil {
@@ -45,8 +45,8 @@ func (w *worker) runTask(t task) error {
 	return w.compareContent(p, t)
 }
 
-// compareUnreadable compares the inode of a directory whose entries this process may not list
-// on either side.
+// compareUnreadable compares the metadata of a directory whose entries this process may not list on either
+// side.
 func (w *worker) compareUnreadable(t task) error {
 	p, errs := w.open(t.path, t.on, vfs.OPath)
 	defer p.close()
@@ -63,7 +63,7 @@ func (w *worker) compareUnreadable(t task) error {
 	return fail(t.path, w.compareDir(p, &st, t.try, true))
 }
 
-// listNames reads the names on each side into w.names. With settled, the directory is proven
+// listNames reads the names of a directory on each side into w.names. With settled, the directory is proven
 // equal and has the same names on both, so only one side is read.
 func (w *worker) listNames(p dirPair, settled bool) error {
 	for i, has := range p.has {
@@ -82,8 +82,8 @@ func (w *worker) listNames(p dirPair, settled bool) error {
 	return nil
 }
 
-// align sorts the lists of both sides and reports whether they have the same names. It does
-// not sort lists that are in the same order already, as in two snapshots of one filesystem.
+// align sorts the names of a directory on both sides and reports whether they are the same. It does not sort
+// lists that are in the same order already, as in two snapshots of one filesystem.
 func (w *worker) align() bool {
 	same := func(a, b vfs.Entry) bool { return a.Name == b.Name }
 	a, b := w.names[older], w.names[newer]
@@ -95,7 +95,8 @@ func (w *worker) align() bool {
 	return slices.EqualFunc(a, b, same)
 }
 
-// compareDir compares the directory itself on both sides, not its entries.
+// compareDir compares the metadata of a directory that both sides have, not its entries. Its time counts only
+// with sameNames.
 func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool) error {
 	what, err := w.differences(p, "", st)
 	if !sameNames {
@@ -107,7 +108,7 @@ func (w *worker) compareDir(p dirPair, st *[2]vfs.Stat, try int, sameNames bool)
 	return w.addModified(p, "", st, what, try)
 }
 
-// compareContent compares the entries of a directory name by name.
+// compareContent compares the entries of a directory, whose sorted names are in w.names, name by name.
 func (w *worker) compareContent(p dirPair, t task) error {
 	a, b := w.names[older], w.names[newer]
 	for n := 0; len(a) > 0 || len(b) > 0; n++ {
@@ -143,8 +144,8 @@ func compareHeads(a, b []vfs.Entry) int {
 	return strings.Compare(a[0].Name, b[0].Name)
 }
 
-// comparePair compares a name that both sides of a directory have. If the task is not deep, it
-// compares the nodes only if types or inodes differ.
+// comparePair compares a name that a directory has on both sides. If the task is not deep, it compares the
+// nodes only if their types or inodes differ.
 func (w *worker) comparePair(p dirPair, a, b vfs.Entry, t task) error {
 	switch {
 	case !t.deep && a.Type == b.Type && (a.Ino == b.Ino || !w.opt.SameInodes):

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dirPair is one directory of the compared trees, open on the sides that have it.
+// A dirPair is one directory of the two compared trees, open on the sides that have it.
 type dirPair struct {
 	path string
 	has  [2]bool
@@ -22,13 +22,13 @@ func (p dirPair) close() {
 	}
 }
 
-// only returns p as if the other side did not have the directory. Both share the descriptors.
+// only returns p as if only this side had the directory. Both share the descriptors.
 func (p dirPair) only(side int) dirPair {
 	p.has[1-side] = false
 	return p
 }
 
-// fd returns the descriptor on a side that has the directory.
+// fd returns the directory's descriptor on a side that has it.
 func (p dirPair) fd(side int) int { return p.dir[side] }
 
 func (p dirPair) join(name string) string {
@@ -56,7 +56,7 @@ func first(errs [2]error) error {
 	return errs[newer]
 }
 
-// open opens a directory on the sides in on, with an error for each; the caller closes p.
+// open opens a directory in the trees that on selects, with an error for each; the caller closes p.
 func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]error) {
 	p.path = path
 	for i := range p.dir {
@@ -68,8 +68,8 @@ func (w *worker) open(path string, on [2]bool, flags int) (p dirPair, errs [2]er
 	return p, errs
 }
 
-// inspect stats the open directories, and reports whether one is on a filesystem that
-// Options.OneFilesystem excludes.
+// inspect stats the open directories of p. foreign is true if one is on another filesystem than its tree's
+// root, which Options.OneFilesystem excludes.
 func (w *worker) inspect(p dirPair) (st [2]vfs.Stat, foreign bool, err error) {
 	for i, has := range p.has {
 		if !has {
@@ -84,8 +84,8 @@ func (w *worker) inspect(p dirPair) (st [2]vfs.Stat, foreign bool, err error) {
 	return st, foreign, nil
 }
 
-// parent opens the parent directory of a touched path on both sides; the caller closes it. The
-// error is EXDEV if it is on an excluded filesystem.
+// parent opens the parent directory of a path to compare on both sides; the caller closes it. The error is
+// EXDEV if it is on a filesystem that Options.OneFilesystem excludes.
 func (w *worker) parent(dir string) (dirPair, [2]error) {
 	p, errs := w.open(dir, [2]bool{true, true}, vfs.OPath)
 	if first(errs) == nil && w.opt.OneFilesystem {
@@ -98,8 +98,8 @@ func (w *worker) parent(dir string) (dirPair, [2]error) {
 	return p, errs
 }
 
-// compareAbove compares a path whose parent directory is missing on one side. It compares, as
-// a whole, the nearest ancestor whose parent directory exists on both sides.
+// compareAbove compares a path whose parent directory is missing on one side. It compares the nearest
+// directory above whose own parent exists on both sides, with everything in it.
 func (w *worker) compareAbove(path string, deep bool, try int) error {
 	if try > maxTries {
 		return keepsChanging(path)

@@ -8,10 +8,10 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// op is the operation in the errors of this package.
+// op is the operation in the errors of a comparison.
 const op = "comparing"
 
-// fail wraps an error with path and kind, unless it has them already.
+// fail returns err as an error of a comparison with path and kind, unless it has them already; nil for nil.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -33,7 +33,7 @@ func kindOf(err error) error {
 	return errs.ErrCorrupt // EIO and its like
 }
 
-// keepsChanging returns the error for a path that changed at every try.
+// keepsChanging returns the error for a path that changed during every try to compare it.
 func keepsChanging(path string) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the path keeps changing")}
 }

@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Extent is a range of a file, in bytes.
+// An Extent is a range of bytes of a file.
 type Extent struct{ Offset, Length int64 }
 
-// grain is the size in bytes to whose multiples changed extents are rounded.
+// grain is the size in bytes to whose multiples the changed ranges of a file are rounded, so that there are
+// fewer of them.
 const grain = 64 << 10
 
 // Extents yields the ranges in which two regular files, open for reading, differ, in order,
@@ -44,7 +45,7 @@ func Extents(ctx context.Context, old, new *os.File, yield func(Extent) error) e
 	return x.walk()
 }
 
-// An extents is the state of one comparison of two files.
+// An extents is the state of one call of [Extents], which compares two files.
 type extents struct {
 	ctx   context.Context
 	yield func(Extent) error
@@ -81,7 +82,7 @@ func (x *extents) walk() error {
 	return x.flush()
 }
 
-// next returns the offset of the next data of a side's file, at or after at.
+// next returns the offset of the next data, no hole, of a side's file, at or after at.
 func (x *extents) next(side int, at int64) int64 {
 	if x.fd[side] < 0 || at >= x.size[side] {
 		return max(at, x.size[newer])
@@ -89,8 +90,8 @@ func (x *extents) next(side int, at int64) int64 {
 	return nextData(x.fd[side], at, max(x.size[side], x.size[newer]))
 }
 
-// compare yields the extents in which the bytes a of old and b of new, both from offset at,
-// differ. Beyond the end of old, zeros count as equal.
+// compare yields the ranges in which the bytes a of the old file and b of the new one, both from offset at,
+// differ. Beyond the end of the old file, zeros count as equal.
 func (x *extents) compare(at int64, a, b []byte) error {
 	for from := 0; from < len(b); from += grain {
 		to := min(from+grain, len(b))
@@ -111,7 +112,7 @@ func (x *extents) compare(at int64, a, b []byte) error {
 	return nil
 }
 
-// maxExtent bounds a yielded extent.
+// maxExtent is about the maximum number of bytes of one range that [Extents] yields; a longer one is split.
 const maxExtent = 16 << 20
 
 func (x *extents) flush() error {
@@ -125,13 +126,13 @@ func (x *extents) flush() error {
 
 func zero(data []byte) bool { return len(bytes.TrimLeft(data, "\x00")) == 0 }
 
-// Digest returns the digest of a regular file of this size. Cost: reading its data; a hole is not read and equals
-// written zeros.
+// Digest returns the SHA-256 over the data of a regular file of this size. Cost: reading its data. A hole is
+// not read and equals written zeros.
 func Digest(ctx context.Context, fd int, size int64) ([sha256.Size]byte, error) {
 	return sum(ctx, fd, size, make([]byte, window))
 }
 
-// A digest is the SHA-256 of a file's size and of each window that is not all zeros, with its
+// A digest is the SHA-256 of a file's size and of each 256 KiB (window) that are not all zeros, with their
 // offset. A hole is not read and equals written zeros.
 type digest = [sha256.Size]byte
 
@@ -163,8 +164,8 @@ func sum(ctx context.Context, fd int, size int64, buf []byte) (d digest, err err
 	return d, nil
 }
 
-// nextData returns the offset of the next data at or after at (lseek(2), SEEK_DATA). On a
-// filesystem without holes that is at itself.
+// nextData returns the offset of the next data of a file at or after at (lseek(2), SEEK_DATA), skipping
+// holes. On a filesystem without holes that is at itself.
 func nextData(fd int, at, size int64) int64 {
 	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
 	switch err {

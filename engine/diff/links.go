@@ -6,8 +6,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// linksMayDiffer reports whether the hard links of a node may differ, so that the groups must be
-// compared.
+// linksMayDiffer reports whether the hard links of a node may differ between the trees, by its link counts
+// and inodes. Then the groups of names are compared at the end.
 func (w *worker) linksMayDiffer(st *[2]vfs.Stat) bool {
 	a, b := &st[older], &st[newer]
 	if a.Nlink == 1 && b.Nlink == 1 {
@@ -16,13 +16,13 @@ func (w *worker) linksMayDiffer(st *[2]vfs.Stat) bool {
 	return a.Nlink != b.Nlink || w.opt.SameInodes && a.Ino != b.Ino
 }
 
-// A group is the changed paths that are names of one inode, in order.
+// A group is the changed paths that are hard links of one inode, in the order of changes.
 type group []string
 
 type inode struct{ dev, ino uint64 }
 
-// nameLinks sets LinkOf of the changed paths, marks paths whose links differ, and drops paths in
-// which nothing differs. See the package comment.
+// nameLinks sets LinkOf of changed paths that are hard links, marks paths whose hard links differ, and drops
+// paths in which nothing differs. See the package comment.
 func nameLinks(changes []Change) []Change {
 	var groups [2]map[inode]*group
 	for _, c := range changes {
@@ -59,8 +59,8 @@ func nameLinks(changes []Change) []Change {
 	return slices.DeleteFunc(changes, func(c Change) bool { return c.Kind == Modified && c.What == 0 })
 }
 
-// sameGroup reports whether a path has the same group on both sides. known caches the result, so
-// that large groups are compared once.
+// sameGroup reports whether a path is a hard link of the same changed paths on both sides. known caches the
+// result, so that large groups are compared once.
 func sameGroup(of [2]*group, known map[[2]*group]bool) bool {
 	switch a, b := of[older], of[newer]; {
 	case a == nil && b == nil:

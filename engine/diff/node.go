@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newNode returns the Node of name in dir, or of dir itself, whose stat is st.
+// newNode returns the Node of name in the directory dir, or of dir itself for "". st is its stat.
 func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
 	n := &Node{
 		Mode:  st.FileMode(),
@@ -37,13 +37,13 @@ func (w *worker) newNode(dir int, name string, st *vfs.Stat) (*Node, error) {
 	return n, err
 }
 
-// xattrs holds the extended attributes of a node.
+// xattrs holds the extended attributes of a node: readable ones with their values, and the names of others.
 type xattrs struct {
 	values map[string]string
 	denied []string // names whose value this process may not read, sorted
 }
 
-// xattrs reads the attributes of name in dir, or of dir itself.
+// xattrs reads the extended attributes of name in the directory dir, or of dir itself for "".
 func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 	var x xattrs
 	names, err := vfs.ListXattrs(dir, name)
@@ -72,8 +72,8 @@ func (w *worker) xattrs(dir int, name string) (xattrs, error) {
 	return x, nil
 }
 
-// SystemXattr reports whether security modules or overlayfs maintain an extended attribute.
-// A change of one is no user's change; it is neither merged nor promoted.
+// SystemXattr reports whether this extended attribute is maintained by security modules or overlayfs. A
+// change of one is no change by the user; it is neither merged nor promoted.
 func SystemXattr(name string) bool {
 	switch name {
 	case "security.selinux", "security.ima", "security.evm", "security.SMACK64":

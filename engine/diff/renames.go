@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Rename pairs a deleted and an added change: one node that moved.
+// A Rename says that a deleted and an added change are one file or directory that moved.
 type Rename struct {
 	// From is the path of the deleted change, To that of the added one.
 	From, To string
@@ -27,8 +27,8 @@ type Rename struct {
 	Dir bool
 }
 
-// Differs returns the aspects, except for the times, that the rename changed: content,
-// target, mode, owner and attributes.
+// Differs returns the aspects that changed along with the rename, except for the times: content, target,
+// mode, owner and attributes. old and new are the nodes.
 func (r *Rename) Differs(old, new *Node) Aspect {
 	var what Aspect
 	for _, a := range []struct {
@@ -49,16 +49,16 @@ func (r *Rename) Differs(old, new *Node) Aspect {
 	return what
 }
 
-// The bounds of [Renames].
+// The bounds of [Renames], which limit its cost.
 const (
-	// SimilarMin is the least similarity, in percent, of a rename.
+	// SimilarMin is the part of a text's content, in percent, that must be equal for it to count as renamed.
 	SimilarMin = 50
-	// SimilarMax is the maximum size of a text to compare.
+	// SimilarMax is the maximum size in bytes of a text whose similarity is measured.
 	SimilarMax = 1 << 20
-	// SimilarRead bounds the bytes read to compare texts, in one call.
+	// SimilarRead is the maximum number of bytes that one call of Renames reads to compare texts.
 	SimilarRead = 64 << 20
-	// SimilarPairs bounds the pairs of files compared in one call. Beyond it, only files
-	// of the same name are compared.
+	// SimilarPairs is the maximum number of pairs of texts that one call of Renames compares. Beyond it, only
+	// files of the same name are compared.
 	SimilarPairs = 1 << 18
 )
 
@@ -114,7 +114,7 @@ func Renames(ctx context.Context, old, new *os.File, changes []Change, opt Optio
 	return f.renames()
 }
 
-// A finder is one search for renames among a list of changes. It refers to a change by its
+// A finder is one search for renames among a list of changes, by [Renames]. It refers to a change by its
 // index in the list.
 type finder struct {
 	ctx     context.Context
@@ -139,7 +139,8 @@ func newFinder(ctx context.Context, changes []Change, opt Options) *finder {
 	}
 }
 
-// prepare fills the tables of the finder, and reports whether there is anything to pair.
+// prepare fills the tables of the search for renames. It returns false if there are no deleted or no added
+// paths to pair.
 func (f *finder) prepare() bool {
 	deleted := false
 	for i, c := range f.changes {
@@ -165,7 +166,7 @@ func (f *finder) prepare() bool {
 	return true
 }
 
-// node returns the node of a change that adds or deletes a path, and so has only one node.
+// node returns the only node of a change that adds or deletes a path.
 func (c *Change) node() *Node {
 	if c.Kind == Deleted {
 		return c.Old
@@ -173,16 +174,17 @@ func (c *Change) node() *Node {
 	return c.New
 }
 
-// unpaired reports whether a change may still be paired.
+// unpaired reports whether change i adds or deletes a path and is not part of a rename yet.
 func (f *finder) unpaired(i int) bool { return f.partner[i] < 0 && f.changes[i].Kind != Modified }
 
 func (f *finder) pair(from, to int) { f.partner[from], f.partner[to] = to, from }
 
-// A matchSet is a set of changes that agree in some key.
+// A matchSet is a set of changes that may be renames of each other, since they agree in some key, such as the
+// size: from are the deleted, to the added ones.
 type matchSet struct{ from, to []int }
 
-// matchSets groups the unpaired changes by a key; those without a key are left out. They are in the
-// order of their first change, so that the result is deterministic.
+// matchSets groups those changes that are not part of a rename yet by a key; those without a key are left
+// out. The groups are in the order of their first change, so that the result is deterministic.
 func matchSets[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*matchSet {
 	byKey := map[K]*matchSet{}
 	var all []*matchSet
@@ -209,8 +211,8 @@ func matchSets[K comparable](f *finder, key func(i int, n *Node) (K, bool)) []*m
 	return slices.DeleteFunc(all, func(b *matchSet) bool { return len(b.from) == 0 || len(b.to) == 0 })
 }
 
-// byInode pairs nodes with the same inode number. It leaves out nodes on other filesystems in
-// the trees, which have numbers of their own.
+// byInode pairs a deleted and an added path as a rename if they have the same inode number. It leaves out
+// nodes on other filesystems in the trees, which have numbers of their own.
 func (f *finder) byInode() {
 	type identity struct {
 		ino, mode   uint64
@@ -237,11 +239,11 @@ func (f *finder) byInode() {
 	}
 }
 
-// deepest is the number of trailing path elements that are compared to choose between equal
-// files.
+// deepest is the number of last path elements that are compared to choose which of several equal files is the
+// renamed one.
 const deepest = 16
 
-// match pairs the deleted with the added changes of a set: first those whose paths have the
+// match pairs the deleted with the added changes of a set as renames: first those whose paths have the
 // longest common end, then the others in order.
 func (f *finder) match(b *matchSet) {
 	if len(b.from) > 1 || len(b.to) > 1 {
@@ -264,7 +266,7 @@ func (f *finder) match(b *matchSet) {
 	}
 }
 
-// matchEnds pairs paths whose last n elements are equal.
+// matchEnds pairs those deleted and added changes of a set as renames whose last n path elements are equal.
 func (f *finder) matchEnds(b *matchSet, n int) {
 	free := map[string][]int{}
 	for _, i := range b.to {
@@ -281,7 +283,7 @@ func (f *finder) matchEnds(b *matchSet, n int) {
 	}
 }
 
-// ending returns the last n elements of a path; false if it has fewer.
+// ending returns the last n elements of a path, to match renamed files; false if the path has fewer.
 func ending(path string, n int) (string, bool) {
 	at := len(path)
 	for range n {
@@ -293,7 +295,7 @@ func ending(path string, n int) (string, bool) {
 	return path[at+1:], true
 }
 
-// renames returns the pairs in order, with their similarity.
+// renames returns the found renames in the order of their new paths, with their similarity.
 func (f *finder) renames() ([]Rename, error) {
 	var all []Rename
 	for to, from := range f.partner {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// byContent pairs files of equal content and links of equal target.
+// byContent pairs deleted and added files of equal content, and symbolic links of equal target, as renames.
 func (f *finder) byContent() error {
 	for _, b := range matchSets(f, func(_ int, n *Node) (string, bool) { return n.Target, n.Target != "" }) {
 		f.matchExact(b)
@@ -53,7 +53,8 @@ func (f *finder) byIdentity() {
 	}
 }
 
-// byDigest pairs equal files among several of one size.
+// byDigest pairs deleted and added files of equal content as renames, among several files of one size, by
+// their digests.
 func (f *finder) byDigest(sized *matchSet) error {
 	sums := make(map[int]digest, len(sized.from)+len(sized.to))
 	for _, list := range [][]int{sized.from, sized.to} {
@@ -73,7 +74,7 @@ func (f *finder) byDigest(sized *matchSet) error {
 	return nil
 }
 
-// matchExact pairs the changes of a set that are known to be equal.
+// matchExact pairs the changes of a set, whose files are known to be equal, as exact renames.
 func (f *finder) matchExact(b *matchSet) {
 	f.match(b)
 	for _, i := range b.from {
@@ -81,8 +82,8 @@ func (f *finder) matchExact(b *matchSet) {
 	}
 }
 
-// openNode opens the file of change i for reading; the caller closes it. It returns nil if the
-// file is not readable or does not match the change.
+// openNode opens the file of change i for reading; the caller closes it. It returns nil if the file is not
+// readable or no longer matches the change.
 func (f *finder) openNode(i int) (file *os.File, st vfs.Stat, err error) {
 	c := &f.changes[i]
 	side := older
@@ -107,7 +108,7 @@ func (f *finder) openNode(i int) (file *os.File, st vfs.Stat, err error) {
 	return file, st, nil
 }
 
-// same reports whether two files have equal content.
+// same reports whether the deleted file of change from and the added one of change to have equal content.
 func (f *finder) same(from, to int) (bool, error) {
 	var fd [2]int
 	var st [2]vfs.Stat
@@ -126,7 +127,7 @@ func (f *finder) same(from, to int) (bool, error) {
 	return !differ && err == nil, fail(f.changes[to].Path, err)
 }
 
-// digest returns the digest of a file, if it is readable.
+// digest returns the digest of the file of change i; ok is false if the file is not readable.
 func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	file, st, err := f.openNode(i)
 	if err != nil || file == nil {
@@ -140,8 +141,8 @@ func (f *finder) digest(i int) (d digest, ok bool, err error) {
 	return d, err == nil, fail(f.changes[i].Path, err)
 }
 
-// similarityOf returns whether two paired nodes have equal content, and the equal part in
-// percent.
+// similarityOf returns, for the rename of change from to change to, whether both have equal content, and the
+// equal part in percent.
 func (f *finder) similarityOf(from, to int) (exact bool, percent int, err error) {
 	a, b := f.changes[from].Old, f.changes[to].New
 	switch {

@@ -2,8 +2,8 @@ package diff
 
 import "strings"
 
-// subtree returns the range [from, to) of changes below a deleted or added directory: they
-// follow it directly.
+// subtree returns the range [from, to) of the changes below the deleted or added directory of change dir.
+// They follow it directly.
 func (f *finder) subtree(dir int) (from, to int) {
 	prefix := f.changes[dir].Path + "/"
 	for to = dir + 1; to < len(f.changes) && strings.HasPrefix(f.changes[to].Path, prefix); {
@@ -12,8 +12,8 @@ func (f *finder) subtree(dir int) (from, to int) {
 	return dir + 1, to
 }
 
-// byParent pairs nodes with the same path below a directory whose inode is unchanged, because
-// an editor that replaces a file gives it another inode.
+// byParent pairs, in a renamed directory whose inode is unchanged, deleted and added nodes with the same path
+// in it. Their inodes may differ, because an editor that replaces a file gives it another one.
 func (f *finder) byParent() {
 	for i := range f.changes {
 		if !f.whole[i] {
@@ -31,8 +31,8 @@ func (f *finder) byParent() {
 	}
 }
 
-// counterpart returns the change at the path below target that j has below directory i, if
-// neither is paired and both are of one type.
+// counterpart returns the added change that has the same path below target as the deleted change j has below
+// directory i. It returns false unless both have one type and neither is part of a rename yet.
 func (f *finder) counterpart(i, j int, target string) (int, bool) {
 	to, ok := f.added[target+f.changes[j].Path[len(f.changes[i].Path):]]
 	if !ok || !f.unpaired(j) || !f.unpaired(to) {
@@ -41,7 +41,8 @@ func (f *finder) counterpart(i, j int, target string) (int, bool) {
 	return to, f.changes[j].Old.Mode.Type() == f.changes[to].New.Mode.Type()
 }
 
-// directories pairs the directories all of whose files have moved along.
+// directories pairs a deleted and an added directory as a rename if all files of the one have moved to the
+// other.
 func (f *finder) directories() {
 	for i := 0; i < len(f.changes); i++ {
 		if f.changes[i].Kind != Deleted || !f.changes[i].Old.Mode.IsDir() || !f.unpaired(i) {
@@ -65,8 +66,8 @@ func (f *finder) directories() {
 	}
 }
 
-// destination returns the added directory to which everything below a deleted one has moved.
-// The first file determines it; no other may disagree.
+// destination returns the added directory to which everything below the deleted directory of change dir has
+// moved. The first file determines it; no other may disagree.
 func (f *finder) destination(dir int) (int, bool) {
 	base := len(f.changes[dir].Path)
 	from, end := f.subtree(dir)
@@ -99,7 +100,8 @@ func (f *finder) isAddedDir(path string) bool {
 	return ok && f.changes[i].New.Mode.IsDir()
 }
 
-// featureless reports whether two nodes agree in type and have nothing else to compare.
+// featureless reports whether a deleted and an added node agree in type and have nothing else to compare,
+// such as empty files. They count as renamed only along with their directory.
 func (f *finder) featureless(i, j int) bool {
 	a, b := f.changes[i].Old, f.changes[j].New
 	return a.Mode.Type() == b.Mode.Type() && a.Rdev == b.Rdev && a.Size == 0 && b.Size == 0

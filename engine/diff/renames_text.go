@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// texts measures the similarity of files.
+// texts measures how similar files are, within the bounds of [Renames], and caches the outlines of files
+// already read.
 type texts struct {
 	seed  maphash.Seed
 	known map[int]outline
@@ -15,8 +16,8 @@ type texts struct {
 	pairs int   // pairs that may still be compared
 }
 
-// An outline holds the sorted pieces of a text: lines, and pieces of pieceMax bytes of longer
-// lines. It is nil for a file that is not compared.
+// An outline holds the hashes of the pieces of a text, sorted: lines, and pieces of pieceMax bytes of longer
+// lines. Comparing outlines shows how similar two texts are. It is nil for a file that is not compared.
 type outline []piece
 
 type piece struct {
@@ -30,7 +31,8 @@ func newTexts() texts {
 	return texts{seed: maphash.MakeSeed(), known: map[int]outline{}, left: SimilarRead, pairs: SimilarPairs}
 }
 
-// outlineOf returns the outline of a file, which it reads once.
+// outlineOf returns the outline of the file of change i, for measuring its similarity to others. It reads
+// each file once.
 func (f *finder) outlineOf(i int) (outline, error) {
 	t := &f.texts
 	if p, ok := t.known[i]; ok {
@@ -83,7 +85,7 @@ func (t *texts) outlineOf(data []byte) outline {
 	return slices.Clip(merged)
 }
 
-// common returns the number of bytes in pieces that both texts have.
+// common returns the number of bytes in pieces that the texts of both outlines have.
 func (p outline) common(q outline) (n int64) {
 	for len(p) > 0 && len(q) > 0 {
 		switch {
@@ -99,8 +101,8 @@ func (p outline) common(q outline) (n int64) {
 	return n
 }
 
-// similarity returns the part of the larger text that is in the smaller one, in percent; 0 if
-// they are not compared.
+// similarity returns the part of the larger of two texts that is also in the smaller one, in percent, at most
+// 99; 0 if they are not compared.
 func (f *finder) similarity(from, to int) (int, error) {
 	a, b := f.changes[from].Old.Size, f.changes[to].New.Size
 	p, err := f.outlineOf(from)
@@ -115,8 +117,8 @@ func (f *finder) similarity(from, to int) (int, error) {
 	return min(percent, 99), nil // below 100: the pieces may be in another order
 }
 
-// bySimilarity pairs similar texts: first among files of the same name, then among all, unless
-// they are too many.
+// bySimilarity pairs similar deleted and added texts as renames: first among files of the same name, then
+// among all, unless they are too many.
 func (f *finder) bySimilarity() error {
 	measurable := func(n *Node) bool { return n.Mode.IsRegular() && n.Size > 0 && n.Size <= SimilarMax }
 	for _, b := range matchSets(f, func(i int, n *Node) (string, bool) {
@@ -135,7 +137,7 @@ func (f *finder) bySimilarity() error {
 	return nil
 }
 
-// pairSimilar pairs the most similar files of a set first.
+// pairSimilar pairs deleted and added texts of a set as renames, the most similar ones first.
 func (f *finder) pairSimilar(b *matchSet) error {
 	if len(b.from)*len(b.to) > f.texts.pairs {
 		return nil

@@ -2,7 +2,7 @@ package diff
 
 import "github.com/snapfs/snapfs/engine/snapshot"
 
-// A Summary counts changes.
+// A Summary has the number of changes of each kind, and by how much files grew and shrank.
 type Summary struct {
 	Added, Modified, Deleted int
 	// Grown and Shrunk are the bytes by which regular files became longer and shorter. Each
@@ -10,7 +10,7 @@ type Summary struct {
 	Grown, Shrunk snapshot.Bytes
 }
 
-// Summarise counts changes.
+// Summarise counts changes by kind, and the bytes by which files grew and shrank.
 func Summarise(changes []Change) Summary {
 	var s Summary
 	for _, c := range changes {
@@ -31,7 +31,8 @@ func Summarise(changes []Change) Summary {
 	return s
 }
 
-// Count returns the number of changes that are shown to a user.
+// Count returns the number of changes that are shown to a user: all but those that only set a directory's
+// time.
 func Count(changes []Change) int {
 	n := 0
 	for i := range changes {
@@ -42,14 +43,14 @@ func Count(changes []Change) int {
 	return n
 }
 
-// Add adds the counts of t.
+// Add adds the counts of t to those of s.
 func (s *Summary) Add(t Summary) {
 	s.Added, s.Modified, s.Deleted = s.Added+t.Added, s.Modified+t.Modified, s.Deleted+t.Deleted
 	s.Grown, s.Shrunk = s.Grown+t.Grown, s.Shrunk+t.Shrunk
 }
 
-// SizeDelta returns by how many bytes the regular file grew. Other nodes have 0, and of several
-// changed hard links only the first counts.
+// SizeDelta returns by how many bytes a changed regular file grew; negative if it shrank. For other nodes it
+// is 0, and of several changed hard links only the first counts.
 func (c Change) SizeDelta() snapshot.Bytes {
 	size := func(n *Node) int64 {
 		if n == nil || !n.Mode.IsRegular() || n.LinkOf != "" {

@@ -57,8 +57,8 @@ func errno(err error) unix.Errno {
 	return e
 }
 
-// gone reports whether an error means that a node does not exist, or was replaced by one of
-// another type.
+// gone reports whether an error means that a node does not exist any more, or was replaced by one of another
+// type.
 func gone(err error) bool {
 	switch errno(err) {
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ESTALE:

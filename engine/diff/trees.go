@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Options configure a comparison. The zero value compares everything.
+// Options configure a comparison of two trees. The zero value compares everything.
 type Options struct {
 	// Skip reports whether to leave out a path and everything below it; nil skips none.
 	// It is not called for the root, and must be safe for concurrent use.
@@ -31,8 +31,8 @@ type Options struct {
 	OverlayViews bool
 }
 
-// Racy is the least age of a change time at a snapshot that distinguishes it from later writes:
-// two ticks of the slowest kernel clock (100 Hz) that filesystems use.
+// Racy is how much older than a snapshot a file's change time must be to prove that the file was not written
+// again after it: two ticks of the slowest kernel clock (100 Hz) that filesystems use.
 const Racy = 20 * time.Millisecond
 
 // Trees compares two trees by walking both, and returns the differences in the order of
@@ -62,8 +62,8 @@ func Trees(ctx context.Context, old, new *os.File, opt Options) ([]Change, error
 	return d.changes(), nil
 }
 
-// changes returns the changes that all workers found, in order: one for each path, with hard
-// links named, and without paths that proved equal.
+// changes returns the changes that all threads found, in order: one for each path, with hard links named, and
+// without paths that proved equal.
 func (d *walk) changes() []Change {
 	all := d.workers[0].found
 	for _, w := range d.workers[1:] {
@@ -83,8 +83,8 @@ func (d *walk) changes() []Change {
 	return nameLinks(changes)
 }
 
-// dropTimes drops the changed time of directories in walk.unlisted in which names were added
-// or removed.
+// dropTimes removes the difference in time of directories that were not listed and in which names were added
+// or removed, because those changes imply it.
 func (d *walk) dropTimes(all []found) {
 	if len(d.unlisted) == 0 {
 		return

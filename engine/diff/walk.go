@@ -8,17 +8,17 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// Indexes of the two sides in every [2]array of this package.
+// The indexes of the old and the new tree in every [2]array of this package.
 const (
 	older = iota
 	newer
 )
 
-// workerCount is the number of threads. The second one halves the time of a warm walk; a third
-// gains nothing.
+// workerCount is the number of threads that compare trees. The second one halves the time of a warm walk; a
+// third gains nothing.
 const workerCount = 2
 
-// A walk is one comparison of two trees.
+// A walk is one comparison of two trees, by [Trees] or [At].
 type walk struct {
 	ctx  context.Context
 	opt  Options
@@ -39,8 +39,8 @@ type walk struct {
 	err   error // the first error
 }
 
-// A task is a directory to list, on one side or on both. Tasks refer to it by path, so that a
-// walk holds two descriptors for each worker, however deep or wide the tree is.
+// A task is a directory to list and compare, on one side or on both. It holds the path, not a descriptor, so
+// that a walk has two descriptors open for each thread, however deep or wide the tree is.
 type task struct {
 	path string
 	on   [2]bool
@@ -51,14 +51,14 @@ type task struct {
 	try int
 }
 
-// A found is a change that a worker found. Without nodes, it is a path that a later try found
-// equal; with no aspect, a node of which only the link count differs.
+// A found is a change that a thread found. Without nodes, it is a path that a later try found equal; with no
+// aspect, a node of which only the link count differs.
 type found struct {
 	Change
 	try int
 }
 
-// A worker is one thread of a walk, with its buffers.
+// A worker is one thread of a comparison of two trees, with its buffers.
 type worker struct {
 	*walk
 	found []found
@@ -97,7 +97,7 @@ func (d *walk) push(t task) {
 	d.wake.Signal()
 }
 
-// drain runs all tasks, including those that they push.
+// drain compares all queued directories, including those that are queued meanwhile, on all threads.
 func (d *walk) drain() error {
 	if len(d.tasks) == 0 {
 		return d.err
@@ -131,7 +131,8 @@ func (w *worker) work() {
 	}
 }
 
-// next waits for a task. It returns false when every worker waits, or after an error.
+// next waits for a queued directory and returns it. It returns false when every thread waits, so that all is
+// done, or after an error.
 func (w *worker) next() (task, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

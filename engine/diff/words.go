@@ -5,7 +5,7 @@ import (
 	"io/fs"
 )
 
-// TypeName returns a node's type in words.
+// TypeName returns a node's type in words, such as "directory" or "block device".
 func TypeName(m fs.FileMode) string {
 	switch {
 	case m.IsRegular():
@@ -24,7 +24,7 @@ func TypeName(m fs.FileMode) string {
 	return "block device"
 }
 
-// Octal returns the permission bits as four octal digits, as for chmod(1).
+// Octal returns the permission bits of a mode as four octal digits, as for chmod(1).
 func Octal(m fs.FileMode) string {
 	bits := uint32(m.Perm())
 	if m&fs.ModeSetuid != 0 {

@@ -9,8 +9,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// EveryBackend opens each backend that may hold data: once if its data lies in the state
-// directory, else once for each recorded location.
+// EveryBackend opens each backend that may hold data of sandboxes, for a garbage collection: once if its data
+// lies in the state directory, else once for each location in the catalogue. A backend that cannot be opened
+// is left out.
 func (hf *Host) EveryBackend(ctx context.Context) ([]snapshot.Backend, error) {
 	records, failures := hf.cat.List()
 	places, err := hf.cat.Locations()

@@ -14,15 +14,15 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// A Candidate is a tree with the backend that would hold it. Hints are commands that would
-// make a better backend available.
+// A Candidate is a tree of a wanted sandbox with the backend that would hold it. Hints are commands that
+// would make a better backend available.
 type Candidate struct {
 	catalog.Tree
 	Hints []string
 }
 
-// Backends returns the backend that would hold each tree of a requested sandbox, with the
-// reason. It creates nothing. Errors: those of creating the sandbox.
+// Backends returns for each tree of a wanted sandbox the backend that would hold it, with the reason. It
+// creates nothing. Errors: those of creating the sandbox.
 func (hf *Host) Backends(ctx context.Context, req Request) ([]Candidate, error) {
 	if err := hf.CheckWorkspace(req.Workspace); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (hf *Host) Backends(ctx context.Context, req Request) ([]Candidate, error) 
 	return trees, err
 }
 
-// A Choice is a tree of an environment with the backend that will hold it.
+// A Choice is a tree of a new sandbox with the backend that will hold it. [Host.Choose] makes it.
 type Choice struct {
 	Tree    string
 	Driver  string
@@ -49,8 +49,8 @@ type Choice struct {
 	hints   []string // of the driver in the reason
 }
 
-// Choose finds a backend for each tree. A disk limit applies to all trees together, so with
-// one it chooses backends that count in one place. Errors: errs.ErrNotSupported.
+// Choose finds a backend for each tree of env. A disk limit applies to all trees together, so with one it
+// chooses backends that count the used space in one place. Errors: errs.ErrNotSupported.
 func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
 	first, err := hf.chooseEach(ctx, env, req)
 	if err != nil || !req.limitsDisk() || len(first) < 2 || oneLimitPlace(first) {
@@ -78,11 +78,11 @@ func (hf *Host) Choose(ctx context.Context, env *Environment, req Request) ([]Ch
 	}
 }
 
-// anyPlace is the limit place of a request that accepts any place, as long as all forks share
-// it.
+// anyPlace in Request.limitAt accepts backends that count the disk limit in any place, as long as they can
+// share one.
 const anyPlace = "any"
 
-// oneLimitPlace reports whether all choices count their limits in one place.
+// oneLimitPlace reports whether all chosen backends count the disk limit in one place, and so can share it.
 func oneLimitPlace(chosen []Choice) bool {
 	for _, c := range chosen {
 		if at := LimitPlace(c.Backend); at == "" || at != LimitPlace(chosen[0].Backend) {
@@ -92,8 +92,8 @@ func oneLimitPlace(chosen []Choice) bool {
 	return true
 }
 
-// LimitPlace returns the place where a backend counts the size of its forks, or "" if its
-// limits cannot be shared.
+// LimitPlace returns the place, such as a pool, in which a backend counts the size of its forks for a disk
+// limit, or "" if its forks cannot share a limit.
 func LimitPlace(b snapshot.Backend) string {
 	if s, ok := b.(snapshot.Limiter); ok {
 		return s.LimitPlace()
@@ -101,12 +101,12 @@ func LimitPlace(b snapshot.Backend) string {
 	return ""
 }
 
-// chooseEach finds a backend for each tree:
+// chooseEach finds a backend for each tree of env:
 // - The tree of the workspace gets the first driver that supports it. If that supports only the workspace alone, the tree becomes two.
 // - A tree mounted in the workspace gets the first driver that supports it.
-// - Other trees, to which commands rarely write, get the first backend that captures without fsync.
-// A request for a backend restricts the tree of the workspace; with a frozen base also the
-// trees mounted in the workspace.
+// - Other trees, to which commands rarely write, get the first backend that takes snapshots without fsync.
+// A request for a backend applies to the tree of the workspace; with a frozen base also to the trees mounted
+// in the workspace.
 func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) ([]Choice, error) {
 	holder := env.treeOf(req.Workspace)
 	var chosen []Choice
@@ -141,8 +141,8 @@ func (hf *Host) chooseEach(ctx context.Context, env *Environment, req Request) (
 	return chosen, nil
 }
 
-// chooseForWorkspace tries each driver on the tree that holds the workspace, then on the
-// workspace alone.
+// chooseForWorkspace finds a backend for the tree that holds the workspace. It tries each driver on the whole
+// tree, then on the workspace alone; in that case it returns two choices.
 func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	var why []error
 	for _, d := range hf.drivers {
@@ -170,8 +170,8 @@ func (hf *Host) chooseForWorkspace(ctx context.Context, tree string, req Request
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// chooseWithin chooses for a tree mounted in the workspace. The requested driver comes first,
-// then the others, because the requested one may not support this filesystem.
+// chooseWithin finds a backend for a tree mounted in the workspace. It tries the requested driver first, then
+// the others, because the requested one may not support this filesystem.
 func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	var why []error
 	for _, asked := range []bool{true, false} {
@@ -190,8 +190,8 @@ func (hf *Host) chooseWithin(ctx context.Context, tree string, req Request) ([]C
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// chooseForRest chooses for a tree outside the workspace. A backend that captures without
-// fsync comes first.
+// chooseForRest finds a backend for a tree outside the workspace. It prefers one that takes snapshots without
+// fsync.
 func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]Choice, error) {
 	req.Frozen = false // applies to the workspace only
 	var why []error
@@ -217,7 +217,8 @@ func (hf *Host) chooseForRest(ctx context.Context, tree string, req Request) ([]
 	return nil, hf.noChoice(tree, req, why)
 }
 
-// automatic reports whether a driver may be chosen without a request by name.
+// automatic reports whether a driver may be chosen for a request that does not name it. Some drivers are
+// chosen only for a disk limit.
 func automatic(d snapshot.Driver, req *Request) bool {
 	return d.Automatic && (!d.ForLimits || req.limitsDisk())
 }
@@ -254,8 +255,8 @@ func (hf *Host) try(ctx context.Context, d snapshot.Driver, tree string, req Req
 	return b, nil
 }
 
-// choiceOf returns the choice of a driver. Its reason is the last error of the drivers passed
-// over.
+// choiceOf returns the choice of driver d for a tree. Its reason is the last of passed, the errors of the
+// drivers tried before.
 func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b snapshot.Backend) Choice {
 	c := Choice{Tree: tree, Driver: d.Name, Reason: "the first choice", Backend: b}
 	switch {
@@ -268,7 +269,8 @@ func choiceOf(tree string, d snapshot.Driver, req Request, passed []error, b sna
 	return c
 }
 
-// noChoice returns the error of a tree that no driver supports, with hints.
+// noChoice returns the error of a tree that no driver supports, with hints. why are the errors of the
+// drivers.
 func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	err := &errs.Error{Op: "choosing a backend", Path: tree, Kind: errs.ErrNotSupported, Err: errors.Join(why...)}
 	switch {
@@ -291,7 +293,7 @@ func (hf *Host) noChoice(tree string, req Request, why []error) error {
 	return err
 }
 
-// driverNames returns the names of all drivers.
+// driverNames returns the names of all backend drivers.
 func (hf *Host) driverNames() (names []string) {
 	for _, d := range hf.drivers {
 		names = append(names, d.Name)
@@ -324,8 +326,8 @@ func (hf *Host) BackendOf(ctx context.Context, t catalog.Tree) (snapshot.Backend
 	}
 }
 
-// RecordPlace records the location of a backend whose data lies outside the state directory,
-// so that it can be found when no sandbox refers to it any more.
+// RecordPlace stores in the catalogue the location of a backend whose data lies outside the state directory,
+// so that a garbage collection finds it when no sandbox refers to it any more.
 func (hf *Host) RecordPlace(c Choice) error {
 	if hf.DataPlace(c.Driver, c.Backend) == "" {
 		return nil
@@ -333,7 +335,8 @@ func (hf *Host) RecordPlace(c Choice) error {
 	return hf.cat.AddLocation(catalog.Location{Driver: c.Driver, Path: c.Tree})
 }
 
-// DataPlace returns where a backend stores its data if that depends on the tree, else "".
+// DataPlace returns the directory in which a backend stores its data if that depends on the tree, and "" if
+// it is in the state directory.
 func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	where := b.Facts().Hidden
 	if where == filepath.Clean(hf.cat.DataDir(driver)) {
@@ -342,7 +345,7 @@ func (hf *Host) DataPlace(driver string, b snapshot.Backend) string {
 	return where
 }
 
-// Remember stores an opened backend for BackendOf.
+// Remember stores the opened backend of a choice, so that BackendOf returns it.
 func (hf *Host) Remember(c Choice) {
 	hf.mu.Lock()
 	hf.backends[c.Driver+" "+c.Tree] = c.Backend

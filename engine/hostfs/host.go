@@ -18,8 +18,8 @@ type Host struct {
 	backends map[string]snapshot.Backend // opened backends, by driver and tree
 }
 
-// New returns a Host that prefers the drivers in their order and reports what a
-// user should know to notice.
+// New returns a Host that prefers the drivers in their order. It calls notice with a sentence for the user,
+// such as that a copy is large.
 func New(cat *catalog.Catalog, drivers []snapshot.Driver, notice func(string)) *Host {
 	return &Host{cat: cat, drivers: drivers, notice: notice, backends: map[string]snapshot.Backend{}}
 }

@@ -19,7 +19,8 @@ import (
 // something to cover. So these names are hidden in the tree itself: by a layer directly above the host's tree, or by
 // the server of the tree. A frozen tree needs nothing.
 
-// later returns the names, in directories without symbolic links, of what is to be hidden as soon as it exists.
+// later returns the names to hide as soon as they exist, with the directories they may appear in, without
+// symbolic links: the places of secrets and the paths that the policy hides, but not those that it exposes.
 func later(h hiding, workspace string) (list []absentNames) {
 	r := resolver{}
 	missing := make([]absentNames, 0, len(h.real.missing)+16)
@@ -45,7 +46,8 @@ func later(h hiding, workspace string) (list []absentNames) {
 	return list
 }
 
-// allowed returns those of names in dir that are neither above nor below one of the paths to show.
+// allowed returns those of names, in the directory dir, that may be hidden: not those above or below one of
+// the paths show, which stay visible. The last of show is the workspace.
 func allowed(dir string, names, show []string) []string {
 	for _, x := range show {
 		switch {
@@ -58,7 +60,7 @@ func allowed(dir string, names, show []string) []string {
 	return names
 }
 
-// dangling returns those of paths that are symbolic links to something that does not exist.
+// dangling returns those of paths that are symbolic links to a path that does not exist.
 func dangling(paths []string) (list []string) {
 	for _, p := range paths {
 		info, err := os.Lstat(p)
@@ -71,8 +73,9 @@ func dangling(paths []string) (list []string) {
 	return list
 }
 
-// hideLater makes the live trees among mounts hide the names in missing, and have stand-ins below the masks of the
-// paths in hide, so that no rename in an earlier session leads to what is masked.
+// hideLater makes the live trees among mounts hide the names in missing as soon as they exist. Below the mask
+// of each path in hide it puts an empty stand-in, so that no rename in an earlier command leads to the masked
+// file.
 func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNames, hide []string, points []mount.Point) {
 	s := surveyor{mounts: points}
 	live := func(m isolate.Mount) bool {
@@ -116,8 +119,8 @@ func hideLater(mounts []isolate.Mount, trees []catalog.Tree, missing []absentNam
 	}
 }
 
-// standIn returns what is in place of the hidden path p below the mask; false if p is neither a directory nor a file
-// nor a link.
+// standIn returns an empty file or directory, or the same link, to put below the mask of the hidden path p.
+// It returns false if p is none of these.
 func standIn(p string) (one isolate.StandIn, ok bool) {
 	info, err := os.Lstat(p)
 	if err != nil {
@@ -138,7 +141,8 @@ func standIn(p string) (one isolate.StandIn, ok bool) {
 	return one, err == nil
 }
 
-// finish completes a mount with its hidden entries.
+// finish completes a mount that hides names: it passes them to the server of a served tree, and sets the
+// options of an overlay that depend on them.
 func finish(m *isolate.Mount, s surveyor) {
 	if len(m.Hidden) == 0 {
 		return
@@ -159,7 +163,7 @@ func finish(m *isolate.Mount, s surveyor) {
 	}
 }
 
-// onOne reports whether two directories lie on one filesystem, on btrfs also in different subvolumes.
+// onOne reports whether the directories a and b lie on one filesystem, on btrfs also in different subvolumes.
 func onOne(a, b string, s surveyor) bool {
 	var x, y syscall.Stat_t
 	if syscall.Stat(a, &x) == nil && syscall.Stat(b, &y) == nil && x.Dev == y.Dev {

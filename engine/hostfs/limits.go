@@ -21,16 +21,16 @@ func canLimit(ctx context.Context, b snapshot.Backend, l snapshot.DiskLimit) err
 	return p.CanLimit(ctx, l)
 }
 
-// DiskLimit returns the disk part of limits.
+// DiskLimit returns the limits of disk space and inodes from the limits of a sandbox.
 func DiskLimit(l catalog.Limits) snapshot.DiskLimit {
 	return snapshot.DiskLimit{Bytes: snapshot.Bytes(l.Disk), Inodes: l.Inodes}
 }
 
-// LimitsDisk reports whether limits have a disk part.
+// LimitsDisk reports whether the limits of a sandbox restrict its disk space or inodes.
 func LimitsDisk(l catalog.Limits) bool { return DiskLimit(l) != (snapshot.DiskLimit{}) }
 
-// tmpLimits returns the options that bound each tmpfs of a sandbox by its limits of disk and
-// memory. A tmpfs always has room for what snapfs itself puts there.
+// tmpLimits returns the mount options that bound each tmpfs of a sandbox by its limits of disk and memory.
+// They leave a tmpfs at least 1 MiB and 256 inodes for files of snapfs itself.
 func tmpLimits(l catalog.Limits) (options []string) {
 	size := l.Disk
 	if size == 0 || l.Memory > 0 && l.Memory < size {
@@ -45,7 +45,7 @@ func tmpLimits(l catalog.Limits) (options []string) {
 	return options
 }
 
-// LimitsIO reports whether limits restrict the rate of disk reads or writes.
+// LimitsIO reports whether the limits of a sandbox restrict the rate of disk reads or writes.
 func LimitsIO(l catalog.Limits) bool {
 	return l.ReadRate != 0 || l.WriteRate != 0 || l.ReadOps != 0 || l.WriteOps != 0
 }
@@ -56,7 +56,8 @@ func ErrServed() error {
 	return fmt.Errorf("a server process outside of the sandbox does its I/O, to which I/O limits do not apply: %w", errs.ErrNotSupported)
 }
 
-// ErrUnlimited returns the error of a backend without disk limits.
+// ErrUnlimited returns the error of a backend that cannot enforce a disk limit, with hints for another
+// backend.
 func ErrUnlimited() error {
 	return &errs.Error{
 		Op: "limiting the disk", Kind: errs.ErrNotSupported,
@@ -68,7 +69,7 @@ func ErrUnlimited() error {
 	}
 }
 
-// ForProcesses returns the part of limits that control groups and rlimits enforce.
+// ForProcesses returns those limits of a sandbox that control groups and rlimits enforce.
 func ForProcesses(l catalog.Limits) limits.Limits {
 	return limits.Limits{
 		CPUs: l.CPUs, Memory: l.Memory, PIDs: l.PIDs, Files: l.Files, CPUTime: l.CPUTime,
@@ -76,7 +77,7 @@ func ForProcesses(l catalog.Limits) limits.Limits {
 	}
 }
 
-// LimitsFit returns an error for limits that contradict each other.
+// LimitsFit returns an error for limits of processes that contradict each other.
 func LimitsFit(l catalog.Limits) error {
 	return ForProcesses(l).Check()
 }

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// logDir is the directory of the machine's logs.
+// logDir is the directory with the machine's logs, which sandboxes do not see.
 const logDir = "/var/log"
 
-// logs returns the logs of the machine that hold something and that the caller may read: files
-// in the log directory and what is in its directories, entry by entry, so that a server in the
-// sandbox can make its own. at is that of findSecrets.
+// logs returns the machine's logs to hide from a sandbox: those that the caller may read. They are the files
+// in the log directory and the entries of its directories, each by itself, so that a server in the sandbox
+// can make its own log. at maps a path to where it can be read.
 func logs(at func(string) string) (paths []string) {
 	entries, _ := os.ReadDir(at(logDir)) // an unreadable or missing one has no logs to hide
 	for _, e := range entries {
@@ -31,8 +31,8 @@ func logs(at func(string) string) (paths []string) {
 	return paths
 }
 
-// written reports whether the installation of packages and the creation of users write a log,
-// which therefore stays.
+// written reports whether installing packages or adding users writes the log of this name. Such a log is not
+// hidden, because these commands must work in a sandbox.
 func written(name string) bool {
 	for _, prefix := range []string{"alternatives.log", "dpkg.log", "fontconfig.log"} {
 		if strings.HasPrefix(name, prefix) {

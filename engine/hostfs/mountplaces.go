@@ -16,15 +16,16 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A MountStub is a file or directory in a fork's workspace that is a mount point in the
-// sandbox, or a parent of one. Without it the mount fails and no command starts.
+// A MountStub is a file or directory in a fork's workspace on which the sandbox mounts a filesystem, or a
+// parent of one. Without it the mount fails and no command starts, so it is restored when a fork gets new
+// contents.
 type MountStub struct {
 	Path  string // relative to the workspace
 	st    vfs.Stat
 	attrs map[string]string
 }
 
-// error returns an error about the stub.
+// error returns an error about restoring a mount point in a fork's workspace.
 func (p MountStub) error(kind, err error) error {
 	return &errs.Error{Op: "restoring a mount point", Path: p.Path, Kind: kind, Err: err}
 }
@@ -62,15 +63,15 @@ func (hf *Host) stubPaths(rec *catalog.Record) ([]string, error) {
 	return slices.Compact(places), nil
 }
 
-// PlacesAt returns the [catalog.NamedSnapshot.MountPoints] of the snapshot that a sandbox was
-// last at.
+// PlacesAt returns the mount points that the snapshot lists from which a sandbox's files last started; see
+// [catalog.NamedSnapshot.MountPoints].
 func PlacesAt(rec *catalog.Record) []string {
 	m, _ := rec.Snapshot(rec.At)
 	return m.MountPoints
 }
 
-// MountStubs reads the mount stubs of a fork that is open at the workspace. It leaves out
-// those that do not exist.
+// MountStubs reads, with their metadata, the mount points and their parents in the workspace of a fork, which
+// is open as dir. It leaves out those that do not exist.
 func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]MountStub, error) {
 	paths, err := hf.stubPaths(rec)
 	if err != nil {
@@ -97,9 +98,9 @@ func (hf *Host) MountStubs(rec *catalog.Record, dir *os.File) ([]MountStub, erro
 	return there, nil
 }
 
-// RestoreStubs creates the stubs that no longer exist, with their metadata, and restores the
-// times of their parents. It returns the paths it created. Errors: errs.ErrNotSupported if a
-// stub's path is now of another type.
+// RestoreStubs creates those mount points and their parents (places) that no longer exist below dir, the
+// workspace of a fork, with their metadata, and restores the times of their parents. It returns the paths it
+// created. Errors: errs.ErrNotSupported if such a path is now of another type.
 func RestoreStubs(ctx context.Context, dir *os.File, places []MountStub) (made []string, err error) {
 	for _, p := range places {
 		was, err := p.restore(dir)
@@ -113,8 +114,8 @@ func RestoreStubs(ctx context.Context, dir *os.File, places []MountStub) (made [
 	return made, ctx.Err()
 }
 
-// restore creates the stub below dir, the workspace of a fork, and returns false; it returns
-// true if the stub exists.
+// restore creates the mount point, or its parent, below dir, the workspace of a fork, and returns false. It
+// returns true if that exists already.
 func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	in, err := vfs.OpenBeneath(int(dir.Fd()), path.Dir(p.Path), vfs.OPath|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -137,8 +138,8 @@ func (p MountStub) restore(dir *os.File) (was bool, err error) {
 	return false, nil
 }
 
-// make creates the stub as name in the directory in, with its metadata, and restores the times
-// of in.
+// make creates the mount point, or its parent, under name in the directory in, with its metadata, and
+// restores the times of that directory.
 func (p MountStub) make(in *os.File, name string) error {
 	was, err := vfs.Lstat(int(in.Fd()), "")
 	if err != nil {
@@ -172,8 +173,9 @@ func (p MountStub) make(in *os.File, name string) error {
 	return errors.Join(err, vfs.SetTimes(fd, &p.st.ATime, p.st.MTime), vfs.SetTimes(int(in.Fd()), &was.ATime, was.MTime))
 }
 
-// ClearOut removes everything but the stubs from a directory that no other process uses. It
-// changes modes that forbid their owner to do so.
+// ClearOut removes everything but the mount points and their parents (places) from the workspace of a fork,
+// which is open as dir and which no other process uses. It changes modes that forbid their owner to remove
+// something.
 func ClearOut(dir *os.File, places []MountStub) error {
 	top := vfs.FDPath(dir) + "/."
 	root, err := os.OpenRoot(top)
@@ -202,7 +204,8 @@ func ClearOut(dir *os.File, places []MountStub) error {
 	return err
 }
 
-// clearIn clears a directory under root, except the listed stubs, whose times and modes stay.
+// clearIn removes everything in a directory below root except the listed mount points and their parents,
+// whose times and modes stay.
 func clearIn(root *os.Root, dir string, kept map[string]MountStub) error {
 	undo, err := makeWritable(root, dir)
 	if err != nil {
@@ -249,7 +252,8 @@ func removeAll(root *os.Root, name string) error {
 	return root.RemoveAll(name)
 }
 
-// makeWritable lets the owner of a directory read and write in it. undo restores its mode.
+// makeWritable lets the owner of a directory list it and remove its entries. undo restores the directory's
+// mode.
 func makeWritable(root *os.Root, dir string) (undo func() error, err error) {
 	const all = 0o700
 	info, err := root.Lstat(dir)

@@ -36,7 +36,7 @@ type Environment struct {
 	mounts []mount.Point
 }
 
-// replaced lists the directories that every sandbox has new ones of, instead of the host's.
+// replaced lists the directories for which every sandbox has new ones instead of the host's.
 var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
 
 // ownViews is true on a system whose processes can see different files at one path (mount
@@ -44,7 +44,9 @@ var replaced = []string{"/proc", "/sys", "/dev", "/run", "/tmp"}
 // nothing else is copied.
 const ownViews = runtime.GOOS == "linux"
 
-// Survey plans the environment of a sandbox from this process's mounts.
+// Survey returns the environment that a new sandbox with this workspace would see, from the filesystems that
+// are mounted now. state is the state directory, which is left out. privileged means that the sandbox can
+// mount an overlay anywhere.
 func Survey(workspace, state string, privileged bool) (*Environment, error) {
 	mounts, err := mount.List()
 	if err != nil {
@@ -82,7 +84,8 @@ func Survey(workspace, state string, privileged bool) (*Environment, error) {
 	return &s.env, err
 }
 
-// A surveyor builds an Environment.
+// A surveyor builds an Environment for [Survey]: it decides for each directory and mount whether the sandbox
+// copies it, shows it read-only or omits it.
 type surveyor struct {
 	mounts []mount.Point
 	state  string
@@ -91,8 +94,8 @@ type surveyor struct {
 	env    Environment
 }
 
-// whole sorts each mount into the environment's lists, as a tree of its own: a privileged
-// overlay of "/" does not include the mounts under it.
+// whole makes each mount of the host a tree of its own, or shows or omits it. It serves a privileged user,
+// whose overlay of "/" does not include the mounts under it.
 func (s *surveyor) whole() error {
 	for _, m := range s.mounts {
 		switch {
@@ -108,10 +111,10 @@ func (s *surveyor) whole() error {
 	return nil
 }
 
-// holds reports whether the workspace lies under a mount.
+// holds reports whether the workspace lies under the mount m.
 func (s *surveyor) holds(m mount.Point) bool { return Within(s.work, m.Path) }
 
-// sort adds a mount to the list of the environment that suits its filesystem.
+// sort adds a mount to the environment's trees, or to the shown or omitted paths, as suits its filesystem.
 func (s *surveyor) sort(m mount.Point) {
 	switch {
 	case m.Path == "/":
@@ -126,8 +129,8 @@ func (s *surveyor) sort(m mount.Point) {
 	}
 }
 
-// split makes dir a tree if nothing is mounted under it; otherwise it makes dir a frame and
-// splits the entries.
+// split makes dir a tree if nothing is mounted under it. Otherwise it makes dir a frame, a directory that
+// only holds mount points, and splits its entries.
 func (s *surveyor) split(dir string) error {
 	if !s.hasMountsBelow(dir) || s.canServe(dir) {
 		if m := s.at(dir); m != nil {
@@ -150,8 +153,8 @@ func (s *surveyor) split(dir string) error {
 	return s.frame(dir, entries)
 }
 
-// frame makes dir a frame: it splits the entries in which this user may write, and shows the
-// others.
+// frame makes dir a frame, a directory that only holds mount points. The entries in which this user may write
+// are split further; the others are shown read-only.
 func (s *surveyor) frame(dir string, entries []fs.DirEntry) error {
 	s.env.Frames = append(s.env.Frames, dir)
 	for _, e := range entries {
@@ -171,9 +174,9 @@ func (s *surveyor) frame(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-// show adds a directory that this user may not write to those that the sandbox shows. If it is a small one with
-// mounts below it, it becomes a frame instead: the kernel makes overlays of the directories in it that have no mounts,
-// and no socket can be reached through an overlay.
+// show adds a directory that this user may not write to to those that the sandbox shows read-only. A small
+// one with mounts below it becomes a frame instead: the kernel can then make overlays of those directories in
+// it that have no mounts, and no socket can be reached through an overlay.
 func (s *surveyor) show(dir string) error {
 	const small = 16 // entries: each costs a mount
 	entries := firstEntries(dir, small+1)
@@ -184,8 +187,8 @@ func (s *surveyor) show(dir string) error {
 	return s.frame(dir, entries)
 }
 
-// canServe reports whether a directory of this user with mounts under it can be a tree all the
-// same: a FUSE server reads it by its paths, so the kernel makes no overlay of it.
+// canServe reports whether a directory of this user with mounts under it can be a tree all the same: a FUSE
+// server reads the directory by its paths, so the kernel makes no overlay of it.
 func (s *surveyor) canServe(dir string) bool { return s.fuse && mine(dir) }
 
 // Writable reports whether this user may write in a directory.
@@ -195,9 +198,8 @@ func Writable(dir string) bool { return syscall.Access(dir, 2) == nil }
 // is empty in the sandbox.
 func enterable(dir string) bool { return syscall.Access(dir, 1) == nil }
 
-// reach makes sure that an ordinary user can write to dir in the sandbox. An overlay in a user
-// namespace cannot copy up a directory of another owner, so dir becomes a tree of its own if
-// it lies under one.
+// reach makes sure that an ordinary user can write to dir in the sandbox. An overlay in a user namespace
+// cannot copy up a directory of another owner; if dir lies in such a directory, it becomes a tree of its own.
 func (s *surveyor) reach(dir string) {
 	if underReplaced(dir) || isFile(dir) {
 		return
@@ -229,14 +231,14 @@ func mine(dir string) bool {
 	return ok && int(st.Uid) == os.Geteuid()
 }
 
-// isFile reports whether path is anything but a directory, or missing.
+// isFile reports whether path is something other than a directory, or missing.
 func isFile(path string) bool {
 	info, err := os.Lstat(path)
 	return err != nil || !info.IsDir()
 }
 
-// workspace makes the workspace a tree of its own if no tree contains it, as under a replaced
-// directory. Errors: errs.ErrNotSupported if something is mounted in it.
+// workspace makes the workspace a tree of its own if no tree contains it, as below /tmp. Errors:
+// errs.ErrNotSupported if something is mounted in it.
 func (s *surveyor) workspace(dir string) error {
 	if s.env.treeOf(dir) != "" && !underReplaced(dir) {
 		return nil
@@ -251,7 +253,7 @@ func (s *surveyor) workspace(dir string) error {
 	return nil
 }
 
-// treeOf returns the innermost tree that holds path, or "".
+// treeOf returns the innermost tree of the environment that holds path, or "".
 func (e *Environment) treeOf(path string) string {
 	best := ""
 	for _, t := range e.Trees {
@@ -267,7 +269,7 @@ func (e *Environment) HasMountsBelow(dir string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path != dir && Within(m.Path, dir) })
 }
 
-// at returns the mount at dir, or nil.
+// at returns the host's mount whose mount point is dir, or nil.
 func (s *surveyor) at(dir string) *mount.Point {
 	for i, m := range s.mounts {
 		if m.Path == dir {
@@ -277,7 +279,7 @@ func (s *surveyor) at(dir string) *mount.Point {
 	return nil
 }
 
-// holding returns the mount that path lies on, or nil.
+// holding returns the innermost mount of the host that contains path, or nil.
 func (s *surveyor) holding(path string) *mount.Point {
 	var best *mount.Point
 	for i, m := range s.mounts {
@@ -329,7 +331,8 @@ func Within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir) && len(path) > len(dir) && path[len(dir)] == '/'
 }
 
-// underReplaced reports whether path lies under a replaced directory.
+// underReplaced reports whether path lies under a directory, such as /proc, of which every sandbox has a new
+// one.
 func underReplaced(path string) bool {
 	return slices.ContainsFunc(replaced, func(d string) bool { return Within(path, d) })
 }
@@ -340,7 +343,7 @@ func isDir(path string) bool {
 	return err != nil || info.IsDir()
 }
 
-// pseudo reports whether a filesystem type only shows kernel state.
+// pseudo reports whether a filesystem of this type only shows state of the kernel, such as proc.
 func pseudo(fstype string) bool {
 	switch fstype {
 	case "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs", "securityfs",
@@ -350,7 +353,7 @@ func pseudo(fstype string) bool {
 	return false
 }
 
-// remote reports whether other machines can change files of a filesystem type.
+// remote reports whether other machines can change files on a filesystem of this type, such as nfs.
 func remote(fstype string) bool {
 	switch fstype {
 	case "nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "ocfs2", "gfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.rclone":
@@ -364,8 +367,8 @@ func readOnly(m mount.Point) bool {
 	return strings.HasPrefix(m.Options, "ro,") || m.Options == "ro" || strings.HasPrefix(m.SuperOptions, "ro,") || m.SuperOptions == "ro"
 }
 
-// caseless reports whether overlayfs refuses a filesystem type as a layer because it compares
-// names in its own way (fs/overlayfs/params.c).
+// caseless reports whether overlayfs refuses a filesystem of this type as a layer because the filesystem
+// compares names in its own way, such as vfat (fs/overlayfs/params.c).
 func caseless(fstype string) bool {
 	switch fstype {
 	case "vfat", "msdos", "exfat", "ntfs3", "hfsplus", "iso9660", "udf":
@@ -374,8 +377,8 @@ func caseless(fstype string) bool {
 	return false
 }
 
-// CrossesMount reports whether a path of the tree lies on another filesystem: it is a mount point, or
-// below one.
+// CrossesMount reports whether path, in the tree, lies on another filesystem than the tree: it is a mount
+// point, or below one.
 func (e *Environment) CrossesMount(tree, path string) bool {
 	for _, m := range e.mounts {
 		if m.Path != tree && Within(m.Path, tree) && Within(path, m.Path) {

@@ -10,11 +10,11 @@ import (
 	"github.com/snapfs/snapfs/network"
 )
 
-// AllowNet is the prefix of a network policy with rules.
+// AllowNet is the prefix of a network setting with rules, as in "allow:example.org".
 const AllowNet = "allow:"
 
-// NetworkRules parses the network of a policy: "none", "host", or "allow:" with rules (see
-// package network). allowed is true for the last.
+// NetworkRules parses the network setting of a policy: "none", "host", or "allow:" with rules (see package
+// network). allowed is true for the last.
 func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	list, allowed := strings.CutPrefix(text, AllowNet)
 	switch {
@@ -27,7 +27,7 @@ func NetworkRules(text string) (rules network.Rules, allowed bool, err error) {
 	return rules, true, err
 }
 
-// connect sets the network of s to that of a valid policy.
+// connect sets the network of the container spec s to a policy's network setting text, which must be valid.
 func connect(s *isolate.Spec, text string) {
 	s.Network = isolate.Network(text)
 	if !strings.HasPrefix(text, AllowNet) {
@@ -41,8 +41,9 @@ func connect(s *isolate.Spec, text string) {
 	s.Resolver = network.Gateway4().Addr()
 }
 
-// Brokered reports whether the proxy of a sandbox with this policy reads requests: for secrets, a budget, or rules with
-// methods. Errors: errs.ErrInvalid if the network cannot be read.
+// Brokered reports whether the network proxy of a sandbox with this policy reads the requests of programs,
+// for which it needs a CA: for secrets, a budget, or rules with methods. Errors: errs.ErrInvalid if the
+// network setting cannot be parsed or has no proxy.
 func Brokered(p catalog.Policy) (bool, error) {
 	if len(p.Secrets) == 0 && p.Budget == nil && !strings.Contains(p.Network, " ") {
 		return false, nil

@@ -7,7 +7,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// OpenBeneath opens the directory at path, which cannot lead out of dir; the caller closes it.
+// OpenBeneath opens the directory at path below dir; no symbolic link in path can lead out of dir. The caller
+// closes it.
 func OpenBeneath(dir *os.File, path string) (*os.File, error) {
 	return vfs.OpenBeneath(int(dir.Fd()), path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// programs returns the paths that rules of catalog.Tools are about; nil for nil. A name becomes a
-// path in each usual directory of programs.
+// programs returns the paths of the programs that rules of catalog.Tools allow or deny; nil for nil. A rule
+// that is only a name becomes a path in each usual directory of programs.
 func programs(rules []string) []string {
 	if rules == nil {
 		return nil

@@ -25,15 +25,15 @@ import (
 //   - A new mount stays in a tree of an existing sandbox. snapfs then uses the tree directory by
 //     directory, without those that lead to the mount.
 
-// MountRetry decides whether to repeat an operation that may have failed because filesystems
-// were mounted or unmounted meanwhile.
+// MountRetry decides whether to repeat an operation that may have failed because filesystems were mounted or
+// unmounted on the host meanwhile.
 type MountRetry struct {
 	watch *mount.Watch
 	made  int
 }
 
-// MaxAttempts allows for a host that mounts and unmounts all the time, where half of the
-// attempts fail.
+// MaxAttempts is how often an operation is tried when mounts of the host change meanwhile. It is enough on a
+// host that mounts and unmounts all the time, where half of the attempts fail.
 const MaxAttempts = 20
 
 // Again reports whether an operation that failed with err is worth another attempt: always
@@ -55,21 +55,21 @@ func (a *MountRetry) Again(err error) bool {
 	return true
 }
 
-// Close stops watching the mounts.
+// Close stops watching the mounts of the host.
 func (a *MountRetry) Close() {
 	if a.watch != nil {
 		a.watch.Close()
 	}
 }
 
-// ErrMounted means that mounts under a tree prevent an overlay of the whole tree.
+// ErrMounted means that filesystems mounted under a tree prevent an overlay of the whole tree.
 var ErrMounted = errors.New("mounted under it")
 
 func mountedError(mounts []string) error {
 	return fmt.Errorf("%w: %s; the kernel refuses an overlay of such a directory to an ordinary user", ErrMounted, Several(mounts))
 }
 
-// Several returns the first of paths as text, and the number of the others.
+// Several returns a list of paths for a message: the first one, and how many more there are.
 func Several(paths []string) string {
 	text := pathlist.Printable(paths[0])
 	if n := len(paths) - 1; n > 0 {
@@ -78,8 +78,8 @@ func Several(paths []string) string {
 	return text
 }
 
-// MountedSince returns an error that matches ErrMounted, for a directory under which these
-// filesystems were mounted.
+// MountedSince returns an error that matches ErrMounted: the filesystems at the paths mounts were mounted
+// under dir, so the operation op cannot use dir.
 func MountedSince(op, dir string, mounts []string) error {
 	return &errs.Error{
 		Op: op, Path: dir, Kind: errs.ErrBusy, Err: mountedError(mounts),
@@ -87,7 +87,7 @@ func MountedSince(op, dir string, mounts []string) error {
 	}
 }
 
-// MountsBelow returns the mounts under dir.
+// MountsBelow returns the paths at which filesystems are mounted under dir.
 func (e *Environment) MountsBelow(dir string) (list []string) {
 	for _, m := range e.mounts {
 		if m.Path != dir && Within(m.Path, dir) {
@@ -97,9 +97,9 @@ func (e *Environment) MountsBelow(dir string) (list []string) {
 	return list
 }
 
-// Clear returns the topmost directory on the way from tree to path under which nothing is
-// mounted. It returns "" if there is none, if it is a mount point, or if it is no directory of
-// the host.
+// Clear returns the largest directory around path, inside tree, under which nothing is mounted, so that an
+// overlay of it is possible. It returns "" if there is none, if it is itself a mount point, or if it is no
+// directory of the host.
 func (e *Environment) Clear(tree, path string) string {
 	for dir := tree; ; {
 		if !e.HasMountsBelow(dir) {
@@ -126,12 +126,13 @@ func MountsNow() (*Environment, error) {
 	return &Environment{mounts: visible(mounts)}, nil
 }
 
-// A viewOpener opens mounts as directories: isolate.OpenViews or isolate.OpenForks.
+// A viewOpener mounts views of snapshots or forks and opens their roots as directories: isolate.OpenViews or
+// isolate.OpenForks.
 type viewOpener func(context.Context, []isolate.Mount) ([]*os.File, error)
 
-// OpenViews calls open for mounts, which are views of the real directory dir, and repeats it
-// while mounts come and go; the caller closes the results. If a mount under dir prevents that,
-// it returns the error of MountedSince.
+// OpenViews mounts snapshots or forks of the real directory dir with open, and returns their open roots,
+// which the caller closes. It tries again while mounts of the host come and go. If a mount under dir prevents
+// an overlay, it returns the error of MountedSince.
 func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isolate.Mount) ([]*os.File, error) {
 	var tries MountRetry
 	defer tries.Close()
@@ -151,8 +152,9 @@ func OpenViews(ctx context.Context, open viewOpener, dir string, mounts ...isola
 	}
 }
 
-// ViewSubtree returns a view of the directory dir alone, made from v, a view of the whole
-// tree. With write, dir may be written through it. Errors: errs.ErrNotSupported.
+// ViewSubtree returns a view, a description of how to mount a fork or snapshot, that shows only the directory
+// dir of a tree. v is the view of the whole tree. With write, programs may write to dir through the result.
+// Errors: errs.ErrNotSupported.
 func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree, dir string, write bool) (snapshot.View, error) {
 	prefix, err := filepath.Rel(tree, dir)
 	if err != nil || prefix == "." {
@@ -165,9 +167,9 @@ func ViewSubtree(ctx context.Context, b snapshot.Backend, v snapshot.View, tree,
 	return n.ViewSubtree(ctx, v, prefix, write)
 }
 
-// OpenDir opens the directory dir of a tree in each of views; the caller closes the results.
-// If mounts prevent a view of the whole tree, it opens a view of the largest part around dir
-// that has none.
+// OpenDir opens the directory dir of a tree in each of views, the forks or snapshots to mount; the caller
+// closes the results. If filesystems mounted in the tree prevent mounting all of it, OpenDir mounts the
+// largest directory around dir without mounts.
 func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir string, write bool, views ...snapshot.View) ([]*os.File, error) {
 	at := tree
 	for tries := 1; ; tries++ {
@@ -188,8 +190,8 @@ func OpenDir(ctx context.Context, open viewOpener, b snapshot.Backend, tree, dir
 	}
 }
 
-// openPart mounts each of views, narrowed to the directory at of the tree, and returns its
-// root. The caller closes the results.
+// openPart mounts each of views, forks or snapshots of a tree, restricted to the directory at, and returns
+// the open roots. The caller closes them.
 func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at string, write bool, views []snapshot.View) ([]*os.File, error) {
 	mounts := make([]isolate.Mount, len(views))
 	for i, v := range views {
@@ -202,8 +204,8 @@ func openPart(ctx context.Context, open viewOpener, b snapshot.Backend, tree, at
 	return OpenViews(ctx, open, at, mounts...)
 }
 
-// inside opens dir in each of roots, which are open at the parent directory at, and closes
-// roots; if dir is at, it returns roots.
+// inside opens the directory dir in each of roots, which are open at its parent at, and closes roots. If dir
+// is at, it returns roots.
 func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	prefix, err := filepath.Rel(at, dir)
 	if err == nil && prefix == "." {
@@ -229,8 +231,8 @@ func inside(roots []*os.File, at, dir string) ([]*os.File, error) {
 	return dirs, nil
 }
 
-// WithoutBase returns a view of a fork's own layers, without the live lower: it shows only
-// files that the fork has changed.
+// WithoutBase returns a way to mount the layers of a fork without the live lower below them: it shows only
+// files that the fork has changed. v is the view of the whole fork.
 func WithoutBase(v snapshot.View) snapshot.View {
 	if v.Overlay == nil {
 		return v

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A search looks for places on the host, or in a sandbox's copy of it.
+// A search looks for the places of secrets on the host, or in a sandbox's copy of it, and collects those that
+// exist and those that do not.
 type search struct {
 	// at maps a path to where it can be read.
 	at func(string) string
@@ -17,15 +18,16 @@ type search struct {
 	missing       []absentNames
 }
 
-// absentNames are names that do not exist in a directory, which does.
+// absentNames are names that do not exist in a directory that does. A live tree hides them in case they
+// appear.
 type absentNames struct {
 	dir   string
 	names []string
 }
 
-// look looks for names in dir. names is sorted. look lists dir, and each directory in it that several names lie in,
-// only once. An element * of a name stands for every entry; such a name is never missing as long as its directory
-// exists.
+// look looks for the places names, relative to dir and sorted, and adds them to found, missing or unsure. It
+// lists dir, and each directory in it that several names lie in, only once. An element * of a name stands for
+// every entry; such a name is never missing as long as its directory exists.
 func (s *search) look(dir string, names []string) {
 	if len(names) == 1 && !strings.Contains(names[0], "*") {
 		s.one(dir, names[0])
@@ -76,7 +78,7 @@ func (s *search) look(dir string, names []string) {
 	}
 }
 
-// one looks for a single name in dir.
+// one looks for a single place, name in dir, and adds it to found or unsure.
 func (s *search) one(dir, name string) {
 	path := filepath.Join(dir, name)
 	_, err := os.Lstat(s.at(path))
@@ -87,11 +89,12 @@ func (s *search) one(dir, name string) {
 	s.unsure = append(s.unsure, path)
 }
 
-// A resolver resolves the links in paths of directories. It remembers each directory.
+// A resolver resolves the symbolic links in paths of directories. It maps each directory it has seen to its
+// path without links, "" if it does not exist.
 type resolver map[string]string
 
-// resolve returns the path of dir without links, or "" if it does not exist or cannot be looked up. Cost: one stat(2)
-// for each directory that it has not seen.
+// resolve returns the path of dir without symbolic links, or "" if dir does not exist or cannot be looked up.
+// Cost: one stat(2) for each directory that r has not seen.
 func (r resolver) resolve(dir string) string {
 	if dir == "/" {
 		return dir
@@ -114,11 +117,11 @@ func (r resolver) resolve(dir string) string {
 	return to
 }
 
-// maxLinks bounds the symbolic links that [firstMissing] follows, as the kernel does.
+// maxLinks is how many symbolic links in one path [firstMissing] follows; the kernel has the same bound.
 const maxLinks = 40
 
-// firstMissing follows path with all symbolic links in it, also those that lead nowhere, and returns the path, without
-// links, of the first element that does not exist; "" if all exist or cannot be looked up.
+// firstMissing follows path with all symbolic links in it, also those that lead nowhere. It returns the path,
+// without links, of the first element that does not exist; "" if all exist or cannot be looked up.
 func firstMissing(path string) string {
 	at, links := "/", 0
 	for rest := strings.Split(path, "/"); len(rest) > 0; {

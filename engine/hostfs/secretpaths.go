@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A HiddenRow lists the places where a program, or a group of them, stores what a sandbox does
-// not see. docs/hidden.md prints the rows.
+// A HiddenRow lists the places where a program, or a group of programs, stores files that snapfs hides from
+// sandboxes, such as keys. docs/hidden.md prints the rows.
 type HiddenRow struct {
 	Program string
 	// What says what lies there.
@@ -20,8 +20,9 @@ type HiddenRow struct {
 	WithCredential bool
 }
 
-// SelfTestPlaces are places in a home directory that no program uses: a self-test makes a file in one
-// of them after the start of a sandbox, and tries to read it inside. Several may run at once.
+// SelfTestPlaces are hidden places in a home directory that no program uses. A self-test makes a file in one
+// of them after the start of a sandbox, and tries to read it inside. There are four, because several
+// self-tests may run at once.
 var SelfTestPlaces = [...]string{".snapfs-self-test/1", ".snapfs-self-test/2", ".snapfs-self-test/3", ".snapfs-self-test/4"}
 
 func selfTestRow() (places []string) {
@@ -31,11 +32,12 @@ func selfTestRow() (places []string) {
 	return places
 }
 
-// HiddenRows returns the rows, those of people first.
+// HiddenRows returns all places that snapfs hides from sandboxes, by program: first those in home
+// directories, then those of the machine.
 //
-// /etc/shadow, /etc/gshadow and their backups are in no row, because the installation of a
-// package replaces them when it adds a user. Nor are directories in which an upgrade of a package
-// must be able to write: a database and a log directory are hidden entry by entry.
+// /etc/shadow, /etc/gshadow and their backups are not hidden, because the installation of a package replaces
+// them when it adds a user. Directories in which an upgrade of a package must be able to write are not hidden
+// as a whole: a database and a log directory are hidden entry by entry.
 func HiddenRows() []HiddenRow {
 	return slices.Concat(keyRows(), cloudRows(), codeRows(), agentRows(), dataRows(), sessionRows(), historyRows(), settingRows(), machineRows(), serviceRows())
 }
@@ -263,13 +265,13 @@ func serviceRows() []HiddenRow {
 	}
 }
 
-// places are the places of all rows in the form that a search needs: without a leading slash,
-// relative to a home directory or to the root. settings are those that are hidden only where
-// they hold a credential, as in the rows. home and root are sorted.
+// places are the hidden places of all rows, as a search needs them: without a leading slash, relative to a
+// home directory (home) or to the root (root). settings are those that are hidden only if they hold a
+// credential. home and root are sorted.
 type places struct{ home, root, settings []string }
 
-// hiddenPlaces returns the places of all rows but the logs, which have a search of their own. It
-// makes them once in the life of a process.
+// hiddenPlaces returns the hidden places of all rows except the logs, for which there is another search. It
+// makes the lists only once in the life of a process.
 var hiddenPlaces = sync.OnceValue(func() (p places) {
 	p.home, p.root = make([]string, 0, 320), make([]string, 0, 128)
 	for _, row := range HiddenRows() {

@@ -21,9 +21,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// SecretPaths are the paths of a machine's secrets: those of people and those of the machine
-// itself. missing are the places that do not exist, each cut off behind its first element that does not. unsure are
-// others that do not exist, of which a link may be all that does.
+// SecretPaths are the paths of a machine's secrets that a sandbox must not see: those in home directories
+// (people) and those of the machine itself. missing are places that do not exist, each up to its first
+// element that does not. unsure are other places that do not exist, and may be links to nothing.
 type SecretPaths struct {
 	people, machine, unsure []string
 	missing                 []absentNames
@@ -38,8 +38,8 @@ func SearchSecrets() func() SecretPaths {
 	return sync.OnceValue(func() SecretPaths { return <-answer })
 }
 
-// findSecrets returns the secret paths that exist. at maps a path to where it can be read: in
-// the real tree or in a sandbox's copy.
+// findSecrets returns the paths of secrets that exist, and places where they may appear. home is the caller's
+// home directory. at maps a path to where it can be read: in the real tree or in a sandbox's copy.
 func findSecrets(home string, at func(string) string) SecretPaths {
 	var s SecretPaths
 	known := hiddenPlaces()
@@ -63,20 +63,20 @@ func findSecrets(home string, at func(string) string) SecretPaths {
 	return s
 }
 
-// reads reports whether the caller can read a file or enter a directory. What a sandbox's
-// commands, which have no more rights than the caller, cannot reach needs no mask.
+// reads reports whether the caller can read a file or enter a directory. A sandbox's commands have no more
+// rights than the caller, so a path that they cannot reach needs no mask.
 func reads(path string) bool {
 	return Privileged() || unix.Access(path, unix.R_OK) == nil || unix.Access(path, unix.X_OK) == nil
 }
 
-// plainSettings reports whether path is one of the settings that are hidden only where they hold
-// a credential, and holds none.
+// plainSettings reports whether path is one of the settings files that are hidden only if they hold a
+// credential, and holds none. at maps a path to where it can be read.
 func plainSettings(path string, settings []string, at func(string) string) bool {
 	return slices.ContainsFunc(settings, func(end string) bool { return strings.HasSuffix(path, "/"+end) }) && plain(at(path))
 }
 
-// plain reports whether a file has settings without a credential, such as those that name a
-// registry or an author. It returns false for what it cannot read or does not understand.
+// plain reports whether a settings file holds no credential, but for example the name of a registry or an
+// author. It returns false for a file that it cannot read or does not understand.
 func plain(path string) bool {
 	f, err := vfs.OpenAt(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -100,7 +100,7 @@ func plain(path string) bool {
 	return true
 }
 
-// credential reports whether a line of settings, in lower case, may hold a credential: one of
+// credential reports whether a line of settings, in lower case, may hold a credential: one of the words
 // marks, or a user in a URL.
 func credential(setting string, marks []string) bool {
 	_, rest, _ := strings.Cut(setting, "://")
@@ -119,9 +119,9 @@ func userHome() string {
 	return home
 }
 
-// Masked returns the paths that the processes of a sandbox find empty, as they are now: secrets
-// that exist, and what the policy hides. snapfs's own directories are not in the list. hiddenLater
-// counts the places that live trees hide before they exist.
+// Masked returns the paths that the processes of a sandbox find empty, as of now: secrets that exist, and
+// paths that the policy hides. snapfs's own directories are not in the list. hiddenLater is the number of
+// places that do not exist yet and that live trees will hide.
 func (hf *Host) Masked(ctx context.Context, rec *catalog.Record) (paths []string, hiddenLater int, err error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
@@ -161,7 +161,7 @@ func (hf *Host) Masks(ctx context.Context, rec *catalog.Record, path string) (bo
 	return slices.ContainsFunc(paths, func(p string) bool { return Within(path, p) }), err
 }
 
-// hiding holds the inputs of the function hidden.
+// hiding holds the inputs from which the function hidden computes the paths to mask in a sandbox.
 type hiding struct {
 	// real are the secrets of the real trees.
 	real SecretPaths
@@ -174,12 +174,12 @@ type hiding struct {
 	roots  map[string]string
 }
 
-// hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those of the
-// policy. It leaves out exposed paths, except snapfs's state, and directories that hold the
-// workspace. It checks which paths exist before the mounts are made, which is much faster.
+// hidden returns the paths to mask in a sandbox: snapfs's state, secrets, and those that the policy hides. It
+// leaves out exposed paths, except snapfs's state, and directories that hold the workspace. It checks which
+// paths exist before the mounts are made, which is much faster.
 //
-// A secret that is a symbolic link on the host is also hidden at its target: the sandbox could
-// remove the link in its copy.
+// A secret that is a symbolic link on the host is also hidden at its target, because the sandbox could remove
+// the link in its copy.
 func hidden(h hiding, home, workspace string) []string {
 	at := copies(h.roots)
 	people, machine := h.real.people, h.real.machine
@@ -204,8 +204,8 @@ func hidden(h hiding, home, workspace string) []string {
 	return slices.DeleteFunc(paths, func(p string) bool { return Within(workspace, p) })
 }
 
-// followed returns paths with the targets added of those that are symbolic links, or lie under
-// one. Each path occurs once.
+// followed returns paths and, for each that is a symbolic link or lies under one, also its target. Each path
+// occurs once.
 func followed(paths []string) []string {
 	slices.Sort(paths)
 	paths = slices.Compact(paths)
@@ -232,8 +232,9 @@ func followed(paths []string) []string {
 	return paths
 }
 
-// without removes an exposed path and everything under it from the list. A hidden directory
-// that holds the exposed path is replaced by its other entries.
+// without removes a path that the policy exposes, and everything under it, from the list of paths to mask. A
+// masked directory that holds the exposed path is replaced by its other entries. at maps a path to where it
+// can be read.
 func without(paths []string, exposed string, at func(string) string) []string {
 	var left []string
 	for _, p := range paths {
@@ -258,8 +259,8 @@ func without(paths []string, exposed string, at func(string) string) []string {
 	return left
 }
 
-// otherPaths returns the other paths under which the same files are visible, because a
-// filesystem or a part of it is mounted twice.
+// otherPaths returns the other paths under which the same files are visible, because their filesystem, or a
+// part of it, is mounted more than once.
 func otherPaths(paths []string, mounts []mount.Point) []string {
 	count := map[uint64]int{}
 	for _, m := range mounts {
@@ -283,8 +284,8 @@ func otherPaths(paths []string, mounts []mount.Point) []string {
 	return others
 }
 
-// under returns those of the sorted names that lie under first, relative to it, and whether first
-// itself is one.
+// under returns those of the sorted names that lie under first, relative to it. is reports whether first
+// itself is one of names.
 func under(names []string, first string) (rest []string, is bool) {
 	_, is = slices.BinarySearch(names, first)
 	above := first + "/"
@@ -294,7 +295,7 @@ func under(names []string, first string) (rest []string, is bool) {
 	return rest, is
 }
 
-// empty reports whether a file or directory has no contents to hide.
+// empty reports whether a file or directory has no contents, so that a mask over it is not needed.
 func empty(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().IsRegular() {
@@ -309,10 +310,10 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// homes returns the home directories whose secrets are hidden: the caller's, /root and those
-// in /home, and for root those of all accounts. If /home cannot be listed, the sandbox's
-// processes, which run as the caller, cannot enter the others either. The first people of them are
-// of accounts that somebody can log in to, so that secrets may appear there.
+// homes returns the home directories whose secrets are hidden: the caller's, /root and those in /home, and
+// for root those of all accounts. If /home cannot be listed, the sandbox's processes, which run as the
+// caller, cannot enter the others either. The first people of found are of accounts that somebody can log in
+// to, so that secrets may appear there later.
 func homes(home string) (found []string, people int) {
 	found = []string{"/root"}
 	if entries, err := os.ReadDir("/home"); err == nil {
@@ -348,7 +349,7 @@ func homes(home string) (found []string, people int) {
 	return found, people
 }
 
-// noLogin reports whether a shell of passwd(5) is one with which nobody logs in.
+// noLogin reports whether a shell in passwd(5) marks an account that nobody can log in to.
 func noLogin(shell string) bool {
 	return slices.Contains([]string{"nologin", "false", "sync", "halt", "shutdown"}, filepath.Base(shell))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/internal/mount"
 )
 
-// Shows reports whether path is shown as on the host, read-only, and not a part of a tree.
+// Shows reports whether the sandbox sees path as it is on the host, read-only, instead of a copy in a tree.
 func (e *Environment) Shows(path string) bool {
 	best := ""
 	for _, p := range e.Shown {
@@ -26,8 +26,8 @@ func (e *Environment) IsMount(path string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool { return m.Path == path })
 }
 
-// hides reports whether the read-only place p would hide a tree of the sandbox: one that has become read-only
-// since, or the one with the workspace.
+// hides reports whether showing the host's directory p read-only would cover a tree of the sandbox: one that
+// has become read-only since, or the one with the workspace.
 func hides(rec *catalog.Record, p string) bool {
 	if slices.ContainsFunc(rec.Trees, func(t catalog.Tree) bool { return t.Path == p }) {
 		return true
@@ -35,8 +35,9 @@ func hides(rec *catalog.Record, p string) bool {
 	return !rec.BareWorkspace && Within(rec.Workspace, p) && Within(p, Holder(rec))
 }
 
-// checkMounted returns ErrNotFound if the filesystem of the tree with the workspace is no longer mounted:
-// its base would be the empty directory below. For another tree it returns a note, unless its directory has gone too.
+// checkMounted returns ErrNotFound if t, the tree with the workspace, was a mount and is no longer mounted:
+// its base would be the empty directory below. For another tree it returns a note for the user, unless the
+// tree's directory has gone too.
 func checkMounted(rec *catalog.Record, t catalog.Tree, env *Environment) (note string, err error) {
 	if Vanished(t, rec.Workspace) || !t.Mounted || env.IsMount(t.Path) {
 		return "", nil

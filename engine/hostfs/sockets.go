@@ -17,12 +17,13 @@ import (
 // its inode, in every network namespace and on read-only mounts too (unix_find_bsd in net/unix/af_unix.c). A snapshot,
 // an overlay and a FUSE mount have other inodes, so nothing listens there; a bind mount has the host's.
 
-// maxSocketEntries bounds how many directory entries [Sockets] looks at. Cost: half a microsecond each.
+// maxSocketEntries is how many directory entries [Sockets] looks at, at most, at half a microsecond each.
 const maxSocketEntries = 2000
 
-// withoutSockets returns the mounts of a sandbox with NoSockets set for those that show a directory of the host and of
-// which the kernel makes an overlay. In the others it adds such a mount for each directory with a socket of now, or
-// returns the socket in hide where the kernel makes no overlay of that directory either.
+// withoutSockets makes sure that a sandbox cannot reach sockets of the host's programs through the host
+// directories that it shows. Where the kernel can make an overlay of a shown directory, it sets NoSockets on
+// the mount, which hides all sockets. In the others it adds such a mount for each directory that has a socket
+// now, or returns the socket in hide, to be masked.
 func withoutSockets(mounts []isolate.Mount, env *Environment) (all []isolate.Mount, hide []string) {
 	works := Privileged() || slices.ContainsFunc(mounts, func(m isolate.Mount) bool { return m.Overlay != nil })
 	var bare []string
@@ -49,7 +50,7 @@ func withoutSockets(mounts []isolate.Mount, env *Environment) (all []isolate.Mou
 	return mounts, hide
 }
 
-// holding returns the index of the innermost mount that path lies in, or -1.
+// holding returns the index of the innermost of mounts in whose target path lies, or -1.
 func holding(mounts []isolate.Mount, path string) int {
 	best := -1
 	for i, m := range mounts {
@@ -60,8 +61,8 @@ func holding(mounts []isolate.Mount, path string) int {
 	return best
 }
 
-// overlays reports whether the kernel makes a read-only overlay of a directory: one on a filesystem that can be a
-// layer and, for an ordinary user, with nothing mounted below it.
+// overlays reports whether the kernel can make a read-only overlay of a directory. Its filesystem must
+// support that and, for an ordinary user, nothing may be mounted below it.
 func (e *Environment) overlays(dir string) bool {
 	if !Privileged() && e.HasMountsBelow(dir) || !isDir(dir) {
 		return false
@@ -97,7 +98,7 @@ func (e *Environment) typeAt(path string) string {
 	return e.mounts[best].Type
 }
 
-// slow reports whether a lookup of path may wait for another machine or program.
+// slow reports whether a lookup of path may wait for another machine or a FUSE program.
 func (e *Environment) slow(path string) bool {
 	return slices.ContainsFunc(e.mounts, func(m mount.Point) bool {
 		return (remote(m.Type) || m.Type == "autofs" || strings.HasPrefix(m.Type, "fuse")) && Within(path, m.Path)
@@ -110,9 +111,10 @@ func isSocket(path string) bool {
 	return err == nil && info.Mode().Type() == fs.ModeSocket
 }
 
-// Sockets returns the unix sockets in directories: those of /proc/net/unix, which lists the network namespace of this
-// process, and those among the nearest [maxSocketEntries] directory entries. It leaves out sockets that this user
-// cannot look up, since the user's sandbox cannot either, and those on filesystems that may be slow to answer.
+// Sockets returns the unix sockets of the host's programs in directories: those of /proc/net/unix, which
+// lists the network namespace of this process, and those among the nearest [maxSocketEntries] directory
+// entries. It leaves out sockets that this user cannot look up, since the user's sandbox cannot either, and
+// those on filesystems that may be slow to answer.
 func (e *Environment) Sockets(dirs []string) (sockets []string) {
 	if len(dirs) == 0 {
 		return nil

@@ -11,14 +11,14 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A copy of at least this size takes long enough for a notice.
+// heavyFiles and heavyBytes are the size from which copying a tree takes so long that the user gets a notice.
 const (
 	heavyFiles = 20_000
 	heavyBytes = snapshot.Bytes(256 << 20)
 )
 
-// Estimate returns ErrNoSpace if the copies of a copying backend cannot fit, and otherwise
-// reports a large copy as a notice. Each tree is copied twice, as base and as fork.
+// Estimate returns ErrNoSpace if the copies of trees that a copying backend would make do not fit on its
+// disk. Otherwise it reports a large copy as a notice. Each tree is copied twice, as base and as fork.
 func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 	taken := map[string]snapshot.Bytes{}
 	for _, c := range choices {
@@ -48,8 +48,8 @@ func (hf *Host) Estimate(ctx context.Context, choices []Choice) error {
 	return nil
 }
 
-// Skip returns a function that reports whether a path of a tree is snapfs's own, for
-// comparisons to leave out.
+// Skip returns a function that reports whether a path relative to a tree belongs to snapfs itself, such as
+// the state directory. Comparisons of trees leave such paths out.
 func (hf *Host) Skip(b snapshot.Backend, tree string) func(string) bool {
 	ours := []string{hf.cat.Dir()}
 	if hidden := b.Facts().Hidden; hidden != "" {

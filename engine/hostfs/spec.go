@@ -18,9 +18,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Spec returns the isolation spec of a sandbox: its mounts, hidden paths, ids and network.
-// notes describe differences from the sandbox's state at creation. real returns the secret
-// paths of the real trees.
+// Spec returns the container spec of a sandbox: its mounts, masked paths, ids and network. notes are
+// sentences about differences from the sandbox's state at creation. real returns the secret paths of the real
+// trees.
 func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() SecretPaths) (spec isolate.Spec, notes []string, err error) {
 	env, err := Survey(rec.Workspace, hf.cat.Dir(), Privileged())
 	if err != nil {
@@ -93,7 +93,8 @@ func (hf *Host) Spec(ctx context.Context, rec *catalog.Record, real func() Secre
 	return s, notes, nil
 }
 
-// asOnHost returns the read-only mounts of what the sandbox sees as it is on the host.
+// asOnHost returns the read-only mounts through which the sandbox sees directories of the host itself, not
+// copies.
 func asOnHost(rec *catalog.Record, env *Environment) (mounts []isolate.Mount) {
 	for _, p := range env.Shown {
 		if !hides(rec, p) && !isSocket(p) {
@@ -103,10 +104,10 @@ func asOnHost(rec *catalog.Record, env *Environment) (mounts []isolate.Mount) {
 	return mounts
 }
 
-// showReal returns the writable mounts of a tree under which something was mounted since the
-// sandbox was made, and a note about that. The tree itself is to be shown read-only, as on the
-// host; only if it holds the workspace, part has the largest directory around that without
-// such mounts.
+// showReal deals with a tree under which a filesystem was mounted since the sandbox was made, so that the
+// kernel refuses an overlay of it. The caller shows the tree read-only, as on the host. If the tree holds the
+// workspace, showReal returns in part the writable mount of the largest directory around the workspace
+// without mounts. note is a sentence for the user.
 func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapshot.View, b snapshot.Backend, env *Environment) (part []isolate.Mount, note string, err error) {
 	list := env.MountsBelow(t.Path)
 	note = Several(list) + " was mounted since " + rec.Name + " was made: " + pathlist.Printable(t.Path)
@@ -126,7 +127,7 @@ func showReal(ctx context.Context, rec *catalog.Record, t catalog.Tree, v snapsh
 	return []isolate.Mount{MountOf(dir, v)}, note + ", but for " + pathlist.Printable(dir) + ", is shown as on the host, read-only", nil
 }
 
-// covers reports whether a path is one of trees or lies below one.
+// covers reports whether path is one of trees, a set of directories, or lies below one of them.
 func covers(trees map[string]bool, path string) bool {
 	for t := range trees {
 		if Within(path, t) {
@@ -136,9 +137,9 @@ func covers(trees map[string]bool, path string) bool {
 	return false
 }
 
-// frames returns the directories that contain trees and are in none. A frame at the sandbox's
-// creation stays a frame, even if its mounts are gone and a new sandbox would have one tree
-// instead.
+// frames returns the directories that contain trees and are in none; the sandbox gets empty read-only ones
+// with mount points. A frame at the sandbox's creation stays a frame, even if its mounts are gone and a new
+// sandbox would have one tree instead.
 func frames(env *Environment, trees []catalog.Tree) []string {
 	list := slices.Clone(env.Frames)
 	inTree := func(dir string) bool {
@@ -157,7 +158,8 @@ func frames(env *Environment, trees []catalog.Tree) []string {
 	return list
 }
 
-// Confinement returns the part of a sandbox's spec that does not depend on its trees.
+// Confinement returns the part of a sandbox's container spec that does not depend on its trees: ids, network,
+// and rules for paths and programs.
 func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	s := isolate.Spec{IDs: withOwners(ids(), workspace), BestEffort: p.BestEffort, TmpLimits: tmpLimits(p.Limits)}
 	connect(&s, p.Network)
@@ -170,9 +172,9 @@ func Confinement(p catalog.Policy, workspace string) isolate.Spec {
 	return s
 }
 
-// copies returns a function from a path to the place where the host can read the sandbox's
-// copy of it: in a copy that is a plain directory, else in the real tree, which is an
-// overlay's lower. roots holds the copies of the trees, "" for overlays.
+// copies returns a function that maps a path in a sandbox to where the host can read it: in the sandbox's
+// copy of the tree if that is a plain directory, else in the real tree, which is an overlay's lower. roots
+// has the copy of each tree, "" for an overlay.
 func copies(roots map[string]string) func(string) string {
 	return func(path string) string {
 		for t := path; ; t = filepath.Dir(t) {
@@ -185,7 +187,7 @@ func copies(roots map[string]string) func(string) string {
 	}
 }
 
-// Holder returns the path of the innermost tree that contains the workspace, or "".
+// Holder returns the path of a sandbox's innermost tree that contains its workspace, or "".
 func Holder(rec *catalog.Record) (tree string) {
 	for _, t := range rec.Trees {
 		if Within(rec.Workspace, t.Path) && len(t.Path) > len(tree) {
@@ -195,9 +197,9 @@ func Holder(rec *catalog.Record) (tree string) {
 	return tree
 }
 
-// Vanished reports whether the path of a tree no longer exists, because its filesystem was
-// unmounted. It returns false for the tree with the workspace. The sandbox's changes in the
-// tree stay, in case it comes back.
+// Vanished reports whether the directory of a tree no longer exists, because its filesystem was unmounted. It
+// returns false for the tree with the workspace. The sandbox's changes in the tree stay, in case the
+// filesystem is mounted again.
 func Vanished(t catalog.Tree, workspace string) bool {
 	if Within(workspace, t.Path) {
 		return false
@@ -206,8 +208,9 @@ func Vanished(t catalog.Tree, workspace string) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// scratch returns the host's directory for a sandbox's /tmp. It is inside the disk limit if a
-// backend supports that. It returns "" for a tmpfs: that of an ephemeral sandbox, or one bounded by the limit.
+// scratch returns the directory of the host that becomes a sandbox's /tmp. It counts for the disk limit if a
+// backend supports that. It returns "" if /tmp is to be a tmpfs: for an ephemeral sandbox, or one whose disk
+// limit cannot count the directory.
 func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error) {
 	for _, t := range rec.Trees {
 		b, err := hf.BackendOf(ctx, t)
@@ -224,10 +227,10 @@ func (hf *Host) scratch(ctx context.Context, rec *catalog.Record) (string, error
 	return hf.Tmp(rec), nil
 }
 
-// Tmp returns the directory in the state directory behind a persistent sandbox's /tmp.
+// Tmp returns the directory in the state directory that is the /tmp of a persistent sandbox.
 func (hf *Host) Tmp(rec *catalog.Record) string { return filepath.Join(hf.cat.Path(rec.Name), "tmp") }
 
-// MountOf returns the mount of a view at target.
+// MountOf returns the mount by which a container shows v, a fork or snapshot of a tree, at target.
 func MountOf(target string, v snapshot.View) isolate.Mount {
 	m := isolate.Mount{Target: target, Source: v.Path}
 	if v.Served != nil {
@@ -244,9 +247,9 @@ func MountOf(target string, v snapshot.View) isolate.Mount {
 	return m
 }
 
-// ids returns the ids of a sandbox: for root a range of its own, from 2^28 on, chosen by the
-// process id of its supervisor, so that sandboxes that run at the same time differ. No id of
-// the range is stored on disk.
+// ids returns the user and group ids of a sandbox's processes. For root it is a range of the sandbox's own,
+// from 2^28 on, chosen by the process id of its supervisor, so that sandboxes that run at the same time
+// differ. No id of the range is stored on disk.
 func ids() isolate.IDs {
 	if !Privileged() {
 		return isolate.Same
@@ -256,9 +259,9 @@ func ids() isolate.IDs {
 	return isolate.Own(first + uint32(os.Getpid()%ranges)*size)
 }
 
-// withOwners adds the owner and the group of the workspace, and those of the user who called
-// sudo, to the ids that a sandbox of root has. They matter where a directory service hands out
-// ids of 65536 and more.
+// withOwners adds to the ids of a sandbox of root the owner and the group of the workspace, and the user and
+// group who called sudo. That matters where a directory service assigns ids of 65536 and more, which the
+// sandbox would not have otherwise.
 func withOwners(ids isolate.IDs, workspace string) isolate.IDs {
 	var st unix.Stat_t
 	if err := unix.Lstat(workspace, &st); err == nil {

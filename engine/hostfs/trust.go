@@ -15,15 +15,17 @@ import (
 // A sandbox whose proxy reads requests trusts a CA of its own. A bundle of this host's certificates and that CA
 // covers the host's bundle inside. It is a mount, so it is in no result.
 
-// trustFile is the name of the bundle in a sandbox's directory.
+// trustFile is the name of a file in a sandbox's directory: the bundle of CA certificates that the sandbox's
+// programs trust.
 const trustFile = "trust.pem"
 
-// bundles are the places of the bundle of certificates on the distributions.
+// bundles are the paths at which Linux distributions store the bundle of CA certificates.
 var bundles = [...]string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt",
 }
 
-// bundlePaths returns the bundles of this host, each without symbolic links and once.
+// bundlePaths returns the paths of the CA certificate bundles that this host has, each without symbolic links
+// and once.
 func bundlePaths() (paths []string) {
 	for _, p := range bundles {
 		real, err := filepath.EvalSymlinks(p)
@@ -34,7 +36,8 @@ func bundlePaths() (paths []string) {
 	return paths
 }
 
-// TrustVariables returns the variables that name the bundle to the programs that do not read the host's one.
+// TrustVariables returns environment variables, as NAME=VALUE, that name the host's bundle of CA certificates
+// to programs that would not read it otherwise.
 func TrustVariables() (env []string) {
 	paths := bundlePaths()
 	if len(paths) == 0 {
@@ -48,8 +51,9 @@ func TrustVariables() (env []string) {
 	return env
 }
 
-// WriteTrust writes the bundle in the directory of a sandbox: this host's certificates, and the CA ca in PEM. It keeps
-// the file, which is mounted in a running sandbox.
+// WriteTrust writes the CA bundle of a sandbox in its directory dir: this host's certificates, and the
+// certificate ca in PEM of the sandbox's own CA. It writes to the existing file and does not replace it,
+// because a running sandbox has it mounted.
 func WriteTrust(dir, ca string) error {
 	text := []byte{}
 	if paths := bundlePaths(); len(paths) > 0 {
@@ -70,7 +74,8 @@ func WriteTrust(dir, ca string) error {
 	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
-// trust returns the mounts of a sandbox's bundle over those of the host, or none if the sandbox has none.
+// trust returns the mounts that show a sandbox's own CA bundle at the paths of the host's bundles, or none if
+// its proxy reads no requests.
 func (hf *Host) trust(rec *catalog.Record) (mounts []isolate.Mount, err error) {
 	need, err := Brokered(rec.Policy)
 	if err != nil || !need {
@@ -93,7 +98,8 @@ func (hf *Host) trust(rec *catalog.Record) (mounts []isolate.Mount, err error) {
 	return mounts, nil
 }
 
-// owned returns the host's directory for a sandbox's /tmp, see scratch, and the mounts of its bundle.
+// owned returns the host's directory for a sandbox's /tmp, see scratch, and the mounts of its CA bundle, see
+// trust.
 func (hf *Host) owned(ctx context.Context, rec *catalog.Record) (tmp string, bundle []isolate.Mount, err error) {
 	if bundle, err = hf.trust(rec); err != nil {
 		return "", nil, err

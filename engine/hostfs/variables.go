@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// SandboxVariable is the environment variable with a sandbox's name, which its processes have.
+// SandboxVariable is the environment variable that contains the sandbox's name in every process of the
+// sandbox.
 const SandboxVariable = "SNAPFS_SANDBOX"
 
-// NameSandbox returns env with SandboxVariable added, unless env has it.
+// NameSandbox returns env with the variable SNAPFS_SANDBOX set to the sandbox's name, unless env has it.
 func NameSandbox(env []string, name string) []string {
 	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, SandboxVariable+"=") }) {
 		return env
@@ -49,7 +50,8 @@ func Withheld(env, pass []string) (names []string) {
 	return names
 }
 
-// passes reports whether a variable passes without being named.
+// passes reports whether a command in a sandbox gets this environment variable although the policy does not
+// name it.
 func passes(name, value string) bool {
 	if name == "LS_COLORS" { //nolint:misspell // the name of a variable, whose value is long
 		return true
@@ -58,9 +60,9 @@ func passes(name, value string) bool {
 		!secretVariable(name, value)
 }
 
-// families are the beginnings of names of variables that pass. They belong to one program or
-// language each, whose variables are settings and paths. A name among them that looks like a
-// secret does not pass.
+// families are prefixes of the names of variables that a sandbox's commands get. Each belongs to one program
+// or language, whose variables are settings and paths. A name among them that looks like a secret does not
+// pass.
 var families = [...]string{
 	"LC_", "XDG_", "DEB_", "UCF_",
 	"CARGO_", "RUST", "CGO_", "PYTHON", "PIP_", "UV_", "POETRY_", "PYENV_", "CONDA_", "PYTEST_", "TOX_", "NODE_", "NPM_", "npm_", "NVM_", "YARN_", "PNPM_", "COREPACK_",
@@ -70,8 +72,8 @@ var families = [...]string{
 	"HF_H", "TORCH_", "QT_", "GTK_", "FLASK_", "LESS", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_TRACE",
 }
 
-// harmless reports whether a variable of this name passes: the user, the terminal, the language,
-// the editor, and the paths and settings of tools.
+// harmless reports whether a sandbox's commands get a variable of this name: the user, the terminal, the
+// language, the editor, and the paths and settings of tools.
 func harmless(name string) bool {
 	switch name {
 	case "PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME", "HOSTTYPE", "OSTYPE", "MACHTYPE", "MAIL", "TMPDIR", "TEMP", "TMP",
@@ -97,8 +99,8 @@ func harmless(name string) bool {
 	return false
 }
 
-// secretVariable reports whether a variable looks like a secret or leads to a daemon of the
-// host.
+// secretVariable reports whether a variable looks like a secret or names a socket of a daemon of the host, so
+// that a sandbox does not get it.
 func secretVariable(name, value string) bool {
 	name = strings.ToUpper(name)
 	switch name {
@@ -127,8 +129,8 @@ func secretVariable(name, value string) bool {
 		strings.HasPrefix(name, "OP_SESSION_") || credentialIn(value)
 }
 
-// credentialIn reports whether a value holds a credential: a URL like scheme://user@host, but
-// for git@, which is no secret, or a setting like password=x.
+// credentialIn reports whether the value of a variable holds a credential: a URL like scheme://user@host,
+// except git@, which is no secret, or a setting like password=x.
 func credentialIn(value string) bool {
 	if strings.Contains(value, "://") {
 		for rest := value; ; {
@@ -153,5 +155,5 @@ func credentialIn(value string) bool {
 	return slices.ContainsFunc(settings[:], func(s string) bool { return strings.Contains(value, s) })
 }
 
-// settings are the beginnings of settings with a credential.
+// settings are the beginnings, in lower case, of settings that hold a credential.
 var settings = [...]string{"password=", "passwd=", "token=", "secret=", "sig=", "apikey=", "api_key=", "authorization="}

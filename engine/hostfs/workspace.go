@@ -12,7 +12,7 @@ import (
 // sandboxes ids of their own.
 func Privileged() bool { return os.Geteuid() == 0 }
 
-// CheckWorkspace returns an error if a directory cannot be a workspace.
+// CheckWorkspace returns an error if a directory cannot be the workspace of a sandbox, such as one in /proc.
 func (hf *Host) CheckWorkspace(dir string) error {
 	refuse := func(kind error, why string) error {
 		return &errs.Error{Op: "copying", Path: dir, Kind: kind, Err: errors.New(why)}
@@ -52,7 +52,7 @@ func (hf *Host) CheckWorkspace(dir string) error {
 	return nil
 }
 
-// Workspace returns the workspace of a command in dir: the git work tree that holds dir, else
+// Workspace returns the workspace for a command that starts in dir: the git work tree that holds dir, else
 // dir itself, with symbolic links resolved.
 func Workspace(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)

@@ -6,8 +6,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// collect fills in the result of the merge: the changes that turn real into the merged tree,
-// where their content is, and the conflicts.
+// collect makes the result of the merge from the decisions on all files: the changes that turn the real tree
+// into the merged one, where their content is, and the conflicts.
 func (m *merger) collect() error {
 	is, needed, paths := m.outcomes()
 	m.classes = m.mergedLinks()
@@ -46,8 +46,9 @@ func (m *merger) collect() error {
 	return nil
 }
 
-// outcomes returns three things: the merged tree's entries by path, the real directories that
-// withheld entries need, and every path that the real or the merged tree has, in order.
+// outcomes returns the entries of the merged tree by path (is), the real directories in which files with an
+// open conflict lie, so that they must stay (needed), and every path that the real or the merged tree has,
+// sorted.
 func (m *merger) outcomes() (is map[string]*entry, needed map[string]bool, paths []string) {
 	is, needed = map[string]*entry{}, map[string]bool{}
 	for _, t := range m.entries.all {
@@ -70,8 +71,8 @@ func (m *merger) outcomes() (is map[string]*entry, needed map[string]bool, paths
 	return is, needed, slices.Compact(paths)
 }
 
-// change describes how the merged tree differs from the real one at path, where real
-// has the entry was and the merged tree the entry is. Kind is 0 where nothing differs.
+// change returns how the merged tree differs from the real one at path. was is the real tree's entry there
+// and is that of the merged tree; nil for none. Kind is 0 where nothing differs.
 func (m *merger) change(path string, was, is *entry) (diff.Change, error) {
 	c := diff.Change{Path: path}
 	if was != nil {
@@ -102,8 +103,8 @@ func (m *merger) change(path string, was, is *entry) (diff.Change, error) {
 	return c, nil
 }
 
-// changesLinks reports whether the merged tree gives a file other hard links than the real
-// tree. Withheld entries keep their links.
+// changesLinks reports whether the merged tree gives a file other hard links than the real tree. Names with
+// an open conflict, which keep their links, do not count.
 func (m *merger) changesLinks(t *entry) bool {
 	now := map[*entry]bool{t: true}
 	for _, x := range m.classes[t] {
@@ -121,8 +122,8 @@ func (m *merger) changesLinks(t *entry) bool {
 	return before != len(now)
 }
 
-// dropTimes drops the modification time of each directory in which the result adds or
-// removes a name: that time changes anyway.
+// dropTimes removes from the result changes of the modification time of directories in which the result adds
+// or removes a name: that sets the time anyway.
 func (m *merger) dropTimes() {
 	busy := map[string]bool{}
 	for _, c := range m.result.Changes {
@@ -140,8 +141,8 @@ func (m *merger) dropTimes() {
 	}
 }
 
-// setLinks sets LinkOf in the old and new nodes of the result, so that each names the first
-// changed path of the same file.
+// setLinks sets the field LinkOf of all nodes in the result, so that hard links name the first changed path
+// of the same file. ends has the merged tree's entry at each changed path.
 func (m *merger) setLinks(ends map[string]*entry) {
 	oldFirst, newFirst := map[string]string{}, map[*entry]string{}
 	for i := range m.result.Changes {
@@ -165,7 +166,8 @@ func (m *merger) setLinks(ends map[string]*entry) {
 	}
 }
 
-// firstOf records path as the first of its key. It returns an earlier first path, else "".
+// firstOf stores path in first as the first path of the file key, unless there is one. It returns the earlier
+// first path, else "".
 func firstOf[K comparable](first map[K]string, key K, path string) string {
 	if first[key] == "" {
 		first[key] = path
@@ -180,8 +182,8 @@ func (m *merger) hadLinks(t *entry) bool {
 	return len(m.links.of(mine, t)) > 1 || len(m.links.of(real, t)) > 1
 }
 
-// mergedLinks groups the entries that are hard links of one file in the merged tree, by
-// entry. A side's group counts unless the other side has relinked the file.
+// mergedLinks returns which files of the merged tree are hard links of each other: for each entry its group.
+// A side's links count unless only the other side has changed the file's links.
 func (m *merger) mergedLinks() map[*entry][]*entry {
 	classes := map[*entry][]*entry{}
 	for _, side := range []int{mine, real} {
@@ -206,7 +208,7 @@ func (m *merger) mergedLinks() map[*entry][]*entry {
 	return classes
 }
 
-// linksApply reports whether the merged tree takes the entry's hard links from this side.
+// linksApply reports whether the merged tree takes the hard links of an entry from this side, mine or real.
 func (m *merger) linksApply(side int, t *entry) bool {
 	switch {
 	case t.withheld || t.outcome.node == nil || t.outcome.node.Mode.IsDir():
@@ -217,12 +219,13 @@ func (m *merger) linksApply(side int, t *entry) bool {
 	return !m.links.relinked(other(side), t) || m.links.relinked(side, t)
 }
 
-// linkable reports whether two entries may be hard links: they agree in size and metadata.
+// linkable reports whether two files of the merged tree can be hard links of each other: they agree in size
+// and metadata.
 func linkable(a, b *entry) bool {
 	return a.outcome.node.Size == b.outcome.node.Size && differ(a.outcome.node, b.outcome.node, false)&^diff.Time == 0
 }
 
-// union joins the groups of a and b.
+// union joins the groups of hard links to which a and b belong in classes.
 func union(classes map[*entry][]*entry, a, b *entry) {
 	x, y := classes[a], classes[b]
 	if x == nil {

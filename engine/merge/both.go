@@ -7,7 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// mergeBoth sets the outcome of an entry that both sides have, or reports a conflict.
+// mergeBoth decides how a file or directory that the sandbox and the real tree both have is in the merged
+// tree, or reports a conflict.
 func (m *merger) mergeBoth(t *entry) error {
 	path, ok := m.entries.destination(t)
 	if !ok {
@@ -25,8 +26,8 @@ func (m *merger) mergeBoth(t *entry) error {
 	return m.mergeAspects(t, path)
 }
 
-// mergeTypes sets the outcome of an entry whose file type differs between the sides, or
-// reports a conflict.
+// mergeTypes decides how an entry that is, say, a file on one side and a directory on the other is at path in
+// the merged tree, or reports a conflict.
 func (m *merger) mergeTypes(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
 	if t.has(base) && a.what&diff.Type == 0 && !t.changed(mine) && !m.entries.movedItself(mine, t) {
@@ -53,7 +54,8 @@ func (m *merger) mergeTypes(t *entry, path string) error {
 	return m.report(t, kind, sideDid(mine, did(mine))+", "+sideDid(real, did(real)))
 }
 
-// nonEmptyDir reports whether an entry is a directory on a side and any change lies in it.
+// nonEmptyDir reports whether an entry is a directory on a side and anything in it was changed by either
+// side.
 func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	found := 0
 	if t.isDir(side) {
@@ -62,8 +64,8 @@ func (m *merger) nonEmptyDir(side int, t *entry) bool {
 	return found > 1
 }
 
-// mergeRetyped merges an entry that both sides turned into the same other file type, as
-// mergeAdded does.
+// mergeRetyped decides on an entry that both sides turned into the same other file type. It does so as if
+// both had added it.
 func (m *merger) mergeRetyped(t *entry, path string) error {
 	t.on[base] = state{path: t.on[base].path}
 	err := m.mergeAdded(t)
@@ -73,7 +75,7 @@ func (m *merger) mergeRetyped(t *entry, path string) error {
 	return err
 }
 
-// mergeAdded sets the outcome of an entry that both sides added with the same file type, or
+// mergeAdded decides how an entry that both sides added with the same file type is in the merged tree, or
 // reports a conflict.
 func (m *merger) mergeAdded(t *entry) error {
 	a, b := t.on[mine].node, t.on[real].node
@@ -97,8 +99,8 @@ func (m *merger) mergeAdded(t *entry) error {
 	return nil
 }
 
-// mergeAspects sets the outcome of an entry of one file type: it merges links, metadata,
-// content and time each alone, and reports conflicts.
+// mergeAspects decides how an entry that has one file type in all three trees is at path in the merged tree.
+// It merges links, metadata, content and time separately, and reports conflicts.
 func (m *merger) mergeAspects(t *entry, path string) error {
 	a, b := t.on[mine], t.on[real]
 	if m.linksConflict(t) {
@@ -120,8 +122,8 @@ func (m *merger) mergeAspects(t *entry, path string) error {
 	return m.copyMoved(t)
 }
 
-// pickContent sets where the outcome's file content comes from: the side that changed it, or a
-// merge of both. conflict is true if that merge fails.
+// pickContent decides where the content of a merged file comes from: the side that changed it, or a merge of
+// both. conflict is true if that merge fails and a conflict was reported.
 func (m *merger) pickContent(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine], t.on[real]
 	n := t.outcome.node
@@ -141,8 +143,8 @@ func (m *merger) pickContent(t *entry) (conflict bool, err error) {
 	return false, nil
 }
 
-// mergeTime takes mine's modification time where only mine changed the time, or where mine
-// changed a link target or device number.
+// mergeTime gives the merged file the sandbox's modification time where only the sandbox changed the time, or
+// where it changed a symlink's target or a device number.
 func (m *merger) mergeTime(t *entry) {
 	a, b := t.on[mine], t.on[real]
 	n := t.outcome.node
@@ -153,8 +155,8 @@ func (m *merger) mergeTime(t *entry) {
 	}
 }
 
-// linksConflict reports a conflict of hard links: one side changed which names are this
-// file, and the other side changed the file or relinked it differently.
+// linksConflict reports whether the hard links of a file are in conflict: one side changed which names are
+// this file, and the other side changed the file or its links in another way.
 func (m *merger) linksConflict(t *entry) bool {
 	byMine, byReal := m.links.relinked(mine, t), m.links.relinked(real, t)
 	switch {
@@ -168,7 +170,7 @@ func (m *merger) linksConflict(t *entry) bool {
 	return byMine && t.changed(real) || byReal && t.changed(mine)
 }
 
-// onlyLinked reports whether both sides only added links to an entry and removed none.
+// onlyLinked reports whether both sides only added hard links to a file and removed none.
 func (m *merger) onlyLinked(t *entry) bool {
 	for _, side := range []int{mine, real} {
 		now := map[*entry]bool{}
@@ -184,7 +186,7 @@ func (m *merger) onlyLinked(t *entry) bool {
 	return true
 }
 
-// reportLinks reports the conflict that linksConflict found.
+// reportLinks reports a conflict about the hard links of a file, which covers all its names on both sides.
 func (m *merger) reportLinks(t *entry) error {
 	did := func(side int) string {
 		if m.links.relinked(side, t) {
@@ -201,9 +203,8 @@ func (m *merger) reportLinks(t *entry) error {
 	return m.report(t, Links, sideDid(mine, did(mine))+", "+sideDid(real, did(real)), more...)
 }
 
-// mergedTime returns the modification time for a merged file: 1 ns after the later version.
-// Tools that compare by time and size see a new file, and a repeated merge yields the same
-// time.
+// mergedTime returns the modification time for a file merged from both versions: 1 ns after the later one.
+// Tools that compare by time and size then see a new file, and a repeated merge yields the same time.
 func mergedTime(a, b *diff.Node) time.Time {
 	later := a.MTime
 	if b.MTime.After(later) {
@@ -212,7 +213,7 @@ func mergedTime(a, b *diff.Node) time.Time {
 	return later.Add(time.Nanosecond)
 }
 
-// copyMoved copies a regular file of the real tree that the merge moves to another path:
+// copyMoved copies a regular file of the real tree to Scratch if the merge moves it to another path: a
 // promotion reads content from the sandbox or Scratch, never from another real path.
 func (m *merger) copyMoved(t *entry) error {
 	n := t.outcome.node

@@ -6,10 +6,11 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// A Kind says in what the two sides disagree. The values are stable.
+// A Kind says in which respect the sandbox and the real tree disagree in a conflict. The values do not change
+// between versions.
 type Kind string
 
-// The kinds of conflict.
+// The kinds of conflict between the sandbox's and the real tree's changes.
 const (
 	// Content means that both sides changed the same lines of a text.
 	Content Kind = "content"
@@ -17,8 +18,8 @@ const (
 	Binary Kind = "binary"
 	// NoBase means that both sides changed the file, and the original is no longer available.
 	NoBase Kind = "no-base"
-	// Lost means that the sandbox renamed a directory whose entries only the real tree had, which
-	// has removed it or renamed it, too.
+	// Lost means that the sandbox renamed a directory whose entries only the real tree had, and the real tree
+	// has removed or renamed that directory.
 	Lost Kind = "lost"
 	// AddAdd means that both sides added a file, with different content.
 	AddAdd Kind = "add-add"
@@ -49,7 +50,8 @@ const (
 	RenameAdd    Kind = "rename-add"
 )
 
-// A Conflict is a change that the merge cannot decide. It names both sides.
+// A Conflict is a path at which the merge cannot decide between the change of the sandbox (mine) and that of
+// the real tree.
 type Conflict struct {
 	// Path is the path in the merged tree. The conflict covers everything below Path,
 	// too, unless Alone is set.
@@ -86,7 +88,7 @@ func (c *Conflict) Paths() []string {
 	return all
 }
 
-// include adds the paths of further entries in mine and real to the conflict.
+// include adds to the conflict the paths that further entries have in the sandbox and in the real tree.
 func (c *Conflict) include(things []*entry) {
 	var also []string
 	for _, t := range things {
@@ -97,7 +99,7 @@ func (c *Conflict) include(things []*entry) {
 	c.Marked = c.Marked && !c.Several
 }
 
-// absorb adds all paths that the conflicts in others cover to the conflict.
+// absorb adds all paths of the conflicts in others to the conflict, which then stands for them, too.
 func (c *Conflict) absorb(others []*Conflict) {
 	var also []string
 	for _, other := range others {
@@ -107,7 +109,7 @@ func (c *Conflict) absorb(others []*Conflict) {
 	c.Several, c.Marked = true, false
 }
 
-// addPaths adds to Also the paths that the conflict does not cover yet.
+// addPaths adds those of paths to the field Also that the conflict does not cover yet.
 func (c *Conflict) addPaths(paths []string) {
 	covered := pathSet{}
 	for _, path := range c.Paths() {
@@ -122,8 +124,8 @@ func (c *Conflict) addPaths(paths []string) {
 	slices.SortFunc(c.Also, diff.ComparePaths)
 }
 
-// joinOverlapping joins conflicts whose paths overlap, so that the answer to one cannot undo the
-// answer to another.
+// joinOverlapping joins conflicts of which one lies below a path of another, so that the answer to one cannot
+// undo the answer to another.
 func joinOverlapping(all []Conflict) []Conflict {
 	into, at := make([]int, len(all)), map[string]int{} // into: the conflict that absorbed conflict i; at: conflict by path
 	last := func(i int) int {
@@ -168,7 +170,7 @@ func joinOverlapping(all []Conflict) []Conflict {
 	return left
 }
 
-// subtrees returns the paths that stand for a subtree: none if the conflict is Alone.
+// subtrees returns the paths of the conflict, each of which covers everything below it; none if Alone is set.
 func (c *Conflict) subtrees() []string {
 	if c.Alone {
 		return nil
@@ -176,10 +178,10 @@ func (c *Conflict) subtrees() []string {
 	return c.Paths()
 }
 
-// pathSet is a set of subtrees, by their top path.
+// pathSet is a set of directories or files with everything below them, by their path.
 type pathSet map[string]bool
 
-// add adds the subtree at path and reports whether no earlier one contains it.
+// add adds path, with all below it, to the set and reports whether the set did not cover path yet.
 func (r pathSet) add(path string) bool {
 	for at := path; at != "."; at = parent(at) {
 		if at == "" || r[at] {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mergeContents merges the content of a regular file that both sides changed.
+// mergeContents merges the content of a regular file that both sides changed, as its content in the merged
+// tree. conflict is true if the content cannot be merged; it has then reported a conflict.
 func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	a, b := t.on[mine].node, t.on[real].node
 	same, err := m.sameContent(t)
@@ -45,8 +46,8 @@ func (m *merger) mergeContents(t *entry) (conflict bool, err error) {
 	return false, m.build(t, bytes.NewReader(merged), mergedTime(a, b))
 }
 
-// texts reads the three versions of a file. ok is false if one is not text.
-// ErrNotFound: the original is no longer available.
+// texts reads the base's, the sandbox's and the real version of a file. ok is false if one is not text.
+// ErrNotFound: the base's version is no longer available.
 func (m *merger) texts(t *entry) (texts [3][]byte, ok bool, err error) {
 	for _, s := range t.on {
 		if s.node != nil && s.node.Size > TextMax {
@@ -74,8 +75,8 @@ func (m *merger) texts(t *entry) (texts [3][]byte, ok bool, err error) {
 	return texts, true, nil
 }
 
-// open opens the regular file that an entry has in a tree; the caller closes it. ErrBusy: the
-// file no longer matches the changes that the merge was given.
+// open opens the regular file s of a tree, which is base, mine or real; the caller closes it. ErrBusy: the
+// file no longer matches the list of changes that the merge was given.
 func (in *Input) open(tree int, s state) (*os.File, error) {
 	if tree == base {
 		if in.OpenBase == nil {
@@ -111,14 +112,12 @@ func changedMeanwhile(path string) error {
 	return &errs.Error{Op: op, Path: path, Kind: errs.ErrBusy, Err: errors.New("the file changed during the merge")}
 }
 
-// sameContent reports whether the regular files that mine and real have for an entry have the
-// same content.
+// sameContent reports whether the sandbox's and the real version of a regular file have the same content.
 func (m *merger) sameContent(t *entry) (bool, error) {
 	return m.equal(t.on[mine], t.on[real])
 }
 
-// equal reports whether the regular file a of mine and the file b of real have the same
-// content.
+// equal reports whether the regular file a of the sandbox and b of the real tree have the same content.
 func (m *merger) equal(a, b state) (bool, error) {
 	if a.node.Size != b.node.Size {
 		return false, nil
@@ -155,7 +154,8 @@ func (m *merger) equal(a, b state) (bool, error) {
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// copyReal builds the entry's content in Scratch from the real file at its other path.
+// copyReal copies the real tree's version of a file to Scratch, because the file has another path in the
+// merged tree.
 func (m *merger) copyReal(t *entry) error {
 	f, err := m.in.open(real, t.on[real])
 	if err != nil {
@@ -165,8 +165,8 @@ func (m *merger) copyReal(t *entry) error {
 	return m.build(t, f, t.on[real].node.MTime)
 }
 
-// changedContent reports whether the content at one path changes, where the real tree
-// has the file was and the merged tree has the file is.
+// changedContent reports whether the content at one path changes by the merge. was is the file that the real
+// tree has there, and is that of the merged tree.
 func (m *merger) changedContent(was, is *entry) (bool, error) {
 	if was == is {
 		a, b := is.on[mine], is.on[real]

@@ -8,18 +8,19 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The three trees, as array indexes.
+// The three trees of a merge, as array indexes: base is their common state, mine the sandbox, real the real
+// tree.
 const (
 	base = iota
 	mine
 	real
 )
 
-// other returns the opposite side.
+// other returns the opposite side of a merge: real (the real tree) for mine (the sandbox), and vice versa.
 func other(side int) int { return mine + real - side }
 
-// An entry is one node with its state in the base, in mine and in real, and its outcome. The
-// paths differ after a rename.
+// An entry is one file or directory with its state in the base, in the sandbox and in the real tree, and its
+// outcome in the merged tree. The paths differ after a rename.
 type entry struct {
 	on [3]state
 	// outcome is the node in the merged tree.
@@ -33,7 +34,8 @@ type entry struct {
 	chosen int
 }
 
-// A state is an entry in one tree. node is nil where the tree does not have it.
+// A state is how an entry of the merge is in one of the three trees. node is nil where that tree does not
+// have it.
 type state struct {
 	path string
 	node *diff.Node
@@ -46,7 +48,7 @@ type state struct {
 	old, new string
 }
 
-// An outcome is a node of the merged tree, and where its content comes from.
+// An outcome is a file or directory of the merged tree, and where its content comes from.
 type outcome struct {
 	path string
 	node *diff.Node
@@ -57,7 +59,7 @@ func (t *entry) has(side int) bool { return t.on[side].node != nil }
 
 func (t *entry) isDir(side int) bool { return isDir(t.on[side].node) }
 
-// asOn returns the outcome that takes the entry from one side unchanged.
+// asOn returns how the merged tree has the entry if it takes it from one side, mine or real, unchanged.
 func (t *entry) asOn(side int) outcome {
 	s := t.on[side]
 	if s.node == nil {
@@ -66,7 +68,7 @@ func (t *entry) asOn(side int) outcome {
 	return outcome{s.path, s.node, []source{mine: fromMine, real: fromReal}[side]}
 }
 
-// occupies reports whether the merged tree has the entry at path, as far as decided.
+// occupies reports whether the merged tree has the entry at path, as far as the merge has decided so far.
 func (t *entry) occupies(path string) bool {
 	if t.withheld {
 		return t.on[real].path == path
@@ -74,14 +76,14 @@ func (t *entry) occupies(path string) bool {
 	return t.outcome.node != nil && t.outcome.path == path
 }
 
-// changed reports whether deleting the entry would lose a change of this side. Times and
-// hard links do not count.
+// changed reports whether this side made a change to the entry that deleting it would lose. Changes of times
+// and hard links do not count.
 func (t *entry) changed(side int) bool {
 	return t.on[side].what&^(diff.Time|diff.Links) != 0
 }
 
-// sortPath returns the path by which entries are sorted: that in the base, else in mine, else
-// in real.
+// sortPath returns the path by which entries are sorted: that in the base, else that in the sandbox, else
+// that in the real tree.
 func (t *entry) sortPath() string {
 	for _, s := range t.on {
 		if s.path != "" {
@@ -102,7 +104,7 @@ func parent(path string) string {
 	return "."
 }
 
-// entries holds every entry that the changes of either side list.
+// entries holds an entry for every file or directory that the sandbox or the real tree has changed.
 type entries struct {
 	all []*entry // sorted by their first path
 	// at finds an entry by its path in a tree; order has each tree's entries, sorted by
@@ -113,8 +115,8 @@ type entries struct {
 	moved [3]map[string]string
 }
 
-// pair returns one entry for each node that the changes of either side list. An unlisted side
-// has the node of the base.
+// pair returns one entry for each file or directory that the changes of the sandbox or the real tree list. A
+// side that did not change it has the node of the base.
 func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 	all := &entries{}
 	for tree := range all.at {
@@ -138,8 +140,7 @@ func pair(changes [3][]diff.Change, renames [3][]diff.Rename) *entries {
 	return all
 }
 
-// addSide stores the changes and renames of one side in the entries, and adds those that are
-// missing.
+// addSide stores the changes and renames of one side, mine or real, in the entries, and adds missing entries.
 func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rename) {
 	to, from := map[string]diff.Rename{}, map[string]bool{}
 	all.moved[side] = map[string]string{}
@@ -173,7 +174,8 @@ func (all *entries) addSide(side int, changes []diff.Change, renames []diff.Rena
 	}
 }
 
-// add adds an entry that a side added; the other side may have added it, too.
+// add stores in an entry that a side added a file or directory at a path. The other side may have added one
+// there, too.
 func (all *entries) add(side int, c *diff.Change) {
 	t := all.at[other(side)][c.Path]
 	if t == nil || t.has(base) || t.has(side) {
@@ -183,8 +185,8 @@ func (all *entries) add(side int, c *diff.Change) {
 	all.at[side][c.Path] = t
 }
 
-// inBase returns the entry of the base node that a change modifies or deletes, and adds it if
-// it is missing.
+// inBase returns the entry of the file in the base that the change c modifies or deletes, and adds the entry
+// if it is missing.
 func (all *entries) inBase(c *diff.Change) *entry {
 	t := all.at[base][c.Path]
 	if t == nil {
@@ -201,7 +203,7 @@ func (all *entries) make() *entry {
 	return t
 }
 
-// index fills in the fields at and order from all.
+// index fills in the fields at and order, which find entries by their path in each tree, from the field all.
 func (all *entries) index() {
 	for tree := range all.at {
 		all.at[tree], all.order[tree] = map[string]*entry{}, nil
@@ -215,7 +217,7 @@ func (all *entries) index() {
 	}
 }
 
-// under calls f for the entries of a tree at path and below.
+// under calls f for the entries that a tree has at path and below, in the order of their paths.
 func (all *entries) under(tree int, path string, f func(t *entry)) {
 	list := all.order[tree]
 	i, _ := slices.BinarySearchFunc(list, path, func(t *entry, path string) int { return diff.ComparePaths(t.on[tree].path, path) })
@@ -224,8 +226,7 @@ func (all *entries) under(tree int, path string, f func(t *entry)) {
 	}
 }
 
-// follow returns the path at which a path ends up after a side's moves of the directories
-// above it.
+// follow returns where a path of the base is after a side's renames of the directories above it.
 func (all *entries) follow(side int, path string) string {
 	for dir := parent(path); dir != "."; dir = parent(dir) {
 		if to, ok := all.moved[side][dir]; ok {
@@ -235,14 +236,14 @@ func (all *entries) follow(side int, path string) string {
 	return path
 }
 
-// movedItself reports whether a side moved the entry itself, not only a directory above.
+// movedItself reports whether a side renamed the entry itself, not only a directory above it.
 func (all *entries) movedItself(side int, t *entry) bool {
 	b, s := t.on[base], t.on[side]
 	return b.node != nil && s.node != nil && s.path != b.path && all.follow(side, b.path) != s.path
 }
 
-// destination returns the path of an entry in the merged tree, if both sides have the entry or
-// one side added it. ok is false if both sides moved it, to different paths.
+// destination returns the path of an entry in the merged tree, if both sides have it or one side added it. ok
+// is false if both sides renamed it, to different paths.
 func (all *entries) destination(t *entry) (path string, ok bool) {
 	b, m, r := t.on[base].path, t.on[mine].path, t.on[real].path
 	switch {

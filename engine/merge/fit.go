@@ -2,9 +2,9 @@ package merge
 
 import "github.com/snapfs/snapfs/engine/diff"
 
-// makeConsistent makes the merged tree consistent: no two entries at one path, and each in a
-// directory. Withheld entries stay at their path in the real tree. Each round answers a
-// conflict, withholds an entry or restores a directory, so the loop ends.
+// makeConsistent makes sure that the merged tree can exist: no two entries have one path, and each is in a
+// directory. Entries with an open conflict stay at their path in the real tree. Each round answers a
+// conflict, makes an entry part of one or restores a directory, so the loop ends.
 func (m *merger) makeConsistent() error {
 	for {
 		if err := m.avoidConflicts(); err != nil {
@@ -26,7 +26,7 @@ func (m *merger) makeConsistent() error {
 	}
 }
 
-// avoidConflicts withholds entries that would end up at the path of an open conflict.
+// avoidConflicts makes entries that would end up at the path of an open conflict part of that conflict.
 func (m *merger) avoidConflicts() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -44,7 +44,8 @@ func (m *merger) avoidConflicts() error {
 	return nil
 }
 
-// findCollisions finds two entries that want one path, and fills in taken, the entry of each path.
+// findCollisions looks for two entries that would have the same path in the merged tree, and reports the
+// conflict. It fills in taken with the entry at each path. changed is true if it changed an outcome.
 func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err error) {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -72,7 +73,7 @@ func (m *merger) findCollisions(taken map[string]*entry) (changed bool, err erro
 	return changed, nil
 }
 
-// conflictAt returns the index of the open conflict that covers a path; shut is false if none
+// conflictAt returns the index, in the result, of the open conflict that covers a path; shut is false if none
 // does.
 func (m *merger) conflictAt(path string) (conflict int, shut bool) {
 	for at := path; at != "." && !shut; at = parent(at) {
@@ -81,7 +82,8 @@ func (m *merger) conflictAt(path string) (conflict int, shut bool) {
 	return conflict, shut
 }
 
-// withhold makes an entry, with everything below its paths, part of an open conflict.
+// withhold makes an entry, with everything below its paths, part of an open conflict: it stays as in the real
+// tree until the conflict is answered.
 func (m *merger) withhold(t *entry, conflict int) error {
 	all, places := m.affected(t, []string{t.on[base].path, t.on[mine].path, t.on[real].path})
 	c := &m.result.Conflicts[conflict]
@@ -90,7 +92,8 @@ func (m *merger) withhold(t *entry, conflict int) error {
 	return m.withholdAll(all, places, conflict)
 }
 
-// withholdAll withholds the entries of an open conflict and reserves its paths.
+// withholdAll marks all entries as part of an open conflict, so that they stay as in the real tree, and
+// reserves the conflict's paths, the places, for them.
 func (m *merger) withholdAll(all []*entry, places []string, conflict int) error {
 	for _, path := range places {
 		if _, shut := m.blocked[path]; !shut {
@@ -106,7 +109,7 @@ func (m *merger) withholdAll(all []*entry, places []string, conflict int) error 
 	return nil
 }
 
-// reportCollision reports the conflict of two entries that want one path.
+// reportCollision reports the conflict of two entries that would have the same path in the merged tree.
 func (m *merger) reportCollision(a, b *entry) error {
 	path := a.outcome.path
 	if b.on[mine].path == path && a.on[mine].path != path || a.on[real].path == path && b.on[real].path != path {
@@ -149,8 +152,8 @@ func (m *merger) reportCollision(a, b *entry) error {
 	return m.resolve(a, c, more...)
 }
 
-// ensureParents ensures that each entry's parent is a directory of the merged tree.
-// changed is true if it had to change anything.
+// ensureParents makes sure that the parent of each entry is a directory of the merged tree. taken has the
+// entry at each path. changed is true if it changed an outcome.
 func (m *merger) ensureParents(taken map[string]*entry) (changed bool, err error) {
 	moved := false
 	for _, t := range m.entries.all {
@@ -171,8 +174,8 @@ func (m *merger) ensureParents(taken map[string]*entry) (changed bool, err error
 	return moved, nil
 }
 
-// ensureParent handles an entry whose parent is missing from the merged tree or is no
-// directory. moved is true if the entry moved along with its parent.
+// ensureParent handles an entry whose parent is missing from the merged tree or is no directory there.
+// changed is true if that changed another outcome; moved is true if the entry moved along with its parent.
 func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved bool, err error) {
 	path := t.outcome.path
 	if t.withheld {
@@ -199,9 +202,9 @@ func (m *merger) ensureParent(t *entry, taken map[string]*entry) (changed, moved
 	return changed, false, err
 }
 
-// obstacle returns an entry of the merged tree that is no directory, at a path where the
-// sandbox has a parent directory of t, a withheld entry; nil for none. Taking the sandbox's
-// version later would replace it.
+// obstacle returns a file of the merged tree, no directory, at a path where the sandbox has a parent
+// directory of t, which has an open conflict; nil for none. An answer that later takes the sandbox's version
+// of t would replace that file.
 func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	if !t.has(mine) {
 		return nil
@@ -214,8 +217,8 @@ func (m *merger) obstacle(t *entry, taken map[string]*entry) *entry {
 	return nil
 }
 
-// followMove changes the outcome's path of an entry that an answer took from one side, if the
-// other side moved a directory above it, and reports whether it did.
+// followMove moves an entry that an answer took from one side, if the other side renamed a directory above
+// it. It reports whether it did.
 func (m *merger) followMove(t *entry) bool {
 	if t.withheld || t.chosen == 0 || t.outcome.path != t.on[t.chosen].path {
 		return false
@@ -230,8 +233,9 @@ func (m *merger) followMove(t *entry) bool {
 	return t.outcome.path != path
 }
 
-// missingParent handles an entry whose parent is missing from the merged tree: it restores the
-// parent, moves the entry, or reports a conflict. A parent without any change exists.
+// missingParent handles an entry whose parent dir is missing from the merged tree: it restores the parent,
+// moves the entry, or reports a conflict. changed is true if it did so. A parent that nobody changed exists,
+// although there is no entry for it.
 func (m *merger) missingParent(t *entry, dir string) (changed bool, err error) {
 	for _, side := range []int{real, mine} {
 		d := m.entries.at[side][dir]

@@ -18,14 +18,15 @@ func group(path string, n *diff.Node) string {
 	return path
 }
 
-// groups holds the members of each group of hard links, by its first path.
+// groups holds the files of each group of hard links, by the first path of the group.
 type groups map[string][]*entry
 
-// linkGroups holds, for each side, the groups of hard links in the base and on the side, as
-// the side's changes list them.
+// linkGroups holds, for each side (mine or real), the groups of hard links that changed files have in the
+// base (old) and on that side (new).
 type linkGroups struct{ old, new [3]groups }
 
-// linkGroups collects the groups of hard links.
+// linkGroups collects from all entries which of them are hard links of one file, in the base and on each
+// side.
 func (all *entries) linkGroups() *linkGroups {
 	g := &linkGroups{}
 	for _, side := range []int{mine, real} {
@@ -43,7 +44,7 @@ func (all *entries) linkGroups() *linkGroups {
 	return g
 }
 
-// of returns the entries that are one file with t on a side, including t.
+// of returns the entries that are hard links of one file with t on a side, including t.
 func (g *linkGroups) of(side int, t *entry) []*entry {
 	if list := g.new[side][t.on[side].new]; len(list) > 1 && t.on[side].new != "" {
 		return list
@@ -51,8 +52,8 @@ func (g *linkGroups) of(side int, t *entry) []*entry {
 	return []*entry{t}
 }
 
-// relinked reports whether the entry's group of hard links on a side differs from that in
-// the base.
+// relinked reports whether a side changed which names are hard links of the file t. Deleting a link does not
+// count.
 func (g *linkGroups) relinked(side int, t *entry) bool {
 	s := t.on[side]
 	if !s.listed || s.node == nil {
@@ -78,7 +79,7 @@ func (g *linkGroups) relinked(side int, t *entry) bool {
 	return before != len(now)
 }
 
-// sameLinks reports whether the entry has the same hard links on both sides.
+// sameLinks reports whether the file t has the same hard links on both sides.
 func (g *linkGroups) sameLinks(t *entry) bool {
 	m, r := g.of(mine, t), g.of(real, t)
 	if len(m) != len(r) {

@@ -17,10 +17,11 @@ import (
 // Where the edit script gets long, git stops looking for the shortest one. There this
 // package uses znkr.io/diff, which may find another script than git does.
 
-// A span is a run of lines that differs: old[a:b] became new[c:d].
+// A span is a run of lines in which two texts differ: the lines [a, b) of the old text became the lines [c,
+// d) of the new one.
 type span struct{ a, b, c, d int }
 
-// A numbering gives equal lines equal numbers.
+// A numbering gives equal lines equal numbers, so that the comparison of texts compares integers.
 type numbering map[string]int
 
 func (n numbering) number(lines []string) []int {
@@ -50,14 +51,15 @@ func splitLines(text string) []string {
 	return lines
 }
 
-// A file is one of two texts being compared, as line numbers.
+// A file is one of two texts being compared: a number for each line, and which lines have no partner in the
+// other text.
 type file struct {
 	ids     []int
 	changed []bool // has no partner on the other side
 }
 
-// compare returns the spans in which two files differ, in order; no two touch. Lines are
-// numbered below kinds.
+// compare returns the spans in which two texts differ, in order; no two touch. old and new are the texts as
+// line numbers, which are less than kinds.
 func compare(old, new []int, kinds int) []span {
 	a := &file{old, make([]bool, len(old))}
 	b := &file{new, make([]bool, len(new))}
@@ -81,7 +83,7 @@ func compare(old, new []int, kinds int) []span {
 	return spans
 }
 
-// matchLines marks the lines that have no partner in the other file.
+// matchLines marks the lines of two texts that have no partner in the other one as changed.
 func matchLines(a, b *file, kinds int) {
 	head, tail := 0, 0
 	for head < len(a.ids) && head < len(b.ids) && a.ids[head] == b.ids[head] {
@@ -95,8 +97,7 @@ func matchLines(a, b *file, kinds int) {
 	w.search(0, len(w.x.ids), 0, len(w.y.ids))
 }
 
-// A candidateLines holds the lines of one file that take part in the search for an edit
-// script.
+// A candidateLines holds those lines of one text that take part in the search for the shortest edit script.
 type candidateLines struct {
 	*file
 	ids []int
@@ -109,10 +110,11 @@ func (s *candidateLines) markChanged(from, to int) {
 	}
 }
 
-// commonMax bounds how often a line may occur in the other file before it is common.
+// commonMax is how often a line may occur in the other text, at most, before it counts as common. git has the
+// same bound.
 const commonMax = 1024
 
-// rarity says how often a line occurs in the other file.
+// rarity says how often a line occurs in the other text, as far as the search for an edit script cares.
 type rarity uint8
 
 const (
@@ -121,9 +123,9 @@ const (
 	common // so often that a match means little
 )
 
-// candidates returns the lines between the equal head and tail that take part in the search,
-// and marks the others as changed: absent lines, and common lines among absent ones.
-// count is a scratch buffer.
+// candidates returns the lines that take part in the search for an edit script: those after the head and
+// before the tail lines that are equal in both texts. It leaves out and marks as changed absent lines, and
+// common lines among absent ones. count is a scratch buffer.
 func (s *file) candidates(other *file, count []int, head, tail int) *candidateLines {
 	clear(count)
 	for _, id := range other.ids {
@@ -150,7 +152,7 @@ func (s *file) candidates(other *file, count []int, head, tail int) *candidateLi
 	return out
 }
 
-// roughRoot returns a power of two near the square root of n.
+// roughRoot returns a power of two near the square root of n, as git does.
 func roughRoot(n int) int {
 	r := 1
 	for ; n > 0; n >>= 2 {
@@ -159,9 +161,9 @@ func roughRoot(n int) int {
 	return r
 }
 
-// surrounded reports whether a common line stands among absent ones: some on both sides,
-// no rare line between, and fewer than one common line to three absent ones, where the
-// line itself counts twice.
+// surrounded reports whether the common line at stands among lines that the other text lacks, so that it is
+// left out of the search. There must be absent lines on both sides of it, no rare line between, and fewer
+// than one common line to three absent ones, where the line itself counts twice.
 func surrounded(r []rarity, at, head int) bool {
 	const window = 100
 	look := func(step, end int) (absents, commons int) {
@@ -182,7 +184,7 @@ func surrounded(r []rarity, at, head int) bool {
 	return after > 0 && 3*(c1+c2+2) < before+after
 }
 
-// A lineSearch searches for the shortest edit script from x to y.
+// A lineSearch searches for the shortest edit script from the lines x to the lines y (Myers' algorithm).
 type lineSearch struct {
 	x, y *candidateLines
 	// forward and backward hold the furthest index in x on each diagonal, where a
@@ -191,11 +193,11 @@ type lineSearch struct {
 	zero              int
 }
 
-// farMax is the number of steps from each end after which git accepts an edit script that
-// may not be the shortest.
+// farMax is the number of steps from each end of the search after which git accepts an edit script that may
+// not be the shortest. Then a diff library compares the rest.
 const farMax = 256
 
-// search marks the lines that differ between x[a:b] and y[c:d].
+// search marks the lines that differ between x[a:b] and y[c:d] as changed.
 func (w *lineSearch) search(a, b, c, d int) {
 	for a < b && c < d && w.x.ids[a] == w.y.ids[c] {
 		a, c = a+1, c+1
@@ -217,7 +219,8 @@ func (w *lineSearch) search(a, b, c, d int) {
 	w.search(i, b, j, d)
 }
 
-// fallback marks the lines that the diff library reports.
+// fallback marks the lines as changed in which x[a:b] and y[c:d] differ according to a diff library. It is
+// used where the search takes too long.
 func (w *lineSearch) fallback(a, b, c, d int) {
 	for _, h := range zdiff.Hunks(w.x.ids[a:b], w.y.ids[c:d], zdiff.Context(0)) {
 		w.x.markChanged(a+h.PosX, a+h.EndX)
@@ -225,8 +228,9 @@ func (w *lineSearch) fallback(a, b, c, d int) {
 	}
 }
 
-// midpoint finds the point where the searches from both ends of x[a:b], y[c:d] meet, or
-// reports false after farMax steps. Among equally far points it takes git's.
+// midpoint finds a point of the shortest edit script between x[a:b] and y[c:d]: there the searches from both
+// ends meet. ok is false if they do not within farMax steps. Among equally good points it takes the one that
+// git takes.
 func (w *lineSearch) midpoint(a, b, c, d int) (i, j int, ok bool) {
 	w.allocate(len(w.x.ids) + len(w.y.ids))
 	lowest, highest := a-d, b-c
@@ -268,9 +272,8 @@ func (w *lineSearch) midpoint(a, b, c, d int) (i, j int, ok bool) {
 	return 0, 0, false
 }
 
-// widen extends the range of diagonals lo to hi by one at each end, or shortens it at the
-// borders lowest and highest. The value nothing in v marks a diagonal that was not reached
-// yet.
+// widen extends the range lo to hi of the diagonals of a search by one at each end, or shortens it at the
+// borders lowest and highest. The value nothing in v marks a diagonal that the search has not reached.
 func widen(v []int, zero, lo, hi, lowest, highest, nothing int) (int, int) {
 	if lo > lowest {
 		lo--
@@ -287,7 +290,7 @@ func widen(v []int, zero, lo, hi, lowest, highest, nothing int) (int, int) {
 	return lo, hi
 }
 
-// allocate allocates the two vectors on first use.
+// allocate allocates the vectors forward and backward, for n lines in both texts, on first use.
 func (w *lineSearch) allocate(n int) {
 	if w.forward == nil {
 		w.zero = len(w.y.ids) + 2

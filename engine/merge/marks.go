@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The conflict markers: seven characters at the start of a line, then a blank and a
+// The conflict markers in a text, those of git: seven characters at the start of a line, then a blank and a
 // name; the third has no name.
 const (
 	markerMine = "<<<<<<<"
@@ -19,11 +19,11 @@ const (
 	markerEnd  = ">>>>>>>"
 )
 
-// baseName labels the base in conflict markers.
+// baseName is the name of the base's version in conflict markers.
 const baseName = "base"
 
-// writeMarkers writes all three versions of a region between conflict markers. It adds a line
-// feed to a last line that lacks one.
+// writeMarkers writes all three versions of a region in conflict to out, between conflict markers with the
+// names. It adds a line feed to a last line that lacks one.
 func (t *triple) writeMarkers(out *bytes.Buffer, r region, names Names) {
 	end := "\n"
 	if t.crlf(r) {
@@ -46,8 +46,8 @@ func (t *triple) writeMarkers(out *bytes.Buffer, r region, names Names) {
 	part(markerEnd, names.Real, nil)
 }
 
-// crlf reports whether the markers end in CR LF: so do the base's first line and, on each
-// side, the line before the region or else the first one.
+// crlf reports whether the conflict markers of a region must end in CR LF: the base's first line ends so and,
+// on each side, the line before the region or else the first one.
 func (t *triple) crlf(r region) bool {
 	for _, at := range []struct {
 		lines []string
@@ -61,7 +61,8 @@ func (t *triple) crlf(r region) bool {
 	return crlf
 }
 
-// endsCRLF reports how line i ends, or the line before it where line i has no line feed.
+// endsCRLF reports whether line i ends in CR LF. If line i has no line feed, the line before it counts; known
+// is false if no line has one.
 func endsCRLF(lines []string, i int) (crlf, known bool) {
 	for ; i >= 0 && i < len(lines); i-- {
 		if strings.HasSuffix(lines[i], "\n") {
@@ -93,11 +94,10 @@ func HasMarkers(text []byte, mineName, realName string) bool {
 
 func labelled(mark, name string) string { return strings.TrimSuffix(mark+" "+name, " ") }
 
-// WriteMarkers writes to w the merged text of a Marked conflict, with both versions of each
-// conflicting region between conflict markers. Without a base it marks every difference
-// of the two sides. Memory: three texts of TextMax. Errors: ErrNotSupported for a
-// conflict that is not Marked; ErrBusy for a file that changed since the merge;
-// *errs.Error for one that cannot be read; those of w.
+// WriteMarkers writes to w the merged text of a conflict that is Marked, with both versions of each
+// conflicting region between conflict markers. Without a base it marks every difference of the two sides.
+// Memory: three texts of TextMax. Errors: ErrNotSupported for a conflict that is not Marked; ErrBusy for a
+// file that changed since the merge; *errs.Error for one that cannot be read; those of w.
 func WriteMarkers(ctx context.Context, in Input, c Conflict, w io.Writer) error {
 	if !c.Marked {
 		return &errs.Error{Op: op, Path: c.Path, Kind: errs.ErrNotSupported, Err: errors.New("the conflict has no text lines to mark")}
@@ -123,7 +123,8 @@ func WriteMarkers(ctx context.Context, in Input, c Conflict, w io.Writer) error 
 	return err
 }
 
-// differences returns every region in which two texts without a base differ.
+// differences returns every region in which the sandbox's and the real text differ, for a conflict without a
+// base.
 func (t *triple) differences() (all regions) {
 	for _, s := range compare(t.mineIDs, t.realIDs, t.kinds) {
 		all = append(all, region{mine: run{s.a, s.b}, real: run{s.c, s.d}})

@@ -8,8 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// An Input describes a merge. Both lists of changes start from the same base and are in
-// the order of package diff.
+// An Input describes a three-way merge of the sandbox's changes (mine) and the real tree's, for [Trees]. Both
+// lists of changes start from the same base and are in the order of package diff.
 type Input struct {
 	// Mine and Real are the changes from base to mine and from base to real.
 	Mine, Real []diff.Change
@@ -46,22 +46,23 @@ type Input struct {
 	MineName, RealName string
 }
 
-// A Choice answers a conflict.
+// A Choice is the answer to a conflict, which Input.Choose returns.
 type Choice int
 
-// The answers to a conflict.
+// The answers that Input.Choose can give to a conflict.
 const (
-	// Ask leaves the conflict open: the merge reports it.
+	// Ask leaves the conflict open: the result of the merge lists it.
 	Ask Choice = iota
-	// Mine takes the sandbox's version of the whole path, Theirs the real tree's version.
+	// Mine takes the sandbox's version of everything that the conflict covers, Theirs the real tree's
+	// version.
 	Mine
 	Theirs
-	// Built takes the file that Choose has put at the path in Scratch, such as the result of a
+	// Built takes the file that Choose has put at the conflict's path in Scratch, such as the result of a
 	// merge tool.
 	Built
 )
 
-// A Result describes the merged tree by its changes to real.
+// A Result is the result of [Trees]: how the merged tree differs from the real tree, and the conflicts.
 type Result struct {
 	// Changes turn real into the merged tree, in the order of package diff; Old is the
 	// node in real. Paths in conflict have no change, nor does anything below them, except
@@ -76,21 +77,18 @@ type Result struct {
 	Conflicts []Conflict
 }
 
-// Trees merges the changes of both sides. A file that one side renames and the other
-// changes gets both, and a file that one side adds to a directory moves with a rename of
-// that directory on the other side. Each aspect of a node and each extended attribute is
-// merged separately.
+// Trees merges the changes of the sandbox and of the real tree since the base. A file that one side renames
+// and the other changes gets both, and a file that one side adds to a directory moves with a rename of that
+// directory on the other side. Each aspect of a node and each extended attribute is merged separately.
 //
-// Times never conflict: a file has the time of the side that its content comes from. A
-// file merged from both is 1 ns younger than the younger one, so it differs from both,
-// and a repeated merge gives the same time.
+// Times never conflict: a file has the time of the side that its content comes from. A file merged from both
+// is 1 ns younger than the younger one, so it differs from both, and a repeated merge gives the same time.
 //
-// The trees must not change meanwhile. Cost: reads three versions of each file that both
-// sides changed, copies files that one side renamed and real changed, and what
-// [diff.Renames] reads. Memory: three texts of TextMax.
-// Errors: *errs.Error for a file that cannot be read, or for Scratch; ErrBusy for a
-// file that no longer matches the changes; ErrInterrupted. Scratch may then contain
-// leftovers; after success it contains only the paths in Built.
+// The trees must not change meanwhile. Cost: reads three versions of each file that both sides changed,
+// copies files that one side renamed and real changed, and reads the same as [diff.Renames]. Memory: three
+// texts of TextMax. Errors: *errs.Error for a file that cannot be read, or for Scratch; ErrBusy for a file
+// that no longer matches the changes; ErrInterrupted. Scratch may then contain leftovers; after success it
+// contains only the paths in Built.
 func Trees(ctx context.Context, in Input) (*Result, error) {
 	m, err := newMerger(ctx, in)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A merger holds the state of one merge.
+// A merger holds the state of one call of [Trees]: its input, an entry for each changed file, and the result
+// so far.
 type merger struct {
 	ctx     context.Context
 	in      Input
@@ -41,7 +42,8 @@ func newMerger(ctx context.Context, in Input) (*merger, error) {
 	return m, nil
 }
 
-// renames detects the renames of each side, and returns them by side.
+// renames detects which files the sandbox and the real tree have renamed since the base, and returns the
+// renames by side.
 func (m *merger) renames() (all [3][]diff.Rename, err error) {
 	if all[mine], err = diff.Renames(m.ctx, m.in.BaseTree, m.in.MineTree, m.in.Mine, m.in.MineOptions); err != nil {
 		return all, fail(".", err)
@@ -52,7 +54,8 @@ func (m *merger) renames() (all [3][]diff.Rename, err error) {
 	return all, fail(".", err)
 }
 
-// readUnknown compares the sides at the paths whose base is unknown.
+// readUnknown compares the sandbox with the real tree at the paths whose original is unknown, and stores the
+// result in the entries.
 func (m *merger) readUnknown() error {
 	if len(m.in.Unknown) == 0 {
 		return nil
@@ -95,7 +98,7 @@ func (m *merger) readUnknown() error {
 	return nil
 }
 
-// run decides on each entry and collects the result.
+// run decides for each changed file how it is in the merged tree, and collects the result.
 func (m *merger) run() error {
 	for _, step := range []func() error{m.lostDirs, m.splitLinks, m.unknownBases, m.removedDirs, m.decideAll, m.makeConsistent} {
 		if err := step(); err != nil {
@@ -105,8 +108,7 @@ func (m *merger) run() error {
 	return m.collect()
 }
 
-// decideAll decides on the entries that no conflict covers yet, directories before their
-// content.
+// decideAll decides on the entries that no conflict covers yet, directories before the entries in them.
 func (m *merger) decideAll() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -123,7 +125,7 @@ func (m *merger) decideAll() error {
 	return nil
 }
 
-// interrupted returns an ErrInterrupted, at the path of t, if the context has ended. Every loop over
+// interrupted returns an ErrInterrupted, at the path of t, if the merge's context has ended. Every loop over
 // all entries calls it.
 func (m *merger) interrupted(t *entry) error {
 	if err := m.ctx.Err(); err != nil {
@@ -132,7 +134,7 @@ func (m *merger) interrupted(t *entry) error {
 	return nil
 }
 
-// decide sets the outcome of an entry or reports a conflict.
+// decide sets the outcome of an entry, how it is in the merged tree, or reports a conflict.
 func (m *merger) decide(t *entry) error {
 	switch {
 	case !t.has(mine) && !t.has(real):
@@ -151,8 +153,8 @@ func (m *merger) decide(t *entry) error {
 	return m.copyMoved(t)
 }
 
-// deleted leaves an entry that one side deleted deleted, or reports a conflict if the other
-// side renamed or changed it.
+// deleted decides on an entry that one side deleted: it stays deleted, or is a conflict if the other side
+// renamed or changed it.
 func (m *merger) deleted(t *entry) error {
 	side := mine
 	if t.has(mine) {
@@ -168,8 +170,7 @@ func (m *merger) deleted(t *entry) error {
 	return nil
 }
 
-// lostBy returns the kind of conflict for a file that the side deleted and the other side
-// changed.
+// lostBy returns the kind of conflict for a file that this side deleted and the other side changed.
 func lostBy(side int) Kind {
 	if side == mine {
 		return DeleteChange
@@ -177,7 +178,7 @@ func lostBy(side int) Kind {
 	return ChangeDelete
 }
 
-// unknownBases reports the conflicts of the paths whose base is unknown.
+// unknownBases reports a conflict for each path whose original is unknown and at which the sides differ.
 func (m *merger) unknownBases() error {
 	for _, t := range m.entries.all {
 		if err := m.interrupted(t); err != nil {
@@ -208,8 +209,8 @@ func (m *merger) unknownBases() error {
 	return nil
 }
 
-// lostDirs reports the conflicts of the lost directories, with all entries in them that either
-// side changed.
+// lostDirs reports a conflict for each directory in Input.Lost, which the sandbox renamed and the real tree
+// lost. It covers all changed entries in the directory.
 func (m *merger) lostDirs() error {
 	for _, path := range slices.SortedFunc(maps.Keys(m.in.Lost), diff.ComparePaths) {
 		var top *entry
@@ -232,7 +233,8 @@ func (m *merger) lostDirs() error {
 	return nil
 }
 
-// splitLinks reports the conflicts of the files that mine changed under one name alone.
+// splitLinks reports a conflict for each file in Input.Split, which the sandbox changed under only one of
+// several hard links.
 func (m *merger) splitLinks() error {
 	for _, path := range slices.SortedFunc(maps.Keys(m.in.Split), diff.ComparePaths) {
 		if t := m.entries.at[mine][path]; t != nil && !t.done {
@@ -244,7 +246,7 @@ func (m *merger) splitLinks() error {
 	return nil
 }
 
-// removedDirs reports the directories that one side removed or replaced while the other side
+// removedDirs reports a conflict for each directory that one side removed or replaced while the other side
 // changed something inside.
 func (m *merger) removedDirs() error {
 	for _, t := range m.entries.all {
@@ -272,8 +274,7 @@ func (m *merger) removedDirs() error {
 	return nil
 }
 
-// survivors returns the paths that the other side added or changed inside a directory that
-// side removed.
+// survivors returns the paths that the other side added, changed or moved into a directory that side removed.
 func (m *merger) survivors(dir *entry, side int) (paths []string) {
 	keeps := other(side)
 	m.entries.under(keeps, dir.on[keeps].path, func(t *entry) {
@@ -289,7 +290,7 @@ func (m *merger) survivors(dir *entry, side int) (paths []string) {
 	return paths
 }
 
-// fail wraps an error with path and kind, unless it has them already.
+// fail returns err as an errs.Error of the merge at path, unless it is one already; nil for nil.
 func fail(path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {

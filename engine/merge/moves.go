@@ -2,11 +2,10 @@ package merge
 
 import "github.com/snapfs/snapfs/engine/diff"
 
-// otherEnds returns the other end of each move that the sandbox made, by the path of either end. It
-// lists moves that the merge itself treats as a deletion and an addition, too: those of a live base,
-// and those to a path whose original is unknown. An answer to a conflict at one end takes both
-// ends. Otherwise a file whose new path is answered with the real tree's version would
-// end at neither path.
+// otherEnds returns the files that the sandbox renamed: it maps the old path to the new one and the new path
+// to the old one. It includes renames that the merge itself treats as a deletion and an addition: those on a
+// live base, and those to a path whose original is unknown. An answer to a conflict at one end takes both
+// ends; otherwise a file whose new path is answered with the real tree's version would end at neither path.
 //
 // Cost: that of [diff.Renames], once, and only if a conflict is answered or reported.
 func (m *merger) otherEnds() (map[string]string, error) {
@@ -36,7 +35,9 @@ func (m *merger) otherEnds() (map[string]string, error) {
 	return m.ends, nil
 }
 
-// withOtherEnds adds to the entries and paths of a conflict those at the other ends of their moves.
+// withOtherEnds extends a conflict over renames: if it covers the old or the new path of a file that the
+// sandbox renamed, it also covers the other path. It returns all and places, the entries and paths of the
+// conflict, with those added.
 func (m *merger) withOtherEnds(t *entry, c *Conflict, all []*entry, places []string) ([]*entry, []string, error) {
 	if c.Alone {
 		return all, places, nil

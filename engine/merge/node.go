@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// differ returns the aspects in which two nodes of one type differ, except links. content
-// says whether the content of regular files differs.
+// differ returns the aspects, except hard links, in which two nodes differ; only diff.Type if their file
+// types differ. content says whether the content of regular files differs.
 func differ(a, b *diff.Node, content bool) (what diff.Aspect) {
 	if a.Mode.Type() != b.Mode.Type() {
 		return diff.Type
@@ -32,8 +32,8 @@ func differ(a, b *diff.Node, content bool) (what diff.Aspect) {
 	return what
 }
 
-// pick merges a value with the base b and the sides m and r: it returns the value that one
-// side changed. ok is false if both sides changed it, to different values; value is then m.
+// pick merges one value, which is b in the base, m in the sandbox and r in the real tree. It returns the
+// value of the side that changed it. ok is false if both changed it, to different values; value is then m.
 func pick[T comparable](b, m, r T) (value T, ok bool) {
 	switch {
 	case m == r, m == b:
@@ -44,8 +44,8 @@ func pick[T comparable](b, m, r T) (value T, ok bool) {
 	return m, false
 }
 
-// The extended attributes with access control lists. They count as one with the
-// permission bits, because an ACL's mask is stored in the group bits.
+// The extended attributes with access control lists. The merge treats them and the permission bits as one
+// value, because an ACL's mask is stored in the group bits.
 const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
@@ -60,9 +60,9 @@ func rightsOf(n *diff.Node) rights {
 	return rights{n.Mode, n.Xattrs[aclAccess], n.Xattrs[aclDefault]}
 }
 
-// metadata merges everything but content of three nodes of one type into a copy of the
-// real one. On a conflict it takes mine's value and adds the kind to bad. Without a base,
-// the sides must agree.
+// metadata merges everything but the content of a file, given as its nodes in the base (b), the sandbox (m)
+// and the real tree (r). It returns a changed copy of r. For a conflict it takes m's value and adds the kind
+// to bad. If b is nil, m and r must agree.
 func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
 	merged := *r
 	n = &merged
@@ -94,10 +94,11 @@ func metadata(b, m, r *diff.Node) (n *diff.Node, bad []Kind) {
 	return n, bad
 }
 
-// nobody is an id that no file has.
+// nobody is a user or group id that no file has. It stands for the owner of a missing base.
 const nobody = ^uint32(0)
 
-// attributes merges extended attributes, each separately.
+// attributes merges the extended attributes of a file, each separately. b, m and r are the file in the base,
+// the sandbox and the real tree. ok is false if one is in conflict.
 func attributes(b, m, r *diff.Node) (all map[string]string, ok bool) {
 	ok = true
 	names := maps.Clone(b.Xattrs)

@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// report reports a conflict about an entry and everything below its paths and those in
-// more. Either Choose answers the conflict, or all of it is withheld.
+// report reports a conflict about an entry, which covers everything below its paths and those in more. If
+// Input.Choose does not answer the conflict, all that it covers stays as in the real tree.
 func (m *merger) report(t *entry, kind Kind, why string, more ...string) error {
 	c := Conflict{Path: m.mergedPath(t), Kind: kind, Base: t.on[base].node, Mine: t.on[mine].node, Real: t.on[real].node, Why: why}
 	for tree, path := range [3]*string{&c.BasePath, &c.MinePath, &c.RealPath} {
@@ -19,7 +19,8 @@ func (m *merger) report(t *entry, kind Kind, why string, more ...string) error {
 	return m.resolve(t, c, more...)
 }
 
-// mergedPath returns the path that an entry has in the merged tree.
+// mergedPath returns the path that an entry has in the merged tree, or by which it is sorted if neither side
+// has it.
 func (m *merger) mergedPath(t *entry) string {
 	if !t.has(mine) && !t.has(real) {
 		return t.sortPath()
@@ -28,7 +29,8 @@ func (m *merger) mergedPath(t *entry) string {
 	return path
 }
 
-// resolve asks Choose about a conflict, and applies the answer.
+// resolve asks Input.Choose how to resolve a conflict about the entry t, and applies the answer. more are
+// further paths that the conflict covers.
 func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
 	if c.Marked, err = m.canMark(&c); err != nil {
 		return err
@@ -76,8 +78,8 @@ func (m *merger) resolve(t *entry, c Conflict, more ...string) (err error) {
 	return err
 }
 
-// scope returns the subtrees that a conflict covers: its paths and more, or none if it is
-// about a directory alone.
+// scope returns the paths below which a conflict covers everything: its own and more, or none if it is about
+// a directory itself.
 func (c *Conflict) scope(more []string) []string {
 	if c.Alone {
 		return nil
@@ -85,8 +87,8 @@ func (c *Conflict) scope(more []string) []string {
 	return append([]string{c.Path, c.BasePath, c.MinePath, c.RealPath}, more...)
 }
 
-// affected returns t and every entry that any tree has in the subtrees at paths, then in
-// the subtrees at the other paths of these entries; and all these paths.
+// affected returns t and every entry that one of the trees has at or below paths, then those at or below the
+// other paths of these entries. places are all these paths.
 func (m *merger) affected(t *entry, paths []string) (all []*entry, places []string) {
 	all, seen, added := []*entry{t}, map[*entry]bool{t: true}, pathSet{}
 	add := func(path string) {
@@ -113,7 +115,7 @@ func (m *merger) affected(t *entry, paths []string) (all []*entry, places []stri
 	return all, places
 }
 
-// alone reports whether a conflict is about a directory itself and not about its content.
+// alone reports whether a conflict is about a directory itself and not about the entries in it.
 func (c *Conflict) alone() bool {
 	switch c.Kind {
 	case Mode, Owner, Xattrs:
@@ -122,7 +124,7 @@ func (c *Conflict) alone() bool {
 	return false
 }
 
-// canMark reports whether WriteMarkers can show a conflict.
+// canMark reports whether a conflict is about texts, so that WriteMarkers can show both versions in one file.
 func (m *merger) canMark(c *Conflict) (bool, error) {
 	switch c.Kind {
 	case Content:
@@ -142,7 +144,7 @@ func (m *merger) canMark(c *Conflict) (bool, error) {
 	return true, nil
 }
 
-// states returns path and node of the conflict in the base, in mine and in real.
+// states returns the path and node that a conflict has in the base, in the sandbox and in the real tree.
 func (c *Conflict) states() (all [3]state) {
 	for tree, n := range [3]*diff.Node{c.Base, c.Mine, c.Real} {
 		path := [3]string{c.BasePath, c.MinePath, c.RealPath}[tree]
@@ -154,7 +156,7 @@ func (c *Conflict) states() (all [3]state) {
 	return all
 }
 
-// isText reports whether a tree's version is a text.
+// isText reports whether the version s of a file, in one of the trees, is a text.
 func (in *Input) isText(tree int, s state) (bool, error) {
 	if !isFile(s.node) || s.node.Size > TextMax {
 		return false, nil

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A scratch is the directory into which the merge writes new content.
+// A scratch is the directory into which the merge writes content that neither side has. It is opened on first
+// use.
 type scratch struct {
 	dir  *os.File
 	root *os.Root
@@ -38,8 +39,8 @@ func (s *scratch) close() error {
 	return s.root.Close()
 }
 
-// write creates the file name in the scratch directory with the content of from and the
-// modification time when, readable by its owner only, and returns its attributes.
+// write creates the file name in the scratch directory with the content of from and the modification time
+// when. Only its owner may read the file. It returns the file's attributes.
 func (s *scratch) write(name string, from io.Reader, when time.Time) (fs.FileInfo, error) {
 	root, err := s.open()
 	if err != nil {
@@ -76,8 +77,8 @@ func (s *scratch) remove(name string) error {
 	return root.Remove(name)
 }
 
-// build writes the content of from to Scratch as the outcome of t, with the modification time
-// when.
+// build writes the content of from to Scratch as the merged version of the entry t, with the modification
+// time when.
 func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	info, err := m.scratch.write(t.outcome.path, from, when)
 	if err != nil {
@@ -89,12 +90,12 @@ func (m *merger) build(t *entry, from io.Reader, when time.Time) error {
 	return nil
 }
 
-// asBuilt sets the size, times and inode of a node from a regular file in Scratch.
+// asBuilt sets the size, times and inode of a node to those of a regular file in Scratch.
 func asBuilt(n *diff.Node, info fs.FileInfo) {
 	n.Size, n.MTime, n.CTime, n.Ino, n.Dev = info.Size(), info.ModTime(), time.Time{}, 0, 0
 }
 
-// unbuild removes the file of an entry's outcome from Scratch.
+// unbuild removes the file that build wrote to Scratch for an entry, if any.
 func (m *merger) unbuild(t *entry) error {
 	if t.outcome.from != built {
 		return nil
@@ -102,8 +103,8 @@ func (m *merger) unbuild(t *entry) error {
 	return fail(t.outcome.path, m.scratch.remove(t.outcome.path))
 }
 
-// chosenBuilt describes the file that an answer has put into Scratch: a regular file, which gets
-// the metadata of like, or a symbolic link.
+// chosenBuilt describes, as it will be in the merged tree, the file name that an answer to a conflict has put
+// into Scratch: a regular file, which gets the metadata of like, or a symbolic link.
 func (m *merger) chosenBuilt(name string, like *diff.Node) (outcome, error) {
 	root, err := m.scratch.open()
 	if err != nil {

@@ -4,8 +4,8 @@ package merge
 // the group may start and end one line earlier. The search leaves it at any of these
 // positions.
 
-// A stretch is a run of changed lines, [start, end). It is empty between two unchanged
-// lines.
+// A stretch is a run of changed lines, [start, end), in one of two compared texts. It is empty between two
+// unchanged lines.
 type stretch struct {
 	*file
 	start, end int
@@ -23,7 +23,8 @@ func (g *stretch) grow() {
 	}
 }
 
-// next moves to the stretch after the next unchanged line.
+// next moves to the stretch of changed lines after the next unchanged line. It returns false at the end of
+// the text.
 func (g *stretch) next() bool {
 	if g.end == len(g.changed) {
 		return false
@@ -33,7 +34,8 @@ func (g *stretch) next() bool {
 	return true
 }
 
-// previous moves to the stretch before the last unchanged line.
+// previous moves to the stretch of changed lines before the last unchanged line. It returns false at the
+// start of the text.
 func (g *stretch) previous() bool {
 	if g.start == 0 {
 		return false
@@ -45,7 +47,8 @@ func (g *stretch) previous() bool {
 	return true
 }
 
-// up slides the stretch one line up and joins a stretch that it meets.
+// up slides the stretch of changed lines one line up, if the text allows that, and joins a stretch that it
+// meets. It reports whether it did.
 func (g *stretch) up() bool {
 	if g.start == 0 || g.ids[g.start-1] != g.ids[g.end-1] {
 		return false
@@ -58,7 +61,8 @@ func (g *stretch) up() bool {
 	return true
 }
 
-// down slides the stretch one line down and joins a stretch that it meets.
+// down slides the stretch of changed lines one line down, if the text allows that, and joins a stretch that
+// it meets. It reports whether it did.
 func (g *stretch) down() bool {
 	if g.end == len(g.changed) || g.ids[g.start] != g.ids[g.end] {
 		return false
@@ -71,9 +75,9 @@ func (g *stretch) down() bool {
 
 func (g *stretch) empty() bool { return g.start == g.end }
 
-// slide slides each stretch of s down as far as possible, or to the last position beside
-// a stretch of other. It walks both files together: each has equally many unchanged lines
-// before the current stretch.
+// slide moves each stretch of changed lines in s down as far as possible, or to the last position beside a
+// stretch of other, as git does. It walks both texts together: each has equally many unchanged lines before
+// the current stretch.
 func slide(s, other *file) {
 	g, o := s.firstStretch(), other.firstStretch()
 	for more := true; more; more = g.next() && o.next() {
@@ -89,9 +93,9 @@ func slide(s, other *file) {
 	}
 }
 
-// slideFully slides a stretch up and then down as far as possible, and again if it has joined
-// others. highest is its end in the topmost position; beside reports whether any position
-// was beside a stretch of the other file.
+// slideFully slides a stretch of changed lines up and then down as far as possible, and again if it has
+// joined others. highest is its end in the topmost position. beside reports whether any position was beside a
+// stretch of the other text.
 func slideFully(g, o *stretch) (highest int, beside bool) {
 	for {
 		size := g.end - g.start

@@ -7,46 +7,44 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// TextMax is the maximum size of a text in bytes. A longer file, or one with a NUL among
-// its first 8000 bytes, is binary.
+// TextMax is the maximum size in bytes of a text whose lines are merged, which bounds the memory. A longer
+// file, or one with a NUL among its first 8000 bytes, counts as binary.
 const TextMax = 8 << 20
 
 func isBinary(data []byte) bool {
 	return len(data) > TextMax || diff.IsBinary(data)
 }
 
-// Names label the three versions in conflict markers. A marker with an empty name stands
-// alone.
+// Names are the names of the three versions in conflict markers. A marker with an empty name stands alone.
 type Names struct{ Mine, Base, Real string }
 
-// Text merges lines, three-way. It takes both edits where at least one unchanged line
-// is between them, and where they are equal. Every other region is a conflict: merged has all
-// three versions of it between markers, and conflicts counts these regions. Lines end in
-// a line feed; a carriage return belongs to its line.
+// Text merges the lines of mine and real, which both come from base. It takes both edits where at least one
+// unchanged line is between them, and where they are equal. Every other region is a conflict: merged has all
+// three versions of it between markers, and conflicts is the number of these regions. Lines end in a line
+// feed; a carriage return belongs to its line.
 //
-// Text agrees with git: the result of a clean merge is that of `git merge-file`, and the
-// result with conflicts that of `git merge-file --diff3`. There are two exceptions. A
-// region that several edits of each side made equal is no conflict for Text and for `git
-// merge-file`, but is one for --diff3. And after more than 256 adjacent edits without a
-// distinctive line, git and Text each accept an edit script that need not be the
-// shortest, and these may differ.
+// Text agrees with git: the result of a clean merge is that of `git merge-file`, and the result with
+// conflicts that of `git merge-file --diff3`. There are two exceptions. A region that several edits of each
+// side made equal is no conflict for Text and for `git merge-file`, but is one for --diff3. And after more
+// than 256 adjacent edits without a distinctive line, git and Text each accept an edit script that need not
+// be the shortest, and these may differ.
 //
-// Cost: linear for few differences; below N·sqrt(N)·log(N) for N lines, D of them
-// different. Memory: three times the texts. Text does not check for NUL bytes.
+// Cost: linear for few differences; below N·sqrt(N)·log(N) for N lines. Memory: three times the texts. Text
+// does not check for NUL bytes.
 func Text(base, mine, real []byte, names Names) (merged []byte, conflicts int) {
 	t := newTriple(base, mine, real)
 	all := t.merge()
 	return t.write(all, names), all.conflicts()
 }
 
-// Holds reports whether the text mine has all changes that lead from base to next: merging it with next changes
-// nothing in it.
+// Holds reports whether the text mine already has all changes that lead from base to next: merging next into
+// mine changes nothing.
 func Holds(base, mine, next []byte) bool {
 	merged, conflicts := Text(base, mine, next, Names{})
 	return conflicts == 0 && bytes.Equal(merged, mine)
 }
 
-// conflicts counts the regions in conflict.
+// conflicts returns how many of the regions of a line merge are in conflict.
 func (all regions) conflicts() (n int) {
 	for _, r := range all {
 		if r.from == neither {
@@ -56,7 +54,7 @@ func (all regions) conflicts() (n int) {
 	return n
 }
 
-// A source says from which side the content of a region or file comes.
+// A source says from which side the content of a merged file, or of a region of lines in it, comes.
 type source int
 
 const (
@@ -66,18 +64,19 @@ const (
 	built // in Scratch, by the merge or an answer
 )
 
-// A region is a run of lines in which the sides differ from the base.
+// A region is a run of lines in which the sandbox's or the real text, or both, differ from the base.
 type region struct {
 	from             source
 	base, mine, real run
 }
 
-// A run is the lines [start, end).
+// A run is the lines [start, end) of one text.
 type run struct{ start, end int }
 
 func (r run) of(lines []string) []string { return lines[r.start:r.end] }
 
-// A triple holds three texts, as lines and as line numbers.
+// A triple holds the three texts of a line merge, each as lines and as numbers that are equal for equal
+// lines.
 type triple struct {
 	base, mine, real          []string
 	baseIDs, mineIDs, realIDs []int
@@ -93,8 +92,8 @@ func newTriple(base, mine, real []byte) *triple {
 	return t
 }
 
-// merge returns the regions that mine or real edited, each with the side that it takes or as a
-// conflict.
+// merge returns the regions of lines that the sandbox or the real tree edited. Each names the side that it
+// takes, or is a conflict.
 func (t *triple) merge() regions {
 	m, r := compare(t.baseIDs, t.mineIDs, t.kinds), compare(t.baseIDs, t.realIDs, t.kinds)
 	var all regions
@@ -129,20 +128,21 @@ func (t *triple) merge() regions {
 	return all
 }
 
-// overlap returns the region of two overlapping edits. Each side's run extends over the
-// base lines that only the other edit covers.
+// overlap returns the conflict of two edits, x of the sandbox and y of the real tree, that overlap in the
+// base. Each side's lines include the base lines that only the other edit covers.
 func overlap(x, y span) region {
 	start, end := min(x.a, y.a), max(x.b, y.b)
 	own := func(s span) run { return run{s.c - (s.a - start), s.d + (end - s.b)} }
 	return region{base: run{start, end}, mine: own(x), real: own(y)}
 }
 
-// sameEdit reports whether both sides made the same edit.
+// sameEdit reports whether x, an edit of the sandbox, and y, one of the real tree, replace the same lines by
+// the same text.
 func (t *triple) sameEdit(x, y span) bool {
 	return x.a == y.a && x.b == y.b && slices.Equal(t.mineIDs[x.c:x.d], t.realIDs[y.c:y.d])
 }
 
-// dropEqual clears a conflict in which both sides have the same lines.
+// dropEqual resolves a conflict in whose region both sides have the same lines.
 func (t *triple) dropEqual(r *region) {
 	if r.from == neither && slices.Equal(t.mineIDs[r.mine.start:r.mine.end], t.realIDs[r.real.start:r.real.end]) {
 		r.from = fromMine
@@ -151,7 +151,7 @@ func (t *triple) dropEqual(r *region) {
 
 type regions []region
 
-// add appends a region, or joins it with the last one if they touch.
+// add appends a region of edited lines, or joins it with the last one if they touch.
 func (all *regions) add(r region) {
 	if len(*all) > 0 {
 		last := &(*all)[len(*all)-1]
@@ -166,8 +166,8 @@ func (all *regions) add(r region) {
 	*all = append(*all, r)
 }
 
-// write returns the merged text: mine's lines outside the regions, and in each region the
-// chosen side, or all versions between markers.
+// write returns the merged text: the sandbox's lines outside the regions, and in each region those of the
+// chosen side, or all three versions between conflict markers.
 func (t *triple) write(all regions, names Names) []byte {
 	var out bytes.Buffer
 	out.Grow(t.size)

@@ -8,7 +8,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// sideDid names a side and its action.
+// sideDid returns a clause such as "the sandbox deleted it", from a side and its action, for a conflict's
+// reason.
 func sideDid(side int, did string) string {
 	if side == mine {
 		return "the sandbox " + did
@@ -16,7 +17,7 @@ func sideDid(side int, did string) string {
 	return "the real tree " + did
 }
 
-// quote quotes a path with unprintable characters.
+// quote returns a path for a message; it quotes one with unprintable characters.
 func quote(path string) string {
 	if q := strconv.Quote(path); q[1:len(q)-1] != path {
 		return q
@@ -24,7 +25,7 @@ func quote(path string) string {
 	return path
 }
 
-// abbreviate returns the first of several paths and the number of others.
+// abbreviate returns a list of paths for a message: the first one, and how many more there are.
 func abbreviate(paths []string) string {
 	if len(paths) == 1 {
 		return quote(paths[0])
@@ -32,7 +33,7 @@ func abbreviate(paths []string) string {
 	return fmt.Sprintf("%s and %d more", quote(paths[0]), len(paths)-1)
 }
 
-// aspectWords returns the changed aspects in words.
+// aspectWords returns the changed aspects of a file in words, such as "its content and owner".
 func aspectWords(what diff.Aspect) string {
 	var words []string
 	for _, a := range []struct {
@@ -57,7 +58,7 @@ func aspectWords(what diff.Aspect) string {
 	return "its " + strings.Join(words, " and ")
 }
 
-// kindName returns the attribute that a metadata conflict is about.
+// kindName returns a word for the attribute that a conflict of metadata is about, such as "permissions".
 func kindName(k Kind) string {
 	switch k {
 	case Mode:
@@ -70,7 +71,7 @@ func kindName(k Kind) string {
 	return string(k)
 }
 
-// lines returns the lines of the base that are in conflict.
+// lines returns in words which lines of the base are in conflict, such as "lines 3 to 5, and 1 more".
 func (all regions) lines() string {
 	where, n := "", 0
 	for _, r := range all {

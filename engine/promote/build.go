@@ -20,22 +20,22 @@ import (
 
 // This file builds new versions in the stages.
 
-// A location is a path in a stage, of the first node that was built for a class of hard links.
+// A location says where the first node of several hard links was built, so that the other names can be linked
+// to it: which stage (a private directory for new versions) and the path in it.
 type location struct {
 	stage int
 	path  string // in the stage
 }
 
-// builders is the number of files built at once. Building mostly waits for locks of the
-// filesystem, not for the disk.
+// builders is the number of new files built at once. Building mostly waits for locks of the filesystem, not
+// for the disk, so more would not help.
 const builders = 2
 
-// syncEvery is the number of built files after which writing them to disk starts, while more
-// are built.
+// syncEvery is the number of new files built after which writing them to disk starts, while more are built.
 const syncEvery = 2500
 
-// build builds the new versions of all ops: single files first, on several threads, then
-// those with hard links or subtrees.
+// build builds the new versions of all changed files beside the target: single files first, on several
+// threads, then those with hard links or subtrees.
 func (w *work) build(ctx context.Context) error {
 	var next atomic.Int64
 	var failures [builders]error
@@ -79,7 +79,8 @@ func (w *work) build(ctx context.Context) error {
 	return nil
 }
 
-// standalone reports whether the op needs one new node with one name.
+// standalone reports whether this step of a promotion needs only one new file, no directory, that has only
+// one name.
 func (o *op) standalone() bool {
 	return (o.verb == put || o.verb == swap) && !nodes.IsDir(o.change.New) && !nodes.Shared(o.change.New)
 }
@@ -94,8 +95,8 @@ func (w *work) buildOne(ctx context.Context, o *op) error {
 	return at(o.path, w.buildOp(ctx, o))
 }
 
-// buildOp builds the new version of an op, with everything below it, in the op's stage, and
-// records the identities in o.
+// buildOp builds the new version for one step of a promotion, with everything below it, in the step's stage,
+// a private directory beside the target. It stores in o how the new nodes are identified later.
 func (w *work) buildOp(ctx context.Context, o *op) error {
 	if o.standalone() {
 		if built, i := w.buildSmall(w.stages[o.stage], o.name, &o.change); built {
@@ -134,8 +135,8 @@ func (w *work) buildOp(ctx context.Context, o *op) error {
 
 func relative(path, dir string) string { return path[len(dir)+1:] }
 
-// finish sets the metadata of n on the node at path in a stage if it is a directory, and
-// returns the node's attributes.
+// finish sets the metadata of n on the newly built node at path if that is a directory, because building
+// entries in it changes its time. It returns the node's attributes.
 func finish(in *nodes.Dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	if n.Mode.IsDir() {
 		dir, err := in.Dir(path)
@@ -150,8 +151,9 @@ func finish(in *nodes.Dirs, path string, n *diff.Node) (vfs.Stat, error) {
 	return in.Stat(path)
 }
 
-// buildNode builds the new node of a change at a path of a stage: a hard link if anchor or an
-// earlier node allows that. A directory gets its metadata later, once it is complete.
+// buildNode builds the new node of a change at a path of a stage, a private directory of the promotion. It
+// makes a hard link if anchor, a file of the target, or an earlier new node allows that. A directory gets its
+// metadata later, once it is complete.
 func (w *work) buildNode(in *nodes.Dirs, stage int, path string, c *diff.Change, anchor string) error {
 	dir, name, err := in.At(path)
 	if err != nil {
@@ -181,8 +183,8 @@ func (w *work) buildNode(in *nodes.Dirs, stage int, path string, c *diff.Change,
 	return nodes.MetaOf(c.New, nodes.Everything).Set(node)
 }
 
-// buildLink makes name a hard link of its anchor on the target, or of the first node built
-// for its class on the same filesystem. It returns false if there is neither.
+// buildLink makes name a hard link of anchor, a file of the target or "", or of the first node built for the
+// same file k on this filesystem. It returns false if there is neither.
 func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string) (bool, error) {
 	if anchor != "" {
 		from, base, err := w.real.At(anchor)
@@ -206,8 +208,8 @@ func (w *work) buildLink(dir *os.File, name string, stage int, k, anchor string)
 	return err != unix.EMLINK, pathErrorBut("link", first.path, err, unix.EMLINK)
 }
 
-// create makes the new node of c as name in a stage: a symbolic link, pipe or device, with
-// default metadata.
+// create makes the new node of the change c as name in dir, with default metadata: a symbolic link, pipe or
+// device.
 func create(dir *os.File, name string, c *diff.Change) error {
 	fd := int(dir.Fd())
 	switch n := c.New; n.Mode.Type() {
@@ -223,8 +225,9 @@ func create(dir *os.File, name string, c *diff.Change) error {
 	return &errs.Error{Op: doing, Path: pathlist.Printable(c.Path), Kind: errs.ErrNotSupported, Err: errors.New("a file of unknown type")}
 }
 
-// copyFile copies a regular file from the source to name in dir, which is in a stage, with its
-// final metadata. ErrConflict: the source does not match its change, before or after the copy.
+// copyFile copies a regular file from the sandbox to name in dir, a private directory of the promotion, with
+// its final metadata. ErrConflict: the file in the sandbox does not match its change, before or after the
+// copy.
 func (w *work) copyFile(dir *os.File, name string, c *diff.Change) error {
 	from, path := w.from.At(c.Path)
 	src, err := nodes.OpenRegular(from, path)

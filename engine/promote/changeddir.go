@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A changedDir is a directory of the target in which names change, with its old state. A revert
-// restores it.
+// A changedDir is a directory of the target in which the promotion adds, removes or replaces names. It holds
+// the directory's state before, which a revert restores.
 type changedDir struct {
 	path  string
 	ino   uint64
@@ -20,8 +20,8 @@ type changedDir struct {
 	widen bool // its owner lacks permissions that the promotion needs
 }
 
-// prepareDir records the real directory in which an op moves a node as a changedDir, and sets
-// o.stage to a stage on its filesystem.
+// prepareDir stores the state of the real directory in which the step o moves a node, as a changedDir. It
+// sets o.stage to a stage on the directory's filesystem.
 func (p *planner) prepareDir(o *op) error {
 	path, _ := nodes.Split(o.path)
 	dir, err := p.real.Dir(path)
@@ -55,14 +55,14 @@ func (p *planner) changedAt(path string, st *vfs.Stat) *changedDir {
 	return p.changed[path]
 }
 
-// lacksRights reports whether this user, who is not root, owns a directory without permissions
-// that its owner needs to change names in it.
+// lacksRights reports whether this user, who is not root, owns a directory but lacks the permissions to
+// change names in it. A promotion then adds these permissions for a while.
 func lacksRights(st *vfs.Stat) bool {
 	return os.Geteuid() != 0 && int(st.UID) == os.Geteuid() && st.Mode&unix.S_IRWXU != unix.S_IRWXU
 }
 
-// mayChange adds to p.denied what the kernel would later deny in the real directory dir, as
-// far as permissions show that.
+// mayChange adds to p.denied why the kernel would later refuse the step o in the real directory dir, as far
+// as permissions and attributes show that. known means that dir itself has been checked.
 func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, known bool) error {
 	if !known {
 		err := unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS)
@@ -90,13 +90,13 @@ func (p *planner) mayChange(o *op, dir *os.File, st *vfs.Stat, pl *changedDir, k
 	return nil
 }
 
-// open returns the real directory, or nil if another directory, or none, has its path by now.
-// It belongs to real.
+// open returns the real directory open, or nil if another directory, or none, has its path by now. real
+// closes it.
 func (pl *changedDir) open(real *nodes.Dirs) (*os.File, error) {
 	return real.DirWith(pl.path, pl.ino)
 }
 
-// setMode sets the permissions of the directory, if it still exists.
+// setMode sets the permissions of the real directory, if it still exists.
 func (pl *changedDir) setMode(real *nodes.Dirs, mode uint32) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {
@@ -105,7 +105,7 @@ func (pl *changedDir) setMode(real *nodes.Dirs, mode uint32) error {
 	return nodes.Chmod(dir, mode)
 }
 
-// restore restores the old state of the directory.
+// restore gives the directory the permissions and the modification time that it had before the promotion.
 func (pl *changedDir) restore(real *nodes.Dirs) error {
 	dir, err := pl.open(real)
 	if err != nil || dir == nil {

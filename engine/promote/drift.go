@@ -6,8 +6,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// needed reports whether a change must be made, where real is the target's node at its path,
-// nil for none. It records a path that has drifted, and one that is already as wanted.
+// needed reports whether a change must be made, where real is the target's node at its path, nil for none. It
+// notes in p a path that has drifted, and one that already has the wanted state.
 func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) {
 	switch {
 	case c.Kind == diff.Added && real == nil:
@@ -48,8 +48,8 @@ func (p *planner) needed(c diff.Change, real *diff.Node) (todo bool, err error) 
 	return false, err
 }
 
-// same reports whether the real node has the metadata and content of the change's new node;
-// with times, also the modification time.
+// same reports whether the real node already has the metadata and content of the change's new node; with
+// times, also its modification time.
 func (p *planner) same(c diff.Change, real *diff.Node, times bool) (bool, error) {
 	switch {
 	case !nodes.SameMetadata(c.New, real, times):
@@ -68,13 +68,15 @@ func (p *planner) known(path string, real *diff.Node) bool {
 	return ok && s.Ino == real.Ino && s.CTime.Equal(real.CTime)
 }
 
-// knownDeleted reports whether an earlier promotion deleted a path.
+// knownDeleted reports whether an earlier promotion of the same sandbox deleted a path, so that its absence
+// is no drift.
 func (p *planner) knownDeleted(path string) bool {
 	s, ok := p.base.Known[path]
 	return ok && s.Ino == 0 && s.CTime.IsZero()
 }
 
-// driftOf returns why a real node differs from the base's node, or "".
+// driftOf returns in words how a real node differs from the base's node of the change, or "" if it has not
+// drifted.
 func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	switch {
 	case c.Old.Mode.Type() != real.Mode.Type():
@@ -104,9 +106,8 @@ func (p *planner) driftOf(c diff.Change, real *diff.Node) (string, error) {
 	return "its content has been changed since", nil
 }
 
-// dirDrift returns why files in a directory may not be those that a live base showed, or "": the
-// directory was created or moved there since. Its change time proves a move only if no name
-// in it has changed since.
+// dirDrift returns why files in a directory may not be those that a live base showed: the directory was
+// created or moved there since; or "". Its change time proves a move only if no name in it has changed since.
 func (p *planner) dirDrift(dir string) string {
 	if p.base.Frozen || dir == "." {
 		return ""

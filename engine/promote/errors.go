@@ -14,10 +14,11 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// doing is the operation in the errors of this package.
+// doing is the operation in the errors of a promotion.
 const doing = "applying"
 
-// refused returns an error for a list of refused paths of the target, nil if it is empty.
+// refused returns an error of this kind that lists paths of the target, each with the reason why it cannot be
+// promoted; nil if the list is empty.
 func refused(l *pathlist.List, target string, kind error, hints ...string) error {
 	if len(l.Paths) == 0 {
 		return nil
@@ -33,8 +34,8 @@ func drifted(target string, drifts []Drift) error {
 	return refused(&r, target, errs.ErrDrifted)
 }
 
-// plain returns err with a text without characters that a terminal interprets, because paths
-// in it may contain any.
+// plain returns err with a text in which characters that a terminal interprets are escaped, because paths in
+// it may contain any.
 func plain(err error) error {
 	var b strings.Builder
 	for _, c := range err.Error() {
@@ -47,7 +48,7 @@ func plain(err error) error {
 	return fmt.Errorf("%s%.0w", b.String(), err) // err, without its own text
 }
 
-// wrap returns err with op, path and kind, unless it has them already.
+// wrap returns err as an errs.Error with op, path and a kind, unless it is one already; nil for nil.
 func wrap(op, path string, err error) error {
 	var done *errs.Error
 	if err == nil || errors.As(err, &done) {
@@ -56,8 +57,7 @@ func wrap(op, path string, err error) error {
 	return &errs.Error{Op: op, Path: path, Kind: kindOf(err), Err: plain(snapshot.ExplainStale(err))}
 }
 
-// fail returns err as an error of a promotion, with an absolute path and a kind, unless it has
-// them already.
+// fail returns err as an error of a promotion with an absolute path and a kind, unless it has them already.
 func fail(path string, err error) error { return wrap(doing, path, err) }
 
 // at returns err as an error of a promotion, with a path relative to the promotion's target,

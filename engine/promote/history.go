@@ -16,11 +16,11 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// History is the number of promotions that can be undone, the newest ones of a state
-// directory. Those of one group count as one.
+// History is how many promotions of a state directory can be undone: the newest ones. Those of one group,
+// made by one command, count as one. Older ones are forgotten to free the space of the old versions.
 const History = 10
 
-// A Promotion describes a promotion that can be undone.
+// A Promotion describes a promotion that can be undone, or an undone one that can be done again.
 type Promotion struct {
 	// ID is the argument for [Undo] and [Forget]. Group is the group of [Options], or the ID.
 	ID, Group string
@@ -34,9 +34,9 @@ type Promotion struct {
 	Undone time.Time
 }
 
-// Promotions lists the promotions that can be undone, newest first. Cost: reads the headers
-// of ten files; takes no lock. Errors: ErrCorrupt, ErrNotSupported (written by a newer
-// version), both together with the readable ones.
+// Promotions lists the promotions that can be undone, newest first. Cost: reads the headers of ten journals;
+// takes no lock. Errors: ErrCorrupt, ErrNotSupported (written by a newer version), both together with the
+// readable ones.
 func Promotions(stateDir string) ([]Promotion, error) {
 	return list(stateDir, suffixUndo, func(p Promotion) time.Time { return p.When })
 }
@@ -73,8 +73,8 @@ func list(stateDir, suffix string, when func(Promotion) time.Time) ([]Promotion,
 	return all, errors.Join(failures...)
 }
 
-// Paths lists the paths that a promotion changed, relative to its target, and those of them that
-// can be undone alone: a new directory comes with all that is in it. Errors: those of reading its
+// Paths lists the paths that a promotion changed, relative to its target. alone are those of them that can be
+// undone alone: a new directory comes with everything in it. Errors: those of reading the promotion's
 // journal.
 func Paths(stateDir, id string) (all, alone []string, err error) {
 	r, err := readJournal(filepath.Join(stateDir, id+retainedAs(stateDir, id)))
@@ -90,7 +90,7 @@ func Paths(stateDir, id string) (all, alone []string, err error) {
 	return slices.Compact(all), alone, nil
 }
 
-// readHeader reads a journal up to its first op.
+// readHeader reads the header of a promotion's journal, the lines before its first step.
 func readHeader(path string) (*record, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -130,8 +130,9 @@ func corrupt(path string, err error) error {
 	return &errs.Error{Op: "reading the journal", Path: path, Kind: kind, Err: err}
 }
 
-// trim forgets promotions and undos older than History. Those that it cannot forget now (a disk
-// is not mounted) are left for the next promotion. The caller holds the lock.
+// trim forgets promotions and undos older than the newest ten (History). Those that it cannot forget now, as
+// while a disk is not mounted, are left for the next promotion. The caller holds the lock of the state
+// directory.
 func trim(ctx context.Context, stateDir string) {
 	for suffix, of := range map[string]func(string) ([]Promotion, error){suffixUndo: Promotions, suffixRedo: Undones} {
 		all, _ := of(stateDir) // damaged journals stay for inspection
@@ -147,8 +148,9 @@ func trim(ctx context.Context, stateDir string) {
 	}
 }
 
-// ignoreStages creates ignoreName in the retained stages that lack it, which an earlier snapfs made.
-// Those that cannot be opened now are left for the next promotion. The caller holds the lock.
+// ignoreStages creates the .gitignore (ignoreName) in the directories of old versions that lack it, because
+// an earlier snapfs made them. Those that cannot be opened now are left for the next promotion. The caller
+// holds the lock of the state directory.
 func ignoreStages(stateDir string) {
 	names, _ := journals(stateDir, suffixUndo, suffixRedo)
 	for _, name := range names {
@@ -171,13 +173,14 @@ func ignoreStages(stateDir string) {
 	}
 }
 
-// makeUndoable marks the journal of a completed promotion as undoable.
+// makeUndoable renames the journal of a completed promotion, so that the promotion can be undone.
 func (r *record) makeUndoable(journal string) error {
 	return os.Rename(journal, strings.TrimSuffix(journal, suffixJournal)+suffixUndo)
 }
 
-// updateStamps writes new stamps into the journals of other promotions after a revert moved
-// their results back: the moves gave these files new change times.
+// updateStamps writes new stamps into the journals of other promotions after a revert moved their results
+// back, because these moves gave the files new change times. Without it, an undo would take the files for
+// changed.
 func (r *record) updateStamps(real *nodes.Dirs, stateDir string) error {
 	type moved struct {
 		was vfs.Timestamp

@@ -64,7 +64,7 @@ type record struct {
 	stamps  map[string]Stamp // of results, for undo
 }
 
-// retention says how long the old versions are retained.
+// retention says how long the old versions of a promotion are retained for an undo.
 type retention string
 
 const (
@@ -86,8 +86,8 @@ const (
 	suffixPartial  = ".left"    // reverted, except for paths that other programs changed
 )
 
-// lockState locks a state directory for a promotion, and can create it. Closing the file
-// releases the lock. ErrBusy: another promotion holds it.
+// lockState locks a state directory, so that one promotion runs at a time; with create it makes the directory
+// if it is missing. Closing the file releases the lock. ErrBusy: another promotion holds the lock.
 func lockState(dir string, create bool) (*os.File, error) {
 	if create {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -109,8 +109,8 @@ func lockState(dir string, create bool) (*os.File, error) {
 	return f, nil
 }
 
-// createJournal creates a journal with its header, syncs it and its directory, and returns it
-// open for appending.
+// createJournal creates the journal of the promotion r with its header, syncs it and its directory, and
+// returns it open for appending.
 func createJournal(stateDir string, r *record) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(stateDir, r.id+suffixJournal), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -126,7 +126,7 @@ func createJournal(stateDir string, r *record) (*os.File, error) {
 	return f, nil
 }
 
-// appendJournal writes lines and syncs the file.
+// appendJournal appends lines to a journal and syncs it.
 func appendJournal(f *os.File, l lines) error {
 	if _, err := f.Write(l); err != nil {
 		return err
@@ -134,7 +134,7 @@ func appendJournal(f *os.File, l lines) error {
 	return f.Sync()
 }
 
-// lines is a buffer of journal lines.
+// lines is a buffer of lines of a promotion's journal, each with its checksum.
 type lines []byte
 
 func (l *lines) line(word string, fields ...string) {
@@ -170,7 +170,7 @@ func (r *record) header() lines {
 	return l
 }
 
-// body returns the second part of the journal: the lines of the ops, and "ready".
+// body returns the second part of a promotion's journal: the lines of its steps, and "ready".
 func (r *record) body() lines {
 	var l lines
 	for _, o := range r.ops {
@@ -202,7 +202,8 @@ func commitLine() lines {
 	return l
 }
 
-// stampLines returns the lines with the change times that an undo expects.
+// stampLines returns the journal lines with the change times by which an undo recognises that files are
+// unchanged.
 func stampLines(all map[string]Stamp) lines {
 	var l lines
 	for path, s := range all {
@@ -232,8 +233,8 @@ func identText(i nodes.Ident) string {
 		number(uint64(i.UID)) + "/" + number(uint64(i.GID)) + "/" + strconv.FormatInt(i.Size, 10)
 }
 
-// journals lists the journals in a state directory that end in one of the suffixes. Cost:
-// one readdir.
+// journals lists the names of the journals in a state directory that end in one of the suffixes. Cost: one
+// readdir.
 func journals(dir string, suffixes ...string) ([]string, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {

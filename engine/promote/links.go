@@ -12,8 +12,8 @@ import (
 // unchanged, it is the anchor, and the others become links of it. Otherwise the first is
 // copied and the others link to the copy.
 
-// class identifies the hard links of a change's new node by the first changed path among them;
-// "" for a node with one name.
+// class identifies the file to which a change's new node belongs, if that has several names (hard links): it
+// returns the first changed path among them, "" for a node with one name.
 func class(c *diff.Change) string {
 	switch {
 	case !nodes.Shared(c.New):
@@ -24,8 +24,8 @@ func class(c *diff.Change) string {
 	return c.Path
 }
 
-// planLinks decides for each name whether the real inode stays, the name becomes a link of a
-// real anchor, or it gets a file of its own.
+// planLinks decides for each changed name with hard links whether the real inode stays, the name becomes a
+// hard link of a real file that stays (the anchor), or it gets a file of its own.
 func (p *planner) planLinks() error {
 	p.anchors = map[string]string{}
 	anchor := map[string]uint64{} // inode of a class's anchor
@@ -60,8 +60,8 @@ func (p *planner) planLinks() error {
 	return nil
 }
 
-// refuseLinks refuses changes that would separate a name from a hard link that the changes
-// do not mention.
+// refuseLinks returns an error for changes that would separate a file from one of its hard links that is not
+// among the changes.
 func (p *planner) refuseLinks() error {
 	names := map[uint64]uint32{}
 	for _, o := range p.ops {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// move exchanges the nodes of all ops except alters between stage and real tree, one after
-// another. It stops at the first node that is not the expected one.
+// move carries out all steps that move nodes between the real tree and the stages, the private directories
+// with the new versions, one after another. It stops at the first real node that is not the expected one.
 func (w *work) move(ctx context.Context) error {
 	for _, o := range w.ops {
 		if o.verb == alter {
@@ -71,8 +71,8 @@ func (w *work) moveOne(o *op) error {
 	return w.checkDisplacedNode(o, stage)
 }
 
-// checkDisplacedNode returns an error unless the node that the move brought into the stage is
-// the op's old node. It compares no content; recheck does.
+// checkDisplacedNode returns an error unless the node that a move took out of the real tree, into the private
+// directory stage, is the expected old one. It compares no content; recheck does that later.
 func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	st, err := vfs.Lstat(int(stage.Fd()), o.name)
 	if err == nil && !o.old.Is(&st) {
@@ -81,8 +81,8 @@ func (w *work) checkDisplacedNode(o *op, stage *os.File) error {
 	return err
 }
 
-// parent returns the real parent directory of a path and the name in it. It returns an error
-// unless that is the directory that the plan saw.
+// parent returns the real parent directory of a path and the name in it. It returns an error if that is not
+// the directory that the planner saw.
 func (w *work) parent(path string) (*os.File, string, error) {
 	parent, name := nodes.Split(path)
 	dir, err := w.p.changed[parent].open(&w.real)
@@ -92,9 +92,9 @@ func (w *work) parent(path string) (*os.File, string, error) {
 	return dir, name, err
 }
 
-// checkTarget returns an error unless the real node name in dir is the op's old node. A change
-// between check and move is detected afterwards, but without the change time, which the move
-// itself sets.
+// checkTarget returns an error unless the real node name in dir is the one that the step o expects to
+// replace. A change between this check and the move is detected afterwards, but without the change time,
+// which the move itself sets.
 func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	st, err := vfs.Lstat(int(dir.Fd()), name)
 	if nodes.Missing(err) || err == nil && !o.old.Is(&st) {
@@ -106,9 +106,9 @@ func (w *work) checkTarget(o *op, dir *os.File, name string) error {
 	return err
 }
 
-// checkDisplaced compares a node in the stage with the expected one. Other programs cannot
-// reach it there, except through open files, so the result is final. The inodes in altered got
-// new metadata through another name.
+// checkDisplaced compares an old node, which was moved out of the real tree into a private directory, with
+// the expected one, and everything below it. Other programs cannot reach it there except through open files,
+// so the result is final. The inodes in altered got new metadata through another name.
 func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	stage := w.stages[o.stage].dir
 	node, st, err := nodes.Read(stage, o.name)
@@ -127,9 +127,8 @@ func (w *work) checkDisplaced(o *op, altered map[uint64]bool) error {
 	return unchanged(stage, o.name, o.path, o.oldTree, altered)
 }
 
-// unchanged returns an error unless everything below the directory name has the identities in
-// known, by relative path. path names the directory in errors. The inodes in altered may have
-// other metadata.
+// unchanged returns an error unless everything below the directory name is as in known, by relative path.
+// path names the directory in errors. The inodes in altered may have other metadata.
 func unchanged(in *os.File, name, path string, known map[string]nodes.Ident, altered map[uint64]bool) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {

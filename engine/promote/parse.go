@@ -14,8 +14,8 @@ import (
 
 var errTorn = errors.New("damaged line in the journal")
 
-// readJournal reads a journal. It ignores a torn last line: the steps that it describes never
-// began. Errors: ErrCorrupt for a damaged line before whole ones; ErrNotSupported for a newer
+// readJournal reads the journal of a promotion. It ignores a torn last line, because the steps that it
+// describes never began. Errors: ErrCorrupt for a damaged line before whole ones; ErrNotSupported for a newer
 // format.
 func readJournal(path string) (*record, error) {
 	b, err := os.ReadFile(path)
@@ -51,7 +51,7 @@ func checked(line []byte) (string, bool) {
 	return string(line[9:]), err == nil && uint32(sum) == checksum(line[9:])
 }
 
-// parse parses one line of a journal into the record.
+// parse parses one line of a journal, without its checksum, into r.
 func (r *record) parse(text string) error {
 	f := fields{rest: text}
 	switch word := f.word(); word {
@@ -97,7 +97,8 @@ func (r *record) parse(text string) error {
 	return nil
 }
 
-// parseOp parses a line about an op into the record, and reports whether the line is one.
+// parseOp parses a journal line about a step of the promotion, which begins with word, into r. It returns
+// false if the line is not one.
 func (r *record) parseOp(word string, f *fields) bool {
 	since := func(read func()) {
 		if r.version != firstVersion {
@@ -145,7 +146,7 @@ func (r *record) parseOp(word string, f *fields) bool {
 	return false
 }
 
-// A fields splits a line of a journal. The first malformed field sets bad, which stays set.
+// A fields splits a line of a journal into its fields. The first malformed field sets bad, which stays set.
 type fields struct {
 	rest string
 	bad  bool

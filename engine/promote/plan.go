@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A verb is the kind of an op.
+// A verb says how one step of a promotion changes its path.
 type verb string
 
 const (
@@ -24,8 +24,8 @@ const (
 	alter verb = "alter" // set a node's metadata
 )
 
-// An op is one step of a promotion. A new or deleted directory is one op, with everything
-// below it.
+// An op is one step of a promotion: how one path of the real tree changes. A new or deleted directory is one
+// op, with everything below it.
 type op struct {
 	verb verb
 	path string
@@ -51,7 +51,8 @@ type op struct {
 	source    string                  // a path of the target that new becomes a hard link of, or ""
 }
 
-// A planner compares changes with the real tree and decides on the ops.
+// A planner compares changes with the real tree and decides on the steps of a promotion. It collects the
+// reasons why the promotion must be refused.
 type planner struct {
 	t         Target
 	from      Source
@@ -100,16 +101,16 @@ func plan(ctx context.Context, t Target, from Source, changes []diff.Change, bas
 	return p, nil
 }
 
-// waitForClock waits until any later write would get another change time: the clocks of
-// filesystems tick every few milliseconds.
+// waitForClock waits until any later write to a file gets another change time than those the planner saw: the
+// clocks of filesystems tick every few milliseconds.
 func (p *planner) waitForClock() {
 	if age := time.Since(p.latest); age >= 0 && age < diff.Racy {
 		time.Sleep(diff.Racy - age)
 	}
 }
 
-// planChange compares a change with the real node at its path, and adds an op, a drift, or an
-// entry of already or skipped to p.
+// planChange compares a change with the real node at its path. It adds to p a step of the promotion, a drift,
+// a path that is already as wanted, or a skipped socket.
 func (p *planner) planChange(c diff.Change) error {
 	if c.New != nil && c.New.Mode&os.ModeSocket != 0 {
 		p.skipped = append(p.skipped, c.Path)
@@ -147,8 +148,8 @@ func (p *planner) planChange(c diff.Change) error {
 	return p.addOp(c, real, &st)
 }
 
-// addOp adds an op for a change whose path has not drifted; real is the real node there, nil
-// for none.
+// addOp adds a step to the promotion for a change whose path has not drifted. real is the real node there,
+// nil for none, and st its attributes.
 func (p *planner) addOp(c diff.Change, real *diff.Node, st *vfs.Stat) error {
 	o := &op{verb: verbOf(c, real), path: c.Path, found: real}
 	if o.verb == alter && c.Kind == diff.Added {
@@ -194,8 +195,7 @@ func verbOf(c diff.Change, real *diff.Node) verb {
 	return alter
 }
 
-// addToParent adds a change to p.within, the op of a new or deleted directory that contains
-// the path.
+// addToParent adds a change to p.within, the step for a new or deleted directory in which the change lies.
 func (p *planner) addToParent(c diff.Change) {
 	switch c.Kind {
 	case diff.Added:
@@ -208,8 +208,8 @@ func (p *planner) addToParent(c diff.Change) {
 	}
 }
 
-// checkDeleted compares everything below a directory that will be deleted with the changes. What
-// they do not delete, such as a new file or a mount, becomes drift; the rest becomes steps.
+// checkDeleted compares everything below a directory that the step o deletes with the changes. A node that
+// they do not delete, such as a new file or a mount, is drift; the others are added to p.steps.
 func (p *planner) checkDeleted(o *op) error {
 	dir, err := p.real.Dir(o.path)
 	if err != nil {
@@ -248,8 +248,8 @@ func (p *planner) relyOn(n *diff.Node) {
 
 func (p *planner) drift(path, why string) { p.drifts = append(p.drifts, Drift{path, why}) }
 
-// walk calls f for everything below an open directory, a directory before its content. rel
-// is relative to that directory, name to the open one.
+// walk calls f for everything below an open directory, a directory before its content. rel is the path
+// relative to that directory, and name the name in the open directory in.
 func walk(dir *os.File, rel string, f func(rel string, in *os.File, name string) error) error {
 	in, err := vfs.OpenDir(int(dir.Fd()), ".")
 	if err != nil {

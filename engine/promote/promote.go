@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Target is the real tree to change.
+// A Target is the real tree that a promotion changes, and where the promotion's journal is.
 type Target struct {
 	// Root is the tree's root, open for reading.
 	Root *os.File
@@ -22,7 +22,8 @@ type Target struct {
 	StateDir string
 }
 
-// A Base describes the state that the changes start from.
+// A Base describes the state that the changes of a promotion start from. With it, Apply finds out whether a
+// real file has drifted.
 type Base struct {
 	// Taken is the time of the base, see [snapshot.Snapshot].
 	Taken time.Time
@@ -37,14 +38,14 @@ type Base struct {
 	Known map[string]Stamp
 }
 
-// A Stamp identifies a state of a real file: each change gives another stamp. The zero Stamp
-// means that there is no file.
+// A Stamp, inode and change time, identifies a state of a real file: each change gives another stamp. The
+// zero Stamp means that there is no file.
 type Stamp struct {
 	Ino   uint64
 	CTime time.Time
 }
 
-// Options are the options of Apply.
+// Options are the options of [Apply]: approvals, and whether an undo must be possible.
 type Options struct {
 	Base  Base
 	Allow approval.Allow
@@ -62,7 +63,7 @@ type Options struct {
 	Group string
 }
 
-// A Result describes what Apply did.
+// A Result describes what Apply changed, and which paths it did not need to change.
 type Result struct {
 	// ID names the promotion; "" if there was nothing to do.
 	ID string
@@ -77,7 +78,7 @@ type Result struct {
 	Stamps map[string]Stamp
 }
 
-// A Drift is a path at which the real tree changed since the base.
+// A Drift is a path that cannot be promoted because the real tree changed there since the base.
 type Drift struct {
 	Path string
 	// Why is the reason, to be printed after "PATH: ".
@@ -93,7 +94,7 @@ func Check(ctx context.Context, t Target, from Source, changes []diff.Change, ba
 	return p.drifts, err
 }
 
-// Plan does the same as [Check], and also returns the steps that a promotion would make.
+// Plan does the same as [Check], and also returns the changes that a promotion would still have to make.
 func Plan(ctx context.Context, t Target, from Source, changes []diff.Change, base Base) ([]diff.Change, []Drift, error) {
 	p, err := plan(ctx, t, from, changes, base)
 	p.close()
@@ -137,7 +138,8 @@ func Apply(ctx context.Context, t Target, from Source, changes []diff.Change, o 
 	return result, nil
 }
 
-// counted returns the number of steps, without those that are not reported to the user.
+// counted returns how many of the steps are reported to the user: not those at paths in internal, nor those
+// that only set a directory's time.
 func counted(steps []diff.Change, internal map[string]bool) int {
 	n := 0
 	for i := range steps {
@@ -148,8 +150,8 @@ func counted(steps []diff.Change, internal map[string]bool) int {
 	return n
 }
 
-// refuse returns the first reason not to carry out the plan, or nil: drift, a missing
-// approval, hard links, rights.
+// refuse returns the first reason not to carry out the promotion, or nil: drift, a missing approval,
+// separated hard links, or missing permissions.
 func (p *planner) refuse(allow approval.Allow) error {
 	if len(p.drifts) > 0 {
 		return drifted(p.t.Path, p.drifts)

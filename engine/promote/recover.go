@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Recovery reports how an interrupted promotion ended.
+// A Recovery reports how a promotion was completed, reverted or undone, or why it waits.
 type Recovery struct {
 	// ID is the id of the promotion, Sandbox the name of its sandbox, and Path the path of its
 	// target.
@@ -83,7 +83,7 @@ func Recover(ctx context.Context, stateDir string) ([]Recovery, error) {
 	return all, errors.Join(failures...)
 }
 
-// removeUnfinished removes journals that were killed while they were written.
+// removeUnfinished removes journals that were never complete, because snapfs was killed while it wrote them.
 func removeUnfinished(stateDir string) error {
 	names, err := journals(stateDir, suffixNew)
 	for _, name := range names {
@@ -92,9 +92,9 @@ func removeUnfinished(stateDir string) error {
 	return err
 }
 
-// recoverOne reads a journal and reverts its promotion, or completes it if it was committed. Any
-// error from the target lets the promotion wait: a disk that is read-only or damaged must not
-// stop the commands for other targets.
+// recoverOne reads the journal of a killed promotion and reverts the promotion, or completes it if it was
+// committed. After any error from the target the promotion waits: a disk that is read-only or damaged must
+// not stop the commands for other targets.
 func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	r, err := readJournal(journal)
 	if err != nil {
@@ -128,7 +128,8 @@ func recoverOne(ctx context.Context, journal string) (Recovery, error) {
 	return ended, err
 }
 
-// end completes or reverts the promotion of a journal whose target is open, and adds to its report.
+// end completes or reverts the killed promotion of a journal whose target is open. It returns the report one
+// with the result.
 func (r *record) end(ctx context.Context, real *nodes.Dirs, journal string, one Recovery) (Recovery, error) {
 	if filepath.Ext(journal) == suffixUndoing && exists(r.inverseFile(filepath.Dir(journal))) { // killed at the end
 		one.Stamps, one.Left = r.oldStamps(real), r.leftStamps()
@@ -143,8 +144,9 @@ func (r *record) end(ctx context.Context, real *nodes.Dirs, journal string, one 
 	return r.takeBack(ctx, real, journal)
 }
 
-// openTarget opens the target's root and the stages of a journal; the caller closes them.
-// Error: ErrNotFound if another directory has the target's path.
+// openTarget opens the root of a promotion's target, and the stages (private directories with old or new
+// versions) that its journal lists; the caller closes them. Error: ErrNotFound if another directory has the
+// target's path.
 func (r *record) openTarget() (*nodes.Dirs, error) {
 	root, err := os.Open(r.path)
 	if err != nil {

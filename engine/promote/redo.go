@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Redo does again what [UndoWith] reverted: an undo that can be done again leaves the new
-// versions in the stage, and the inverse of the journal, whose undo this is. It uses Same and
-// DryRun of the options. Errors: those of Undo.
+// Redo does a promotion again that [UndoWith] reverted. That leaves the new versions of files beside the
+// target, and a journal whose undo is the redo. It uses Same and DryRun of the options. Errors: those of
+// Undo.
 func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, error) {
 	r, err := takeBack(ctx, stateDir, id, suffixRedo, UndoOptions{Same: o.Same, DryRun: o.DryRun})
 	var refused *errs.Error
@@ -31,9 +31,9 @@ func Redo(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, er
 	return r, err
 }
 
-// prepareInverse writes the journal of the inverse of r, before r is reverted. The revert of r
-// completes it; see finishInverse. It does nothing for an undo that cannot be done again: when
-// is zero, the promotion was temporary, or the disk is full.
+// prepareInverse writes the journal by which an undo of r can itself be undone (a redo), before r is
+// reverted. finishInverse completes that journal. It does nothing if no redo will be possible: when is zero,
+// the promotion was temporary, or the disk is full.
 func (r *record) prepareInverse(real *nodes.Dirs, stateDir string, when time.Time) error {
 	path := r.inverseFile(stateDir) + suffixNew
 	if when.IsZero() && r.undone.IsZero() || r.retain != retainHistory || r.version == firstVersion {
@@ -76,14 +76,15 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// look records the present state of the directory.
+// look stores the present state of the directory dir in pl.
 func (pl *changedDir) look(dir *os.File) error {
 	st, err := vfs.Lstat(int(dir.Fd()), "")
 	pl.mode, pl.mtime, pl.widen = st.Mode&0o7777, st.MTime, lacksRights(&st)
 	return err
 }
 
-// inverseFile returns the path of the journal that r becomes when it is reverted.
+// inverseFile returns the path of the journal that exists after the promotion r was reverted: for a redo or,
+// if r is a redo, for an undo.
 func (r *record) inverseFile(stateDir string) string {
 	if r.undone.IsZero() {
 		return filepath.Join(stateDir, r.id+suffixRedo)
@@ -91,7 +92,7 @@ func (r *record) inverseFile(stateDir string) string {
 	return filepath.Join(stateDir, r.id+suffixUndo)
 }
 
-// inverseOp returns the op that does o again after it was reverted.
+// inverseOp returns the step that does the step o again after o was reverted.
 func (r *record) inverseOp(o *op) (*op, error) {
 	i := &op{verb: o.verb, path: o.path, stage: o.stage, name: o.name, old: o.new, new: o.old, oldCTime: timestamp(r.stamps[o.path].CTime)}
 	switch o.verb {
@@ -119,8 +120,8 @@ func (r *record) inverseOp(o *op) (*op, error) {
 	})
 }
 
-// finishInverse adds the stamps of the restored paths to the inverse of r, which prepareInverse
-// has written to path + ".new", and renames it to path.
+// finishInverse completes the journal for a redo of r, which prepareInverse has written to path + ".new": it
+// adds the stamps (inode and change time) of the restored files and renames the journal to path.
 func (r *record) finishInverse(real *nodes.Dirs, path string) error {
 	inv, err := readJournal(path + suffixNew)
 	if err != nil {
@@ -144,7 +145,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// writeWhole writes the journal of a committed promotion, and syncs it.
+// writeWhole writes the whole journal of the committed promotion r to path, and syncs it.
 func writeWhole(path string, r *record) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -154,9 +155,9 @@ func writeWhole(path string, r *record) error {
 	return appendJournal(f, slices.Concat(r.header(), r.body(), stampLines(r.stamps), commitLine()))
 }
 
-// part returns the ops that take selects as a promotion of their own with a new id, in the same
-// stages, or r if take selects all ops. It changes nothing. ErrConflict: not all names of a file
-// are selected.
+// part returns the steps of the promotion r that take selects as a promotion with an id of its own, whose old
+// versions stay in the same directories; or r if take selects all. It changes nothing. ErrConflict: only some
+// of the names (hard links) of a file are selected.
 func (r *record) part(take func(path string) bool) (*record, error) {
 	part := *r
 	part.id, part.ops, part.count = newID(), nil, 0
@@ -198,7 +199,7 @@ func (r *record) part(take func(path string) bool) (*record, error) {
 	return &part, nil
 }
 
-// separate makes the part r of a promotion one that can be undone alone, and returns its journal. If
+// separate makes r, a part of a promotion, a promotion that can be undone alone, and returns its journal. If
 // it is killed, Recover completes it.
 func (r *record) separate(stateDir string) (string, error) {
 	journal := filepath.Join(stateDir, r.id+suffixSplit)
@@ -211,7 +212,7 @@ func (r *record) separate(stateDir string) (string, error) {
 	return r.endSeparation(journal)
 }
 
-// endSeparation completes separate, whose journal is written.
+// endSeparation completes separate, which has written the journal of the part r.
 func (r *record) endSeparation(journal string) (string, error) {
 	if err := r.takeOut(filepath.Dir(journal)); err != nil {
 		return "", err
@@ -220,7 +221,7 @@ func (r *record) endSeparation(journal string) (string, error) {
 	return undo, os.Rename(journal, undo)
 }
 
-// files calls f with the inode of each file whose change time an undo of o sets.
+// files calls f with the inode of each file whose change time an undo of this step sets.
 func (o *op) files(f func(ino uint64)) {
 	each := func(i nodes.Ident) {
 		if i.Mode&unix.S_IFMT != unix.S_IFDIR && i.Ino != 0 {
@@ -236,8 +237,8 @@ func (o *op) files(f func(ino uint64)) {
 	}
 }
 
-// takeOut removes the ops of r from the promotion that they were separated from. It may be
-// repeated.
+// takeOut removes the steps of r, a part, from the journal of the promotion that they were separated from. It
+// may be repeated.
 func (r *record) takeOut(stateDir string) error {
 	names, err := journals(stateDir, suffixUndo)
 	if err != nil {
@@ -275,7 +276,8 @@ func (r *record) sharesStage(other *record) bool {
 	})
 }
 
-// shared reports whether another journal has one of the stages. One that cannot be read counts.
+// shared reports whether another promotion in the state directory has files in one of the stages of r, the
+// directories with its old versions. A journal that cannot be read counts.
 func (r *record) shared(stateDir string) bool {
 	names, err := journals(stateDir, suffixUndo, suffixRedo, suffixUndoing, suffixSplit, suffixDropping)
 	return err != nil || slices.ContainsFunc(names, func(name string) bool {
@@ -287,7 +289,8 @@ func (r *record) shared(stateDir string) bool {
 	})
 }
 
-// removeOwn removes the nodes of r from its stages, which other promotions may share.
+// removeOwn removes the old versions of r from its stages, private directories in which other promotions may
+// have files, too; those stay.
 func (r *record) removeOwn() error {
 	for _, o := range r.ops {
 		if o.verb == alter || r.stages[o.stage].dir == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// eachNew calls f for each new or altered node, including those below new directories, with
-// the aspects that are set.
+// eachNew calls f for each node that the promotion creates or alters, including those below new directories.
+// what are the aspects that are set.
 func (p *planner) eachNew(f func(path string, n *diff.Node, what diff.Aspect)) {
 	const all = ^diff.Aspect(0)
 	for _, o := range p.ops {
@@ -29,7 +29,7 @@ func (p *planner) eachNew(f func(path string, n *diff.Node, what diff.Aspect)) {
 	}
 }
 
-// refuseRights refuses owners and devices that this process cannot set.
+// refuseRights returns an error for new files whose owner or device this process has no right to set.
 func (p *planner) refuseRights() error {
 	uid := uint32(os.Geteuid())
 	if uid == 0 {
@@ -57,8 +57,8 @@ func (p *planner) refuseRights() error {
 	return refused(&r, p.t.Path, errs.ErrDenied)
 }
 
-// refuseUnapproved refuses changes that need approval and have none. Whether a change needs it
-// depends on its path: below the real tree's path as the caller gave it, and below the same path
+// refuseUnapproved returns an error for changes that need the user's approval and have none. Whether a change
+// needs it depends on its path: below the target's path as the caller gave it, and below the same path
 // without symbolic links.
 func (p *planner) refuseUnapproved(allow approval.Allow) error {
 	if err := allow.Validate(); err != nil {

@@ -52,7 +52,7 @@ func Replay(ctx context.Context, tree *os.File, from Source, changes []diff.Chan
 	return nil
 }
 
-// A replay is the state of one Replay.
+// A replay is the state of one call of [Replay]: the tree, and which paths are done.
 type replay struct {
 	w    work // used to copy files
 	to   nodes.Dirs
@@ -91,7 +91,8 @@ func (r *replay) one(c *diff.Change) error {
 	return r.make(dir, name, c)
 }
 
-// metadataOnly reports whether only the metadata of a node changes.
+// metadataOnly reports whether a change sets only the metadata of an existing node, whose attributes are st,
+// so that the node can stay.
 func (r *replay) metadataOnly(c *diff.Change, st *vfs.Stat) bool {
 	const replaced = diff.Type | diff.Content | diff.Target | diff.Device
 	if c.Kind != diff.Modified || c.What&replaced != 0 || st.FileMode().Type() != c.New.Mode.Type() {
@@ -100,8 +101,8 @@ func (r *replay) metadataOnly(c *diff.Change, st *vfs.Stat) bool {
 	return c.What&diff.Links == 0 || c.New.LinkOf == "" && (st.Nlink == 1 || nodes.Shared(c.New))
 }
 
-// parent returns the parent directory of a path in the replayed tree and the name in it, and
-// creates missing parents. It returns nil for a deleted path whose parent does not exist.
+// parent returns the parent directory of a change's path in the tree to write, and the name in it. It creates
+// missing parents. It returns nil for a deleted path whose parent does not exist.
 func (r *replay) parent(c *diff.Change) (*os.File, string, error) {
 	dir, name, err := r.to.At(c.Path)
 	if !nodes.Missing(err) {
@@ -117,7 +118,8 @@ func (r *replay) parent(c *diff.Change) (*os.File, string, error) {
 	return r.to.At(c.Path)
 }
 
-// makeParents creates a missing directory and its missing parents.
+// makeParents creates the directory at path and its parents if they are missing, with the metadata of those
+// in the source.
 func (r *replay) makeParents(path string) error {
 	if path == "." {
 		return nil
@@ -153,8 +155,8 @@ func (r *replay) makeParents(path string) error {
 	return r.setMetadata(path, n, nodes.Everything)
 }
 
-// make creates the new node of a change as name in dir, where nothing is: a hard link if
-// another name is made already.
+// make creates the new node of a change as name in dir, where nothing is. It makes a hard link if another
+// name of the file exists already.
 func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	if first := class(c); first != "" && first != c.Path && r.done[first] {
 		in := nodes.Dirs{Root: r.to.Root}
@@ -182,7 +184,7 @@ func (r *replay) make(dir *os.File, name string, c *diff.Change) error {
 	return r.setMetadata(c.Path, c.New, nodes.Everything)
 }
 
-// setMetadata sets the metadata of a node.
+// setMetadata sets the aspects what of the metadata of n on the node at path.
 func (r *replay) setMetadata(path string, n *diff.Node, what diff.Aspect) error {
 	if path == "." {
 		return nodes.MetaOf(n, what).Set(r.to.Root)

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// revert reverts a promotion that failed with cause. It returns cause, joined with the
-// error of an incomplete revert.
+// revert reverts a promotion that failed with cause. It returns cause, joined with the error if the revert is
+// incomplete.
 func (w *work) revert(ctx context.Context, cause error) error {
 	if w.journal == nil {
 		return cause
@@ -44,7 +44,7 @@ func (w *work) revert(ctx context.Context, cause error) error {
 	return &errs.Error{Op: doing, Path: w.t.Path, Kind: kind, Err: plain(fmt.Errorf("%w; %w", cause, err))}
 }
 
-// stagePaths lists the paths of the stages.
+// stagePaths lists the paths of the directories with a promotion's old versions, for messages.
 func (r *record) stagePaths() string {
 	var list []string
 	for _, s := range r.stages {
@@ -57,10 +57,10 @@ func (r *record) stagePaths() string {
 	return strings.Join(list, ", ")
 }
 
-// revert reverts a promotion from whatever state it is in, and removes its stages and its
-// journal. The locations of the inodes decide each step, so it may be killed and repeated.
-// foreign lists paths that other programs changed since: they stay as they are, and their old
-// versions stay in the stage.
+// revert reverts a promotion from whatever state it is in, and removes its journal and its stages, the
+// private directories with old and new versions. It looks where the inodes are to decide each step, so it may
+// be killed and repeated. foreign lists paths that other programs changed since: they stay as they are, and
+// their old versions stay in the stage.
 func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (foreign []string, err error) {
 	if r.ready {
 		if foreign, err = r.revertAll(ctx, real); err != nil {
@@ -98,7 +98,8 @@ func (r *record) revert(ctx context.Context, real *nodes.Dirs, journal string) (
 	return foreign, endJournal(ctx, journal, len(foreign) > 0)
 }
 
-// revertAll reverts all ops in reverse: first the metadata, from the top down, then the moves.
+// revertAll reverts all steps of a promotion in reverse: first the metadata, from the top down, then the
+// moves. foreign lists paths that other programs changed since, which stay as they are.
 func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []string, err error) {
 	undo := func(o *op) error {
 		if err := fault.Point(ctx, "take back"); err != nil {
@@ -134,7 +135,7 @@ func (r *record) revertAll(ctx context.Context, real *nodes.Dirs) (foreign []str
 	return foreign, err
 }
 
-// altered returns the inodes whose metadata the promotion sets in place, in the real tree.
+// altered returns the inodes of the real tree whose metadata the promotion sets in place.
 func (r *record) altered() map[uint64]bool {
 	inos := map[uint64]bool{}
 	for _, o := range r.ops {
@@ -145,8 +146,8 @@ func (r *record) altered() map[uint64]bool {
 	return inos
 }
 
-// endJournal removes a journal. With left, for a revert that left files behind, it renames the
-// journal instead, so that Recover ignores it.
+// endJournal removes the journal of a promotion that has ended. With left, for a revert that left files
+// behind, it renames the journal instead, so that Recover ignores it.
 func endJournal(ctx context.Context, path string, left bool) error {
 	if err := fault.Point(ctx, "remove the journal"); err != nil {
 		return err
@@ -157,7 +158,8 @@ func endJournal(ctx context.Context, path string, left bool) error {
 	return os.Remove(path)
 }
 
-// removeStages removes the stages, or those nodes in them that belong to r if they have others.
+// removeStages removes the promotion's stages, the private directories with the old versions. If other
+// promotions use them, too, it removes only its own files there.
 func (r *record) removeStages(ctx context.Context, real *nodes.Dirs, journal string) error {
 	shared := r.commit && r.shared(filepath.Dir(journal))
 	if shared {
@@ -174,8 +176,8 @@ func (r *record) removeStages(ctx context.Context, real *nodes.Dirs, journal str
 	return nil
 }
 
-// syncAll syncs the filesystems of the target. Once the journal is gone, nothing records
-// incomplete work.
+// syncAll syncs the filesystems of the target, before the journal is removed: without the journal nothing
+// shows that work is incomplete.
 func (r *record) syncAll(ctx context.Context, real *nodes.Dirs) error {
 	if err := fault.Point(ctx, "sync before the journal goes"); err != nil {
 		return err
@@ -206,7 +208,7 @@ func (r *record) syncAll(ctx context.Context, real *nodes.Dirs) error {
 	return err
 }
 
-// finishCommitted removes the old versions that a committed promotion displaced.
+// finishCommitted removes the old versions that a committed promotion replaced, and its journal.
 func (r *record) finishCommitted(ctx context.Context, real *nodes.Dirs, journal string) error {
 	if err := r.removeStages(ctx, real, journal); err != nil {
 		return err
@@ -222,8 +224,9 @@ func (r *record) finishCommitted(ctx context.Context, real *nodes.Dirs, journal 
 	return endJournal(ctx, journal, false)
 }
 
-// finalTime sets a directory's time after a stage in it was removed: to the promoted time, or
-// to the old time if no name in it changed.
+// finalTime sets the modification time of a directory after a private directory of the promotion was removed
+// from it, which changed the time: to the promoted time, or to the old one if no name in the directory
+// changed.
 func (r *record) finalTime(real *nodes.Dirs, pl *changedDir) error {
 	t, set := pl.mtime, !pl.names
 	for _, o := range r.ops {
@@ -241,8 +244,8 @@ func (r *record) finalTime(real *nodes.Dirs, pl *changedDir) error {
 	return nodes.SetOldTime(dir, t)
 }
 
-// revertOp brings the real path of an op back to its old state. It returns false, and changes
-// nothing, if another program changed the op's result.
+// revertOp brings the path of one step back to its old state. It returns false, and changes nothing, if
+// another program changed the step's result.
 func (r *record) revertOp(real *nodes.Dirs, o *op) (bool, error) {
 	if o.verb == alter {
 		return true, revertMetadata(real, o)
@@ -280,8 +283,9 @@ func (r *record) revertOp(real *nodes.Dirs, o *op) (bool, error) {
 	return r.moveBack(o, s.dir, dir, name, here)
 }
 
-// notMoved reports whether an op has not happened, or is reverted already, where here is the
-// node at its path and there the node in its stage, nil for none.
+// notMoved reports whether the step's move between stage and real tree has not happened, or is reverted
+// already. here is the node at its path and there the node in its stage, the private directory of the
+// promotion; nil for none.
 func (o *op) notMoved(here, there *vfs.Stat) bool {
 	if there == nil {
 		return o.verb == drop || here == nil && o.verb == put
@@ -289,8 +293,9 @@ func (o *op) notMoved(here, there *vfs.Stat) bool {
 	return o.verb != drop && o.new.SameNode(there)
 }
 
-// moveBack moves the op's old node from the stage into the real directory dir, and its new
-// node out. It returns false if another program changed the path.
+// moveBack moves the old node of a step from the private directory stage back to name in the real directory
+// dir, and the new node out. here is the node there now. It returns false if another program changed the
+// path.
 func (r *record) moveBack(o *op, stage, dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	var err error
 	switch {
@@ -336,7 +341,7 @@ func treeChanged(in *os.File, name string, o *op) bool {
 	return o.new.Mode&unix.S_IFMT == unix.S_IFDIR && unchanged(in, name, o.path, o.newTree, nil) != nil
 }
 
-// revertMetadata restores the old metadata of a real node that is still the same inode, and
+// revertMetadata restores the metadata that a real node had before the step o, if it is still the same inode;
 // the time only if the size is the old one.
 func revertMetadata(real *nodes.Dirs, o *op) error {
 	dir, name, err := real.At(o.path)

@@ -10,9 +10,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Select returns the changes at paths or below, and the new directories that contain them.
-// Paths are relative to the root; none means all. Errors: ErrNotFound for a path without a
-// change.
+// Select returns those changes that are at or below paths, and the new directories that contain them. Paths
+// are relative to the root; none means all. Errors: ErrNotFound for a path without a change.
 func Select(changes []diff.Change, paths []string) ([]diff.Change, error) {
 	if len(paths) == 0 {
 		return changes, nil

@@ -14,15 +14,14 @@ import (
 // calls on bare descriptors build each: os.File would also register each with the runtime's
 // poller.
 
-// small is the size in bytes up to which a file is read and written whole: looking for holes
-// or shareable blocks costs more. On btrfs a reflink is cheaper: a write reserves metadata
-// space at the highest estimate until it is on disk, and creating a file waits for that
-// (80 µs a file instead of 27, without the disk). A reflink needs the source's blocks on
-// disk, so settleSource comes first.
+// small is the size in bytes up to which a file is read and written as a whole: looking for holes or
+// shareable blocks costs more. On btrfs a reflink is cheaper: a write reserves metadata space at the highest
+// estimate until it is on disk, and creating a file waits for that (80 µs a file instead of 27, without the
+// disk). A reflink needs the source's blocks on disk, so settleSource comes first.
 const small = 64 << 10
 
-// settleSource syncs the sandbox's writes at once, if the new versions will be reflinks of
-// them.
+// settleSource syncs the sandbox's writes if the new versions will be reflinks of its files, which must be on
+// disk for that.
 func (w *work) settleSource(context.Context) error {
 	if w.from.Tree == nil {
 		return nil
@@ -50,8 +49,9 @@ func (w *work) settleSource(context.Context) error {
 	return nodes.PathError("syncfs", w.from.Tree.Name(), vfs.SyncFS(int(f.Fd())))
 }
 
-// buildSmall builds a small file as name in an open stage. It returns false, with nothing
-// built, for other nodes and for any error: the general path then reports the cause.
+// buildSmall builds a small regular file as name in a stage, a private directory of the promotion, with few
+// system calls. built is false, with nothing built, for other nodes and for any error: the general code then
+// builds the file and reports the cause.
 func (w *work) buildSmall(in *stage, name string, c *diff.Change) (built bool, i nodes.Ident) {
 	m := nodes.MetaOf(c.New, nodes.Everything)
 	if !c.New.Mode.IsRegular() || c.New.Size > small || len(m.Xattrs) > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// A Source holds the content of new versions. The changes have everything else.
+// A Source says where the content of new versions is; the changes contain everything else.
 type Source struct {
 	// Tree is the sandbox's tree, open. It has most content, at the path of its change.
 	// It may change meanwhile: a file that no longer matches its change is an
@@ -23,7 +23,7 @@ type Source struct {
 	From map[string]string
 }
 
-// At returns the tree and path of a change's content.
+// At returns the tree, and the path in it, with the content of the change at path.
 func (s Source) At(path string) (*os.File, string) {
 	if s.In[path] {
 		return s.Built, path
@@ -34,16 +34,15 @@ func (s Source) At(path string) (*os.File, string) {
 	return s.Tree, path
 }
 
-// matches reports whether an open file of the source matches its change. A merged change may
-// have another modification time than the file that its content comes from: then only the
-// change time counts.
+// matches reports whether an open file of the sandbox is still the one that its change describes. A merged
+// change may have another modification time than that file; then only the change time counts.
 func (s Source) matches(f *os.File, c *diff.Change) bool {
 	st, err := vfs.Lstat(int(f.Fd()), "")
 	return err == nil && s.matchesStat(&st, c)
 }
 
-// matchesStat reports whether a file of the source with the attributes st is still the one that
-// its change describes. A merged change may have another modification time than that file.
+// matchesStat reports whether a file of the sandbox with the attributes st is still the one that its change
+// describes. A merged change may have another modification time than that file.
 func (s Source) matchesStat(st *vfs.Stat, c *diff.Change) bool {
 	switch n := c.New; {
 	case st.Size != n.Size:

@@ -25,13 +25,13 @@ type stage struct {
 
 const stagePrefix = ".snapfs-apply-"
 
-// ignoreName is a file in each stage with the pattern "*". A stage may lie in a git work tree,
-// for years if it is retained for an undo: because of this file `git status` does not list it
-// and `git clean -fd` does not delete it (gitignore(5)).
+// ignoreName is a file with the pattern "*" in each stage, the private directory of old and new versions. A
+// stage may lie in a git work tree, for years if it is retained for an undo. Because of this file `git
+// status` does not list it and `git clean -fd` does not delete it (gitignore(5)).
 const ignoreName = ".gitignore"
 
-// stageFor returns the index of a stage for nodes in the real directory path, on the same
-// mount. It plans a new stage if there is none.
+// stageFor returns the index of the stage for nodes in the real directory path: a private directory on the
+// same mount, so that a rename suffices. It plans a new stage if there is none. st is the directory's stat.
 func (p *planner) stageFor(path string, st *vfs.Stat) (int, error) {
 	for i, s := range p.stages {
 		if s.mount == st.Mount && s.dev == st.Dev {
@@ -76,7 +76,8 @@ func writable(dir *os.File) bool {
 	return unix.Faccessat(int(dir.Fd()), ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS) == nil
 }
 
-// besideRoot reports whether the parent directory of the root can hold a stage.
+// besideRoot reports whether the parent directory of the target's root can hold the stage s: it is writable
+// and on the same mount.
 func besideRoot(root *os.File, s *stage) bool {
 	up, err := openAbove(root)
 	if err != nil {
@@ -96,7 +97,7 @@ func openAbove(root *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), ".."), nil
 }
 
-// in calls f with the parent directory of the stage.
+// in calls f with the directory that contains the stage: beside the target, or in it.
 func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	if !s.beside {
 		dir, err := real.Dir(s.where)
@@ -113,7 +114,8 @@ func (s *stage) in(real *nodes.Dirs, f func(dir *os.File) error) error {
 	return f(up)
 }
 
-// make creates the stage: private, without inherited attributes, and empty but for ignoreName.
+// make creates the stage, a private directory for a promotion's files: without inherited attributes, and
+// empty but for .gitignore (ignoreName).
 func (s *stage) make(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		if err := unix.Mkdirat(int(dir.Fd()), s.name, 0o700); err != nil {
@@ -132,7 +134,8 @@ func (s *stage) make(real *nodes.Dirs) error {
 	})
 }
 
-// ignore creates ignoreName in an open stage that does not have it yet.
+// ignore creates the file .gitignore (ignoreName) in the private directory of the promotion if it does not
+// exist.
 func (s *stage) ignore() error {
 	fd, err := unix.Openat(int(s.dir.Fd()), ignoreName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err == unix.EEXIST {
@@ -146,8 +149,8 @@ func (s *stage) ignore() error {
 	return errors.Join(err, f.Close())
 }
 
-// open opens a stage that an earlier process created, as s.dir, which stays nil if the stage
-// does not exist.
+// open opens the stage, a private directory that an earlier process created for a promotion, as s.dir, which
+// stays nil if the directory does not exist.
 func (s *stage) open(real *nodes.Dirs) error {
 	return s.in(real, func(dir *os.File) error {
 		f, err := vfs.OpenDir(int(dir.Fd()), s.name)
@@ -170,7 +173,8 @@ func (s *stage) open(real *nodes.Dirs) error {
 	})
 }
 
-// remove removes the stage and everything in it, ignoreName last.
+// remove removes the stage, the private directory of a promotion, and everything in it, .gitignore
+// (ignoreName) last.
 func (s *stage) remove(real *nodes.Dirs) error {
 	if s.dir == nil {
 		return nil

@@ -26,7 +26,7 @@ func Undo(ctx context.Context, stateDir, id string) (Recovery, error) {
 	return UndoWith(ctx, stateDir, id, UndoOptions{})
 }
 
-// UndoOptions are the options of UndoWith.
+// UndoOptions are the options of [UndoWith], and in part of [Redo].
 type UndoOptions struct {
 	// Same accepts another file at a path for which it returns true. It may be nil.
 	Same func(path string) bool
@@ -40,12 +40,13 @@ type UndoOptions struct {
 	DryRun bool
 }
 
-// UndoWith is Undo with options. Errors: also ErrConflict, for a part of a file's names.
+// UndoWith is Undo with options. Errors: also ErrConflict, if Take selects only some of a file's names.
 func UndoWith(ctx context.Context, stateDir, id string, o UndoOptions) (Recovery, error) {
 	return takeBack(ctx, stateDir, id, suffixUndo, o)
 }
 
-// takeBack reverts the promotion whose journal ends in suffix.
+// takeBack reverts the promotion, or redoes the undone one, whose journal has the suffix. It first checks
+// that the results are unchanged.
 func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (one Recovery, err error) {
 	lock, err := lockState(stateDir, false)
 	if err != nil {
@@ -90,7 +91,7 @@ func takeBack(ctx context.Context, stateDir, id, suffix string, o UndoOptions) (
 	return one, err
 }
 
-// takeBack reverts the promotion of a journal, and reports that.
+// takeBack reverts the promotion of a journal whose target is open, and returns the result.
 func (r *record) takeBack(ctx context.Context, real *nodes.Dirs, journal string) (one Recovery, err error) {
 	one = Recovery{ID: r.id, Group: r.group, Sandbox: r.sandbox, Path: r.path, Redone: !r.undone.IsZero()}
 	one.Changed, err = r.revert(ctx, real, journal)
@@ -105,8 +106,8 @@ func withSuffix(journal, suffix string) string {
 	return strings.TrimSuffix(journal, filepath.Ext(journal)) + suffix
 }
 
-// accept makes the real files that are there now the expected results of ops, at the paths for
-// which same returns true. It changes only r.
+// accept makes an undo expect the real files that exist now, at the paths for which same returns true. It
+// changes only r.
 func (r *record) accept(real *nodes.Dirs, same func(path string) bool) {
 	for _, o := range r.ops {
 		if o.verb != put && o.verb != swap || !same(o.path) {
@@ -120,8 +121,8 @@ func (r *record) accept(real *nodes.Dirs, same func(path string) bool) {
 	}
 }
 
-// leftStamps returns the stamps that a committed promotion left, nil for others and for those
-// reverted before they recorded stamps.
+// leftStamps returns the stamps (inode and change time) of the files that a committed promotion left; nil for
+// a promotion that was not committed.
 func (r *record) leftStamps() map[string]Stamp {
 	if !r.commit {
 		return nil
@@ -136,7 +137,8 @@ func (r *record) leftStamps() map[string]Stamp {
 	return all
 }
 
-// Forget removes the old versions that [Undo] needs, or the new ones that [Redo] needs.
+// Forget removes the old versions of files that [Undo] needs, or the new ones that [Redo] needs, of one
+// promotion.
 func Forget(ctx context.Context, stateDir, id string) error {
 	lock, err := lockState(stateDir, false)
 	if err != nil {
@@ -146,7 +148,8 @@ func Forget(ctx context.Context, stateDir, id string) error {
 	return withRetainedLocked(stateDir, id, retainedAs(stateDir, id), forget(ctx))
 }
 
-// retainedAs returns the suffix of the journal of a promotion that can be undone or done again.
+// retainedAs returns the suffix of the journal of a promotion that can be done again, else of one that can be
+// undone.
 func retainedAs(stateDir, id string) string {
 	if exists(filepath.Join(stateDir, id+suffixRedo)) {
 		return suffixRedo
@@ -165,8 +168,8 @@ func forget(ctx context.Context) func(r *record, real *nodes.Dirs, journal strin
 	}
 }
 
-// withRetainedLocked calls f with the journal and the open target of a promotion that can still
-// be undone or done again. The caller holds the lock.
+// withRetainedLocked calls f with the journal and the open target of a promotion that can still be undone or
+// done again. The caller holds the lock of the state directory.
 func withRetainedLocked(stateDir, id, suffix string, f func(r *record, real *nodes.Dirs, journal string) error) error {
 	if !snapshot.ValidID(id) {
 		return &errs.Error{Op: "undoing", Subject: pathlist.Printable(id), Kind: errs.ErrNotFound}
@@ -203,8 +206,8 @@ func undoing(id string, err error) error {
 	return &errs.Error{Op: "undoing", Subject: id, Kind: kindOf(err), Err: plain(err)}
 }
 
-// checkUndo returns an error that names the results that other programs changed, or the old
-// versions that are gone. It changes nothing.
+// checkUndo returns an error if the promotion cannot be undone: it names the results that other programs
+// changed, or the old versions that are gone. It changes nothing.
 func (r *record) checkUndo(real *nodes.Dirs) error {
 	var changed, lost pathlist.List
 	altered := r.altered() // promoted metadata is visible through other names, too
@@ -235,7 +238,8 @@ func (r *record) checkUndo(real *nodes.Dirs) error {
 	return refused(&lost, r.path, errs.ErrCorrupt)
 }
 
-// unchangedResult reports whether a path still has the result of an op.
+// unchangedResult reports whether a path still has the result of the step o. The inodes in altered may have
+// other metadata.
 func (r *record) unchangedResult(real *nodes.Dirs, o *op, altered map[uint64]bool) (bool, error) {
 	dir, name, err := real.At(o.path)
 	if nodes.Missing(err) {
@@ -277,8 +281,8 @@ func errUnlessChanged(err error) error {
 	return err
 }
 
-// unchangedTree checks everything below a directory that an op created, and removes unchanged
-// nodes from known. It returns errChanged for the first changed node.
+// unchangedTree checks everything below a directory that the step o created, and removes unchanged nodes from
+// known. It returns errChanged for the first changed node.
 func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string]nodes.Ident, altered map[uint64]bool) error {
 	dir, err := nodes.Open(in, name)
 	if err != nil {
@@ -300,14 +304,14 @@ func (r *record) unchangedTree(in *os.File, name string, o *op, known map[string
 	})
 }
 
-// stamped reports whether a node has the change time that the journal records for its path. If
-// none is recorded it returns true.
+// stamped reports whether a node has the inode and change time that the journal lists for its path. If none
+// is listed it returns true.
 func (r *record) stamped(path string, st *vfs.Stat) bool {
 	s, noted := r.stamps[path]
 	return !noted || s.Ino == st.Ino && s.CTime.Equal(st.CTime.Time())
 }
 
-// unchangedMetadata reports whether a node still has the metadata that the op, an alter, set.
+// unchangedMetadata reports whether a node still has the metadata that this step set.
 func (o *op) unchangedMetadata(dir *os.File, name string, here *vfs.Stat) (bool, error) {
 	want, now := o.after, here.Mode&0o7777
 	switch {

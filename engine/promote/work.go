@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A work is a running promotion: its record and journal, source, target and plan.
+// A work is a running promotion: its steps and journal, source, target and plan. Apply makes it.
 type work struct {
 	record
 	t       Target
@@ -47,7 +47,7 @@ func newWork(t Target, from Source, p *planner) *work {
 	return w
 }
 
-// newID returns an id made of the process's identity and a random number.
+// newID returns a new id for a promotion, made of the process's identity and a random number.
 func newID() string {
 	self, err := proc.Self()
 	if err != nil {
@@ -66,7 +66,7 @@ func (w *work) close() {
 	}
 }
 
-// run executes all steps up to the commit.
+// run carries out the promotion up to the commit, step by step. After an error the caller reverts it.
 func (w *work) run(ctx context.Context) error {
 	for _, step := range []struct {
 		name string
@@ -120,8 +120,9 @@ func (w *work) makeStages(ctx context.Context) error {
 	return nil
 }
 
-// syncStagesAndJournal syncs the stages and the journal at once. Their order does not matter:
-// before the journal is complete, nothing has moved from the stages.
+// syncStagesAndJournal syncs the stages, the directories with the new versions, and writes and syncs the
+// journal at the same time. Their order does not matter: before the journal is complete, nothing moves from
+// the stages.
 func (w *work) syncStagesAndJournal(ctx context.Context) error {
 	if err := fault.Point(ctx, "write the journal"); err != nil {
 		return err
@@ -143,8 +144,8 @@ func (w *work) syncStages() error {
 	return nil
 }
 
-// syncWritten starts writing the files built so far to disk. With reflinks there is little to
-// write, and a commit would cost more.
+// syncWritten writes the new versions built so far to disk, while more are built. With reflinks it does
+// nothing: there is little to write, and a commit would cost more.
 func (w *work) syncWritten() error {
 	if slices.ContainsFunc(w.stages, func(s *stage) bool { return s.shares }) {
 		return nil
@@ -187,7 +188,8 @@ func (w *work) widen(ctx context.Context) error {
 	return nil
 }
 
-// restoreModes restores the permissions of directories whose mode does not change.
+// restoreModes restores the permissions of directories that were widened for the promotion and that get no
+// new mode.
 func (w *work) restoreModes(ctx context.Context) error {
 	for _, pl := range w.dirs {
 		if !pl.widen || slices.ContainsFunc(w.ops, func(o *op) bool { return o.path == pl.path && o.after.What&diff.Mode != 0 }) {
@@ -203,8 +205,8 @@ func (w *work) restoreModes(ctx context.Context) error {
 	return nil
 }
 
-// alter sets the metadata of real nodes that stay in place, from the bottom up, so that a
-// directory gets its time and permissions after all changes in it.
+// alter sets the metadata of real nodes that stay in place. It goes from the bottom up, so that a directory
+// gets its time and permissions after all changes in it.
 func (w *work) alter(ctx context.Context) error {
 	for _, o := range slices.Backward(w.ops) {
 		if o.verb != alter || o.after.What == 0 {
@@ -249,13 +251,13 @@ func (w *work) alterOne(o *op) error {
 	return o.after.Set(node)
 }
 
-// alteredBefore reports whether another op altered the same file through another name.
+// alteredBefore reports whether another step sets metadata of the same file through another name.
 func (w *work) alteredBefore(o *op) bool {
 	return slices.ContainsFunc(w.ops, func(x *op) bool { return x != o && x.verb == alter && x.old.Ino == o.old.Ino })
 }
 
-// recheck compares all old versions, now in stages, with the expected ones, because a program
-// may have written to one through an open file.
+// recheck compares all files that the promotion took out of the real tree with the expected ones, because a
+// program may have written to one through an open file.
 func (w *work) recheck(context.Context) error {
 	altered := w.altered()
 	for _, o := range w.ops {
@@ -277,7 +279,7 @@ func (w *work) writeCommit(context.Context) error {
 	return nil
 }
 
-// stamps returns the stamps that all promoted paths have in the real tree now.
+// stamps returns the stamps (inode and change time) that all promoted paths have in the real tree now.
 func (w *work) stamps() map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range w.dirs {
@@ -293,7 +295,7 @@ func (w *work) stamps() map[string]Stamp {
 	return all
 }
 
-// oldStamps returns the new stamps of the real paths that a revert restored.
+// oldStamps returns the present stamps (inode and change time) of those real paths that a revert restored.
 func (r *record) oldStamps(real *nodes.Dirs) map[string]Stamp {
 	all := map[string]Stamp{}
 	for _, pl := range r.dirs {
@@ -322,7 +324,8 @@ func addStamp(all map[string]Stamp, real *nodes.Dirs, path string) {
 
 func stampOf(st *vfs.Stat) Stamp { return Stamp{st.Ino, st.CTime.Time()} }
 
-// fillHeader fills in the journal's header.
+// fillHeader fills in the fields of the journal's header from the options of Apply. changes is the number of
+// changes.
 func (w *work) fillHeader(o Options, changes int) {
 	w.sandbox, w.group, w.made, w.count, w.retain = o.Sandbox, cmp.Or(o.Group, w.id), time.Now(), changes, retainNone
 	if o.KeepUndo {
@@ -333,7 +336,7 @@ func (w *work) fillHeader(o Options, changes int) {
 	}
 }
 
-// complete removes the old versions, or retains them for an undo. After an error here the
+// complete removes the old versions after a commit, or retains them for an undo. After an error here the
 // promotion itself is complete, and the next Recover repeats this step.
 func (w *work) complete(ctx context.Context, stamps map[string]Stamp) {
 	name := w.journal.Name()

@@ -5,17 +5,17 @@ import (
 	"github.com/snapfs/snapfs/engine/events"
 )
 
-// announce appends an event about a sandbox to the stream of events.
+// announce appends an event about a sandbox, of a type of package events, to the state directory's event log.
 func (rc *Reconciler) announce(kind string, rec *catalog.Record, data events.Data) {
 	rc.events.Append(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witness has an act on a sandbox witnessed; an error refuses the act.
+// witness shows an act on a sandbox to the witness of events before it happens. An error forbids the act.
 func (rc *Reconciler) witness(kind string, rec *catalog.Record, data events.Data) error {
 	return rc.events.Before(events.Event{Type: kind, Subject: rec.Name, SandboxID: rec.ID, Data: data})
 }
 
-// witnessTurn has the undoing or redoing of a promotion witnessed; an error refuses it.
+// witnessTurn shows an undo or redo of a promotion to the witness of events first. An error forbids it.
 func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) error {
 	turning := events.Event{Type: kind, Subject: u.Sandbox, Data: events.Data{Promotion: u.ID}}
 	if note != nil {
@@ -24,8 +24,7 @@ func (rc *Reconciler) witnessTurn(kind string, note *promotedNote, u *Undone) er
 	return rc.events.Before(turning)
 }
 
-// announceRefusal announces that a promotion waits for an answer to its conflicts, or for
-// approval of some changes.
+// announceRefusal writes the event that a promotion needs answers to conflicts, or approval of changes.
 func (rc *Reconciler) announceRefusal(c *Promotion) {
 	refused := events.Data{Target: c.Plan.Target, Changes: len(c.Plan.Conflicts), Reason: "conflicts"}
 	for _, conflict := range c.Plan.Conflicts {
@@ -40,7 +39,7 @@ func (rc *Reconciler) announceRefusal(c *Promotion) {
 	rc.announce(events.ApprovalAsked, c.Rec, refused)
 }
 
-// announceTurn announces that a promotion was undone, or done again.
+// announceTurn writes the event that a promotion was undone, or done again.
 func (rc *Reconciler) announceTurn(kind string, note *promotedNote, u *Undone) {
 	data := events.Data{Promotion: u.ID, Changes: u.Changes}
 	if len(u.Paths) > 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// compareEach fills in in.Mine, in.Real and in.Unknown where no exact list of real changes
-// exists: at the paths that the sandbox has changed, below directories that it has deleted,
-// and at the new paths of files that it has deleted.
+// compareEach finds how the sandbox and the real tree each differ from the base, where no exact list of real
+// changes exists. It compares only paths that the sandbox has changed, all in directories that it has
+// deleted, and the new paths of files that it has deleted. It fills in m.in.Mine, Real and Unknown.
 func (m *partMerge) compareEach(ctx context.Context) error {
 	m.in.Unknown = map[string]string{}
 	listed := map[string]bool{}
@@ -39,8 +39,8 @@ func (m *partMerge) compareEach(ctx context.Context) error {
 	return nil
 }
 
-// compareOne adds one change of the sandbox to in.Mine, and the real change at its path to
-// in.Real, or why the original there is unknown to in.Unknown.
+// compareOne adds a change c of the sandbox to m.in.Mine, and the real change at its path to m.in.Real. If
+// the original there is unknown, it adds the reason to m.in.Unknown.
 func (m *partMerge) compareOne(c diff.Change) error {
 	real := m.seen[c.Path]
 	own := m.path == m.Part.Root && !m.Part.Frozen // c is the change from the real tree
@@ -68,8 +68,8 @@ func (m *partMerge) compareOne(c diff.Change) error {
 	return m.reportBoth(c.Path, base, c.New, real)
 }
 
-// forgetReset drops a promotion from the merge base, in memory, at a path where another target
-// no longer has its result: somebody may have put the original there again.
+// forgetReset drops, in memory, an earlier promotion from the merge base at a path where the target no longer
+// has its result: somebody may have put the original there again. Only for a target other than the workspace.
 func (m *partMerge) forgetReset(path string, real *diff.Node) error {
 	n := m.base.Baseline.Nodes[m.base.Abs(path)]
 	if m.path == m.Part.Root || !n.Promoted || m.asPromoted(path, real) {
@@ -82,9 +82,8 @@ func (m *partMerge) forgetReset(path string, real *diff.Node) error {
 	return err
 }
 
-// addUnknown adds the sandbox's change at a path whose original is unknown to in.Mine,
-// relative to the real node there, and why to in.Unknown. own: c is the change from the real
-// tree.
+// addUnknown adds the sandbox's change at a path whose original is unknown to m.in.Mine, relative to the real
+// file there, and the reason why to m.in.Unknown. own means that c is the change from the real tree.
 func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 	real := m.seen[c.Path]
 	switch {
@@ -107,8 +106,8 @@ func (m *partMerge) addUnknown(c diff.Change, own bool, why string) {
 	m.in.Unknown[c.Path] = why
 }
 
-// addNewInDeleted adds to the real changes the files that the sandbox has never had, in
-// directories that it has deleted or replaced.
+// addNewInDeleted adds to the real changes the files in directories that the sandbox has deleted or replaced
+// and that the sandbox has never had. listed has the sandbox's changed paths.
 func (m *partMerge) addNewInDeleted(ctx context.Context, listed map[string]bool) error {
 	real := baseline.RootedReader{Root: m.real}
 	defer real.Close()
@@ -160,8 +159,7 @@ func (m *partMerge) addNewInDeleted(ctx context.Context, listed map[string]bool)
 	return nil
 }
 
-// pathsOf returns the paths of changes, without directories of which only the
-// time changed.
+// pathsOf returns the set of the changes' paths, without directories of which only the time changed.
 func pathsOf(changes []diff.Change) map[string]bool {
 	paths := map[string]bool{}
 	for _, c := range changes {
@@ -172,9 +170,7 @@ func pathsOf(changes []diff.Change) map[string]bool {
 	return paths
 }
 
-// drifted lists the selected changes of the merge that are not the sandbox's
-// alone: at paths that both sides changed, and at paths to which the real tree
-// has moved something.
+// drifted lists, as conflicts, the changes to promote at paths that the real tree changed or moved a file to.
 func (p *promotionPart) drifted() []Conflict {
 	mine, real := pathsOf(p.in.Mine), pathsOf(p.in.Real)
 	var all []Conflict
@@ -186,10 +182,8 @@ func (p *promotionPart) drifted() []Conflict {
 	return all
 }
 
-// alreadyThere lists the selected paths that the sandbox has changed and at which
-// the real tree has the same change.
-//
-// Cost: in proportion to the lengths of the paths. Error: ErrInterrupted.
+// alreadyThere lists the selected paths, those that only matches, at which the real tree already has the
+// sandbox's change. Cost: in proportion to the lengths of the paths. Error: ErrInterrupted.
 func (p *promotionPart) alreadyThere(ctx context.Context, only *compare.Patterns) (already []string, err error) {
 	changed := pathsOf(p.res.Changes)
 	var open subtrees
@@ -208,10 +202,10 @@ func (p *promotionPart) alreadyThere(ctx context.Context, only *compare.Patterns
 	return already, nil
 }
 
-// subtrees is a set of subtrees, by their relative top paths.
+// subtrees is a set of directories, or files, with all below them, by their relative paths.
 type subtrees map[string]bool
 
-// add adds the subtrees at paths.
+// add adds the paths, each with all below it, to the set.
 func (s *subtrees) add(paths ...string) {
 	if *s == nil {
 		*s = subtrees{}
@@ -221,7 +215,7 @@ func (s *subtrees) add(paths ...string) {
 	}
 }
 
-// cover reports whether a relative path is or lies in one of the subtrees.
+// cover reports whether a relative path is one of the set, or is below one.
 func (s subtrees) cover(path string) bool {
 	if len(s) == 0 {
 		return false

@@ -17,36 +17,29 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// refreshConflict is a conflict that a refresh left in the sandbox. A text file
-// then has conflict markers; any other path is in the sandbox's state.
+// refreshConflict is a conflict that a refresh left in the sandbox, as stored in conflicts.json. A marked
+// text file has conflict markers; at any other path the sandbox has its own version.
 type refreshConflict struct {
-	Path   string     `json:"path"` // absolute
-	Kind   merge.Kind `json:"kind"`
-	Why    string     `json:"why"`
-	Marked bool       `json:"marked"`
-	// Alone is set if the conflict is about a directory itself and not about its entries.
-	Alone bool `json:"alone,omitempty"`
-	// MineName and RealName are the names of the sides in the conflict markers.
-	MineName string `json:"mine_name"`
-	RealName string `json:"real_name"`
-	// MinePath and RealPath are the absolute paths of the sides, where they
-	// differ from Path.
-	MinePath string `json:"mine_path,omitempty"`
-	RealPath string `json:"real_path,omitempty"`
-	// Also are further absolute paths that the same answer resolves.
-	Also []string `json:"also,omitempty"`
-	// Mine, Base and Real are the names of files beside conflicts.json with the
-	// three versions of a text; "" for a version that does not exist.
-	Mine string `json:"mine,omitempty"`
-	Base string `json:"base,omitempty"`
-	Real string `json:"real,omitempty"`
-	// Mode is the mode of the sandbox's version.
-	Mode fs.FileMode `json:"mode,omitempty"`
-	// Resolved is the answer to the conflict ("mine", "theirs" or "tool"), or "".
-	Resolved string `json:"resolved,omitempty"`
+	Path     string     `json:"path"` // absolute
+	Kind     merge.Kind `json:"kind"`
+	Why      string     `json:"why"`
+	Marked   bool       `json:"marked"`
+	Alone    bool       `json:"alone,omitempty"` // the conflict is about a directory itself, not its entries
+	MineName string     `json:"mine_name"`       // of the sides, in conflict markers
+	RealName string     `json:"real_name"`
+	// MinePath and RealPath are the absolute paths of the sides, where they differ from Path.
+	MinePath string   `json:"mine_path,omitempty"`
+	RealPath string   `json:"real_path,omitempty"`
+	Also     []string `json:"also,omitempty"` // further absolute paths that the same answer resolves
+	// Mine, Base and Real name files beside conflicts.json with a text's three versions, "" for none.
+	Mine     string      `json:"mine,omitempty"`
+	Base     string      `json:"base,omitempty"`
+	Real     string      `json:"real,omitempty"`
+	Mode     fs.FileMode `json:"mode,omitempty"`     // the mode of the sandbox's version
+	Resolved string      `json:"resolved,omitempty"` // the answer: "mine", "theirs", "tool", or ""
 }
 
-// conflictList is the content of conflicts.json.
+// conflictList is the content of conflicts.json, the file with the conflicts that a refresh left.
 type conflictList struct {
 	Format    int               `json:"format"`
 	Conflicts []refreshConflict `json:"conflicts"`
@@ -54,8 +47,7 @@ type conflictList struct {
 
 const conflictsFile = "conflicts.json"
 
-// readConflicts reads the conflicts that the last refresh left; an empty list if
-// it left none. Error: errs.ErrCorrupt.
+// readConflicts reads the conflicts that the sandbox's last refresh left, if any. Error: errs.ErrCorrupt.
 func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 	list := conflictList{Format: 1}
 	path := filepath.Join(rc.baseline.BaseDir(rec.Name, rec.Refreshed), conflictsFile)
@@ -76,7 +68,7 @@ func (rc *Reconciler) readConflicts(rec *catalog.Record) (conflictList, error) {
 	return list, nil
 }
 
-// saveConflicts replaces the list of conflicts atomically.
+// saveConflicts replaces the stored list of a refresh's conflicts atomically.
 func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) error {
 	saved := conflictList{Format: list.Format, Conflicts: []refreshConflict{}}
 	for _, c := range list.Conflicts {
@@ -94,9 +86,8 @@ func (rc *Reconciler) saveConflicts(rec *catalog.Record, list conflictList) erro
 	return rc.cat.WriteFile(rec.Name, filepath.Join(rel, conflictsFile), append(data, '\n'))
 }
 
-// Conflicts lists the unresolved conflicts that a refresh left in a sandbox.
-// Cost: one system call if there are none; otherwise that of
-// compare.Comparer.Diff.
+// Conflicts lists the unresolved conflicts that a refresh left in a sandbox. Cost: one system call if there
+// are none; otherwise that of compare.Comparer.Diff.
 func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]Conflict, error) {
 	rec, err := rc.cat.Get(name)
 	if err != nil {
@@ -114,9 +105,8 @@ func (rc *Reconciler) Conflicts(ctx context.Context, name string) ([]Conflict, e
 	return rc.unresolved(ctx, rec, changes)
 }
 
-// unresolved lists the unresolved conflicts. A conflict is resolved when it was
-// answered, when the text has no conflict markers any more, or when the sandbox
-// has the real tree's state at its paths.
+// unresolved lists the conflicts of the last refresh that are still open. A conflict is resolved when it was
+// answered, when its text has no conflict markers any more, or when the sandbox has the real version.
 func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, changes *compare.Changes) ([]Conflict, error) {
 	list, err := rc.readConflicts(rec)
 	if err != nil || len(list.Conflicts) == 0 {
@@ -139,7 +129,7 @@ func (rc *Reconciler) unresolved(ctx context.Context, rec *catalog.Record, chang
 	return open, nil
 }
 
-// isOpen reports whether the conflict is unresolved.
+// isOpen reports whether the conflict is unresolved. changed has the sandbox's present changes.
 func (c *refreshConflict) isOpen(changed compare.Places) (bool, error) {
 	if c.Resolved != "" {
 		return false, nil
@@ -165,7 +155,7 @@ func (c *refreshConflict) isOpen(changed compare.Places) (bool, error) {
 	return err != nil || merge.HasMarkers(text, c.MineName, c.RealName), err
 }
 
-// conflict returns the public form of a conflict, with absolute paths.
+// conflict returns a conflict of the merge in its public form, with absolute paths and hints.
 func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	c := Conflict{Path: filepath.Join(m.path, k.Path), Kind: k.Kind, Why: k.Why}
 	if k.MinePath != "" {
@@ -183,31 +173,31 @@ func (m *partMerge) conflict(k merge.Conflict) Conflict {
 	return c
 }
 
-// places returns all paths of the conflict.
+// places returns all paths of the conflict: those of both sides, and those that its answer resolves, too.
 func (c *Conflict) places() []string {
 	paths := append([]string{c.Path, c.MinePath, c.RealPath}, c.Also...)
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 }
 
-// asConflict returns the public form of the conflict.
+// asConflict returns the stored conflict in its public form.
 func (c *refreshConflict) asConflict() Conflict {
 	return Conflict{
 		Path: c.Path, Kind: c.Kind, Why: c.Why, MinePath: c.MinePath, RealPath: c.RealPath, Also: c.Also, InSandbox: true, alone: c.Alone,
 	}
 }
 
-// places returns all paths of the conflict.
+// places returns all paths of the conflict: those of both sides, and those that its answer resolves, too.
 func (c *refreshConflict) places() []string {
 	conflict := c.asConflict()
 	return conflict.places()
 }
 
-// changedIn returns the part with a change at the conflict's paths, or nil.
+// changedIn returns the directory's list of changes that has one at the conflict's paths, or nil.
 func (c *refreshConflict) changedIn(changed compare.Places) *compare.Part {
 	return changed.At(c.places(), c.Alone)
 }
 
-// each returns the results of a function for all elements of a list.
+// each returns the results of the function of for all elements of a list, in their order.
 func each[A, B any](list []A, of func(A) B) []B {
 	made := make([]B, len(list))
 	for i, a := range list {
@@ -216,8 +206,8 @@ func each[A, B any](list []A, of func(A) B) []B {
 	return made
 }
 
-// NoteRollback updates the state of a sandbox after a rollback: its promotions no longer count
-// as its base, and all conflicts of the last refresh may be open again.
+// NoteRollback follows a rollback of a sandbox: the baseline no longer takes its promotions for its base, and
+// all conflicts of the last refresh may be open again.
 func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) error {
 	dir := rc.baseline.BaseDir(rec.Name, rec.Refreshed)
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -243,7 +233,7 @@ func (rc *Reconciler) NoteRollback(ctx context.Context, rec *catalog.Record) err
 	})
 }
 
-// conflictsOf lists the unresolved conflicts of a record.
+// conflictsOf compares a sandbox with its base and lists its open conflicts of the last refresh.
 func (rc *Reconciler) conflictsOf(ctx context.Context, rec *catalog.Record) ([]Conflict, error) {
 	changes, err := rc.compare.Changes(ctx, rec)
 	if err != nil {

@@ -20,15 +20,14 @@ import (
 // its real name. A promotion of the rename removes that name. So the backend
 // first copies such files into the sandbox (snapshot.Detacher).
 
-// DetachSet describes the paths that a promotion will change in the real tree.
+// DetachSet describes the paths that a promotion will change in the real tree, for [Reconciler.Detach]:
+// renamed files that a sandbox still reads there must first be copied into it.
 type DetachSet struct {
-	// picked reports whether a promotion includes the change at an absolute path; at returns
-	// the change's path in the target.
-	picked func(abs string) bool
-	at     func(abs string) string
+	picked func(abs string) bool   // reports whether a promotion includes the change at a path
+	at     func(abs string) string // returns the path of that change in the target
 }
 
-// Picks returns the paths that a promotion will change.
+// Picks returns the set of paths that a promotion with these options will change in the real tree.
 func (o PlanOptions) Picks(rec *catalog.Record) (DetachSet, error) {
 	only, err := compare.PatternsOf(rec.Workspace, o.Only)
 	if err != nil {
@@ -46,10 +45,8 @@ func (o PlanOptions) Picks(rec *catalog.Record) (DetachSet, error) {
 	return r, nil
 }
 
-// freezeToPromote freezes the sandbox and detaches the files that the promotion
-// would take away from it. If a process runs in it and a file must be detached,
-// the error is ErrBusy. After an error the sandbox has its former content and the
-// real tree is unchanged.
+// freezeToPromote freezes the sandbox and copies into it the files that the promotion of r would take away
+// from it. Error ErrBusy: there is such a file and a process runs. After an error nothing has changed.
 func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r DetachSet) (thaw func(), err error) {
 	use, thaw, err := rc.supervise.Freeze(ctx, h)
 	if err != nil {
@@ -72,8 +69,7 @@ func (rc *Reconciler) freezeToPromote(ctx context.Context, h *catalog.Locked, r 
 	return thaw, nil
 }
 
-// freezeFor freezes a sandbox for a plan, or for its execution if o.execute is
-// set.
+// freezeFor freezes a sandbox while a plan is made or, with o.execute, carried out.
 func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOptions) (thaw func(), err error) {
 	if !o.execute {
 		_, thaw, err = rc.supervise.Freeze(ctx, h)
@@ -86,10 +82,10 @@ func (rc *Reconciler) freezeFor(ctx context.Context, h *catalog.Locked, o PlanOp
 	return rc.freezeToPromote(ctx, h, r)
 }
 
-// Detach copies those renamed files into the sandbox that the sandbox still reads from the
-// real tree and that the promotion will change there. The caller has frozen the sandbox, or
-// nothing runs in it. Errors: ErrBusy if use is InUse and there is such a file; ErrConflict if the
-// real tree has lost a renamed directory, which would then show what the promotion creates there.
+// Detach copies into the sandbox those renamed files that it still reads from the real tree and that a
+// promotion will change there. The caller has frozen the sandbox, or nothing runs in it. Errors: ErrBusy if
+// use is InUse and there is such a file; ErrConflict if the real tree has lost a renamed directory, in which
+// the sandbox would then see what the promotion creates there.
 func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snapshot.Use, what DetachSet) error {
 	var places changedPaths
 	for _, t := range rec.Trees {
@@ -130,7 +126,7 @@ func (rc *Reconciler) Detach(ctx context.Context, rec *catalog.Record, use snaps
 	return nil
 }
 
-// detachIn copies the listed files of one tree into the sandbox's fork and syncs the fork.
+// detachIn copies the renamed files in list, of one tree, into the sandbox's fork and syncs the fork.
 func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.Backend, r snapshot.Detacher, list []snapshot.Borrowed) error {
 	if err := fault.Point(ctx, "detach renamed files"); err != nil {
 		return errs.With("promoting from", t.Path, err)
@@ -149,8 +145,7 @@ func (rc *Reconciler) detachIn(ctx context.Context, t catalog.Tree, b snapshot.B
 	return err
 }
 
-// detachNoSpace adds to an ErrNoSpace of Detach the command that increases the limit; it
-// returns other errors as they are.
+// detachNoSpace adds to an ErrNoSpace of Detach the command that increases the limit; other errors stay.
 func detachNoSpace(rec *catalog.Record, err error) error {
 	if !errors.Is(err, errs.ErrNoSpace) {
 		return err
@@ -173,8 +168,7 @@ func detachNoSpace(rec *catalog.Record, err error) error {
 	return e
 }
 
-// renamedBusy returns the error for files that cannot be detached because a process runs in
-// the sandbox.
+// renamedBusy returns the error for renamed files that cannot be copied into a sandbox while a process runs.
 func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) error {
 	paths := make([]string, len(list))
 	for i, one := range list {
@@ -188,10 +182,10 @@ func renamedBusy(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) 
 	}
 }
 
-// changedPaths are absolute paths, sorted.
+// changedPaths are the absolute paths that a promotion will change, sorted.
 type changedPaths []string
 
-// aboutToChange returns the paths of the real tree that a promotion will change.
+// aboutToChange returns the paths of the real tree that the promotion of what will change.
 func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, what DetachSet) (changedPaths, error) {
 	c, err := rc.compare.Changes(ctx, rec)
 	if err != nil {
@@ -210,8 +204,7 @@ func (rc *Reconciler) aboutToChange(ctx context.Context, rec *catalog.Record, wh
 	return places, nil
 }
 
-// overlap reports whether the list has a path or, if tree is set, a path below
-// it.
+// overlap reports whether path is in the list or, if tree is set, a path below it.
 func (c changedPaths) overlap(path string, tree bool) bool {
 	if _, found := slices.BinarySearch(c, path); found {
 		return true

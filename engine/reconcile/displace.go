@@ -7,10 +7,9 @@ import (
 	"github.com/snapfs/snapfs/engine/promote"
 )
 
-// displacing runs do, which changes the given paths below root, and records for
-// older sandboxes what it displaces. Without the record, the cost is a conflict
-// later. sandbox is the one that is promoted. It first waits for the promotion of another
-// sandbox, whose record would otherwise contain changes of this one.
+// displacing runs do, which promotes a sandbox to the paths below root, and stores the replaced files for
+// older sandboxes, whose base they are. If that fails, the cost is a conflict later. It first waits for
+// another promotion to end, whose changes would otherwise mix with these.
 func (rc *Reconciler) displacing(ctx context.Context, sandbox, root string, paths []string, do func() error) error {
 	defer rc.baseline.Turn(ctx)()
 	d, err := rc.baseline.Displace(sandbox, root, paths)
@@ -24,8 +23,7 @@ func (rc *Reconciler) displacing(ctx context.Context, sandbox, root string, path
 	return derr
 }
 
-// applyChanges is promote.Apply on the real tree, and records what it displaces for older
-// sandboxes.
+// applyChanges is promote.Apply on the real tree, and stores the replaced files for older sandboxes.
 func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from promote.Source, changes []diff.Change, o promote.Options) (r promote.Result, err error) {
 	paths := each(changes, func(c diff.Change) string { return c.Path })
 	err = rc.displacing(ctx, o.Sandbox, t.Path, paths, func() error {
@@ -35,7 +33,7 @@ func (rc *Reconciler) applyChanges(ctx context.Context, t promote.Target, from p
 	return r, err
 }
 
-// undoOne is takeBack, and records what that displaces in the real tree for older sandboxes.
+// undoOne is takeBack, and stores the files it replaces in the real tree for older sandboxes.
 func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, o promote.UndoOptions) (r promote.Recovery, err error) {
 	paths, _, _ := promote.Paths(rc.promotionsDir(), p.ID) // the undo reports the error
 	err = rc.displacing(ctx, p.Sandbox, p.Path, paths, func() error {
@@ -45,7 +43,7 @@ func (rc *Reconciler) undoOne(ctx context.Context, p promote.Promotion, o promot
 	return r, err
 }
 
-// takeBack is promote.UndoWith of one promotion, or promote.Redo of an undone one.
+// takeBack undoes a promotion, or does an undone one again.
 func (rc *Reconciler) takeBack(ctx context.Context, p promote.Promotion, o promote.UndoOptions) (promote.Recovery, error) {
 	if p.Undone.IsZero() {
 		return promote.UndoWith(ctx, rc.promotionsDir(), p.ID, o)

@@ -19,12 +19,12 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// conflictGit is the kind of a conflict about a file of a git repository.
+// conflictGit is the kind of a conflict about a ref or a file of a git repository.
 const conflictGit = "git"
 
-// gitParts separates the changes of git's own files from the others, and returns the
-// repositories of each part. Outside the workspace that is only the workspace's own
-// repository. With FilesStay the other changes are dropped.
+// gitParts removes the changes of git's own files from parts, because snapfs promotes commits, and returns
+// the changed repositories of each. Outside the workspace only the workspace's own repository counts. With
+// FilesStay only commits are promoted, so it drops all other changes.
 func (rc *Reconciler) gitParts(c *Promotion, parts []compare.Part, o PlanOptions) (rest []compare.Part, repos [][]string, err error) {
 	own := ""
 	for _, p := range parts {
@@ -72,8 +72,8 @@ func gitTrees(p compare.Part, real *os.File) gitresult.Trees {
 	return t
 }
 
-// planGit adds to part p the changes that bring the commits of its repositories into the real
-// ones. It reports a notice for commits that have to stay in the sandbox.
+// planGit adds to the changes p of one directory those that bring the commits of the sandbox's repositories
+// into the real ones. It reports a notice for commits that have to stay in the sandbox.
 func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o PlanOptions) error {
 	for _, dir := range repos {
 		r, err := gitresult.Inspect(gitTrees(p.Part, p.real), dir)
@@ -98,8 +98,8 @@ func (rc *Reconciler) planGit(c *Promotion, p *promotionPart, repos []string, o 
 	return nil
 }
 
-// addGit adds the planned files of a repository to the changes and the scratch directory of
-// the part, and the rest of the plan to c.Plan.
+// addGit adds the files that snapfs computed for a repository to the changes and the scratch directory of the
+// part. The repository's conflicts, approvals and refs it adds to c.Plan.
 func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 	for name, data := range g.Files {
 		at := filepath.Join(p.scratch, name)
@@ -138,14 +138,14 @@ func (p *promotionPart) addGit(c *Promotion, g *gitresult.Result) error {
 	return nil
 }
 
-// closeGit closes the repositories of the part.
+// closeGit closes the git repositories that planning the promotion of a directory has opened.
 func (p *promotionPart) closeGit() {
 	for _, r := range p.repos {
 		r.Close()
 	}
 }
 
-// gitPaths returns the paths of the changes that addGit has added.
+// gitPaths returns the paths of git's own files that snapfs computed and addGit added to the changes.
 func (p *promotionPart) gitPaths() map[string]bool {
 	all := map[string]bool{}
 	for _, g := range p.git {
@@ -156,8 +156,7 @@ func (p *promotionPart) gitPaths() map[string]bool {
 	return all
 }
 
-// allowGit returns the approvals of the user, and one for each file of a repository that
-// snapfs itself has computed.
+// allowGit returns the user's approvals, and one for each of git's own files that snapfs has computed.
 func (p *promotionPart) allowGit(allow approval.Allow) approval.Allow {
 	allow.Paths = slices.Clone(allow.Paths)
 	for path := range p.gitPaths() {
@@ -166,7 +165,7 @@ func (p *promotionPart) allowGit(allow approval.Allow) approval.Allow {
 	return allow
 }
 
-// writeObjects writes the new objects into all real repositories, before any ref names them.
+// writeObjects writes the sandbox's new git objects to the real repositories, before any ref names them.
 func (c *Promotion) writeObjects(ctx context.Context) error {
 	for _, p := range c.Parts {
 		for _, g := range p.git {
@@ -178,7 +177,7 @@ func (c *Promotion) writeObjects(ctx context.Context) error {
 	return nil
 }
 
-// checkGit returns an error if the options ask for commits and there are none.
+// checkGit returns an error if the options say how to promote commits and there are no such commits.
 func (c *Promotion) checkGit(o gitresult.Options) error {
 	asked := map[gitresult.How]bool{gitresult.Squashed: o.Squash, gitresult.Branched: o.AsBranch != "", gitresult.Stored: o.FetchOnly}
 	any := false
@@ -201,7 +200,7 @@ func (c *Promotion) checkGit(o gitresult.Options) error {
 	}
 }
 
-// noteGit notes the promoted index files and refs for the undo and the redo.
+// noteGit stores which git index files and refs the promotion writes, for an undo or redo.
 func (c *promotedNote) noteGit(all []*promotionPart) {
 	for _, p := range all {
 		for _, g := range p.git {
@@ -223,8 +222,8 @@ func (c *promotedNote) noteGit(all []*promotionPart) {
 	}
 }
 
-// sameIndex returns a function that reports whether a path of a promotion's target is an
-// index that still holds the promoted files: git rewrites it whenever it looks.
+// sameIndex returns a function that reports whether a path of target is a git index that still lists the
+// promoted files. The bytes may differ, because git rewrites the index whenever it looks at files.
 func (c *promotedNote) sameIndex(target string) func(path string) bool {
 	if c == nil || len(c.Indexes) == 0 {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/snapfs/snapfs/internal/vfs"
 )
 
-// addLost adds the lost directories of the part to the input of the merge.
+// addLost adds to the merge's input directories that the sandbox renamed and whose entries the real tree
+// lost.
 func (m *partMerge) addLost() error {
 	for i := range m.Part.LostDirs {
 		l := &m.Part.LostDirs[i]
@@ -28,8 +29,7 @@ func (m *partMerge) addLost() error {
 	return nil
 }
 
-// refuseLost returns an ErrConflict if a directory of the list, which the fork of t reads from the real
-// tree, is not there any more.
+// refuseLost returns an ErrConflict if a directory in list, which the fork of t reads on the host, is gone.
 func refuseLost(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) error {
 	for _, one := range list {
 		l := compare.LostDir{Path: filepath.Join(t.Path, one.Path), From: filepath.Join(t.Path, one.From)}
@@ -45,7 +45,8 @@ func refuseLost(rec *catalog.Record, t catalog.Tree, list []snapshot.Borrowed) e
 	return nil
 }
 
-// lostHints returns the commands that mend the lost directory at an absolute path of the named sandbox.
+// lostHints returns commands that repair a conflict about a renamed directory, at a path of the named
+// sandbox, that the real tree has lost.
 func lostHints(name, path string) []string {
 	return []string{
 		"snapfs undo   # if a promotion removed or renamed the directory; otherwise put it back there",

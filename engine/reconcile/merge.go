@@ -20,53 +20,41 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A mergeRequest describes a merge of a sandbox's changes onto the real tree.
+// A mergeRequest describes a merge of a sandbox's changes onto the real tree, for a promotion or a refresh.
 type mergeRequest struct {
-	rec *catalog.Record
-	// target is the directory onto which the workspace is merged, "" for the
-	// workspace itself.
-	target string
-	// real, if not nil, returns the tree onto which a part is merged and that tree's changes
-	// since the base. A refresh sets it to the new base.
+	rec    *catalog.Record
+	target string // the directory onto which the workspace is merged, "" for the workspace itself
+	// real, if not nil, opens the tree to merge onto, with its changes: for a refresh, the new base.
 	real func(p compare.Part) (*os.File, []diff.Change, error)
 	// choose, if not nil, answers conflicts. It may write the merged file to in.Scratch.
-	choose func(m *partMerge, c merge.Conflict) merge.Choice
-	// renamed is what the sandbox deleted and the real tree renamed, see compare's AddRenamed.
-	renamed map[string]string
-	// promotes is set if the result will be promoted: a file that the sandbox changed under one of
-	// several hard links is then a conflict.
+	choose  func(m *partMerge, c merge.Conflict) merge.Choice
+	renamed map[string]string // new path of each file that the sandbox deleted and the real tree renamed
+	// promotes is set for a promotion: a file changed under one of several hard links is then a conflict.
 	promotes bool
-	// failed, if not nil, points to where choose stores the error of a merge tool that it ran.
-	// The merge then fails with it.
-	failed *error
+	failed   *error // nil, or where choose stores the error of a merge tool; the merge fails with it
 }
 
-// A partMerge is one part of a sandbox's changes, merged onto the real tree, with its inputs
-// open. close closes it.
+// A partMerge is the merge of the sandbox's changes in one directory, a part, onto the real tree, with its
+// inputs open and its result. close closes it.
 type partMerge struct {
 	mergeRequest
-	Part    compare.Part
-	tree    catalog.Tree
-	path    string
-	real    *os.File
-	base    *baseline.MergeBase
-	in      merge.Input
-	res     *merge.Result
-	scratch string
-	// seen are the real nodes at the paths of the sandbox's changes, read before
-	// their content.
-	seen map[string]*diff.Node
-	// answered are the conflicts that choose answered, by path.
-	answered map[string]merge.Choice
-	exact    bool
-	// split are the changed files of which other hard links are unchanged, by path.
-	split map[string]compare.SplitLink
-	// known are the stamps of the sandbox's promotions in the part.
-	known map[string]promote.Stamp
+	Part     compare.Part
+	tree     catalog.Tree
+	path     string
+	real     *os.File
+	base     *baseline.MergeBase
+	in       merge.Input
+	res      *merge.Result
+	scratch  string
+	seen     map[string]*diff.Node        // the real files at the changed paths, read before their content
+	answered map[string]merge.Choice      // the answers of choose, by the conflict's path
+	exact    bool                         // there are exact lists of all changes
+	split    map[string]compare.SplitLink // changed files with unchanged other hard links, by path
+	known    map[string]promote.Stamp     // the stamps of the sandbox's promotions in the part
 }
 
-// asPromoted reports whether the target has at a path what a promotion of the
-// sandbox, or the undo of one, left there: n, or nothing for nil.
+// asPromoted reports whether the target has at a path the file that a promotion of the sandbox, or its undo,
+// left there. n is the present file, nil for none.
 func (m *partMerge) asPromoted(path string, n *diff.Node) bool {
 	s, known := m.known[path]
 	if n == nil {
@@ -75,13 +63,12 @@ func (m *partMerge) asPromoted(path string, n *diff.Node) bool {
 	return known && s.Ino == n.Ino && s.CTime.Equal(n.CTime)
 }
 
-// interrupted returns an ErrInterrupted if ctx has ended, else nil. Every loop over the changes of
-// a part calls it.
+// interrupted returns an ErrInterrupted if ctx has ended, else nil. Every loop over changes calls it.
 func (m *partMerge) interrupted(ctx context.Context) error {
 	return errs.With("merging", m.path, ctx.Err())
 }
 
-// close closes all files and removes the scratch directory.
+// close closes all files of the merge and removes its scratch directory. m may be nil.
 func (m *partMerge) close() {
 	if m == nil {
 		return
@@ -102,18 +89,16 @@ func (m *partMerge) close() {
 	_ = os.Remove(filepath.Dir(m.scratch)) // fails unless it is empty
 }
 
-// scratchDir returns the directory for merged files. The holder of the sandbox's
-// lock owns it; the next merge removes what a killed command left in it.
+// scratchDir returns the directory for merged files of a sandbox. The holder of the sandbox's lock owns it;
+// the next merge removes the files of a killed command.
 func (rc *Reconciler) scratchDir(name string) string {
 	return filepath.Join(rc.cat.Path(name), "scratch")
 }
 
-// mergePart merges one part; the caller closes the result. The caller holds the sandbox's lock
-// and has frozen its processes. The real files are read in one consistent state: if one
-// changes meanwhile, mergePart retries up to five times.
-//
-// Errors: those of merge.Trees; ErrBusy if a real file keeps changing; ErrNotFound if the
-// target is gone.
+// mergePart merges the changes in one directory, p, onto the real tree; the caller closes the result. The
+// caller holds the sandbox's lock and has frozen its processes. If a real file changes meanwhile, mergePart
+// begins again, up to five times, so that it reads one consistent state. Errors: those of merge.Trees;
+// ErrBusy if a real file keeps changing; ErrNotFound if the target is gone.
 func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.Part) (*partMerge, error) {
 	for tries := 1; ; tries++ {
 		m, err := rc.prepare(ctx, r, p)
@@ -140,8 +125,8 @@ func (rc *Reconciler) mergePart(ctx context.Context, r mergeRequest, p compare.P
 	}
 }
 
-// prepare opens all inputs of the merge of a part, and empties its scratch directory. After an
-// error, too, the caller closes m.
+// prepare opens all inputs to merge the changes in one directory, p. The caller closes m, also after an
+// error.
 func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Part) (m *partMerge, err error) {
 	m = &partMerge{mergeRequest: r, Part: p, path: p.Root, seen: map[string]*diff.Node{}, answered: map[string]merge.Choice{}}
 	for _, t := range r.rec.Trees {
@@ -197,16 +182,16 @@ func (rc *Reconciler) prepare(ctx context.Context, r mergeRequest, p compare.Par
 	return m, nil
 }
 
-// markNames returns the names of the two sides for conflict markers.
+// markNames returns the names of the sandbox's and the real side in conflict markers.
 func markNames(sandbox string) (mine, real string) { return "sandbox " + sandbox, "real" }
 
-// scratchError returns an error about the scratch directory of a merge.
+// scratchError returns err as an error about path, in the scratch directory of a merge.
 func scratchError(path string, err error) error {
 	return errs.With("creating the scratch directory", path, err)
 }
 
-// openMergeBase sets m.base and m.known. For another target, promotions to the workspace do
-// not count.
+// openMergeBase opens the common state of the merge, m.base, and reads the stamps of the sandbox's
+// promotions, m.known. For another target, promotions to the workspace do not count.
 func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	k, err := rc.baseline.Read(m.rec)
 	if err != nil {
@@ -236,8 +221,7 @@ func (rc *Reconciler) openMergeBase(m *partMerge) error {
 	return nil
 }
 
-// openRealSide opens the tree onto which the part is merged, and lists its
-// changes since the base.
+// openRealSide opens the directory onto which the part is merged, and lists its changes since the base.
 func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	var err error
 	var theirs []diff.Change
@@ -270,9 +254,8 @@ func (rc *Reconciler) openRealSide(ctx context.Context, m *partMerge) error {
 	return m.compareEach(ctx)
 }
 
-// statAll fills in seen for all changes of the sandbox. If a real file is younger than
-// diff.Racy, statAll waits and reads all again, because two changes within one tick of the
-// kernel's clock look the same.
+// statAll reads the metadata of the real files at the sandbox's changed paths into m.seen. While one is
+// younger than diff.Racy it waits and reads again: two changes in one tick of the kernel's clock look alike.
 func (m *partMerge) statAll(ctx context.Context) error {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()
@@ -300,8 +283,7 @@ func (m *partMerge) statAll(ctx context.Context) error {
 	}
 }
 
-// changedSince returns the path of a real file that has changed since statAll, or
-// "".
+// changedSince returns the path of a real file that has changed since statAll read it, or "".
 func (m *partMerge) changedSince(ctx context.Context) (string, error) {
 	if m.mergeRequest.real != nil && m.Part.Frozen {
 		return "", nil
@@ -323,8 +305,7 @@ func (m *partMerge) changedSince(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// sameNode reports whether two nodes are the same state of one inode. For a directory, added
-// and removed entries do not count.
+// sameNode reports whether a and b are the same state of one inode. For a directory, entries do not count.
 func sameNode(a, b *diff.Node) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -336,8 +317,8 @@ func sameNode(a, b *diff.Node) bool {
 	return a.Ino == b.Ino && a.CTime.Equal(b.CTime) && sized && a.Mode == b.Mode
 }
 
-// overridePromoted corrects exact lists of changes at the paths that were
-// promoted since the base: the promoted state takes the place of the base.
+// overridePromoted makes exact lists of changes the merge's input. At paths promoted since the base it
+// compares with the promoted state instead of the base. theirs are the real tree's changes.
 func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) error {
 	m.in.Mine, m.in.Real = m.Part.Changes, theirs
 	m.in.BaseTree = m.Part.Old
@@ -385,8 +366,8 @@ func (m *partMerge) overridePromoted(ctx context.Context, theirs []diff.Change) 
 	return nil
 }
 
-// reportBoth adds to the input of the merge how mine and real, the sandbox's and the real node
-// at a path, each differ from base.
+// reportBoth adds to the merge's input how mine and real, the sandbox's and the real file at a path, each
+// differ from base. Each is nil for no file.
 func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	c, err := m.base.Between(path, base, mine, m.Part.New)
 	if err != nil {
@@ -411,8 +392,8 @@ func (m *partMerge) reportBoth(path string, base, mine, real *diff.Node) error {
 	return nil
 }
 
-// expected returns the stamps of the real nodes at the paths of changes, as the merge read
-// them. A promotion changes nothing unless all of them still match.
+// expected returns the stamps (inode, change time) of the real files at the paths of changes, as the merge
+// read them. A promotion changes nothing unless all of them still match.
 func (m *partMerge) expected(ctx context.Context, changes []diff.Change) (map[string]promote.Stamp, error) {
 	l := baseline.RootedReader{Root: m.real}
 	defer l.Close()

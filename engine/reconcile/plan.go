@@ -22,47 +22,37 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// PlanOptions select the changes to promote and the target. The zero value is the
-// workspace, merged onto itself, without the paths that need approval.
+// PlanOptions select the changes to promote and the target. The zero value selects all changes in the
+// workspace, merged onto the workspace itself, and approves nothing.
 type PlanOptions struct {
-	// Only limits the changes to those at or below these paths. Each is a path or
-	// a pattern of pathlist.Match, absolute or relative to the workspace. A path
-	// outside the workspace is promoted only if an absolute pattern names it. One
-	// that matches no change is an error, as in Allow.
-	Only []string
-	// Target is the absolute directory that receives the workspace's changes, or
-	// "" for the workspace itself. The merge has the same base.
-	Target string
-	// Drift is what happens where the real tree has changed since the base, too.
-	Drift Drift
-	// Allow approves paths that need approval.
-	Allow approval.Allow
-	// Also lists paths, relative to the workspace, that the sandbox may have promoted already;
-	// see compare.Comparer.AddPromoted.
-	Also []string
-	// Git says what becomes of commits.
-	Git gitresult.Options
-	// Files is the name of a fork of the sandbox whose files are promoted in place of the sandbox's own; "" for none.
-	Files string
-	// execute is set if the plan will be carried out, not only shown.
-	execute bool
+	// Only limits the changes to those at or below these paths. Each is a path or a pattern of pathlist.Match,
+	// absolute or relative to the workspace. A path outside the workspace is promoted only if an absolute
+	// pattern names it. One that matches no change is an error, as in Allow.
+	Only   []string
+	Target string         // the directory that receives the workspace's changes, with the same merge base; "" for the workspace
+	Drift  Drift          // what happens where the real tree has changed since the base, too
+	Allow  approval.Allow // approves paths that need approval
+	// Also lists workspace paths that may be promoted already; see compare.Comparer.AddPromoted.
+	Also    []string
+	Git     gitresult.Options // how commits are promoted
+	Files   string            // a fork of the sandbox whose files are promoted instead, or ""
+	execute bool              // set if the plan will be carried out, not only shown
 }
 
-// Drift selects what happens at a path that the real tree has changed, too.
+// Drift selects how a promotion treats a path that both the sandbox and the real tree have changed.
 type Drift int
 
-// MergeDrift merges both changes. RefuseDrift makes each such path a conflict of
-// kind KindDrift, unless the real tree already has the sandbox's change.
+// MergeDrift merges the sandbox's change with that of the real tree. RefuseDrift makes each such path a
+// conflict of kind KindDrift, unless the real tree already has the sandbox's change.
 const (
 	MergeDrift Drift = iota
 	RefuseDrift
 )
 
-// KindDrift is the kind of a conflict where both changes could be merged, but the
-// options refuse that.
+// KindDrift is the kind of a conflict that could be merged, but RefuseDrift forbids that.
 const KindDrift merge.Kind = "drift"
 
-// op returns the operation for errors.
+// op returns the word for the operation in errors: RefuseDrift is snapfs apply, else promote.
 func (d Drift) op() string {
 	if d == RefuseDrift {
 		return "applying"
@@ -70,7 +60,7 @@ func (d Drift) op() string {
 	return "promoting"
 }
 
-// option returns what gives the paths of Only on the command line.
+// option returns how errors call the arguments that give the paths of PlanOptions.Only.
 func (d Drift) option() string {
 	if d == RefuseDrift {
 		return "applying"
@@ -78,67 +68,46 @@ func (d Drift) option() string {
 	return "--only"
 }
 
-// Plan is what a promotion would do: the sandbox's changes merged onto the real
-// tree in its present state, and the state that each step expects there.
+// Plan says in all detail what a promotion would do: the sandbox's changes merged onto the present real tree,
+// with the state that each step expects there.
 type Plan struct {
-	Format int `json:"format"`
-	// Fingerprint is the SHA-256 over the target and all steps, with the content
-	// that each expects and produces.
-	Fingerprint string    `json:"fingerprint"`
-	Sandbox     string    `json:"sandbox"`
-	Target      string    `json:"target"`
-	Made        time.Time `json:"made"`
-	// Steps are sorted by path.
-	Steps []Step `json:"steps"`
-	// Conflicts must be answered, or resolved in the sandbox, before a promotion.
-	Conflicts []Conflict `json:"conflicts"`
-	// NeedsApproval are the changes without which nothing is promoted, and that
-	// need approval. Allow is the shortest list of paths whose approval lets all
-	// of them through, except those that Approving approves by kind.
-	NeedsApproval []ApprovalPath `json:"held"`
-	Allow         []string       `json:"allow,omitempty"`
-	// Skipped are sockets, which only their server can create.
-	Skipped []string `json:"skipped,omitempty"`
-	// Elsewhere is the number of changes outside the workspace that Only does not
-	// select.
-	Elsewhere int `json:"elsewhere"`
-	// Git are the moved refs of the repositories in the workspace, and what becomes of
-	// them.
-	Git []gitresult.Report `json:"git,omitempty"`
-	// also are the flags that approve changes by kind.
-	also []string
-	// already are the selected paths at which the real tree has the sandbox's
-	// change, too.
-	already []string
+	Format      int        `json:"format"`
+	Fingerprint string     `json:"fingerprint"` // SHA-256 over the target and all steps
+	Sandbox     string     `json:"sandbox"`
+	Target      string     `json:"target"`
+	Made        time.Time  `json:"made"`
+	Steps       []Step     `json:"steps"`     // sorted by path
+	Conflicts   []Conflict `json:"conflicts"` // to be resolved before a promotion
+	// NeedsApproval are the changes that need approval, without which nothing is promoted. Allow is the
+	// shortest list of paths that approves them, except those that Approving approves by kind.
+	NeedsApproval []ApprovalPath     `json:"held"`
+	Allow         []string           `json:"allow,omitempty"`
+	Skipped       []string           `json:"skipped,omitempty"` // sockets, which only their server can create
+	Elsewhere     int                `json:"elsewhere"`         // the number of changes outside the workspace that Only does not select
+	Git           []gitresult.Report `json:"git,omitempty"`     // the moved refs, and how they are promoted
+	also          []string           // the flags that approve changes by kind
+	already       []string           // the selected paths at which the real tree has the sandbox's change, too
 }
 
-// A Step is the change of one path in a plan.
+// A Step of a plan says how a promotion would change one path of the real tree.
 type Step struct {
-	// Path is absolute.
-	Path string `json:"path"`
-	// Do is "add", "change" or "delete". What lists the changed aspects of a change.
-	Do   string   `json:"do"`
-	What []string `json:"what,omitempty"`
-	// Merged is set if the result combines both sides.
-	Merged bool `json:"merged,omitempty"`
-	// Git is set for a file of a git repository, which snapfs computes. It is not counted.
-	Git bool `json:"git,omitempty"`
-	// From is the path in the sandbox, if it differs from Path; else "".
-	From string `json:"from,omitempty"`
-	// Expect is the state before the step, and Result the state after it; nil for
-	// nothing.
+	Path   string   `json:"path"`             // absolute
+	Do     string   `json:"do"`               // "add", "change" or "delete"
+	What   []string `json:"what,omitempty"`   // the changed aspects of a change
+	Merged bool     `json:"merged,omitempty"` // set if the result combines both sides
+	Git    bool     `json:"git,omitempty"`    // set for a file of git, which snapfs computes; not counted
+	From   string   `json:"from,omitempty"`   // the path in the sandbox, if it differs from Path; else ""
+	// Expect is the state before the step, and Result the state after it; nil for nothing.
 	Expect *State `json:"expect"`
 	Result *State `json:"result"`
 }
 
-// TimeOnly reports whether the step only sets the time of a directory, as
-// [diff.Change.TimeOnly] does.
+// TimeOnly reports whether the step only sets the time of a directory.
 func (s *Step) TimeOnly() bool {
 	return s.Do == "change" && len(s.What) == 1 && s.What[0] == "time" && s.Result.Type == "directory"
 }
 
-// Count returns the number of steps without those that only set the time of a
-// directory and those of git.
+// Count returns the number of steps, without directories' times and git's own files.
 func (p *Plan) Count() int {
 	n := 0
 	for i := range p.Steps {
@@ -149,7 +118,7 @@ func (p *Plan) Count() int {
 	return n
 }
 
-// A State is the content and metadata of a path, without times.
+// A State is the content and metadata of a file at a path, without times, before or after a step of a plan.
 type State struct {
 	Type   string            `json:"type"`
 	Mode   string            `json:"mode"`
@@ -159,49 +128,36 @@ type State struct {
 	Target string            `json:"target,omitempty"`
 	Device uint64            `json:"device,omitempty"`
 	Xattrs map[string]string `json:"xattrs,omitempty"`
-	// SHA256 is the digest of a regular file's content, of less than 1 GiB.
-	SHA256 string `json:"sha256,omitempty"`
+	SHA256 string            `json:"sha256,omitempty"` // the digest of a regular file of less than 1 GiB
 	// DataSHA256 is the digest of a larger file: of its size, and of each 256 KiB that are not all zeros, with
 	// their offset ([diff.Digest]).
 	DataSHA256 string `json:"data_sha256,omitempty"`
 }
 
-// A Conflict is a path at which the merge has no single result.
+// A Conflict is a path at which a merge of the sandbox's and the real changes has no single result.
 type Conflict struct {
-	// Path is absolute.
-	Path string     `json:"path"`
+	Path string     `json:"path"` // absolute
 	Kind merge.Kind `json:"kind"`
-	// Why is the reason for the conflict, as text that follows "PATH: ".
-	Why string `json:"why"`
-	// MinePath and RealPath are the paths of the sides, where they differ from
-	// Path.
-	MinePath string `json:"mine_path,omitempty"`
-	RealPath string `json:"real_path,omitempty"`
-	// Also lists further paths that the answer to this conflict resolves.
-	Also []string `json:"also,omitempty"`
-	// InSandbox is set if a refresh left the conflict in the sandbox, to be resolved there.
-	InSandbox bool `json:"in_sandbox,omitempty"`
-	// mends are the commands that mend the conflict, if no answer does.
-	mends []string
-	// alone is set if the conflict is about a directory itself and not about its entries.
-	alone bool
+	Why  string     `json:"why"` // the reason for the conflict, as text that follows "PATH: "
+	// MinePath and RealPath are the paths of the sides, where they differ from Path.
+	MinePath  string   `json:"mine_path,omitempty"`
+	RealPath  string   `json:"real_path,omitempty"`
+	Also      []string `json:"also,omitempty"`       // further paths that an answer resolves
+	InSandbox bool     `json:"in_sandbox,omitempty"` // a refresh left it in the sandbox, to be resolved there
+	mends     []string // the commands that mend the conflict, if no answer does
+	alone     bool     // set if the conflict is about a directory itself and not about its entries
 }
 
-// An ApprovalPath is a path that needs approval, with the reason.
+// An ApprovalPath is a path of a plan whose change needs the user's approval, with the reason.
 type ApprovalPath struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// PlanOf returns what a promotion of a sandbox would do. It changes nothing, and
-// saves the plan in the state directory, so that [Reconciler.Promote] can report
-// what differs from it. Processes in the sandbox are frozen meanwhile.
-//
-// Cost: that of compare.Comparer.Diff, and reading each changed file three times,
-// once in each version.
-//
-// Errors: ErrNotFound (the sandbox, the target, a path of Only without changes),
-// ErrBusy.
+// PlanOf returns what a promotion of a sandbox would do, and changes no file. It saves the plan in the state
+// directory, so that [Reconciler.Promote] can report what differs from it. Processes in the sandbox are
+// frozen meanwhile. Cost: that of compare.Comparer.Diff, and reading each changed file in three versions.
+// Errors: ErrNotFound (the sandbox, the target, a path of Only without changes), ErrBusy.
 func (rc *Reconciler) PlanOf(ctx context.Context, name string, o PlanOptions) (*Plan, error) {
 	return compare.Served(ctx, func(ctx context.Context) (*Plan, error) { return rc.planOf(ctx, name, o) })
 }
@@ -223,36 +179,31 @@ func (rc *Reconciler) planOf(ctx context.Context, name string, o PlanOptions) (*
 	return c.Plan, nil
 }
 
-// A Promotion is a plan with the open files that carrying it out needs. The done of Begin
-// closes them.
+// A Promotion is a plan with the open files to carry it out. The done of [Reconciler.Begin] closes them.
 type Promotion struct {
 	Rec   *catalog.Record
 	Plan  *Plan
 	Parts []*promotionPart
-	// held is the lock of the sandbox, nil where another caller holds it.
-	held *catalog.Locked
+	held  *catalog.Locked // the lock of the sandbox, nil where another caller holds it
 }
 
-// A promotionPart is one part of a promotion: its merge, and the changes selected from that.
+// A promotionPart is the part of a promotion in one directory: its merge, and the changes to promote.
 type promotionPart struct {
 	*partMerge
-	// Changes are those of the merge that will be promoted, and allow approves
-	// paths of the target.
+	// Changes are those of the merge that will be promoted, and allow approves paths of the target.
 	Changes []diff.Change
-	// repos are the repositories that the sandbox wrote to, and git the plans for their
-	// commits. Changes include the files of git.
-	repos []*gitresult.Repository
-	git   []*gitresult.Result
-	allow approval.Allow
+	repos   []*gitresult.Repository // those that the sandbox wrote to
+	git     []*gitresult.Result     // the plans for their commits, whose files Changes include
+	allow   approval.Allow
 }
 
-// Begin merges the selected changes of a sandbox. Until the caller calls done,
-// Begin holds the sandbox's lock and its processes are frozen.
+// Begin merges the selected changes of a sandbox. Until done is called, it is locked and its processes
+// frozen.
 func (rc *Reconciler) Begin(ctx context.Context, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	return rc.beginAt(ctx, catalog.AtPromotion, name, o, a)
 }
 
-// beginAt does the same as Begin, after a snapshot at the named key point, "" for none.
+// beginAt does the same as Begin, after an automatic snapshot if the policy wants one at point ("" for none).
 func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	h, err := rc.supervise.HoldAny(ctx, name)
 	if err != nil {
@@ -278,8 +229,8 @@ func (rc *Reconciler) beginAt(ctx context.Context, point, name string, o PlanOpt
 	return c, done, nil
 }
 
-// begin merges the selected changes of a sandbox whose lock the caller holds and whose
-// processes are frozen. The caller calls done also after an error.
+// begin merges the selected changes of a sandbox whose lock the caller holds and whose processes are frozen.
+// The caller calls done also after an error.
 func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOptions, a Answers) (c *Promotion, done func(), err error) {
 	listed := rc.baseline.Record(ctx, rec)
 	c = &Promotion{Rec: rec, Plan: &Plan{
@@ -306,7 +257,7 @@ func (rc *Reconciler) begin(ctx context.Context, rec *catalog.Record, o PlanOpti
 	return c, done, err
 }
 
-// filesOf returns the record of the sandbox whose files are promoted. listed is of rec alone.
+// filesOf returns the sandbox whose files are promoted: rec, or its fork o.Files, for which it clears listed.
 func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[string][]snapshot.Candidate) (*catalog.Record, error) {
 	if o.Files == "" {
 		return rec, nil
@@ -315,7 +266,7 @@ func (rc *Reconciler) filesOf(rec *catalog.Record, o PlanOptions, listed *map[st
 	return rc.cat.Get(o.Files)
 }
 
-// merge merges all selected parts and adds the conflicts to the plan.
+// merge merges all selected changes with the real tree, and adds them and the conflicts to c.
 func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.Changes, o PlanOptions, a Answers) error {
 	if o.Target != "" {
 		target, err := filepath.EvalSymlinks(o.Target)
@@ -365,8 +316,8 @@ func (rc *Reconciler) merge(ctx context.Context, c *Promotion, changes *compare.
 	return rc.unmatched(c, changes, o.Drift.option(), only, allowed)
 }
 
-// unmatched returns an error for the patterns that match no change of the sandbox.
-// Changes that it has promoted already count, since a live base no longer shows them.
+// unmatched returns an error for patterns in only or allowed that match no change of the sandbox. Changes
+// promoted before count, because a live base no longer shows them. option is the flag of only.
 func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, option string, only, allowed *compare.Patterns) error {
 	all := func() error { return errors.Join(only.Unmatched(option), allowed.Unmatched("--allow")) }
 	for _, p := range changes.Parts {
@@ -394,7 +345,7 @@ func (rc *Reconciler) unmatched(c *Promotion, changes *compare.Changes, option s
 	return all()
 }
 
-// mergeParts merges the selected parts, and plans what becomes of commits.
+// mergeParts merges the selected changes, directory by directory, and plans how commits are promoted.
 func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request mergeRequest, all []compare.Part, only *compare.Patterns, o PlanOptions) error {
 	parts, repos, err := rc.gitParts(c, all, o)
 	if err != nil {
@@ -417,8 +368,8 @@ func (rc *Reconciler) mergeParts(ctx context.Context, c *Promotion, request merg
 	return c.checkGit(o.Git)
 }
 
-// mergeOne merges one part, adds it to c.Parts with the selected changes, and adds to the plan
-// its conflicts and the changes that need approval.
+// mergeOne merges the changes in one directory, p, and adds the selected ones to c.Parts. To the plan it adds
+// the conflicts and the changes that need approval.
 func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest, p compare.Part, only *compare.Patterns, o PlanOptions) error {
 	m, err := rc.mergePart(ctx, r, p)
 	if err != nil {
@@ -462,8 +413,7 @@ func (rc *Reconciler) mergeOne(ctx context.Context, c *Promotion, r mergeRequest
 	return nil
 }
 
-// withoutTimeOnly drops changes of a directory's time if nothing in the directory
-// changes.
+// withoutTimeOnly drops changes of only a directory's time, unless something in the directory changes.
 func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	changed := map[string]bool{}
 	for _, c := range changes {
@@ -476,8 +426,8 @@ func withoutTimeOnly(changes []diff.Change) []diff.Change {
 	return slices.DeleteFunc(slices.Clone(changes), func(c diff.Change) bool { return c.TimeOnly() && !changed[c.Path] })
 }
 
-// dropSockets removes sockets from the changes: only their server can create one.
-// A file that a socket has replaced is still deleted.
+// dropSockets removes sockets from the changes, because only their server can create one, and lists them in
+// the plan. A file that a socket has replaced is still deleted.
 func (c *Promotion) dropSockets(root string, changes []diff.Change) (rest []diff.Change) {
 	for _, ch := range changes {
 		if ch.New != nil && ch.New.Mode&fs.ModeSocket != 0 {

@@ -21,9 +21,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// fingerprintOf returns the SHA-256 over a plan's target and steps, as JSON with
-// sorted keys. It excludes times and the sandbox: two plans with the same effect
-// have the same fingerprint.
+// fingerprintOf returns the SHA-256 over a plan's target and steps, as JSON with sorted keys. Times and the
+// sandbox do not count: two plans with the same effect have the same fingerprint.
 func fingerprintOf(p *Plan) string {
 	data, err := json.Marshal(struct {
 		Format int    `json:"format"`
@@ -37,8 +36,7 @@ func fingerprintOf(p *Plan) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// safeSteps returns steps with paths escaped, so that JSON preserves names that
-// are not UTF-8.
+// safeSteps returns a plan's steps with escaped paths, so that JSON preserves names that are not UTF-8.
 func safeSteps(steps []Step) []Step {
 	safe := slices.Clone(steps)
 	for i := range safe {
@@ -47,7 +45,7 @@ func safeSteps(steps []Step) []Step {
 	return safe
 }
 
-// hasher computes digests of files and reuses one buffer.
+// hasher computes digests of files for a plan, with one buffer for all.
 type hasher struct {
 	h   hash.Hash
 	buf []byte
@@ -77,12 +75,11 @@ func (s *hasher) of(ctx context.Context, fd int) (string, error) {
 	}
 }
 
-// wholeDigest is the size in bytes from which a plan records the digest of a file's data instead
-// of that of its content: a sparse file of terabytes then takes milliseconds instead of hours. The rule does not look
-// at the holes, because a copy of the same content may have others.
+// wholeDigest is the size, 1 GiB, from which a plan has the digest of a file's data, not of its content: a
+// sparse file of terabytes then takes milliseconds, not hours. Holes do not matter: a copy may have others.
 const wholeDigest = 1 << 30
 
-// digest fills in the digest of a regular file.
+// digest fills in the digest of a regular file, fd, in its State of a plan.
 func (s *hasher) digest(ctx context.Context, fd int, to *State) (err error) {
 	if to.Size < wholeDigest {
 		to.SHA256, err = s.of(ctx, fd)
@@ -93,14 +90,12 @@ func (s *hasher) digest(ctx context.Context, fd int, to *State) (err error) {
 	return err
 }
 
-// maxPlans is the number of plans in the state directory; saving one more removes
-// the oldest.
+// maxPlans is how many plans the state directory holds; saving one more removes the oldest.
 const maxPlans = 50
 
 func (rc *Reconciler) plansDir() string { return filepath.Join(rc.cat.Dir(), "plans") }
 
-// SavePlan writes a plan to a file named by its fingerprint, and removes the
-// oldest beyond maxPlans.
+// SavePlan writes a plan to a file named by its fingerprint, and removes the oldest beyond maxPlans.
 func (rc *Reconciler) SavePlan(p *Plan) error {
 	dir := rc.plansDir()
 	fail := func(err error) error {
@@ -130,7 +125,7 @@ func (rc *Reconciler) SavePlan(p *Plan) error {
 	return rc.prunePlans()
 }
 
-// prunePlans removes all but the newest maxPlans plans.
+// prunePlans removes all saved plans but the newest maxPlans.
 func (rc *Reconciler) prunePlans() error {
 	list, err := os.ReadDir(rc.plansDir())
 	if err != nil || len(list) <= maxPlans {
@@ -155,8 +150,7 @@ func (rc *Reconciler) prunePlans() error {
 	return nil
 }
 
-// checkFingerprint returns an error unless reviewed can be a fingerprint, or at least its
-// first 12 characters. "" is valid.
+// checkFingerprint returns an error unless reviewed is "" or may be a fingerprint, or 12 characters of one.
 func checkFingerprint(name, reviewed string) error {
 	if reviewed == "" || len(reviewed) >= 12 && strings.Trim(reviewed, "0123456789abcdef") == "" {
 		return nil
@@ -167,8 +161,8 @@ func checkFingerprint(name, reviewed string) error {
 	}
 }
 
-// CheckPlan returns ErrDrifted if a plan is not the reviewed one, with the
-// differing steps. reviewed is a fingerprint or at least its first 12 characters.
+// CheckPlan returns ErrDrifted, with the differing steps, unless plan p is the one that the user reviewed.
+// reviewed is its fingerprint or at least the first 12 characters.
 func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	if strings.HasPrefix(p.Fingerprint, reviewed) {
 		return nil
@@ -199,8 +193,7 @@ func (rc *Reconciler) CheckPlan(p *Plan, reviewed string) error {
 	return refuse(errs.ErrDrifted, errors.Join(why...))
 }
 
-// planDifference lists how the steps of a plan differ from those of an older one,
-// one line per path.
+// planDifference lists how the steps of the plan now differ from those of old, one line per path.
 func planDifference(old, now *Plan) (lines []string) {
 	if old.Target != now.Target {
 		lines = append(lines, "the target was "+pathlist.Printable(old.Target)+", and is "+pathlist.Printable(now.Target))
@@ -226,7 +219,7 @@ func planDifference(old, now *Plan) (lines []string) {
 	return lines
 }
 
-// stepDifference returns a text that says which side changed between two steps for one path.
+// stepDifference says in words which side changed between two steps for one path; before is JSON.
 func stepDifference(before string, now Step) string {
 	var old Step
 	if json.Unmarshal([]byte(before), &old) != nil {
@@ -238,7 +231,7 @@ func stepDifference(before string, now Step) string {
 	return "the sandbox has changed it again"
 }
 
-// mustText returns a value as JSON text, for comparison.
+// mustText returns a plan's step, or a state in it, as JSON text for comparison.
 func mustText(v any) string {
 	data, _ := json.Marshal(v) // such a value always encodes
 	return string(data)

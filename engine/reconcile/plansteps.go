@@ -13,8 +13,7 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// AddSteps fills in the plan's steps and fingerprint. Cost: reading the content
-// that each step expects and produces.
+// AddSteps fills in the plan's steps and fingerprint. Cost: reading the old and the new content of each step.
 func (c *Promotion) AddSteps(ctx context.Context) error {
 	for _, p := range c.Parts {
 		steps, err := p.steps(ctx)
@@ -27,8 +26,8 @@ func (c *Promotion) AddSteps(ctx context.Context) error {
 	return nil
 }
 
-// steps returns the steps of a part. It uses two threads, because most of the
-// time goes into opening files.
+// steps returns the plan's steps for the changes in one directory, made by two threads: opening files is
+// slow.
 func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	both := map[string]bool{}
 	for _, c := range p.in.Real {
@@ -53,7 +52,7 @@ func (p *promotionPart) steps(ctx context.Context) ([]Step, error) {
 	return steps, failures[0]
 }
 
-// someSteps fills in steps[from:to]. both holds the paths that the real tree has changed, too.
+// someSteps fills in steps[from:to] of a plan. both has the paths that the real tree has changed, too.
 func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to int, both map[string]bool) error {
 	var h hasher
 	real, mine, built := baseline.RootedReader{Root: p.real}, baseline.RootedReader{Root: p.Part.New}, baseline.RootedReader{Root: p.in.Scratch}
@@ -88,7 +87,7 @@ func (p *promotionPart) someSteps(ctx context.Context, steps []Step, from, to in
 	return nil
 }
 
-// verb returns the value of Step.Do for a change.
+// verb returns the word for a change in Step.Do: "add", "change" or "delete".
 func verb(c diff.Change) string {
 	switch c.Kind {
 	case diff.Added:
@@ -99,8 +98,7 @@ func verb(c diff.Change) string {
 	return "change"
 }
 
-// stateOf returns the State of a node, with the digest of a regular file's
-// content; nil for a nil node.
+// stateOf returns the State of a file in a plan, with the digest of its content; nil for a nil node.
 func stateOf(ctx context.Context, h *hasher, l *baseline.RootedReader, path string, n *diff.Node) (*State, error) {
 	if n == nil {
 		return nil, nil
@@ -130,7 +128,7 @@ func stateOf(ctx context.Context, h *hasher, l *baseline.RootedReader, path stri
 	return s, err
 }
 
-// typeName returns the value of State.Type for a mode.
+// typeName returns the word for a file's type in State.Type, such as "directory".
 func typeName(m fs.FileMode) string {
 	switch m.Type() {
 	case 0:
@@ -149,7 +147,7 @@ func typeName(m fs.FileMode) string {
 	return "character device"
 }
 
-// modeString returns the permissions with the set-id and sticky bits, in octal.
+// modeString returns permissions with the set-id and sticky bits as four octal digits.
 func modeString(m fs.FileMode) string {
 	bits := uint32(m.Perm())
 	for _, b := range []struct {

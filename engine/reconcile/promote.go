@@ -22,61 +22,49 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// PromoteOptions select the changes to promote and answer conflicts.
+// PromoteOptions select the changes to promote and say how conflicts are resolved.
 type PromoteOptions struct {
 	PlanOptions
-	// Plan is the fingerprint of the reviewed plan, or at least its first 12
-	// characters. "" accepts any plan.
+	// Plan is the fingerprint of the reviewed plan, or at least its first 12 characters. "" accepts any plan.
 	Plan string
-	// Mine and Theirs are patterns, as in Only, of conflicts to answer with the
-	// sandbox's or the real tree's version.
+	// Mine and Theirs are patterns of the conflicts to answer with the sandbox's or the real version.
 	Mine, Theirs []string
-	// Tool is a shell command that merges the remaining conflicts of files, one
-	// at a time. It reads $BASE, $MINE and $REAL and writes $OUT. If it contains
-	// no $, the four names are its arguments in this order.
-	Tool string
-	// Terminal connects the tool to a person; nil for none.
-	Terminal *mergetool.Terminal
-	// DryRun checks everything and changes nothing.
-	DryRun bool
+	// Tool is a shell command that merges the remaining conflicts of files, one at a time. It reads $BASE,
+	// $MINE and $REAL and writes $OUT. If it contains no $, the four names are its arguments in this order.
+	Tool     string
+	Terminal *mergetool.Terminal // connects the tool to a person; nil for none
+	DryRun   bool                // checks everything and changes nothing
 	// Temporary leaves the promotion out of the history. The caller must undo or forget it.
 	Temporary bool
 }
 
-// Answers returns the options that answer conflicts.
+// Answers returns those options that resolve conflicts, for [Reconciler.Begin].
 func (o PromoteOptions) Answers() Answers {
 	return Answers{mine: o.Mine, theirs: o.Theirs, tool: o.Tool, terminal: o.Terminal}
 }
 
-// Promoted is the result of a promotion.
+// Promoted is the result of [Reconciler.Promote]: how much it changed, and the rest.
 type Promoted struct {
-	// ID is the identifier for [Reconciler.Undo]; "" if there was nothing to do.
-	ID      string `json:"id,omitempty"`
+	ID      string `json:"id,omitempty"` // for [Reconciler.Undo]; "" if there was nothing to do
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
-	// Changes is the number of changed paths; with DryRun, of those that would
-	// change.
-	Changes int `json:"changes"`
-	// Already lists the paths that already had the planned state.
-	Already []string `json:"already,omitempty"`
+	// Changes is the number of changed paths; with DryRun, of those that would change.
+	Changes int      `json:"changes"`
+	Already []string `json:"already,omitempty"` // paths that already had the planned state
 	// Skipped and Elsewhere are those of the plan: changes that were not promoted.
-	Skipped   []string `json:"skipped,omitempty"`
-	Elsewhere int      `json:"elsewhere"`
-	// Git are the moved refs, and what became of them.
-	Git []gitresult.Report `json:"git,omitempty"`
+	Skipped   []string           `json:"skipped,omitempty"`
+	Elsewhere int                `json:"elsewhere"`
+	Git       []gitresult.Report `json:"git,omitempty"` // the moved refs, and what became of them
 }
 
-// Promote merges a sandbox's changes with those of the real tree and writes the
-// result there, all or none. It makes the plan again; if that differs from
-// o.Plan, or the real tree changes before the last step, the error is ErrDrifted.
-// Unanswered conflicts, also those that a refresh left in the sandbox, are
-// ErrConflict, or ErrDrifted with RefuseDrift. A change that needs approval is
-// ErrDenied. After any error the real tree is unchanged.
+// Promote merges a sandbox's changes with those of the real tree and writes the result there, all or none. It
+// makes the plan again; if that differs from o.Plan, or the real tree changes before the last step, the error
+// is ErrDrifted. Unanswered conflicts, also those of a refresh, are ErrConflict, or ErrDrifted with
+// RefuseDrift. A change that needs approval is ErrDenied. After any error the real tree is unchanged.
 //
-// The replaced files move to a directory beside the target, on the same
-// filesystem, and [Reconciler.Undo] restores them. Processes in the sandbox are
-// frozen meanwhile. If snapfs is killed, the next command completes or reverts
-// the promotion.
+// The replaced files move to a directory beside the target, on the same filesystem, and [Reconciler.Undo]
+// restores them. Processes in the sandbox are frozen meanwhile. If snapfs is killed, the next command
+// completes or reverts the promotion.
 func (rc *Reconciler) Promote(ctx context.Context, name string, o PromoteOptions) (Promoted, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promote(ctx, name, o) })
 }
@@ -101,9 +89,8 @@ func (rc *Reconciler) promote(ctx context.Context, name string, o PromoteOptions
 	return rc.execute(ctx, c, o)
 }
 
-// PromoteRecord does the same as Promote for a sandbox whose lock the caller
-// holds, in which nothing runs, and which no longer reads renamed files from the
-// real tree.
+// PromoteRecord does the same as Promote for a sandbox whose lock the caller holds, in which nothing runs,
+// and which no longer reads renamed files from the real tree.
 func (rc *Reconciler) PromoteRecord(ctx context.Context, rec *catalog.Record, o PromoteOptions) (Promoted, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Promoted, error) { return rc.promoteRecord(ctx, rec, o) })
 }
@@ -120,7 +107,7 @@ func (rc *Reconciler) promoteRecord(ctx context.Context, rec *catalog.Record, o 
 	return rc.execute(ctx, c, o)
 }
 
-// execute carries out a plan, or checks it with o.DryRun.
+// execute carries out a plan or, with o.DryRun, only checks it.
 func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOptions) (Promoted, error) {
 	if err := sandbox.WorkspaceMissing(o.Drift.op(), c.Rec); err != nil && len(o.Only) == 0 {
 		return Promoted{}, err
@@ -152,18 +139,17 @@ func (rc *Reconciler) execute(ctx context.Context, c *Promotion, o PromoteOption
 	return r, rc.promoteAll(ctx, c, o, &r)
 }
 
-// target returns the target for package promote.
+// target returns the directory that receives the part's changes, for package promote.
 func (p *promotionPart) target(e *Reconciler) promote.Target {
 	return promote.Target{Root: p.real, Path: p.path, StateDir: e.promotionsDir()}
 }
 
-// Source returns where package promote finds the content of the changes.
+// Source tells package promote where the content of the changes is: in the sandbox or in merged files.
 func (p *promotionPart) Source() promote.Source {
 	return promote.Source{Tree: p.Part.New, Built: p.in.Scratch, In: p.res.Built, From: p.res.From}
 }
 
-// wouldPromote checks all parts for drift, counts the changes and changes
-// nothing.
+// wouldPromote checks whether the real tree has changed since the plan, and counts the changes in r.
 func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteOptions, r *Promoted) error {
 	for _, p := range c.Parts {
 		known, err := p.expected(ctx, p.Changes)
@@ -182,8 +168,7 @@ func (rc *Reconciler) wouldPromote(ctx context.Context, c *Promotion, _ PromoteO
 	return nil
 }
 
-// promoteAll promotes every part. If one is refused it undoes the parts before
-// it.
+// promoteAll promotes the changes, directory by directory. If one is refused it undoes those before it.
 func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOptions, r *Promoted) error {
 	if err := c.writeObjects(ctx); err != nil {
 		return err
@@ -223,16 +208,15 @@ func (rc *Reconciler) promoteAll(ctx context.Context, c *Promotion, o PromoteOpt
 		rc.keyPoints.NotePromotion(c.held, group)
 		rc.announce(events.ChangesPromoted, c.Rec, events.Data{Promotion: group, Plan: o.Plan, Target: c.Plan.Target, Changes: r.Changes})
 	}
-	// The promotion is complete. If the baseline cannot be updated, the cost is
-	// at most a conflict later.
+	// The promotion is complete. If the baseline cannot be updated, the cost is at most a conflict later.
 	if err := rc.recordPromoted(context.WithoutCancel(ctx), c, note); err != nil {
 		rc.notice("promoted, but the sandbox's baseline was not updated: " + err.Error())
 	}
 	return nil
 }
 
-// promotePart promotes one part. It returns the identifier of the promotion and
-// the stamps of its paths.
+// promotePart promotes the changes in one directory, p. It returns the promotion's id, and the inode and
+// change time of each file.
 func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotionPart, o PromoteOptions, group string, r *Promoted) (string, map[string]promote.Stamp, error) {
 	if err := rc.RefuseUnfinished("promoting", c.Rec.Name, p.path); err != nil {
 		return "", nil, err
@@ -253,9 +237,8 @@ func (rc *Reconciler) promotePart(ctx context.Context, c *Promotion, p *promotio
 	return done.ID, done.Stamps, nil
 }
 
-// ownStamps returns the stamps of paths at which the real tree had no change of
-// its own. At other paths, the result must look drifted to a later apply, which
-// compares with the sandbox alone and would overwrite the user's change.
+// ownStamps returns those stamps (inode, change time) of promoted files at whose paths the real tree had no
+// change. At others the result must look drifted to a later apply, which would overwrite the user's change.
 func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]promote.Stamp {
 	if p.path != p.Part.Root {
 		return stamps // the merge compares there
@@ -275,9 +258,8 @@ func (p *promotionPart) ownStamps(stamps map[string]promote.Stamp) map[string]pr
 	return own
 }
 
-// recordPromoted records the sandbox's state as the base of its later changes, at
-// the paths that were promoted or answered with the real tree's version. It saves
-// the previous entries for the undo.
+// recordPromoted stores the sandbox's state as the base of its later changes, at the paths that were promoted
+// or answered with the real version. The previous entries are saved in note for an undo.
 func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *promotedNote) error {
 	if c.Rec.Ephemeral {
 		return rc.savePromoted(note)
@@ -293,7 +275,7 @@ func (rc *Reconciler) recordPromoted(ctx context.Context, c *Promotion, note *pr
 	})
 }
 
-// recordPromoted records one part.
+// recordPromoted makes one directory's promoted files the base of later changes, in the baseline k.
 func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote) error {
 	full := len(p.Changes)-len(p.gitPaths()) == len(withoutTimeOnly(p.res.Changes)) && len(p.res.Conflicts) == 0
 	there := map[string]bool{}
@@ -321,7 +303,7 @@ func (p *promotionPart) recordPromoted(k *baseline.Baseline, note *promotedNote)
 	return nil
 }
 
-// answeredTheirs returns the conflicts that were answered with the real tree's version.
+// answeredTheirs returns the paths of conflicts that were answered with the real tree's version.
 func (p *promotionPart) answeredTheirs() (answered subtrees) {
 	for at, choice := range p.answered {
 		if choice == merge.Theirs {
@@ -336,12 +318,11 @@ func under(root string, paths []string) []string {
 	return each(paths, func(path string) string { return filepath.Join(root, path) })
 }
 
-// applyGroup is the prefix of the identifier of a promotion with RefuseDrift.
+// applyGroup is the prefix of the identifier of a promotion with RefuseDrift, snapfs apply.
 const applyGroup = "apply-"
 
-// IsApply reports whether the identifier is that of a promotion with RefuseDrift.
+// IsApply reports whether the identifier is that of a promotion with RefuseDrift, snapfs apply.
 func IsApply(group string) bool { return strings.HasPrefix(group, applyGroup) }
 
-// promotionsDir returns the directory of the journals and undo data of
-// promotions.
+// promotionsDir returns the directory for the journals and undo data of promotions.
 func (rc *Reconciler) promotionsDir() string { return filepath.Join(rc.cat.Dir(), "promotions") }

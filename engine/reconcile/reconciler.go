@@ -14,9 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/supervise"
 )
 
-// Reconciler promotes the changes of a sandbox to the real tree, and refreshes a
-// sandbox with the changes of the real tree. It is safe for concurrent use, by
-// any number of processes.
+// Reconciler promotes the changes of sandboxes to the real tree, undoes that, and refreshes sandboxes with
+// changes of the real tree. It is safe for concurrent use, by any number of processes.
 type Reconciler struct {
 	cat       *catalog.Catalog
 	notice    func(string)
@@ -29,13 +28,11 @@ type Reconciler struct {
 	stages    *stages.Store
 	keyPoints *keypoint.Taker
 
-	mu sync.Mutex
-	// unfinished are the killed promotions whose targets could not be opened at
-	// the last recovery.
-	unfinished []Unfinished
+	mu         sync.Mutex
+	unfinished []Unfinished // the killed promotions whose targets could not be opened at the last recovery
 }
 
-// Parts are the packages that a Reconciler uses.
+// Parts are the packages that a Reconciler uses, the argument of [New].
 type Parts struct {
 	Catalog   *catalog.Catalog
 	Host      *hostfs.Host
@@ -49,7 +46,7 @@ type Parts struct {
 	Events    *events.Log
 }
 
-// New returns a Reconciler made of its parts.
+// New returns a Reconciler that uses these packages.
 func New(p Parts) *Reconciler {
 	return &Reconciler{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline,

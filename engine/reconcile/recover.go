@@ -13,41 +13,37 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// An Unfinished is a killed promotion that cannot be completed or reverted until its target
-// can be opened and written to again. No data is lost: the replaced files are beside the target, and the
-// journal is in the state directory.
+// An Unfinished is a killed promotion that cannot be completed or reverted until its target can be opened and
+// written to again. No data is lost: beside the target are the replaced files, in the state directory the
+// journal.
 type Unfinished struct {
-	// ID is the promotion's identifier, Sandbox the name of the sandbox, and Target the target
-	// directory.
+	// ID is the promotion's identifier, Sandbox the name of the sandbox, and Target the target directory.
 	ID      string `json:"id"`
 	Sandbox string `json:"sandbox"`
 	Target  string `json:"target"`
-	// Why is the reason why the target cannot be opened or changed.
-	Why string `json:"why"`
-	// Journal is the file from which recovery completes the promotion. Removing
-	// it abandons the promotion.
+	Why     string `json:"why"` // the reason why the target cannot be opened or changed
+	// Journal is the file from which recovery completes the promotion. Removing it abandons the promotion.
 	Journal string `json:"journal"`
 }
 
-// String returns the promotion, the cause and the remedy in one line.
+// String describes the unfinished promotion, the cause and the remedy in one line.
 func (u Unfinished) String() string {
 	return "an apply of " + u.Sandbox + " to " + pathlist.Printable(u.Target) + " was killed and is neither completed nor reverted: " + u.Why + "; " + u.mend()
 }
 
-// mend returns what the user can do to complete the promotion.
+// mend says in words what the user can do so that the promotion is completed or reverted.
 func (u Unfinished) mend() string {
 	return "mount the filesystem of " + errs.Quoted(u.Target) + ", writable, and the next command completes or reverts it"
 }
 
-// Unfinished lists the promotions that wait for their targets, as of the last
-// RecoverPromotions.
+// Unfinished lists the killed promotions that waited for their targets at the last RecoverPromotions.
 func (rc *Reconciler) Unfinished() []Unfinished {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
 	return slices.Clone(rc.unfinished)
 }
 
-// UnfinishedOf returns the waiting promotion of a sandbox, or nil.
+// UnfinishedOf returns the killed promotion of a sandbox that waits for its target, or nil.
 func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	for _, u := range rc.Unfinished() {
 		if u.Sandbox == name {
@@ -57,9 +53,8 @@ func (rc *Reconciler) UnfinishedOf(name string) *Unfinished {
 	return nil
 }
 
-// RefuseUnfinished returns ErrBusy if a promotion of the sandbox waits for its
-// target, or if target overlaps with the target of a waiting promotion. target
-// may be "".
+// RefuseUnfinished returns ErrBusy if a killed promotion of the sandbox waits for its target, or if target
+// (or "") overlaps with the target of one that waits.
 func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	for _, u := range rc.Unfinished() {
 		if u.Sandbox == name || target != "" && (hostfs.Within(target, u.Target) || hostfs.Within(u.Target, target)) {
@@ -69,9 +64,8 @@ func (rc *Reconciler) RefuseUnfinished(op, name, target string) error {
 	return nil
 }
 
-// RecoverPromotions completes or reverts all promotions that were killed. One
-// whose target cannot be opened or changed is reported once, and blocks only its own
-// sandbox and target.
+// RecoverPromotions completes or reverts all promotions that were killed. One whose target cannot be opened
+// or changed is reported once, and blocks only its own sandbox and target.
 func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	found, err := promote.Recover(ctx, rc.promotionsDir())
 	var waiting []Unfinished
@@ -110,14 +104,13 @@ func (rc *Reconciler) RecoverPromotions(ctx context.Context) error {
 	return err
 }
 
-// reportedFile returns the path of the marker that a waiting promotion was reported to the
-// user.
+// reportedFile returns the path of the file that marks a waiting promotion as reported to the user.
 func (rc *Reconciler) reportedFile(id string) string {
 	return filepath.Join(rc.promotionsDir(), id+".told")
 }
 
-// firstTime marks a waiting promotion as reported, and returns false if it
-// already was. If the marker cannot be created, the promotion is reported again.
+// firstTime marks a waiting promotion as reported to the user, and returns false if it already was. If it
+// cannot be marked, it is reported again.
 func (rc *Reconciler) firstTime(u Unfinished) bool {
 	f, err := os.OpenFile(rc.reportedFile(u.ID), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {

@@ -19,26 +19,21 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// UndoPaths does the same as [Reconciler.Undo] for the given absolute paths and all below them,
-// or for the whole promotion without paths. [Reconciler.Redo] can do it again. The rest of the
-// promotion can be undone later. Git's own files are undone with the whole promotion only.
-//
-// Errors: those of Undo; ErrNotFound for a path that the promotion did not change; ErrConflict
-// for a path in a directory that it made, and for one of several names of a file.
+// UndoPaths undoes a promotion at the absolute paths and below them, or all of it without paths.
+// [Reconciler.Redo] can do it again; the rest can be undone later. Git's own files are undone with the whole
+// promotion only. Errors: those of Undo; ErrNotFound for a path that the promotion did not change;
+// ErrConflict for a path in a directory that it made, and for one of several names of a file.
 func (rc *Reconciler) UndoPaths(ctx context.Context, id string, paths []string) (Undone, error) {
 	return rc.undo(ctx, id, paths, time.Now())
 }
 
-// Undones lists what can be done again, the last undone first.
+// Undones lists the undone promotions that can be done again, the last undone first.
 func (rc *Reconciler) Undones() ([]promote.Promotion, error) {
 	return promote.Undones(rc.promotionsDir())
 }
 
-// ToRedo returns what [Reconciler.Redo] would do again: the promotions of the last undo whose
-// sandbox has one of the workspaces, or whose target is one of them; without workspaces, of the
-// last undo anywhere.
-//
-// Errors: ErrNotFound.
+// ToRedo returns what [Reconciler.Redo] would do again: the promotions of the last undo whose sandbox has one
+// of the workspaces, or whose target is one. Without workspaces any undo counts. Error: ErrNotFound.
 func (rc *Reconciler) ToRedo(workspaces []string) ([]promote.Promotion, error) {
 	all, err := rc.Undones()
 	for _, p := range all {
@@ -59,18 +54,15 @@ func (rc *Reconciler) ToRedo(workspaces []string) ([]promote.Promotion, error) {
 	return nil, refused
 }
 
-// isOf reports whether a promotion's sandbox has one of the workspaces, or its target is one of
-// them.
+// isOf reports whether the promotion's sandbox has one of the workspaces, or its target is one of them.
 func (rc *Reconciler) isOf(p promote.Promotion, workspaces []string) bool {
 	note := rc.readPromoted(p.Group)
 	return slices.Contains(workspaces, p.Path) || note != nil && slices.Contains(workspaces, note.Workspace)
 }
 
-// Redo does the promotions of an undo again, as ToRedo lists them. If the real tree has changed
-// since, it returns ErrDrifted with the paths and changes nothing. If snapfs is killed, the next
-// command completes the redo.
-//
-// Errors: ErrCorrupt if git has removed objects of the promoted commits; ErrBusy.
+// Redo does the promotions of an undo again, those that ToRedo lists. If the real tree has changed since, it
+// returns ErrDrifted with the paths and changes nothing. If snapfs is killed, the next command completes the
+// redo. Errors: ErrCorrupt if git has removed objects of the promoted commits; ErrBusy.
 func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undone, error) {
 	u := Undone{ID: group[0].Group, Sandbox: group[0].Sandbox, When: group[0].When, Paths: []string{}}
 	for _, p := range group {
@@ -109,8 +101,7 @@ func (rc *Reconciler) Redo(ctx context.Context, group []promote.Promotion) (Undo
 	return u, nil
 }
 
-// redoBaseline sets the promoted entries again at the paths of the group, if the sandbox still
-// has the same base.
+// redoBaseline makes the redone promotions the sandbox's base again, unless it has another base since.
 func (rc *Reconciler) redoBaseline(ctx context.Context, group []promote.Promotion, note *promotedNote) error {
 	rec := rc.recordOf(note)
 	if rec == nil || len(note.After) == 0 {
@@ -135,7 +126,7 @@ func (rc *Reconciler) redoBaseline(ctx context.Context, group []promote.Promotio
 	})
 }
 
-// after stores in c.After the promoted entry at an absolute path.
+// after stores the baseline entry n that a promotion made at an absolute path, for a redo.
 func (c *promotedNote) after(path string, n baseline.Entry) {
 	if c.After == nil {
 		c.After = map[string]*baseline.JSONEntry{}
@@ -144,8 +135,8 @@ func (c *promotedNote) after(path string, n baseline.Entry) {
 	c.After[baseline.EscapePath(path)] = &entry
 }
 
-// noteTurn saves the note of a promotion that was undone or done again, and removes notes that
-// are no longer of use. Without the note, the next turn costs at most a conflict later.
+// noteTurn saves the note of a promotion that was undone or done again, and removes notes of no more use. If
+// that fails, the next undo or redo costs at most a conflict later.
 func (rc *Reconciler) noteTurn(c *promotedNote) {
 	if c == nil {
 		rc.dropPromoted()
@@ -162,11 +153,10 @@ func (rc *Reconciler) noteTurn(c *promotedNote) {
 	rc.dropPromoted()
 }
 
-// A selection holds the selected paths of promotions by their id. nil selects everything.
+// A selection holds the paths to undo of each promotion, by its id. nil selects everything.
 type selection map[string]selected
 
-// selected holds the selected ones of the paths of a promotion that can be undone alone, and
-// their keys in a baseline.
+// selected holds the paths to undo of one promotion, and their keys in a baseline.
 type selected struct{ ops, keys map[string]bool }
 
 func (s selection) add(p promote.Promotion, ops []string) {
@@ -179,8 +169,7 @@ func (s selection) add(p promote.Promotion, ops []string) {
 
 func (s selected) has(path string) bool { return s.ops[path] }
 
-// hasKey reports whether the key of an entry of a baseline is that of a selected path, or below
-// one.
+// hasKey reports whether the key of a baseline's entry is that of a selected path, or below one.
 func (s selection) hasKey(key string) bool {
 	if s == nil {
 		return true
@@ -195,7 +184,7 @@ func (s selection) hasKey(key string) bool {
 	return false
 }
 
-// selectPaths returns the selected paths of a group's promotions; nil without paths.
+// selectPaths returns which paths of the promotions to undo are at or below paths; nil if paths is empty.
 func (rc *Reconciler) selectPaths(group []promote.Promotion, paths []string) (selection, error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -245,8 +234,7 @@ func (rc *Reconciler) selectPaths(group []promote.Promotion, paths []string) (se
 	return all, nil
 }
 
-// notUndone returns the error for a path that cannot be undone alone. above is the directory
-// that it came with, or "".
+// notUndone returns the error for a path that cannot be undone alone, as with the directory above, or "".
 func notUndone(id, path, above string) error {
 	e := &errs.Error{Op: "undoing", Path: pathlist.Printable(path), Kind: errs.ErrNotFound, Err: errors.New(id + " did not change it"), Hints: []string{"snapfs undo --list"}}
 	if above != "" {

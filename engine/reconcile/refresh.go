@@ -24,39 +24,29 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// RefreshOptions answer the conflicts of a refresh, as in [PromoteOptions].
+// RefreshOptions say how conflicts of a refresh are resolved, as in [PromoteOptions].
 type RefreshOptions struct {
 	Mine, Theirs []string
 	Tool         string
 	Terminal     *mergetool.Terminal
 }
 
-// Refreshed is the result of a refresh.
+// Refreshed is the result of [Reconciler.Refresh]: how much was merged, and the conflicts.
 type Refreshed struct {
-	Sandbox string `json:"sandbox"`
-	// Merged is the number of paths changed by both sides that were merged, and
-	// Resolved the number of answered conflicts of an earlier refresh.
-	Merged   int `json:"brought"`
-	Resolved int `json:"resolved,omitempty"`
-	// Conflicts are the unresolved conflicts in the sandbox.
-	Conflicts []Conflict `json:"conflicts"`
+	Sandbox   string     `json:"sandbox"`
+	Merged    int        `json:"brought"`            // the number of merged paths that both sides changed
+	Resolved  int        `json:"resolved,omitempty"` // of answered conflicts of an earlier refresh
+	Conflicts []Conflict `json:"conflicts"`          // the unresolved conflicts in the sandbox
 }
 
-// Refresh gives a sandbox a new base, the present real tree, and merges the
-// sandbox's changes onto it. A conflict stays in the sandbox: a text file gets
-// conflict markers, any other path keeps the sandbox's version. It blocks a
-// promotion until an edit removes the markers or an answer resolves it.
+// Refresh gives a sandbox a new base, the present real tree, and merges the sandbox's changes onto it. A
+// conflict stays in the sandbox: a text file gets conflict markers, any other path keeps the sandbox's
+// version. It blocks a promotion until an edit removes the markers or an answer resolves it.
 //
-// If an earlier refresh has left conflicts, Refresh only applies the answers to
-// those and takes no new base; without answers it returns ErrConflict with the
-// open conflicts. After an error the sandbox is unchanged. Named states keep
-// their old base.
-//
-// Errors: ErrBusy if a process runs in the sandbox; ErrNotFound if its workspace
-// is gone.
-//
-// Cost: a snapshot and a fork of each tree; merging and writing all changes
-// again.
+// If an earlier refresh has left conflicts, Refresh only applies the answers to those and takes no new base;
+// without answers it returns ErrConflict with the open conflicts. After an error the sandbox is unchanged.
+// Named snapshots keep their old base. Errors: ErrBusy if a process runs in the sandbox; ErrNotFound if its
+// workspace is gone. Cost: a snapshot and a fork of each tree; merging and writing all changes again.
 func (rc *Reconciler) Refresh(ctx context.Context, name string, o RefreshOptions) (Refreshed, error) {
 	return compare.Served(ctx, func(ctx context.Context) (Refreshed, error) { return rc.refresh(ctx, name, o) })
 }
@@ -113,7 +103,7 @@ func (rc *Reconciler) refresh(ctx context.Context, name string, o RefreshOptions
 	return r, rc.sandboxes.SweepLater(ctx)
 }
 
-// A refreshing is the state of one refresh.
+// A refreshing is the state of one refresh: the sandbox, and the new base and baseline that it makes.
 type refreshing struct {
 	rc       *Reconciler
 	h        *catalog.Locked
@@ -123,8 +113,8 @@ type refreshing struct {
 	r        *Refreshed
 }
 
-// rebase gives a sandbox a new base with forks of it, and writes the merged
-// changes there. The saved record refers to them only when all is complete.
+// rebase gives a sandbox a new base with forks of it, and writes the merged changes there. The catalogue
+// refers to the new forks only when all is complete.
 func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a Answers, r *Refreshed) error {
 	ids, forks := sandbox.NewSnapshotIDs(h.Record), make([]snapshot.ForkID, len(h.Trees))
 	for i := range forks {
@@ -158,15 +148,14 @@ func (rc *Reconciler) rebase(ctx context.Context, h *catalog.Locked, changes *co
 	})
 }
 
-// cloneRecord returns a copy of a record with its own slices.
+// cloneRecord returns a copy of a sandbox's catalogue entry with slices of its own.
 func cloneRecord(r *catalog.Record) *catalog.Record {
 	c := *r
 	c.Trees, c.Snapshots, c.Past = slices.Clone(r.Trees), slices.Clone(r.Snapshots), slices.Clone(r.Past)
 	return &c
 }
 
-// forkTrees takes a snapshot of each tree and forks it. A vanished tree keeps its
-// base and fork.
+// forkTrees takes a snapshot of each real tree and forks it. A vanished tree keeps its base and fork.
 func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []snapshot.ForkID) error {
 	base := &catalog.Base{Refreshed: 1 + slices.Max(x.next.Generations())}
 	free := *x.next // limits apply again when the old forks are removed
@@ -192,8 +181,7 @@ func (x *refreshing) forkTrees(ctx context.Context, ids []snapshot.ID, forks []s
 	return nil
 }
 
-// makeBaselineDir creates the directory of the new baseline. It removes an
-// existing one, which a killed refresh has left.
+// makeBaselineDir creates the directory of the new baseline. It first removes one that a killed refresh left.
 func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 	if err := fault.Point(ctx, "create the new baseline"); err != nil {
 		return errs.Wrap("refreshing", x.baseline.Dir, err)
@@ -208,8 +196,7 @@ func (x *refreshing) makeBaselineDir(ctx context.Context) error {
 	return nil
 }
 
-// mergePart merges a part onto the new base and writes the result to the new
-// fork.
+// mergePart merges the changes in one directory, p, onto the new base and writes the result to the new fork.
 func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a Answers) error {
 	request := mergeRequest{rec: x.h.Record, choose: a.choose(ctx, x.h.Record), failed: a.failed}
 	i := slices.IndexFunc(x.h.Trees, func(t catalog.Tree) bool { return t.Path == p.Tree })
@@ -249,8 +236,7 @@ func (x *refreshing) mergePart(ctx context.Context, p compare.Part, a Answers) e
 	return fork.Sync(ctx)
 }
 
-// addConflict writes a conflict to fork, the new fork of a refresh, as a text with markers or
-// as the sandbox's version, and adds it to x.list.
+// addConflict writes a conflict to the new fork, as text with markers or the sandbox's version, and lists it.
 func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	conflict := m.conflict(c)
 	hidden, err := x.rc.host.Masks(ctx, x.h.Record, conflict.Path)
@@ -271,9 +257,8 @@ func (x *refreshing) addConflict(ctx context.Context, m *partMerge, c merge.Conf
 	return err
 }
 
-// restoreMine writes the sandbox's version of a conflict's paths to fork, the new fork of a
-// refresh. If the conflict is about a directory itself (Alone), it writes only the directory's
-// mode, owner and xattrs.
+// restoreMine writes the sandbox's version of a conflict's paths to the new fork of a refresh. If the
+// conflict is about a directory itself (Alone), it writes only the directory's mode, owner and xattrs.
 func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.File) error {
 	if c.Alone { // the sandbox may have moved the directory
 		change := diff.Change{Path: c.Path, Kind: diff.Modified, What: diff.Mode | diff.Owner | diff.Xattrs, Old: c.Real, New: c.Mine}
@@ -283,8 +268,8 @@ func restoreMine(ctx context.Context, m *partMerge, c merge.Conflict, fork *os.F
 	return copyFrom(ctx, fork, m.Part.New, m.Part.Opt.Skip, each(c.Paths(), touch))
 }
 
-// copyFrom makes the paths touches of the fork tree equal to those of source. Other entries of
-// their directories stay, even if source has no such directory.
+// copyFrom makes the paths touches of tree, a fork, equal to those of source. Other entries of their
+// directories stay, even if source has no such directory.
 func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool, touches []snapshot.Candidate) error {
 	changes, err := diff.At(ctx, tree, source, compare.Sequence(touches), diff.Options{Skip: skip, OverlayViews: true})
 	if err != nil {
@@ -305,8 +290,7 @@ func copyFrom(ctx context.Context, tree, source *os.File, skip func(string) bool
 	return promote.Replay(ctx, tree, promote.Source{Tree: source}, changes)
 }
 
-// writeMarked writes a text with conflict markers to fork, the new fork, and stores its three
-// versions beside the new baseline for a later answer.
+// writeMarked writes text with conflict markers to the new fork, and stores its three versions for an answer.
 func (x *refreshing) writeMarked(ctx context.Context, m *partMerge, c merge.Conflict, entry *refreshConflict, fork *os.File) error {
 	dir := m.scratch + ".marked"
 	defer os.RemoveAll(dir) //nolint:errcheck // or the next use does
@@ -367,8 +351,7 @@ func openAt(tree *os.File, path string) (*os.File, error) {
 	return l.Open(path)
 }
 
-// storeVersion stores one version of a text beside the new baseline and returns
-// its name, "" if there is none.
+// storeVersion stores one version of a conflicting text beside the new baseline. It returns its name or "".
 func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error) {
 	f, err := open()
 	if errors.Is(err, errs.ErrNotFound) {
@@ -385,8 +368,7 @@ func (x *refreshing) storeVersion(open func() (*os.File, error)) (string, error)
 	return x.baseline.Store(data, nil)
 }
 
-// commit saves the conflicts and then the record, which makes the new forks the
-// sandbox's, and removes the old forks.
+// commit saves the conflicts, then the catalogue entry with the new forks, and removes the old forks.
 func (x *refreshing) commit(ctx context.Context) error {
 	if len(x.list.Conflicts) > 0 {
 		if err := fault.Point(ctx, "note the conflicts"); err != nil {
@@ -408,8 +390,8 @@ func (x *refreshing) commit(ctx context.Context) error {
 	return x.rc.sandboxes.Tidy(ctx, x.h.Record) // removes the old forks
 }
 
-// sinceBase opens the new base, snapshot next, of a tree at a part's root, and returns it with
-// its changes since the old base. The caller closes the file.
+// sinceBase opens the new base of a tree, the snapshot next, at a part's directory, and returns it with its
+// changes since the old base. The caller closes the file.
 func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapshot.ID, part compare.Part) (*os.File, []diff.Change, error) {
 	b, err := rc.host.BackendOf(ctx, t)
 	if err != nil {
@@ -454,15 +436,14 @@ func (rc *Reconciler) sinceBase(ctx context.Context, t catalog.Tree, next snapsh
 	return dir, inside, nil
 }
 
-// A ForkTree is a directory of a fork, mounted and open for writing.
+// A ForkTree is a directory of a sandbox's fork, mounted and open for writing.
 type ForkTree struct {
 	rc   *Reconciler
 	tree catalog.Tree
 	Dir  *os.File // the root of a part
 }
 
-// OpenFork opens the directory dir of t.Fork, which no process uses, for writing. The caller
-// closes the result.
+// OpenFork opens the directory dir of t.Fork, which no process uses, for writing. The caller closes it.
 func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) (*ForkTree, error) {
 	if err := fault.Point(ctx, "open the new fork"); err != nil {
 		return nil, errs.Wrap("refreshing", dir, err)
@@ -485,8 +466,7 @@ func (rc *Reconciler) OpenFork(ctx context.Context, t catalog.Tree, dir string) 
 // Close closes the directory, which unmounts the fork. Repeating it is safe.
 func (f *ForkTree) Close() { f.Dir.Close() }
 
-// Sync closes the directory and syncs the fork, so that other processes see the
-// writes.
+// Sync closes the directory and syncs the fork, so that other processes see the writes.
 func (f *ForkTree) Sync(ctx context.Context) error {
 	f.Close()
 	b, err := f.rc.host.BackendOf(ctx, f.tree)

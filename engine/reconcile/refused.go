@@ -12,9 +12,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Refused returns why a plan made with these options may not be carried out, or nil.
-// For conflicts it returns an ErrConflict, or with RefuseDrift an ErrDrifted, and for
-// changes that need approval the ApprovalError.
+// Refused returns why the plan, made with the options o, may not be carried out, or nil. Conflicts are an
+// ErrConflict, or an ErrDrifted with RefuseDrift; for changes that need approval it is the ApprovalError.
 func (p *Plan) Refused(o PlanOptions) error {
 	if len(p.Conflicts) == 0 {
 		return p.ApprovalError(o)
@@ -30,15 +29,14 @@ func (p *Plan) Refused(o PlanOptions) error {
 	return e
 }
 
-// A Refusal is the Details of an error by which a plan was refused. Allow is as in [Plan].
+// A Refusal is the Details of an error that refuses a plan: its conflicts, or the changes to approve.
 type Refusal struct {
 	Conflicts     []Conflict     `json:"conflicts,omitempty"`
 	NeedsApproval []ApprovalPath `json:"held,omitempty"`
 	Allow         []string       `json:"allow,omitempty"`
 }
 
-// ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints
-// at the commands that resolve them.
+// ConflictsError returns an ErrConflict that lists up to 20 conflicts and hints at commands to resolve them.
 func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	var why []error
 	inside := false
@@ -69,7 +67,7 @@ func ConflictsError(op, name string, conflicts []Conflict) *errs.Error {
 	return &errs.Error{Op: op, Path: name, Kind: errs.ErrConflict, Err: errors.Join(why...), Hints: hints, Details: Refusal{Conflicts: conflicts}}
 }
 
-// needApproval adds changes of a part that need approval to the plan.
+// needApproval adds to the plan those changes in one directory, part, that need the user's approval.
 func (p *Plan) needApproval(part *promotionPart, needed *approval.Needed) {
 	for _, path := range needed.Paths {
 		p.NeedsApproval = append(p.NeedsApproval, ApprovalPath{filepath.Join(part.path, path), needed.Why[path]})
@@ -78,9 +76,8 @@ func (p *Plan) needApproval(part *promotionPart, needed *approval.Needed) {
 	p.also = append(p.also, needed.Also.Args()...)
 }
 
-// ApprovalError returns nil for a plan of which nothing needs approval. Otherwise it
-// returns an ErrDenied that lists what does, by reason, and hints at the command
-// that approves all of it. o are the options of the plan.
+// ApprovalError returns an ErrDenied that lists the changes that need approval, by reason, with the command
+// that approves all; nil if there are none. o are the plan's options.
 func (p *Plan) ApprovalError(o PlanOptions) error {
 	if len(p.NeedsApproval) == 0 {
 		return nil
@@ -99,8 +96,8 @@ func (p *Plan) ApprovalError(o PlanOptions) error {
 	}
 }
 
-// Approving returns the command that carries out the plan and approves all changes
-// that need it, or "" if none do. o are the options of the plan.
+// Approving returns the command that carries out the plan, made with o, and approves all it needs; "" if
+// none.
 func (p *Plan) Approving(o PlanOptions) string {
 	if len(p.NeedsApproval) == 0 {
 		return ""

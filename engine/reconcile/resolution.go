@@ -16,9 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Answers resolve conflicts: those that match mine with the sandbox's version, those that
-// match theirs with the real tree's version, and all others by a merge tool, if there is one.
-// Patterns are those of PlanOptions.Only.
+// Answers resolve conflicts: those that match mine with the sandbox's version, those that match theirs with
+// the real version, all others by a merge tool, if given. Patterns are those of PlanOptions.Only.
 type Answers struct {
 	mine, theirs []string
 	tool         string
@@ -26,11 +25,10 @@ type Answers struct {
 	failed       *error
 }
 
-// none reports whether there is no answer at all.
+// none reports whether there is nothing that resolves a conflict.
 func (a Answers) none() bool { return len(a.mine) == 0 && len(a.theirs) == 0 && a.tool == "" }
 
-// choose returns the function that answers the conflicts of a merge, or nil if
-// there are no answers.
+// choose returns the function that resolves the conflicts of a merge, or nil if there are no answers.
 func (a Answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMerge, c merge.Conflict) merge.Choice {
 	if a.none() {
 		return nil
@@ -61,7 +59,7 @@ func (a Answers) choose(ctx context.Context, rec *catalog.Record) func(m *partMe
 	}
 }
 
-// matchAny reports whether one of the patterns matches an absolute path.
+// matchAny reports whether one of the patterns, relative to the workspace, matches the absolute path abs.
 func matchAny(workspace string, patterns []string, abs string) bool {
 	for _, p := range patterns {
 		if pathlist.Match(workspace, p, abs) {
@@ -71,8 +69,7 @@ func matchAny(workspace string, patterns []string, abs string) bool {
 	return false
 }
 
-// other returns the path that a conflict gives for one side. The conflict leaves it empty where
-// it is the same as in the merged tree: then other returns same.
+// other returns path, a file's path on one side of a conflict; "" stands for same, the merged tree's path.
 func other(path, same string) string {
 	if path == "" {
 		return same
@@ -80,15 +77,14 @@ func other(path, same string) string {
 	return path
 }
 
-// hasFiles reports whether both sides of a conflict are regular files, so that a merge tool
-// can resolve it.
+// hasFiles reports whether both sides of a conflict are regular files, so that a merge tool can resolve it.
 func hasFiles(c merge.Conflict) bool {
 	regular := func(n *diff.Node) bool { return n != nil && n.Mode.IsRegular() }
 	return regular(c.Mine) && regular(c.Real) && !c.Several
 }
 
-// openOr opens the file of node n with open; the caller closes it. It returns nil if n is not
-// a regular file, or the file is gone.
+// openOr opens n's file with open; the caller closes it. It returns nil for no regular file, or if it is
+// gone.
 func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.ReadCloser, error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return nil, nil
@@ -100,7 +96,7 @@ func openOr(open func(string) (*os.File, error), n *diff.Node, path string) (io.
 	return f, err
 }
 
-// openIn opens the file of node n in a tree, as openOr does.
+// openIn opens the file of node n at a path of tree, as openOr does.
 func openIn(tree *os.File, n *diff.Node, path string) (io.ReadCloser, error) {
 	l := baseline.RootedReader{Root: tree}
 	return openOr(l.Open, n, path)

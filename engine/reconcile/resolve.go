@@ -22,9 +22,8 @@ import (
 	"github.com/snapfs/snapfs/internal/fault"
 )
 
-// resolve answers conflicts that a refresh left in a sandbox. It writes to new
-// forks of the sandbox's present state, which replace the old forks when all is
-// written.
+// resolve applies answers to the conflicts that a refresh left in a sandbox. It writes to new forks of the
+// sandbox's present state, which replace the old forks when all is written.
 func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *compare.Changes, a Answers, r *Refreshed) error {
 	list, err := rc.readConflicts(h.Record)
 	if err != nil {
@@ -70,7 +69,7 @@ func (rc *Reconciler) resolve(ctx context.Context, h *catalog.Locked, changes *c
 	})
 }
 
-// A resolving is the state of one call of [Reconciler.resolve].
+// A resolving holds the inputs of one call of [Reconciler.resolve], which applies answers to conflicts.
 type resolving struct {
 	rc      *Reconciler
 	rec     *catalog.Record
@@ -79,8 +78,7 @@ type resolving struct {
 	dir     string // holds the versions of marked texts
 }
 
-// resolveOne resolves a conflict if it is open and there is an answer for it; it
-// reports whether it did.
+// resolveOne resolves a conflict if it is open and an answer matches; it reports whether it did.
 func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, error) {
 	stands, err := c.isOpen(w.changed)
 	if err != nil || !stands {
@@ -104,8 +102,7 @@ func (w *resolving) resolveOne(ctx context.Context, c *refreshConflict) (bool, e
 	return false, nil
 }
 
-// withFork opens the new fork of a part's tree at the part's root, runs do, and closes and
-// syncs the fork.
+// withFork opens the new fork at the directory of part, calls do, then closes and syncs the fork.
 func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fork *ForkTree) error) error {
 	i := slices.IndexFunc(w.rec.Trees, func(t catalog.Tree) bool { return t.Path == part.Tree })
 	fork, err := w.rc.OpenFork(ctx, w.rec.Trees[i], part.Root)
@@ -119,8 +116,7 @@ func (w *resolving) withFork(ctx context.Context, part *compare.Part, do func(fo
 	return fork.Sync(ctx)
 }
 
-// writeFile writes the content of a file to the path of a conflict in the new
-// fork.
+// writeFile writes the content of file to the path of a conflict in the new fork.
 func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *compare.Part, file string) error {
 	rel, err := filepath.Rel(part.Root, c.Path)
 	if err != nil {
@@ -157,8 +153,7 @@ func (w *resolving) writeFile(ctx context.Context, c *refreshConflict, part *com
 	})
 }
 
-// takeTheirs writes the base's version to the paths of a conflict; since the refresh, the base
-// is the real tree.
+// takeTheirs writes the base's version to the paths of a conflict. The base is the real tree at the refresh.
 func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	var touches []snapshot.Candidate
 	for _, abs := range c.places() {
@@ -173,8 +168,7 @@ func (w *resolving) takeTheirs(ctx context.Context, c *refreshConflict, part *co
 	})
 }
 
-// runTool merges the stored versions of a text with the tool and writes the
-// result to the new fork.
+// runTool merges the stored versions of a text with the merge tool and writes the result to the new fork.
 func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compare.Part) error {
 	version := func(name string) func() (io.ReadCloser, error) {
 		return func() (io.ReadCloser, error) {
@@ -197,8 +191,7 @@ func (w *resolving) runTool(ctx context.Context, c *refreshConflict, part *compa
 	return w.writeFile(ctx, c, part, out)
 }
 
-// readText reads a text of at most merge.TextMax bytes. Error: ErrBusy if it is larger,
-// because it must have grown since it was compared.
+// readText reads a text of at most merge.TextMax bytes. Error: ErrBusy if it is larger, since it has grown.
 func readText(f *os.File) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, merge.TextMax+1))
 	if err == nil && len(data) > merge.TextMax {

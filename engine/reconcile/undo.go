@@ -21,36 +21,31 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Undone is the result of [Reconciler.Undo].
+// Undone is the result of [Reconciler.Undo] or [Reconciler.Redo]: the promotion and the restored paths.
 type Undone struct {
-	// ID is the identifier of the undone promotion or apply.
-	ID      string    `json:"id"`
+	ID      string    `json:"id"` // of the undone promotion or apply
 	Sandbox string    `json:"sandbox"`
 	When    time.Time `json:"when"`
-	// Paths lists the target directories, and Changes is the number of restored paths.
-	Paths   []string `json:"paths"`
-	Changes int      `json:"changes"`
+	Paths   []string  `json:"paths"`   // the target directories
+	Changes int       `json:"changes"` // the number of restored paths
 }
 
-// Promotions lists the promotions and applies that can be undone, newest first.
-// Those of one command are adjacent and have the same Group, which is the
-// identifier for [Reconciler.Undo].
+// Promotions lists the promotions and applies that can be undone, newest first. Those of one command are
+// adjacent and have the same Group, the identifier for [Reconciler.Undo].
 func (rc *Reconciler) Promotions() ([]promote.Promotion, error) {
 	return promote.Promotions(rc.promotionsDir())
 }
 
-// Undo reverts the promotion or apply with the given identifier, or the last one
-// for "". If its result has changed since, it returns ErrDrifted with the paths
-// and changes nothing. The sandbox keeps its changes and may promote them again.
-// If snapfs is killed, the next command completes the undo.
-//
-// Errors: ErrNotFound, ErrBusy (another promotion is running).
+// Undo reverts the promotion or apply with the given identifier, or the last one for "". If its result has
+// changed since, it returns ErrDrifted with the paths and changes nothing. The sandbox keeps its changes and
+// may promote them again. If snapfs is killed, the next command completes the undo. Errors: ErrNotFound,
+// ErrBusy (another promotion is running).
 func (rc *Reconciler) Undo(ctx context.Context, id string) (Undone, error) {
 	return rc.undo(ctx, id, nil, time.Time{})
 }
 
-// undo reverts the promotion with the given identifier, or of its files those that paths
-// selects. If again is not zero, it is the time of the undo, and Redo does the promotion again.
+// undo reverts the promotion with the given identifier, or only its files at or below paths. again is the
+// time of the undo if Redo can do the promotion again, else zero.
 func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again time.Time) (Undone, error) {
 	group, err := rc.groupOf(id)
 	if err != nil {
@@ -70,9 +65,8 @@ func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again
 	if err := rc.witnessTurn(events.PromotionUndoing, note, &u); err != nil {
 		return u, err
 	}
-	// Restore the baseline before the files: a crash in between costs at most a
-	// conflict. In the other order, a change of the sandbox would look promoted
-	// although it is not.
+	// Restore the baseline before the files: a crash in between costs at most a conflict. In the other order, a
+	// change of the sandbox would look promoted although it is not.
 	promoteAgain, err := rc.undoBaseline(ctx, note, take)
 	if err != nil {
 		return u, err
@@ -95,8 +89,8 @@ func (rc *Reconciler) undo(ctx context.Context, id string, paths []string, again
 	return u, nil
 }
 
-// undoAll reverts the promotions of a group, newest first, until one is refused, or does undone
-// ones again. It holds the lock of the sandbox's baseline meanwhile.
+// undoAll reverts the promotions of one command, newest first, until one is refused, or does undone ones
+// again. It holds the lock of the sandbox's baseline meanwhile.
 func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, note *promotedNote, take selection, again time.Time, u *Undone) error {
 	rec := rc.recordOf(note)
 	if rec == nil {
@@ -121,7 +115,7 @@ func (rc *Reconciler) undoAll(ctx context.Context, group []promote.Promotion, no
 	})
 }
 
-// undoSelected undoes the selected paths of one promotion, or does it again, and adds that to u.
+// undoSelected undoes the paths take of one promotion, or does it again, and adds the result to u.
 func (rc *Reconciler) undoSelected(ctx context.Context, p promote.Promotion, note *promotedNote, take selection, o promote.UndoOptions, u *Undone) error {
 	changes := p.Applied
 	o.Same = note.sameIndex(p.Path)
@@ -149,11 +143,9 @@ func (rc *Reconciler) undoSelected(ctx context.Context, p promote.Promotion, not
 	return nil
 }
 
-// ToUndo returns what [Reconciler.Undo] would undo, newest first: the promotions with
-// the identifier, or for "" the last ones whose sandbox has one of the workspaces, or
-// whose target is one of them. Without workspaces, it returns the last ones anywhere.
-//
-// Errors: ErrNotFound.
+// ToUndo returns what [Reconciler.Undo] would undo, newest first: the promotions with the identifier or, for
+// "", the last ones whose sandbox has one of the workspaces or whose target is one. Without workspaces, it
+// returns the last ones anywhere. Error: ErrNotFound.
 func (rc *Reconciler) ToUndo(id string, workspaces []string) ([]promote.Promotion, error) {
 	if id != "" || len(workspaces) == 0 {
 		return rc.groupOf(id)
@@ -174,11 +166,9 @@ func (rc *Reconciler) ToUndo(id string, workspaces []string) ([]promote.Promotio
 	return nil, refused
 }
 
-// ForgetUndo deletes the data of a promotion or apply for undo and redo, and frees its space.
-// The result stays, and can no longer be undone or done again. If snapfs is killed, the next
-// command completes the deletion.
-//
-// Errors: ErrNotFound, ErrBusy (another promotion is running).
+// ForgetUndo deletes the undo and redo data of a promotion, and frees its space. The result stays, and can no
+// longer be undone or done again. If snapfs is killed, the next command completes the deletion. Errors:
+// ErrNotFound, ErrBusy (another promotion is running).
 func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 	group, err := rc.groupOf(id)
 	undone, uerr := rc.Undones()
@@ -195,8 +185,7 @@ func (rc *Reconciler) ForgetUndo(ctx context.Context, id string) error {
 	return nil
 }
 
-// groupOf returns all promotions of the command with an identifier, newest first;
-// of the last command for "".
+// groupOf returns all promotions of the command with an identifier, or of the last one for "", newest first.
 func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 	all, err := rc.Promotions()
 	if err != nil && len(all) == 0 {
@@ -223,28 +212,23 @@ func (rc *Reconciler) groupOf(id string) ([]promote.Promotion, error) {
 	return nil, refused
 }
 
-// A promotedNote is a file in the state directory that records how a promotion or an apply
-// changed the sandbox's baseline, for the undo.
+// A promotedNote is a file that says how a promotion changed the sandbox's baseline, for an undo or redo.
 type promotedNote struct {
-	Group   string `json:"group"`
-	Sandbox string `json:"sandbox"`
-	// Workspace is the sandbox's workspace, "" in a note of an older version.
-	Workspace string `json:"workspace,omitempty"`
+	Group     string `json:"group"`
+	Sandbox   string `json:"sandbox"`
+	Workspace string `json:"workspace,omitempty"` // "" in a note of an older version
 	// ID and Refreshed are those of the sandbox's record at the time of the promotion.
-	ID        string `json:"sandbox_id"`
-	Refreshed int    `json:"refreshed"`
-	// Before are the replaced baseline entries by absolute path; nil for none. After are the
-	// promoted entries that an undo has taken back.
-	Before map[string]*baseline.JSONEntry `json:"before"`
-	After  map[string]*baseline.JSONEntry `json:"after,omitempty"`
-	// Indexes are the digests of the index files of git that the promotion, its undo or its
-	// redo has left, by absolute path; see gitresult.IndexDigest.
+	ID        string                         `json:"sandbox_id"`
+	Refreshed int                            `json:"refreshed"`
+	Before    map[string]*baseline.JSONEntry `json:"before"`          // replaced entries by absolute path; nil for none
+	After     map[string]*baseline.JSONEntry `json:"after,omitempty"` // promoted entries, after an undo
+	// Indexes are gitresult.IndexDigests of git's index files as this left them, by absolute path.
 	Indexes map[string]string `json:"indexes,omitempty"`
 	// Tips are the promoted values of refs by the absolute path of their repository.
 	Tips map[string][]gitresult.Tip `json:"tips,omitempty"`
 }
 
-// before stores in c.Before the baseline's entry at an absolute path, nil for none.
+// before stores in c.Before the baseline's entry at an absolute path before the promotion, nil for none.
 func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	c.Before[baseline.EscapePath(abs)] = nil
 	if before, had := k.Nodes[abs]; had {
@@ -253,12 +237,12 @@ func (c *promotedNote) before(k *baseline.Baseline, abs string) {
 	}
 }
 
-// promotedFile returns the path of a group's note.
+// promotedFile returns the path of the note of the promotion with the identifier group.
 func (rc *Reconciler) promotedFile(group string) string {
 	return filepath.Join(rc.cat.Dir(), "carried", group+".json")
 }
 
-// savePromoted writes a note atomically.
+// savePromoted writes the note of a promotion, which an undo or redo reads, atomically.
 func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	rc.dropPromoted()
 	path := rc.promotedFile(c.Group)
@@ -278,8 +262,7 @@ func (rc *Reconciler) savePromoted(c *promotedNote) error {
 	return nil
 }
 
-// readPromoted returns the note of a group; nil if there is none, or it cannot be
-// read. The undo then leaves the baseline as it is.
+// readPromoted returns a promotion's note; nil, on which an undo leaves the baseline, if it cannot be read.
 func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	if !snapshot.ValidID(group) {
 		return nil
@@ -292,7 +275,7 @@ func (rc *Reconciler) readPromoted(group string) *promotedNote {
 	return c
 }
 
-// dropPromoted removes the notes of promotions that can no longer be undone.
+// dropPromoted removes the notes of promotions that can no longer be undone or done again.
 func (rc *Reconciler) dropPromoted() {
 	list, err := os.ReadDir(filepath.Join(rc.cat.Dir(), "carried"))
 	if err != nil {
@@ -315,8 +298,8 @@ func (rc *Reconciler) dropPromoted() {
 	}
 }
 
-// undoBaseline restores the baseline entries from before a promotion at the selected paths, if
-// the sandbox still has the same base. Calling again sets the promoted entries again.
+// undoBaseline restores the baseline's entries from before a promotion at the paths take, if the sandbox
+// still has the same base. Calling again reverts that.
 func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take selection) (again func() error, err error) {
 	nothing := func() error { return nil }
 	if note == nil || len(note.Before) == 0 {
@@ -351,8 +334,7 @@ func (rc *Reconciler) undoBaseline(ctx context.Context, note *promotedNote, take
 	}, err
 }
 
-// recordOf returns the record of the note's sandbox, which may have been renamed; nil if the
-// sandbox is gone or has another base by now.
+// recordOf returns the note's sandbox, renamed or not; nil if it is gone or has another base since.
 func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	if note == nil {
 		return nil
@@ -369,8 +351,7 @@ func (rc *Reconciler) recordOf(note *promotedNote) *catalog.Record {
 	return all[i]
 }
 
-// undoParts undoes the parts of a promotion that were complete when another part
-// was refused.
+// undoParts undoes the promotions of single directories that were complete when that of another was refused.
 func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) error {
 	var failures []error
 	for i := len(ids) - 1; i >= 0; i-- {
@@ -380,10 +361,8 @@ func (rc *Reconciler) undoParts(ctx context.Context, name string, ids []string) 
 	return errors.Join(failures...)
 }
 
-// rememberRestored saves the stamps of the files that an undo restored, but only
-// where the promotion had replaced the sandbox's own earlier state. At other
-// paths the undo restored a change of the user, which a later apply must see as
-// drift.
+// rememberRestored saves the stamps (inode, change time) of files that an undo restored, where the promotion
+// had replaced the sandbox's own state. Elsewhere a later apply must see the user's change as drift.
 func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	all, err := rc.baseline.Stamps(name)
 	if err != nil {
@@ -399,8 +378,8 @@ func (rc *Reconciler) rememberRestored(name string, r promote.Recovery) error {
 	return rc.baseline.Remember(name, r.Path, own)
 }
 
-// rememberRecovered saves the stamps of the files that the recovery of a killed promotion has
-// restored, so that a later apply does not take them for drift. A killed apply had found no drift, so all restored files get stamps.
+// rememberRecovered saves the stamps of files restored after a killed promotion, so that a later apply does
+// not take them for drift. A killed apply had found no drift, so all its restored files get stamps.
 func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	switch {
 	case r.Left != nil && rc.recordOf(rc.readPromoted(r.Group)) != nil:
@@ -411,8 +390,7 @@ func (rc *Reconciler) rememberRecovered(r promote.Recovery) error {
 	return nil
 }
 
-// PromotionsIn returns the identifiers of the promotions that can be undone in a
-// state directory, without opening a catalogue.
+// PromotionsIn returns the ids of the promotions in a state directory that can be undone, without opening it.
 func PromotionsIn(state string) (ids []string) {
 	all, err := promote.Promotions(filepath.Join(state, "promotions"))
 	if err != nil {

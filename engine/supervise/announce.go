@@ -9,14 +9,14 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// Starting has the start of a command in a sandbox witnessed. The caller starts the command only if
-// there is no error, and then calls Started with the result.
+// Starting shows the start of a command in a sandbox to the witness of events, which stores evidence; its
+// error forbids the start. Without an error the caller starts the command, and then calls Started.
 func (sv *Manager) Starting(rec *catalog.Record, command *isolate.Command) (*events.Start, error) {
 	return sv.events.Starting(rec.Name, rec.ID, command.Args, command.Env)
 }
 
-// StartIn has the start of a command witnessed, and starts it in a sandbox of this process. The
-// caller passes the second result to Started.
+// StartIn starts a command in the container h of a sandbox, if the witness of events allows it (see
+// Starting). The caller passes the returned Start to Started.
 func (sv *Manager) StartIn(ctx context.Context, rec *catalog.Record, h *Supervisor, command isolate.Command) (*isolate.Process, *events.Start, error) {
 	start, err := sv.Starting(rec, &command)
 	if err != nil {
@@ -26,10 +26,10 @@ func (sv *Manager) StartIn(ctx context.Context, rec *catalog.Record, h *Supervis
 	return p, start, err
 }
 
-// Started announces the start of a command in a sandbox in the stream of events. The returned
-// function announces its end with what the sandbox's processes have used, and before that the
-// limit that was hit, or another that its supervisor knows. The caller calls it before it closes
-// the supervisor.
+// Started writes the event that a command has started in a sandbox. The caller calls the returned function
+// when the command has ended, before it closes h, with the limit that the command hit or nil. That function
+// writes the event of the command's end with the resources that the sandbox's processes have used. Before
+// that it writes an event for the limit, or for another one that h knows.
 func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Start) (ended func(isolate.Status, *catalog.LimitHit)) {
 	end := start.Started()
 	return func(st isolate.Status, hit *catalog.LimitHit) {
@@ -46,7 +46,8 @@ func (sv *Manager) Started(rec *catalog.Record, h *Supervisor, start *events.Sta
 	}
 }
 
-// announceSelfTest announces the result of a self-test in a sandbox.
+// announceSelfTest writes an event with the result of the isolation self-test of a sandbox: which of its
+// walls held and which were crossed.
 func (sv *Manager) announceSelfTest(rec *catalog.Record, proof *catalog.Proof) {
 	tested := events.Data{Held: proof.Held}
 	for _, wall := range proof.Crossed {

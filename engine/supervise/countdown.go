@@ -10,12 +10,11 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// GracePeriod is the time between SIGTERM and SIGKILL.
+// GracePeriod is how long a command that reached a time limit may run on between SIGTERM and SIGKILL.
 const GracePeriod = 2 * time.Second
 
-// startCountdown sends a command SIGTERM when it has run for the time limit, and SIGKILL a
-// grace period later. Time in which the container is paused does not count. The caller calls
-// ended when the command has ended.
+// startCountdown enforces a command's time limit: it sends SIGTERM when the command has run that long, and
+// SIGKILL a GracePeriod later. Pauses do not count. The caller calls ended when the command has ended.
 func (a *Resources) startCountdown(p *isolate.Process) (ended func()) {
 	a.mu.Lock()
 	limit := a.limits.Time
@@ -35,14 +34,14 @@ func (a *Resources) startCountdown(p *isolate.Process) (ended func()) {
 	return func() { a.clock.end(p) }
 }
 
-// countdowns are the remaining times of commands. They stop while the container is paused.
+// countdowns holds the time that each command of a sandbox has left until its limit. Pauses stop all.
 type countdowns struct {
 	mu      sync.Mutex
 	stopped bool
 	all     map[*countdown]bool
 }
 
-// A countdown calls then when a process has used up its remaining time.
+// A countdown calls the function then when a command has used up its remaining time.
 type countdown struct {
 	of    *isolate.Process
 	left  time.Duration // when the timer was last started
@@ -51,7 +50,7 @@ type countdown struct {
 	then  func()
 }
 
-// begin calls then after a process has run for the time left.
+// begin calls then when the process of has run for the time left, in which pauses do not count.
 func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +64,7 @@ func (s *countdowns) begin(of *isolate.Process, left time.Duration, then func())
 	}
 }
 
-// end cancels the countdowns of a process.
+// end cancels the countdowns to the time limit of a process, which has ended.
 func (s *countdowns) end(of *isolate.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +78,7 @@ func (s *countdowns) end(of *isolate.Process) {
 	}
 }
 
-// run starts the timer of a countdown. The caller holds mu.
+// run starts the timer of a command's countdown to its time limit. The caller holds mu.
 func (s *countdowns) run(c *countdown) {
 	c.since = time.Now()
 	c.timer = time.AfterFunc(c.left, func() {
@@ -95,7 +94,7 @@ func (s *countdowns) run(c *countdown) {
 	})
 }
 
-// stop pauses all countdowns, until resume.
+// stop pauses the countdowns of all commands, while the sandbox is paused, until resume.
 func (s *countdowns) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +105,7 @@ func (s *countdowns) stop() {
 	}
 }
 
-// resume continues all countdowns after stop.
+// resume continues the countdowns of all commands after stop.
 func (s *countdowns) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

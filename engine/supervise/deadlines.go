@@ -18,9 +18,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. At
-// the end of ttl or idle it pauses the container of a persistent sandbox, so that its
-// processes can resume later, and ends the container of an ephemeral one.
+// A deadlines enforces the time limits of a running sandbox: ttl, idle and remove-after. When the ttl or the
+// idle limit is reached, it pauses the processes of a persistent sandbox, so that they can resume later, and
+// ends those of an ephemeral one.
 type deadlines struct {
 	manager    *Manager
 	supervisor *Supervisor
@@ -42,7 +42,8 @@ type deadlines struct {
 	listeners map[*fdsock.Conn]*listener
 }
 
-// A listener is a client that waits for its command.
+// A listener is a client of the supervisor that waits for its command to end, and meanwhile gets notices
+// about the sandbox, such as a pause.
 type listener struct {
 	command  *isolate.Process
 	endAtTTL bool
@@ -50,12 +51,12 @@ type listener struct {
 	ended    *catalog.LimitHit // the ttl that ended the command
 }
 
-// maxCheckInterval is the longest time between two checks. Timers stop while a machine is
-// suspended, but the sandbox's lifetime does not.
+// maxCheckInterval is the longest time between two checks of a sandbox's time limits. Timers stop while a
+// machine is suspended, but the sandbox's lifetime does not; so after a suspension a check comes soon.
 const maxCheckInterval = 30 * time.Second
 
-// startDeadlines returns the deadlines of a started sandbox and enforces them if it has a time
-// limit.
+// startDeadlines returns the deadlines object of a sandbox that has just started. If the sandbox has a time
+// limit, a goroutine begins to enforce it; otherwise that begins when a limit is set later.
 func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines {
 	w := &deadlines{manager: sv, supervisor: h, persistent: !rec.Ephemeral, wake: make(chan struct{}, 1), rec: *rec, saved: rec.Paused}
 	w.quit, w.end = context.WithCancel(context.Background())
@@ -65,8 +66,8 @@ func (sv *Manager) startDeadlines(h *Supervisor, rec *catalog.Record) *deadlines
 	return w
 }
 
-// set replaces the limits. It resumes a container that was paused for a limit that no longer
-// applies, before it returns.
+// set replaces the time limits of the running sandbox by those of l. If the sandbox was paused for a limit
+// that no longer applies, set resumes it before it returns.
 func (w *deadlines) set(l catalog.Limits) {
 	w.mu.Lock()
 	w.rec.Policy.Limits = l
@@ -87,7 +88,7 @@ func (w *deadlines) set(l catalog.Limits) {
 	}
 }
 
-// stop ends the enforcement and waits for its goroutine.
+// stop ends the enforcement of time limits and waits for its goroutine.
 func (w *deadlines) stop() {
 	w.mu.Lock()
 	w.end() // under the lock, so that no loop begins later
@@ -98,7 +99,7 @@ func (w *deadlines) stop() {
 	w.activity.close()
 }
 
-// loop checks the limits whenever one may be due, until the container ends.
+// loop checks the sandbox's time limits whenever one may be due, until its container ends.
 func (w *deadlines) loop() {
 	for {
 		wait := w.check()
@@ -113,7 +114,7 @@ func (w *deadlines) loop() {
 	}
 }
 
-// check enforces the limits that are due and returns the time until the next check.
+// check enforces the time limits that the sandbox has reached, and returns the time until the next check.
 func (w *deadlines) check() time.Duration {
 	w.mu.Lock()
 	l, age := w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now())
@@ -150,21 +151,21 @@ func (w *deadlines) check() time.Duration {
 	return wait
 }
 
-// overdue reports whether the sandbox has reached its ttl, which may have changed since the check began.
+// overdue reports whether the sandbox has reached its ttl, which may have changed since a check began.
 func (w *deadlines) overdue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return sandbox.Overdue(w.rec.Policy.Limits, w.rec.AgeAt(catalog.Now()))
 }
 
-// pausedFor reports whether the container is paused for the named limit.
+// pausedFor reports whether the sandbox is paused now because it reached the named limit, "ttl" or "idle".
 func (w *deadlines) pausedFor(limit string) bool {
 	why := w.supervisor.Resources.paused.Load()
 	return why != nil && why.Limit == limit
 }
 
-// checkActivity pauses the container when it has been idle for the limit, and resumes it when
-// input arrives. It returns the time until the next check.
+// checkActivity enforces the idle limit: it pauses the sandbox when that was idle for so long, and resumes it
+// when input arrives. age is the sandbox's age. It returns the time until the next check.
 func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Duration {
 	every := pollInterval(l.Idle)
 	paused := w.pausedFor("idle")
@@ -192,9 +193,9 @@ func (w *deadlines) checkActivity(l catalog.Limits, age time.Duration) time.Dura
 	return min(every, max(l.Idle-since, time.Millisecond))
 }
 
-// pause pauses the container of a persistent sandbox and closes that of an ephemeral one, for
-// the limit why. With startLock held it calls unless, and does nothing if that returns true.
-// It returns false if pausing failed; the caller tries again.
+// pause pauses a persistent sandbox, and closes the container of an ephemeral one, because it has reached the
+// limit why. While no command can start, it calls unless, and does nothing if that returns true. It returns
+// false if pausing failed; the caller tries again.
 func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Duration, unless func() bool) bool {
 	if !w.persistent {
 		w.supervisor.Resources.note(why)
@@ -216,7 +217,7 @@ func (w *deadlines) pause(why catalog.LimitHit, l catalog.Limits, age time.Durat
 	return err == nil && !left
 }
 
-// endAtTTL returns the clients whose commands end at the sandbox's ttl.
+// endAtTTL returns the clients that requested that their commands end, not pause, at the sandbox's ttl.
 func (w *deadlines) endAtTTL() (clients []*fdsock.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,8 +229,8 @@ func (w *deadlines) endAtTTL() (clients []*fdsock.Conn) {
 	return clients
 }
 
-// endCommands ends the commands that end at the sandbox's ttl, as --time does, and sends note to
-// their clients first. It waits until they have ended, up to two grace periods.
+// endCommands ends, with SIGTERM and then SIGKILL, the commands whose clients requested that at the sandbox's
+// ttl. First it sends note to these clients. It waits for the commands' end, at most two grace periods.
 func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note string) {
 	clients := w.endAtTTL()
 	if len(clients) == 0 {
@@ -265,8 +266,9 @@ func (w *deadlines) endCommands(ctx context.Context, why catalog.LimitHit, note 
 	}
 }
 
-// awaitGone waits until the process groups have no members, up to a grace period. A member that was killed
-// but is paused before it has died keeps its pipes open, for which others wait.
+// awaitGone waits until the process groups with these ids have no members, up to a GracePeriod. The sandbox
+// is about to be paused: a killed process that is frozen before it has died would hold its pipes open, and
+// other processes wait for their end.
 func awaitGone(ctx context.Context, groups map[int]bool) {
 	delete(groups, 0)
 	for end := time.Now().Add(GracePeriod); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, time.Millisecond) {
@@ -277,7 +279,7 @@ func awaitGone(ctx context.Context, groups map[int]bool) {
 	}
 }
 
-// resume resumes the container if it is paused for the named limit.
+// resume resumes a sandbox paused for the named limit, "ttl" or "idle", and sends its clients a notice.
 func (w *deadlines) resume(limit string) {
 	if !w.pausedFor(limit) {
 		return
@@ -290,8 +292,8 @@ func (w *deadlines) resume(limit string) {
 	}
 }
 
-// remindOwner saves in the sandbox's record whether the container is paused, and reports
-// whether the record is up to date. It does not wait for the sandbox's lock.
+// remindOwner saves in the sandbox's catalogue entry whether the sandbox is paused, and reports whether the
+// entry is up to date. It does not wait for the sandbox's lock; if that is held, it returns false.
 func (w *deadlines) remindOwner() bool {
 	if !w.persistent || w.saved == w.supervisor.Resources.paused.Load() {
 		return true
@@ -321,8 +323,8 @@ func (w *deadlines) remindOwner() bool {
 	return true
 }
 
-// refuseWhenPaused returns the error of a command that may not start because the sandbox is
-// paused or its time is over, or nil. The caller holds startLock for reading.
+// refuseWhenPaused returns an error if no command may start because the sandbox is paused or has reached its
+// ttl or end, else nil. The caller holds Resources.startLock for reading.
 func (w *deadlines) refuseWhenPaused() error {
 	w.mu.Lock()
 	err := sandbox.RefuseOverdue(&w.rec, catalog.Now())
@@ -334,8 +336,8 @@ func (w *deadlines) refuseWhenPaused() error {
 	return &errs.Error{Op: "entering", Path: w.rec.Name, Kind: errs.ErrDenied, Err: errors.New("the sandbox is paused: " + why.Text)}
 }
 
-// countActivity counts a request as activity, and resumes a container that was paused for
-// idleness. The container is not idle until the caller calls done.
+// countActivity counts a client's request as activity of the sandbox, and resumes the sandbox if it was
+// paused for being idle. Until the caller calls done, the sandbox does not pause again for that reason.
 func (w *deadlines) countActivity() (done func()) {
 	w.starting.Add(1)
 	w.mu.Lock()
@@ -345,8 +347,8 @@ func (w *deadlines) countActivity() (done func()) {
 	return func() { w.starting.Add(-1) }
 }
 
-// watchStreams counts reads and writes of a command's streams as activity, until the caller
-// calls leave.
+// watchStreams counts reads and writes of a command's terminal and streams as activity, until leave is
+// called.
 func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -356,8 +358,9 @@ func (w *deadlines) watchStreams(pty *os.File, streams ...*os.File) (leave func(
 	return w.activity.addStreams(&w.mu, pty, streams)
 }
 
-// addListener registers the client of a command, which gets notices after tell. The caller calls
-// deaf at the command's end, which returns the ttl that ended the command, or nil.
+// addListener registers the client of a command, which gets notices about the sandbox once tell is called for
+// it. endAtTTL means that the command ends at the sandbox's ttl. The caller calls deaf when the command has
+// ended; it returns the ttl if that ended the command, else nil.
 func (w *deadlines) addListener(client *fdsock.Conn, command *isolate.Process, endAtTTL bool) (deaf func() *catalog.LimitHit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -374,7 +377,8 @@ func (w *deadlines) addListener(client *fdsock.Conn, command *isolate.Process, e
 	}
 }
 
-// tell lets a client that knows of its command's start get notices.
+// tell lets a registered client get notices from now on. The caller has sent the client that its command has
+// started, which must be the first reply.
 func (w *deadlines) tell(client *fdsock.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -383,7 +387,7 @@ func (w *deadlines) tell(client *fdsock.Conn) {
 	}
 }
 
-// notify sends a notice to all listening clients. A client whose socket is full misses it.
+// notify sends a notice to all clients that wait for a command. A client whose socket is full misses it.
 func (w *deadlines) notify(note string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"github.com/snapfs/snapfs/internal/units"
 )
 
-// diskFullMargin is the number of unused bytes of a disk limit below which the limit counts as
-// reached: less than a filesystem needs for a new file.
+// diskFullMargin is how many bytes of a sandbox's disk limit may be unused while the limit already counts as
+// reached: a filesystem needs more than that for a new file.
 const diskFullMargin = 256 << 10
 
-// full returns the limit hit if the disk or the inode limit is used up, or nil.
+// full returns the disk or the inode limit of the sandbox if its files use it up, or nil.
 func (a *Resources) full() *catalog.LimitHit {
 	if a.disk == nil || !hostfs.LimitsDisk(a.limits) {
 		return nil
@@ -32,7 +32,7 @@ func (a *Resources) full() *catalog.LimitHit {
 	return nil
 }
 
-// diskUsage adds the disk usage and its limits to u.
+// diskUsage adds to u the disk space and inodes that the sandbox uses, if they are limited, and the limits.
 func (a *Resources) diskUsage(u *Usage) {
 	a.mu.Lock()
 	l := a.limits

@@ -9,8 +9,9 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// Hold locks a sandbox for the operation op; the caller releases it. Errors: errs.ErrBusy if
-// the sandbox belongs to a running command; those of [Manager.HoldAny].
+// Hold locks a sandbox, so that no other command changes it. The caller releases the lock. op is the
+// operation for errors. Errors: errs.ErrBusy if the sandbox belongs to a running command; those of
+// [Manager.HoldAny].
 func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, error) {
 	h, err := sv.HoldAny(ctx, name)
 	if err == nil && (h.Ephemeral || h.State != catalog.Ready) {
@@ -20,9 +21,9 @@ func (sv *Manager) Hold(ctx context.Context, name, op string) (*catalog.Locked, 
 	return h, err
 }
 
-// HoldAny locks a sandbox, even one that belongs to a running command. It first completes or
-// undoes an interrupted rollback, because a half rolled back sandbox must not be promoted, and takes a snapshot that
-// a supervisor has postponed.
+// HoldAny locks a sandbox, even one that belongs to a running command. It first completes or undoes an
+// interrupted rollback, because a half rolled back sandbox must not be promoted. It also takes the snapshot
+// that a supervisor has postponed, if any.
 func (sv *Manager) HoldAny(ctx context.Context, name string) (*catalog.Locked, error) {
 	h, err := sv.cat.Lock(ctx, name)
 	if err != nil {
@@ -58,8 +59,7 @@ func (sv *Manager) LiveTrees(ctx context.Context, rec *catalog.Record) (all []Li
 	return all, nil
 }
 
-// FinishRollback completes or undoes a rollback that was interrupted when its command was
-// killed.
+// FinishRollback completes or undoes a live rollback of a sandbox whose command was killed during it.
 func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Locked) error {
 	if h.LiveRollback == nil {
 		return nil
@@ -72,7 +72,7 @@ func (sv *Manager) FinishRollback(ctx context.Context, h *catalog.Locked) error 
 	return sv.UndoRollback(ctx, h, use, true)
 }
 
-// UndoRollback returns the trees of an unfinished rollback to their contents before it. With
+// UndoRollback returns the trees of a sandbox to their contents before an unfinished live rollback. With
 // finish, it keeps the rollback instead if all trees were already rolled back.
 func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snapshot.Use, finish bool) error {
 	if !h.LiveRollback.Saved {
@@ -103,8 +103,8 @@ func (sv *Manager) UndoRollback(ctx context.Context, h *catalog.Locked, use snap
 	return SaveRolledBack(h, h.At)
 }
 
-// SaveRolledBack saves that a sandbox is at a named snapshot and that no rollback is under
-// way. After an error the record in memory is as before.
+// SaveRolledBack saves in the catalogue that a sandbox's files are at the named snapshot at and that no
+// rollback is under way. After an error h is as before.
 func SaveRolledBack(h *catalog.Locked, at string) error {
 	was, before := h.At, h.LiveRollback
 	h.At, h.LiveRollback = at, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// beforeExec takes the snapshots that are due before a command of a locked sandbox starts.
+// beforeExec takes the automatic snapshot that the policy of a locked sandbox may ask for before a command.
 func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command isolate.Command) {
 	if h.Policy.KeyPoints == nil {
 		return
@@ -19,7 +19,7 @@ func (sv *Manager) beforeExec(ctx context.Context, h *catalog.Locked, command is
 	sv.keyPoints.Take(ctx, h, sv.SealAll, catalog.Why{Point: catalog.AtExec, When: keypoint.Before, Command: events.Command(command.Args)})
 }
 
-// settleKeyPoint takes the snapshot of a locked sandbox that its supervisor has postponed, if there is one.
+// settleKeyPoint takes the automatic snapshot of a locked sandbox that its supervisor has postponed, if any.
 func (sv *Manager) settleKeyPoint(ctx context.Context, h *catalog.Locked) {
 	if !sv.keyPoints.Waits(h.Record) {
 		return
@@ -29,8 +29,8 @@ func (sv *Manager) settleKeyPoint(ctx context.Context, h *catalog.Locked) {
 	sv.keyPoints.Settle(ctx, h, sv.SealAll)
 }
 
-// afterExec returns the function that takes a snapshot after each command of a sandbox, if its policy asks for that.
-// The command's client gets the error as a notice, and then the command's status.
+// afterExec returns the function that takes a snapshot after each command of a sandbox, if its policy asks
+// for that. If that fails, the command's client gets the error as a notice before the command's status.
 func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fdsock.Conn, args []string, st isolate.Status, hit *catalog.LimitHit) {
 	points := rec.Policy.KeyPoints
 	if rec.Ephemeral || !points.Has(catalog.AtExec) && !points.Has(catalog.AtLimit) {
@@ -48,11 +48,12 @@ func (sv *Manager) afterExec(rec *catalog.Record, h *Supervisor) func(client *fd
 	}
 }
 
-// keyPointPatience is how long a snapshot waits for another command that holds the sandbox's lock.
+// keyPointPatience is how long an automatic snapshot waits for the sandbox's lock before it fails.
 const keyPointPatience = 5 * time.Second
 
-// takeNow takes a snapshot of a running sandbox in the process of its supervisor. For a container that is idle
-// it postpones the snapshot: the process that ends the container holds the lock then, and seals trees that nothing uses.
+// takeNow takes an automatic snapshot of a running sandbox, in the process of its supervisor. If no command
+// runs any more, it postpones the snapshot to the process that ends the container: that process holds the
+// lock then, and takes a snapshot of trees that nothing uses.
 func (sv *Manager) takeNow(rec *catalog.Record, h *Supervisor, why catalog.Why) error {
 	for end := time.Now().Add(keyPointPatience); h.alive() && !h.idle(); time.Sleep(2 * time.Millisecond) {
 		held, err := sv.cat.TryLock(rec.Name)
@@ -70,8 +71,8 @@ func (sv *Manager) takeNow(rec *catalog.Record, h *Supervisor, why catalog.Why) 
 	return keypoint.Failed(rec.Name, why, sv.keyPoints.Postpone(rec.Name, why))
 }
 
-// refusals returns the function that takes a snapshot when the network refuses an access, or nil if the policy asks
-// for none. The snapshot is taken in the background: a refusal does not wait for it.
+// refusals returns the function that takes a snapshot when the network proxy refuses an access to a host, or
+// nil if the policy asks for none. The snapshot is taken in the background, so the refusal does not wait.
 func (sv *Manager) refusals(rec *catalog.Record, h *Supervisor) func(host string) {
 	if rec.Ephemeral || !rec.Policy.KeyPoints.Has(catalog.AtRefusal) {
 		return nil

@@ -16,7 +16,8 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Resources enforces a sandbox's limits on one container and records which limit was hit.
+// Resources enforces the resource limits of a running sandbox on its container, and stores which limit was
+// hit. It also holds the sandbox's admission slot.
 type Resources struct {
 	// Group is nil if there is neither a limit nor anything to count.
 	Group *limits.Group
@@ -41,10 +42,10 @@ type Resources struct {
 	hit    *catalog.LimitHit
 }
 
-// startResources creates the control groups of a policy's limits; the caller closes them. With
-// count, usage is counted even without a limit, and limits can be set later. It takes over the
-// slot, or admits the sandbox at once if slot is nil; after an error the slot is closed.
-// Errors: those of limits.Start and [Manager.Admit].
+// startResources creates the control groups for a policy's limits; the caller closes the Resources. With
+// count, usage is counted even without a limit, and limits can be set later. It takes over the admission
+// slot, or admits the sandbox at once if slot is nil; after an error the slot is closed. Errors: those of
+// limits.Start and [Manager.Admit].
 func (sv *Manager) startResources(ctx context.Context, workspace string, p catalog.Policy, count bool, slot *admission.Slot) (*Resources, error) {
 	if slot == nil {
 		var err error
@@ -72,7 +73,7 @@ func (sv *Manager) startResources(ctx context.Context, workspace string, p catal
 	return a, nil
 }
 
-// attach stores container, which has just started, and puts it under the watched limits of a.
+// attach stores the container that has just started, and subjects it to limits enforced by polling.
 func (a *Resources) attach(container *isolate.Container) error {
 	a.container = container
 	if a.Group == nil {
@@ -81,8 +82,8 @@ func (a *Resources) attach(container *isolate.Container) error {
 	return a.Group.Attach(container.PID())
 }
 
-// pause freezes the container for a moment, to enforce a CPU limit on a host without control
-// groups. No command can start until resume.
+// pause freezes the container for a moment, to enforce a CPU limit where there are no control groups. Until
+// resume no command can start.
 func (a *Resources) pause(ctx context.Context) error {
 	a.startLock.Lock()
 	if a.paused.Load() != nil {
@@ -95,7 +96,7 @@ func (a *Resources) pause(ctx context.Context) error {
 	return err
 }
 
-// resume thaws the container after pause, unless a limit has paused it.
+// resume thaws the container after pause, unless the sandbox is paused because it reached a time limit.
 func (a *Resources) resume(ctx context.Context) error {
 	if a.paused.Load() == nil {
 		if err := a.container.Thaw(ctx); err != nil {
@@ -106,14 +107,15 @@ func (a *Resources) resume(ctx context.Context) error {
 	return nil
 }
 
-// stored returns what the container holds in filesystems in memory: nothing once it has ended.
+// stored returns how many bytes the container's filesystems in memory hold, and their devices; nothing once
+// it has ended. They count for the memory limit.
 func (a *Resources) stored() (bytes int64, devices []uint64) {
 	bytes, devices, _ = a.container.Stored()
 	return bytes, devices
 }
 
-// lockFrozen locks startLock for writing. It gives up when ctx ends, because another holder
-// may keep the container frozen for long.
+// lockFrozen locks startLock for writing, so that no command can start. It gives up with an error when ctx
+// ends, because a client that has frozen the container may hold the lock for long.
 func (a *Resources) lockFrozen(ctx context.Context) error {
 	for !a.startLock.TryLock() {
 		select {
@@ -125,9 +127,9 @@ func (a *Resources) lockFrozen(ctx context.Context) error {
 	return nil
 }
 
-// pauseFor pauses the container for the limit why until resumeFrom: no command can start, and
-// countdowns stop. It does nothing and returns false if unless returns true. An error leaves
-// the container as it was.
+// pauseFor pauses the container because the sandbox reached the limit why, until resumeFrom: no command can
+// start, and time limits of commands stop. It does nothing and returns false if unless returns true. An error
+// leaves the container as it was.
 func (a *Resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless func() bool) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
@@ -147,8 +149,7 @@ func (a *Resources) pauseFor(ctx context.Context, why catalog.LimitHit, unless f
 	return true, nil
 }
 
-// resumeFrom resumes the container if it is paused for the named limit, and reports whether it
-// did.
+// resumeFrom resumes the container if it is paused for the named limit, and reports whether it did so.
 func (a *Resources) resumeFrom(ctx context.Context, limit string) (bool, error) {
 	if err := a.lockFrozen(ctx); err != nil {
 		return false, err
@@ -165,8 +166,8 @@ func (a *Resources) resumeFrom(ctx context.Context, limit string) (bool, error) 
 	return true, nil
 }
 
-// disks returns the disks that hold the workspace and the state directory, as far as they can
-// be found.
+// disks returns the block devices of the workspace and the state directory, to which I/O limits apply, as far
+// as they can be found.
 func (sv *Manager) disks(workspace string) (found []uint64) {
 	for _, dir := range []string{workspace, sv.cat.Dir()} {
 		if some, err := limits.DisksOf(dir); err == nil {
@@ -176,7 +177,7 @@ func (sv *Manager) disks(workspace string) (found []uint64) {
 	return found
 }
 
-// bind adds the control groups and rlimits of a to a container's spec.
+// bind adds the sandbox's control groups and rlimits to the spec from which its container starts.
 func (a *Resources) bind(s *isolate.Spec) {
 	if a.Group == nil {
 		return
@@ -187,7 +188,7 @@ func (a *Resources) bind(s *isolate.Spec) {
 	}
 }
 
-// note stores h as the limit that ended a process, unless one is stored already.
+// note stores h as the limit that ended a process of the sandbox, unless one is stored already.
 func (a *Resources) note(h catalog.LimitHit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,8 +198,8 @@ func (a *Resources) note(h catalog.LimitHit) {
 	}
 }
 
-// limitHit returns the limit that ended a process, else the last limit that was hit, else the
-// limit that the container is paused for, or nil.
+// limitHit returns the limit that ended a process of the sandbox; if none did, the last limit that was hit,
+// else the limit that the sandbox is paused for, else a full disk, or nil.
 func (a *Resources) limitHit() *catalog.LimitHit {
 	var c limits.LimitHit
 	ok := false
@@ -223,7 +224,7 @@ func (a *Resources) limitHit() *catalog.LimitHit {
 	return a.full()
 }
 
-// killed reports whether a limit was hit that kills the whole container.
+// killed reports whether the sandbox hit a limit, such as memory, at which its whole container is killed.
 func (a *Resources) killed() bool {
 	if a.Group == nil {
 		return false
@@ -245,7 +246,8 @@ func (a *Resources) unenforced() (notes []string) {
 	return notes
 }
 
-// startError prefers the limit that killed the container to the error it caused.
+// startError returns the error of a container or command that failed to start with err. If the sandbox hit a
+// limit, that is the cause, and startError returns an error that names it.
 func (a *Resources) startError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -260,8 +262,7 @@ func (a *Resources) startError(ctx context.Context, err error) error {
 	}
 }
 
-// set changes the limits of a running container and returns the previous ones. After an error
-// the previous limits apply.
+// set gives the running sandbox the limits l and returns the previous ones, which still apply after an error.
 func (a *Resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limits, err error) {
 	a.mu.Lock()
 	was = a.limits
@@ -281,7 +282,7 @@ func (a *Resources) set(ctx context.Context, l catalog.Limits) (was catalog.Limi
 	return was, nil
 }
 
-// Close removes the control groups and frees the slot. The container must have ended.
+// Close removes the sandbox's control groups and frees its admission slot. The container must have ended.
 func (a *Resources) Close(ctx context.Context) error {
 	var err error
 	if a.Group != nil {

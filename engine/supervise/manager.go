@@ -16,8 +16,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A Manager starts and ends the supervisors of sandboxes, and sends them
-// requests. It is safe for concurrent use, by any number of processes.
+// A Manager starts and ends the supervisors of sandboxes, and sends them requests. It is safe for concurrent
+// use, by any number of processes.
 type Manager struct {
 	cat       *catalog.Catalog
 	notice    func(string)
@@ -37,12 +37,12 @@ type Manager struct {
 	removeExpired func(ctx context.Context, h *catalog.Locked) error
 }
 
-// A SelfTest probes the isolation of a started sandbox from inside. program returns the
-// executable of the probes, which the SelfTest closes. Errors: [ErrWall] with the failed
-// probes, besides the proof.
+// A SelfTest tests the isolation of a started sandbox by probes that run inside. program returns the
+// executable of the probes, which the SelfTest closes. Errors: [ErrWall] with the failed probes, besides the
+// returned result.
 type SelfTest func(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error)
 
-// Parts are the packages that a Manager works with, and the programs that it starts.
+// Parts are the packages that a Manager works with and the programs it starts, the argument of [New].
 type Parts struct {
 	Catalog   *catalog.Catalog
 	Host      *hostfs.Host
@@ -67,7 +67,7 @@ type Parts struct {
 	RemoveExpired func(ctx context.Context, h *catalog.Locked) error
 }
 
-// New returns a Manager made of its parts.
+// New returns a Manager that works with these packages and programs.
 func New(p Parts) *Manager {
 	return &Manager{
 		cat: p.Catalog, notice: p.Notice, events: p.Events, host: p.Host, sandboxes: p.Sandboxes, baseline: p.Baseline, compare: p.Compare,
@@ -75,8 +75,8 @@ func New(p Parts) *Manager {
 	}
 }
 
-// trySelfTest runs the self-test that the Manager was created with. Errors: [ErrWall], also if
-// it has none.
+// trySelfTest tests the isolation of a started sandbox with Parts.SelfTest, and writes an event with the
+// result. Errors: [ErrWall], also if the Manager has no self-test.
 func (sv *Manager) trySelfTest(ctx context.Context, rec *catalog.Record, h *Supervisor, program func() (*os.File, error)) (*catalog.Proof, error) {
 	if sv.selfTest == nil {
 		return nil, errs.New("trying the walls", rec.Name, ErrWall, "this program was opened without a self-test")

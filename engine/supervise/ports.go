@@ -13,17 +13,18 @@ import (
 	"github.com/snapfs/snapfs/internal/fdsock"
 )
 
-// A Port is a port forward from the host's loopback to a sandbox's.
+// A Port is a port forward: connections to a port of the host's loopback reach a port inside the sandbox.
 type Port = ports.Port
 
-// MaxProxyPorts bounds the forwards of one sandbox that proxies have opened.
+// MaxProxyPorts is how many ports of one sandbox may be forwarded at the request of proxies, whose clients
+// choose the ports, so that these cannot use up the host's ports.
 const MaxProxyPorts = ports.MaxProxied
 
-// OpenPort forwards a port of the host's loopback to a sandbox's port. If host is 0, it picks
-// a free port, or returns an existing forward. Errors: errs.ErrNotFound (no such sandbox, or
-// it is not running), ErrNotSupported (it uses the host's network), ErrExists (forwarded from
-// another host port), ErrBusy (another program uses the host port, or the supervisor does not
-// reply), ErrDenied (the host port is privileged).
+// OpenPort forwards the port host of the host's loopback to the port of a sandbox. If host is 0, it picks a
+// free port, or returns an existing forward. Errors: errs.ErrNotFound (no such sandbox, or it is not
+// running), ErrNotSupported (it uses the host's network), ErrExists (forwarded from another host port),
+// ErrBusy (another program uses the host port, or the supervisor does not reply), ErrDenied (the host port is
+// privileged).
 func (sv *Manager) OpenPort(ctx context.Context, name string, port, host uint16) (Port, error) {
 	return sv.openPort(ctx, name, portRequest{Open: port, Host: host})
 }
@@ -38,21 +39,21 @@ func (sv *Manager) openPort(ctx context.Context, name string, a portRequest) (Po
 	return Port{}, err
 }
 
-// OpenProxyPort is OpenPort, with a free port of the host, for a proxy whose clients choose
-// ports. At most MaxProxyPorts forwards of a sandbox come from it, and those do not limit
-// OpenPort. Errors: also errs.ErrNoSpace (there are as many).
+// OpenProxyPort does the same as OpenPort, with a free port of the host, for a proxy whose clients choose
+// ports. It opens at most MaxProxyPorts forwards of a sandbox; those do not limit OpenPort. Errors: also
+// errs.ErrNoSpace (there are as many).
 func (sv *Manager) OpenProxyPort(ctx context.Context, name string, port uint16) (Port, error) {
 	return sv.openPort(ctx, name, portRequest{Open: port, Proxy: true})
 }
 
-// ClosePort ends a port forward and resets its connections. Errors: errs.ErrNotFound.
+// ClosePort ends the forward to the port of a sandbox and resets its connections. Errors: errs.ErrNotFound.
 func (sv *Manager) ClosePort(ctx context.Context, name string, port uint16) error {
 	_, err := sv.requestPorts(ctx, name, portRequest{Close: port})
 	return err
 }
 
-// Ports returns the port forwards of a sandbox, ordered by the port inside; none if it is not
-// running. Errors: errs.ErrNotFound.
+// Ports returns the port forwards of a sandbox, ordered by the port inside; none if it is not running.
+// Errors: errs.ErrNotFound.
 func (sv *Manager) Ports(ctx context.Context, name string) ([]Port, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -65,7 +66,8 @@ func (sv *Manager) Ports(ctx context.Context, name string) ([]Port, error) {
 	return sendPortRequest(ctx, conn, name, portRequest{})
 }
 
-// portRequest opens or closes a port forward, or with neither set lists them.
+// portRequest is a client's request to a supervisor to forward the sandbox's port Open, or to end the forward
+// of the port Close. With neither set it lists the forwards.
 type portRequest struct {
 	Open  uint16 `json:"open,omitempty"`
 	Host  uint16 `json:"host,omitempty"`
@@ -75,8 +77,8 @@ type portRequest struct {
 	Proxy bool `json:"proxy,omitempty"`
 }
 
-// requestPorts sends a port request to a sandbox's supervisor and returns the forwards that
-// are open afterwards. Errors: also errs.ErrNotFound if none runs.
+// requestPorts sends a request about port forwards to a sandbox's supervisor and returns the forwards that
+// are open afterwards. Errors: also errs.ErrNotFound if the sandbox is not running.
 func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest) ([]Port, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -95,8 +97,7 @@ func (sv *Manager) requestPorts(ctx context.Context, name string, a portRequest)
 	return sendPortRequest(ctx, conn, name, a)
 }
 
-// sendPortRequest sends a port request on conn, closes conn and returns the forwards that are
-// open afterwards.
+// sendPortRequest sends the request a on conn, closes conn, and returns the port forwards that are open then.
 func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a portRequest) ([]Port, error) {
 	defer conn.Close() //nolint:errcheck // nothing more to send
 	msg, err := json.Marshal(Request{Port: &a})
@@ -116,7 +117,7 @@ func sendPortRequest(ctx context.Context, conn *fdsock.Conn, name string, a port
 	return *t.Ports, nil
 }
 
-// ports carries out a client's port request and replies with the open forwards.
+// ports opens or closes a port forward at the request of a client, and replies with all open forwards.
 func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 	var err error
 	switch {
@@ -133,8 +134,8 @@ func (h *Supervisor) ports(client *fdsock.Conn, a portRequest) {
 	send(client, Reply{Ports: &list})
 }
 
-// dialPort connects to a port in the container. It counts as activity, so that it resumes an idle
-// container, and it waits while the container is frozen for another reason.
+// dialPort connects to a port inside the sandbox, for a port forward. That counts as activity, so it resumes
+// a sandbox that was paused for being idle. While the sandbox is frozen for another reason, dialPort waits.
 func (h *Supervisor) dialPort(ctx context.Context, port uint16) (net.Conn, netip.Addr, error) {
 	const again = 10 * time.Millisecond
 	defer h.deadlines.countActivity()()

@@ -10,7 +10,7 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Request is a message of a client to a supervisor. Exactly one of its fields is set, or Signal and Group.
+// A Request is a client's JSON message to a supervisor. Exactly one field is set, or Signal and Group.
 type Request struct {
 	Exec   *execRequest   `json:"exec,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
@@ -33,7 +33,7 @@ type Request struct {
 	Port  *portRequest `json:"port,omitempty"`
 }
 
-// A Reply is a supervisor's reply to a Request.
+// A Reply is a supervisor's reply to a Request, as JSON: which fields are set depends on the request.
 type Reply struct {
 	Started bool `json:"started,omitempty"`
 	// Detached is the ID of a detached command.
@@ -64,8 +64,8 @@ type Reply struct {
 	Errno syscall.Errno `json:"errno,omitempty"`
 }
 
-// refusal returns the error of the reply. A reply without an error comes from a supervisor of
-// another version, which does not know the request.
+// refusal returns the error by which the supervisor refused a request. A reply without an error comes from a
+// supervisor of another version of snapfs, which does not know the request.
 func (t *Reply) refusal() error {
 	if t.Refused == nil {
 		return &errs.Error{Op: "sending a request", Component: "supervisor", Kind: errs.ErrNotSupported, Err: errors.New("unknown request (running an older snapfs?)")}
@@ -73,8 +73,8 @@ func (t *Reply) refusal() error {
 	return t.Refused.err()
 }
 
-// An execRequest is an isolate.Command without its streams, which travel as
-// descriptors, in the order of Streams.
+// An execRequest is a client's request to run a command: an isolate.Command without its standard streams.
+// These travel beside the message as descriptors, in the order of Streams, which holds their numbers.
 type execRequest struct {
 	Args    []string      `json:"args"`
 	Env     []string      `json:"env"`

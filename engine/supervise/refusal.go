@@ -6,15 +6,14 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// ErrWall is the error kind of a failed self-test: a probe inside the sandbox could do
-// something that its policy forbids. No command was started.
+// ErrWall is the error kind of a failed self-test: a probe inside the sandbox could do something that the
+// sandbox's policy forbids. No command was started. Its exit status is 122.
 var ErrWall = errs.NewStatus(122, "a wall does not hold")
 
-// errLimit is the error kind of a command that did not begin, because a limit ended the
-// sandbox first.
+// errLimit (status 124) is the error kind of a command that did not start because a limit ended the sandbox.
 var errLimit = errs.NewStatus(124, "a limit was hit")
 
-// A refusal is an error in the form in which a supervisor sends it to another process.
+// A refusal is an error in the JSON form in which a supervisor sends it to another process.
 type refusal struct {
 	// Message is the text of the error.
 	Message string `json:"message"`
@@ -23,7 +22,7 @@ type refusal struct {
 	Hints []string `json:"hints,omitempty"`
 }
 
-// refusalOf converts an error for the reply to a client.
+// refusalOf converts an error into the form in which the supervisor sends it to a client.
 func refusalOf(err error) *refusal {
 	r := &refusal{Message: err.Error(), Hints: errs.HintsOf(err)}
 	if kind := errs.KindOf(err); kind != nil {
@@ -37,8 +36,8 @@ func refusalOf(err error) *refusal {
 	return r
 }
 
-// err returns the error that the supervisor sent. Its kind is nil where the
-// supervisor named none, or one that only another version knows.
+// err converts an error that a supervisor sent back into an error of this process. Its kind is nil where the
+// supervisor named none, or one that only another version of snapfs knows.
 func (r *refusal) err() *errs.Error {
 	kind := errs.KindNamed(r.Kind)
 	for _, own := range []error{ErrWall, errLimit} {

@@ -8,9 +8,9 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A serverMonitor watches the FUSE server processes of a sandbox's trees, which run outside of
-// it. If one is killed, the mounts inside are lost for good: the supervisor then ends the
-// container, and the next command mounts the trees again.
+// A serverMonitor watches the FUSE server processes of a sandbox's trees, which run outside of the sandbox.
+// If one is killed, the mounts inside are lost for good: the supervisor then ends the container, and the next
+// command mounts the trees again.
 type serverMonitor struct {
 	forks []forkOf
 	Note  string // notice for the clients
@@ -21,7 +21,7 @@ type forkOf struct {
 	id      snapshot.ForkID
 }
 
-// serverMonitorOf returns the monitor of the servers of a started sandbox's trees.
+// serverMonitorOf returns the object that watches the FUSE server processes of a started sandbox's trees.
 func (sv *Manager) serverMonitorOf(rec *catalog.Record) *serverMonitor {
 	l := &serverMonitor{Note: rec.Name + ": the server process of its files was killed, so its commands were ended; all synced data is safe"}
 	for _, t := range rec.Trees {
@@ -34,7 +34,7 @@ func (sv *Manager) serverMonitorOf(rec *catalog.Record) *serverMonitor {
 	return l
 }
 
-// watch calls lost once a server is killed, until the caller calls stop.
+// watch calls lost when a FUSE server process of the sandbox's trees is killed, until the caller calls stop.
 func (l *serverMonitor) watch(lost func()) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var runs sync.WaitGroup
@@ -48,8 +48,8 @@ func (l *serverMonitor) watch(lost func()) (stop func()) {
 	return func() { cancel(); runs.Wait() }
 }
 
-// Killed reports whether a server was killed. It costs one [snapshot.ServerMonitor] call a
-// served tree.
+// Killed reports whether a FUSE server process of the sandbox's trees was killed. It costs one
+// [snapshot.ServerMonitor] call for each tree that has one.
 func (l *serverMonitor) Killed() bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -22,9 +22,9 @@ import (
 	"github.com/snapfs/snapfs/isolate"
 )
 
-// A Supervisor owns the container of a sandbox in this process and serves other processes on a
-// socket in the sandbox's directory. `snapfs run` is the supervisor of its own sandbox; other
-// sandboxes get a process of their own while commands run in them.
+// A Supervisor owns the container of a sandbox in this process and serves other processes on a socket in the
+// sandbox's directory. `snapfs run` is the supervisor of its own sandbox; other sandboxes get a process of
+// their own while commands run in them.
 type Supervisor struct {
 	Container  *isolate.Container
 	socket     string
@@ -93,8 +93,8 @@ func (h *Supervisor) serve() error {
 	return nil
 }
 
-// admit serves a client in the background. It reports false if the client is of another user
-// than this one or root, or if the supervisor is closed.
+// admit serves a client that has connected, in the background. It returns false if the client belongs to
+// another user than this one or root, or if the supervisor is closed.
 func (h *Supervisor) admit(client *fdsock.Conn) bool {
 	uid, err := client.PeerUID()
 	if err != nil || uid != 0 && int(uid) != os.Geteuid() {
@@ -116,8 +116,9 @@ func (h *Supervisor) admit(client *fdsock.Conn) bool {
 	return true
 }
 
-// reachable reports whether the socket is still this supervisor's: false after another command
-// has run Sync for the sandbox or has reused its name. The caller holds the sandbox's lock.
+// reachable reports whether clients still reach this supervisor by the sandbox's socket: false after another
+// command has removed the socket (Manager.Sync) or reused the sandbox's name. The caller holds the sandbox's
+// lock.
 func (h *Supervisor) reachable() bool {
 	now, err := os.Lstat(h.socket)
 	return err == nil && h.socketInfo != nil && os.SameFile(now, h.socketInfo)
@@ -143,17 +144,17 @@ func (h *Supervisor) idle() bool {
 	}
 }
 
-// idleSoon reports whether the last command in the container has ended. It waits up to 50 ms for
-// pid 1 to reap the last process.
+// idleSoon reports whether the last command in the container has ended, or none has begun. It waits up to 50
+// ms for the container's pid 1 to reap the last process.
 func (h *Supervisor) idleSoon() bool {
 	return h.idleWithin(50*time.Millisecond) || h.calls.Load() == 0
 }
 
-// lastReap is how long the status of the last command waits for pid 1 to report that no process
-// is left, so that the next command finds the container idle. Only a daemon costs all of it.
+// lastReap is how long the last command's status waits for the container's pid 1 to report that no process is
+// left, so that the next command finds the sandbox idle. Only a background process costs all of it.
 const lastReap = 20 * time.Millisecond
 
-// idleWithin waits for at most d until no process is left, and reports whether none is.
+// idleWithin waits for at most d until no process is left in the container, and reports whether none is.
 func (h *Supervisor) idleWithin(d time.Duration) bool {
 	select {
 	case <-h.Container.Idle():
@@ -163,8 +164,8 @@ func (h *Supervisor) idleWithin(d time.Duration) bool {
 	}
 }
 
-// Close ends the container, waits until the clients have received the status of their
-// commands, and removes the socket.
+// Close ends the container, waits until all clients have the status of their commands, and removes the
+// socket.
 func (h *Supervisor) Close(ctx context.Context) error {
 	h.drift.stop()
 	h.deadlines.stop()
@@ -198,7 +199,7 @@ func (h *Supervisor) Close(ctx context.Context) error {
 	return errors.Join(err, h.Resources.Close(context.WithoutCancel(ctx)))
 }
 
-// answer receives the one request of a client, does it and sends the reply.
+// answer receives the request of a client that has connected, carries it out and sends the reply.
 func (h *Supervisor) answer(client *fdsock.Conn) {
 	msg, files, err := client.Receive()
 	defer fdsock.CloseAll(files)
@@ -236,14 +237,13 @@ func (h *Supervisor) answer(client *fdsock.Conn) {
 	}
 }
 
-// Start runs another command in the container. It waits while the container is frozen for a
-// moment. Errors: errs.ErrDenied if the container is paused.
+// Start runs another command in the sandbox's container. While the container is frozen for a moment, Start
+// waits. Errors: errs.ErrDenied if the sandbox is paused for a limit.
 func (h *Supervisor) Start(ctx context.Context, c isolate.Command) (*isolate.Process, error) {
 	return h.start(ctx, c, func(*isolate.Process) {})
 }
 
-// start runs another command in the container, and calls started with its process before the
-// container can be paused.
+// start runs another command in the container, and calls started before the sandbox can be paused.
 func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(*isolate.Process)) (*isolate.Process, error) {
 	defer h.deadlines.countActivity()()
 	h.Resources.startLock.RLock()
@@ -259,9 +259,9 @@ func (h *Supervisor) start(ctx context.Context, c isolate.Command, started func(
 	return p, err
 }
 
-// recordEnd records originals before a client learns that its command has ended and someone
-// edits the real files. After the last command it also waits for pid 1 to reap, up to lastReap,
-// but not again while a daemon has made it wait in vain.
+// recordEnd stores the originals of changed files before a client learns that its command has ended and
+// someone edits the real files. After the last command it also waits, up to lastReap, for the container's pid
+// 1 to reap the processes. It does not wait again while a background process has made it wait in vain.
 func (h *Supervisor) recordEnd() {
 	h.record()
 	if h.running.Load() == 1 && (!h.daemon.Load() || h.idle()) {
@@ -269,8 +269,8 @@ func (h *Supervisor) recordEnd() {
 	}
 }
 
-// exec runs a command for a client and replies with its status. If the client closes the
-// connection first, the command gets SIGHUP, as from a closed terminal.
+// exec runs a command for a client and replies with its status. If the client closes the connection first,
+// the command gets SIGHUP, as from a closed terminal.
 func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) {
 	if h.stoppedSince(w) {
 		send(client, Reply{Stopped: true})
@@ -356,7 +356,7 @@ func (h *Supervisor) exec(client *fdsock.Conn, w execRequest, files []*os.File) 
 	client.Shutdown() //nolint:errcheck // wakes relaySignals
 }
 
-// startWitnessed has the start of a command witnessed, and starts it.
+// startWitnessed starts a command if the witness of events allows it, and calls started with its process.
 func (h *Supervisor) startWitnessed(c isolate.Command, started func(*isolate.Process)) (*isolate.Process, *events.Start, error) {
 	start, err := h.starting(&c)
 	if err != nil {
@@ -366,7 +366,8 @@ func (h *Supervisor) startWitnessed(c isolate.Command, started func(*isolate.Pro
 	return p, start, err
 }
 
-// relaySignals sends a client's signals to its command until the client closes the connection.
+// relaySignals passes the signals that a client sends to the client's command, until the client closes the
+// connection; then the command gets SIGHUP.
 func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 	for {
 		msg, files, err := client.Receive()
@@ -387,7 +388,7 @@ func (h *Supervisor) relaySignals(client *fdsock.Conn, p *isolate.Process) {
 	}
 }
 
-// freeze freezes the container until the client sends a message or closes the connection.
+// freeze freezes the sandbox's processes until the client sends a message or closes the connection.
 func (h *Supervisor) freeze(client *fdsock.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

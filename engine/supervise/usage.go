@@ -13,8 +13,7 @@ import (
 	"github.com/snapfs/snapfs/limits"
 )
 
-// Usage holds the resource usage of all processes of a sandbox. Unknown values are nil. Sizes
-// are in bytes.
+// Usage holds the resource usage of all processes of a sandbox. Unknown values are nil. Sizes are in bytes.
 type Usage struct {
 	Memory     *int64         `json:"memory,omitempty"`
 	MemoryPeak *int64         `json:"memory_peak,omitempty"`
@@ -40,14 +39,15 @@ type Usage struct {
 	Held []HeldLimit `json:"held,omitempty"`
 }
 
-// Pressure is a share of time, in percent.
+// Pressure is the share of the last ten seconds, in percent, in which some, or all, processes of a sandbox
+// waited for a resource.
 type Pressure struct {
 	Some float64 `json:"some"`
 	Full float64 `json:"full"`
 }
 
-// A HeldLimit says how one limit is enforced: by "cgroup v2", "cgroup v1", "rlimit", "watched"
-// or "nothing".
+// A HeldLimit reports how one limit of a sandbox is enforced: by "cgroup v2", "cgroup v1", "rlimit",
+// "watched" (snapfs polls the usage) or "nothing".
 type HeldLimit struct {
 	Limit string `json:"limit"`
 	Value string `json:"value"`
@@ -55,8 +55,8 @@ type HeldLimit struct {
 	Note  string `json:"note,omitempty"`
 }
 
-// UsageOf returns the resource usage of a sandbox, or nil if it is not running. Errors:
-// errs.ErrNotFound; ErrBusy if its supervisor does not reply.
+// UsageOf returns the resource usage of a sandbox, or nil if it is not running. Errors: errs.ErrNotFound;
+// ErrBusy if its supervisor does not reply.
 func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	rec, err := sv.cat.Get(name)
 	if err != nil {
@@ -69,9 +69,9 @@ func (sv *Manager) UsageOf(ctx context.Context, name string) (*Usage, error) {
 	return t.Usage, nil
 }
 
-// SetLimits applies change to the limits of a sandbox, also for its running processes, and
-// returns the new limits. Errors: errs.ErrNotFound, ErrBusy, ErrNotSupported, ErrInvalid;
-// after an error all previous limits apply, the disk limit included.
+// SetLimits applies change to the limits of a sandbox, also for its running processes, and returns the new
+// limits. Errors: errs.ErrNotFound, ErrBusy, ErrNotSupported, ErrInvalid; after an error all previous limits
+// apply, the disk limit included.
 func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*catalog.Limits) error) (_ catalog.Limits, err error) {
 	h, err := sv.Hold(ctx, name, "limiting")
 	if err != nil {
@@ -123,8 +123,8 @@ func (sv *Manager) SetLimits(ctx context.Context, name string, change func(*cata
 	return now, nil
 }
 
-// setLimits changes the limits of the running container for a client. If the client does not
-// get the reply, it has not saved the new limits, and setLimits restores the previous ones.
+// setLimits changes the limits of the running sandbox to l for a client. The client saves the new limits when
+// it gets the reply. If it cannot get the reply, setLimits restores the previous limits.
 func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 	was, err := h.Resources.set(context.Background(), l)
 	if err != nil {
@@ -139,7 +139,7 @@ func (h *Supervisor) setLimits(client *fdsock.Conn, l catalog.Limits) {
 	}
 }
 
-// reportUsage sends a client the resource usage.
+// reportUsage sends a client the resource usage of the sandbox, and how each limit is enforced.
 func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 	u, err := h.Resources.Group.Usage()
 	if err != nil {
@@ -154,7 +154,7 @@ func (h *Supervisor) reportUsage(client *fdsock.Conn) {
 	send(client, Reply{Usage: usage, Hit: h.Resources.limitHit()})
 }
 
-// usageFrom converts the usage of the control groups.
+// usageFrom converts the usage that package limits measured into the form that is sent to clients.
 func usageFrom(u *limits.Usage) *Usage {
 	usage := &Usage{
 		Memory: valueOf(u.Memory), MemoryPeak: valueOf(u.MemoryPeak), CPUTime: valueOf(u.CPUTime), Throttled: valueOf(u.Throttled),
@@ -169,7 +169,7 @@ func usageFrom(u *limits.Usage) *Usage {
 	return usage
 }
 
-// valueOf returns a pointer to a known value, or nil.
+// valueOf returns a pointer to a measured value, or nil if it is not known.
 func valueOf[T any](k limits.Known[T]) *T {
 	if !k.OK {
 		return nil

@@ -16,34 +16,33 @@ import (
 	"github.com/snapfs/snapfs/internal/watch"
 )
 
-// While a sandbox runs, its supervisor watches the real workspace and reports its drift: inside the
-// sandbox in the file /run/snapfs/drift, a DriftReport as JSON that it replaces whenever the drift
-// changes, and to each client that asks. The watch says when to compare again, never what changed.
+// While a sandbox runs, its supervisor watches the real workspace and reports its drift: it writes a
+// DriftReport as JSON to the file /run/snapfs/drift inside the sandbox whenever the drift changes, and sends
+// it to each client that asks. A watched event only triggers a comparison of files.
 
 const (
-	// watchDelay is the time between the start of a sandbox and the start of its drift watch,
-	// which must not slow down the start of a command, nor a short command.
+	// watchDelay is the time between the start of a sandbox and the start of its drift watch, which must not
+	// slow down the start of a command, nor a short command.
 	watchDelay = time.Second
-	// settleTime is how long the watch waits for further changes after one, before it
-	// compares.
+	// settleTime is how long the drift watch waits after a change for further ones, before it compares files.
 	settleTime = 200 * time.Millisecond
-	// restFactor is the shortest time between two comparisons, as a multiple of the last one's
-	// duration.
+	// restFactor bounds the cost of the drift watch: after a comparison of files it rests this many times as
+	// long as the comparison took.
 	restFactor = 20
-	// pollEvery is the time between comparisons of a workspace that cannot be watched.
+	// pollEvery is the time between comparisons that look for drift in a workspace that cannot be watched.
 	pollEvery = 10 * time.Second
-	// noticeEvery is how often the watch polls the server monitors of served trees.
+	// noticeEvery is how often the drift watch polls backends with FUSE servers for changed files.
 	noticeEvery = 2 * time.Second
-	// maxWatchedDirs bounds the number of watched directories.
+	// maxWatchedDirs is how many directories of a real workspace the drift watch watches at most.
 	maxWatchedDirs = 1 << 14
-	// maxReportPaths bounds the paths of a sent report, and maxReportBytes their total length.
+	// maxReportPaths bounds the paths in a drift report that is sent, and maxReportBytes their total length.
 	maxReportPaths, maxReportBytes = 500, 64 << 10
-	// driftFile is the report's name in /run/snapfs of the sandbox.
+	// driftFile is the name of the drift report in /run/snapfs inside the sandbox.
 	driftFile = "drift"
 )
 
-// watchDrift calls each with the drift of a sandbox, and again whenever the drift has changed,
-// until ctx ends or each or get fails. get returns the sandbox's record.
+// watchDrift calls each with the drift of a sandbox, and again whenever the drift has changed, until ctx ends
+// or each or get fails. get returns the sandbox's present catalogue entry.
 func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, error), each func(compare.DriftReport) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	rec, err := get()
@@ -76,8 +75,9 @@ func (sv *Manager) watchDrift(ctx context.Context, get func() (*catalog.Record, 
 	}
 }
 
-// awaitDrift waits until something may have changed in the workspace, or until the backends'
-// server monitors have noticed more than noticed changes.
+// awaitDrift waits until something may have changed in the real workspace: moved receives, or the backends'
+// server monitors have noticed more than noticed changed files. If moved is closed because the workspace
+// cannot be watched, it waits for pollEvery.
 func (sv *Manager) awaitDrift(ctx context.Context, rec *catalog.Record, moved <-chan struct{}, noticed int) {
 	var poll <-chan time.Time // nil without drift detectors
 	if len(sv.compare.MonitorsOf(ctx, rec)) > 0 {
@@ -112,8 +112,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// watchReal watches a sandbox's real workspace until ctx ends. It sends to moved when
-// something may have changed, and closes moved if the workspace cannot be watched.
+// watchReal watches a sandbox's real workspace until ctx ends. It sends to moved when something may have
+// changed, and closes moved if the workspace cannot be watched.
 func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-chan struct{}, watching *sync.WaitGroup) {
 	changed, watching := make(chan struct{}, 1), new(sync.WaitGroup)
 	skip := func(path string) bool { return hostfs.Within(path, sv.cat.Dir()) }
@@ -145,8 +145,8 @@ func (sv *Manager) watchReal(ctx context.Context, rec *catalog.Record) (moved <-
 	return changed, watching
 }
 
-// shortReport returns a report without the paths in hidden, cut to maxReportPaths and
-// maxReportBytes.
+// shortReport returns a drift report without the paths in hidden, which the sandbox must not see, cut to
+// maxReportPaths and maxReportBytes.
 func shortReport(r compare.DriftReport, hidden []string) compare.DriftReport {
 	var paths []compare.DriftPath
 	size := 0
@@ -166,7 +166,7 @@ func shortReport(r compare.DriftReport, hidden []string) compare.DriftReport {
 	return r
 }
 
-// A driftFeed sends the drift of a supervisor's sandbox into the container and to clients.
+// A driftFeed watches a running sandbox's drift and sends each new report into the sandbox and to clients.
 type driftFeed struct {
 	watch func(ctx context.Context, each func(compare.DriftReport) error) error
 	timer *time.Timer
@@ -180,7 +180,8 @@ type driftFeed struct {
 	changed chan struct{}
 }
 
-// startDriftFeed begins to watch for drift after watchDelay.
+// startDriftFeed begins, after watchDelay, to watch for drift of the sandbox, and writes each report without
+// the hidden paths into the sandbox.
 func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []string) {
 	own := *rec
 	get := func() (*catalog.Record, error) {
@@ -202,8 +203,8 @@ func (sv *Manager) startDriftFeed(h *Supervisor, rec *catalog.Record, hidden []s
 	h.drift = b
 }
 
-// startManifest reads what the workspace of a sandbox holds, once its container has run for
-// watchDelay, until the caller calls stop.
+// startManifest updates the baseline's manifest, the list of files of the sandbox's real workspace, once its
+// container has run for watchDelay. The update ends when the caller calls stop.
 func (sv *Manager) startManifest(rec *catalog.Record) (stop func()) {
 	own := *rec
 	ctx, cancel := context.WithCancel(context.Background())
@@ -222,7 +223,7 @@ func (sv *Manager) startManifest(rec *catalog.Record) (stop func()) {
 	}
 }
 
-// begin starts the watch, unless it runs already or has ended.
+// begin starts the watch for drift, unless it runs already or has ended.
 func (b *driftFeed) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -244,7 +245,7 @@ func (b *driftFeed) begin() {
 	})
 }
 
-// stop ends the watch. The caller then waits for done.
+// stop ends the watch for drift. The caller then waits for b.done.
 func (b *driftFeed) stop() {
 	b.timer.Stop()
 	b.mu.Lock()
@@ -255,14 +256,14 @@ func (b *driftFeed) stop() {
 	}
 }
 
-// latest returns the last report, its number, and a channel that the next report closes.
+// latest returns the last drift report, its number, and a channel that is closed at the next report.
 func (b *driftFeed) latest() (compare.DriftReport, int, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last, b.issue, b.changed
 }
 
-// followDrift sends a client each report until the client or the container is gone.
+// followDrift sends a client each new drift report until the client or the container is gone.
 func (h *Supervisor) followDrift(client *fdsock.Conn) {
 	gone := make(chan struct{})
 	go func() {
@@ -295,10 +296,10 @@ func (h *Supervisor) followDrift(client *fdsock.Conn) {
 	}
 }
 
-// FollowDrift calls each with the drift of a sandbox, and again whenever the drift has
-// changed, until ctx ends (ErrInterrupted), each fails, or the sandbox is removed, which is no
-// error. It gets the reports from a running supervisor, which may leave paths out (see
-// DriftReport.More); without one this process watches the workspace. Errors: errs.ErrNotFound.
+// FollowDrift calls each with the drift of a sandbox, and again whenever the drift has changed, until ctx
+// ends (ErrInterrupted), each fails, or the sandbox is removed, which is no error. The reports come from the
+// running supervisor, which may leave paths out (see DriftReport.More). If none runs, this process watches
+// the workspace. Errors: errs.ErrNotFound.
 func (sv *Manager) FollowDrift(ctx context.Context, name string, each func(compare.DriftReport) error) error {
 	if _, err := sv.cat.Get(name); err != nil {
 		return err
@@ -336,7 +337,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// receiveDrift passes a supervisor's reports to each, and reports whether there was any.
+// receiveDrift passes drift reports from a supervisor on conn to each, and reports whether there was any.
 func receiveDrift(ctx context.Context, conn *fdsock.Conn, each func(compare.DriftReport) error) (heard bool) {
 	stop := context.AfterFunc(ctx, func() { conn.Shutdown() }) //nolint:errcheck // wakes receive
 	defer conn.Close()                                         //nolint:errcheck // nothing more to send

@@ -2,8 +2,8 @@ package page
 
 import "strings"
 
-// command writes the command that shows omitted content: the page's command with further
-// arguments.
+// command writes the command line that shows the content which the page leaves out: the page's command with
+// further arguments.
 func (b *builder) command(s *sheet, args ...string) {
 	s.mark("<code class=cmd>")
 	line := ""
@@ -20,8 +20,8 @@ func (b *builder) command(s *sheet, args ...string) {
 	s.mark("</code>")
 }
 
-// shellWord quotes an argument for a shell: a name in a pasted command must not act. Bytes
-// that are not printable ASCII are escaped as $'…', which bash, zsh, ksh and busybox support,
+// shellWord quotes an argument for a shell, because a file name in a command that a user pastes must not run
+// anything. Bytes that are not printable ASCII are escaped as $'…', which bash, zsh, ksh and busybox support,
 // and POSIX since 2024.
 func shellWord(a string) string {
 	bare, printed := a != "", true

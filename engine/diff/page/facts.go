@@ -14,7 +14,8 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A fact is an attribute other than content, on both sides; "" if a side has none.
+// A fact is an attribute of a changed path other than its content, before and after the change; "" if a side
+// has none.
 type fact struct {
 	name     string
 	old, new string
@@ -23,8 +24,7 @@ type fact struct {
 	warn bool
 }
 
-// facts lists the attributes of an entry that differ, or that are unusual in an added or
-// deleted one.
+// facts lists the attributes of a changed path that differ, or that are unusual in an added or deleted one.
 func (b *builder) facts(e *entry) (all []fact) {
 	old, new := e.old, e.New
 	add := func(when bool, name string, of func(*diff.Node) string, warn bool) {
@@ -62,7 +62,8 @@ func (b *builder) facts(e *entry) (all []fact) {
 // setID reports whether a node has a set-id bit; n may be nil.
 func setID(n *diff.Node) bool { return n != nil && n.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 }
 
-// ordinary reports whether an added or deleted node has the usual mode.
+// ordinary reports whether an added or deleted node has a usual mode, 0644 or 0755 for a directory, so that
+// the page need not show it. One of old and new is nil.
 func ordinary(old, new *diff.Node) bool {
 	n := new
 	if n == nil {
@@ -88,7 +89,7 @@ func device(n *diff.Node) string {
 	return fmt.Sprintf("%d, %d", unix.Major(n.Rdev), unix.Minor(n.Rdev))
 }
 
-// xattrs returns the extended attributes that differ.
+// xattrs returns the extended attributes in which two nodes differ, for the page; either node may be nil.
 func xattrs(old, new *diff.Node) (all []fact) {
 	var sides [2]map[string]string
 	for i, n := range []*diff.Node{old, new} {
@@ -126,8 +127,8 @@ func clipped(value string) string {
 	return value
 }
 
-// sizes returns the facts size and SHA-256 of a file that is not shown line by line, on both
-// sides.
+// sizes returns the facts size and SHA-256 of a file that the page does not show line by line. read has both
+// versions.
 func sizes(read [2]content) []fact {
 	if !read[0].there && !read[1].there {
 		return nil
@@ -146,7 +147,7 @@ func sizes(read [2]content) []fact {
 	return []fact{size, sum}
 }
 
-// sizeOf returns a size for people, with the exact bytes if that is rounded.
+// sizeOf returns a size in bytes for people, with the exact number if the rest is rounded.
 func sizeOf(n int64) string {
 	bytes := many(int(n), "byte")
 	if n < 1024 {
@@ -155,7 +156,7 @@ func sizeOf(n int64) string {
 	return snapshot.Bytes(n).String() + ", " + bytes
 }
 
-// writeFacts writes a row for each fact.
+// writeFacts writes the attributes of a changed path as a list, the old value struck out beside the new one.
 func writeFacts(s *sheet, all []fact) {
 	if len(all) == 0 {
 		return
@@ -200,5 +201,5 @@ func writeFacts(s *sheet, all []fact) {
 	s.mark("</dl>")
 }
 
-// factsMax bounds the facts of one path: the number of attributes is unbounded.
+// factsMax is how many attributes of one path the page shows; their number is unbounded otherwise.
 const factsMax = 40

@@ -14,7 +14,8 @@ type (
 	edit = textdiff.Edit[string]
 )
 
-// hunks compares texts by lines, and counts the lines that differ.
+// hunks compares two versions of a text by lines. It returns the differing regions with context, and how many
+// lines were added and removed.
 func hunks(old, new content) ([]hunk, lineCount) {
 	all := textdiff.Hunks(string(old.text), string(new.text))
 	n := lineCount{known: true}
@@ -31,14 +32,15 @@ func hunks(old, new content) ([]hunk, lineCount) {
 	return all, n
 }
 
-// A table writes the lines of one file as HTML, up to the bounds of a page.
+// A table writes the changed lines of one file as an HTML table, up to the bounds of a page.
 type table struct {
 	*sheet
 	start int64
 	shown int
 }
 
-// lines writes hunks as a table, and returns the number of lines left out.
+// lines writes the differing regions of a file as an HTML table, and returns the number of lines left out
+// because the table is full.
 func lines(s *sheet, all []hunk) (left int) {
 	t := table{sheet: s, start: s.n}
 	t.mark(`<table><thead><tr><th scope=col>Old line<th scope=col>New line<th scope=col>Text</thead>`)
@@ -59,7 +61,7 @@ func lines(s *sheet, all []hunk) (left int) {
 
 func (t *table) full() bool { return t.shown >= LinesMax || t.n-t.start > fileMax }
 
-// span writes the first and the last line, counted from one.
+// span writes the numbers of the first and the last line of a region, counted from one.
 func (t *table) span(start, end int) {
 	switch end - start {
 	case 0:
@@ -75,8 +77,8 @@ func (t *table) span(start, end int) {
 	}
 }
 
-// hunk writes edits run by run: context, or removed and then added lines, so that their words
-// can be compared. It returns the number of edits left out.
+// hunk writes the lines of one differing region: unchanged lines one by one, and each run of removed and
+// added lines together, so that their words can be compared. It returns the number of lines left out.
 func (t *table) hunk(edits []edit) (left int) {
 	for len(edits) > 0 {
 		n := 0
@@ -98,8 +100,8 @@ func (t *table) hunk(edits []edit) (left int) {
 	return left
 }
 
-// replaced writes the removed lines of one run, then the added ones, and returns the number
-// left out.
+// replaced writes the removed lines of one run of changes, then the added ones, with the differing words
+// marked. It returns the number of lines left out.
 func (t *table) replaced(edits []edit) (left int) {
 	var gone, came []edit
 	for _, e := range edits {
@@ -130,7 +132,8 @@ func (t *table) replaced(edits []edit) (left int) {
 
 func bare(line string) string { return strings.TrimSuffix(line, "\n") }
 
-// row writes a line with its numbers, counted from zero; -1 for none.
+// row writes one line of a file with its old number x and new number y, counted from zero; -1 for none. open
+// and end are written around each of spans.
 func (t *table) row(begin markup, x, y int, line string, spans []words.Span, open, end markup) {
 	t.shown++
 	t.mark(begin)

@@ -13,17 +13,18 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// The bounds of a page. The page states what it leaves out, with the command that shows it.
+// The bounds of a review page, so that a browser can show it. The page states what it leaves out, with the
+// command that shows it.
 const (
-	// Max is the maximum size of a page in bytes.
+	// Max is the maximum size in bytes of a review page.
 	Max = 8 << 20
 	// TextMax is the maximum size in bytes, and TextLinesMax the maximum number of lines,
 	// of a file that is compared line by line.
 	TextMax      = 8 << 20
 	TextLinesMax = 200_000
-	// HashMax is the maximum size in bytes of a file that is read.
+	// HashMax is the maximum size in bytes of a file that is read, to show its SHA-256.
 	HashMax = 64 << 20
-	// LinesMax is the number of lines shown of a file, and LineMax the bytes shown of a
+	// LinesMax is the maximum number of lines of a file that the page shows, and LineMax that of bytes of a
 	// line.
 	LinesMax = 3000
 	LineMax  = 2000
@@ -35,7 +36,7 @@ const (
 	valueMax = 256       // of an attribute
 )
 
-// A Page describes the changes to review.
+// A Page describes the changes that a page for review in a browser shows; it is the input of [Write].
 type Page struct {
 	// Title names the comparison.
 	Title string
@@ -47,7 +48,7 @@ type Page struct {
 	Parts []Part
 }
 
-// A Part is the changes below one directory.
+// A Part is the changes below one directory, which the page shows together.
 type Part struct {
 	// Root is the directory that the paths of Changes are relative to.
 	Root string
@@ -57,7 +58,7 @@ type Part struct {
 	Renames  []diff.Rename
 }
 
-// Written describes a finished page.
+// Written describes a page that [Write] has written: its size, and how much it leaves out.
 type Written struct {
 	// Size is the size of the page in bytes.
 	Size int64
@@ -69,13 +70,12 @@ type Written struct {
 	Unread int
 }
 
-// Write writes the page. It leaves out directories of which only the time differs, as tables
-// do: some name in them was added or removed.
+// Write writes the page to w. It leaves out directories of which only the time differs, as tables of changes
+// do, because some name in them was added or removed.
 //
-// Cost: reads and compares the files that are shown. Memory: Max, two files of TextMax, a
-// hundred bytes for each of their lines, and some words for each change. A file that cannot be
-// read, or is gone, is no error: the page says so. Errors: ErrInterrupted; those of w, after
-// which the output is incomplete.
+// Cost: reads and compares the files that are shown. Memory: Max, two files of TextMax, a hundred bytes for
+// each of their lines, and some words for each change. A file that cannot be read, or is gone, is no error:
+// the page says so. Errors: ErrInterrupted; those of w, after which the output is incomplete.
 func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {
 	b := builder{ctx: ctx, page: p}
 	for _, part := range p.Parts {
@@ -92,8 +92,8 @@ func Write(ctx context.Context, w io.Writer, p Page) (Written, error) {
 	return Written{Size: out.n, Paths: len(b.all), LeftOut: b.leftOut, Unread: b.unread}, nil
 }
 
-// A builder creates one page. It first writes the sections of the files to memory, because the
-// tree of paths above them shows the number of lines added and removed.
+// A builder creates one page. It first writes the sections of the files to memory, because the tree of paths
+// above them shows the number of lines added and removed.
 type builder struct {
 	ctx  context.Context
 	page Page
@@ -107,7 +107,7 @@ type builder struct {
 	renamed         int
 }
 
-// An entry is a changed path.
+// An entry is a changed path that the page shows: in the tree of paths and, with its content, in a section.
 type entry struct {
 	report.Row
 	part int
@@ -120,13 +120,13 @@ type entry struct {
 	lines lineCount
 }
 
-// A lineCount is the number of lines added and removed; known is set for texts.
+// A lineCount is the number of lines added to and removed from a file; known is set for texts.
 type lineCount struct {
 	added, removed int
 	known          bool
 }
 
-// rows adds an entry to b.all for each change of a part.
+// rows adds an entry to b.all for each change of a part, one for both changes of a rename.
 func (b *builder) rows(part Part) {
 	shown := make([]diff.Change, 0, len(part.Changes))
 	gone := map[string]*diff.Node{}
@@ -155,7 +155,7 @@ func (b *builder) rows(part Part) {
 	b.files = append(b.files, new(bytes.Buffer))
 }
 
-// sections writes the section of each entry to b.files, until filesMax is reached.
+// sections writes the HTML section of each changed path to b.files, until filesMax bytes are reached.
 func (b *builder) sections() error {
 	for i := range b.all {
 		if err := b.ctx.Err(); err != nil {
@@ -173,5 +173,5 @@ func (b *builder) sections() error {
 	return nil
 }
 
-// path returns the absolute path of an entry.
+// path returns the absolute path of a changed path.
 func (b *builder) path(e *entry) string { return filepath.Join(b.page.Parts[e.part].Root, e.Path) }

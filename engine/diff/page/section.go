@@ -6,7 +6,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// section writes the section of an entry.
+// section writes the HTML section of the changed path number i: its heading, attributes and lines.
 func (b *builder) section(i int) {
 	e := &b.all[i]
 	part := b.page.Parts[e.part]
@@ -55,12 +55,13 @@ func (b *builder) section(i int) {
 	b.used += buf.Len() - before
 }
 
-// compares reports whether an entry's content may differ.
+// compares reports whether the content of a changed path may differ, so that its file must be read.
 func (b *builder) compares(e *entry) bool {
 	return e.Kind != diff.Modified || e.What&(diff.Content|diff.Type) != 0
 }
 
-// heading writes the kind, the path and the number of lines of an entry.
+// heading writes the heading of a section: the kind of change, the path, and the number of lines added and
+// removed.
 func (b *builder) heading(s *sheet, e *entry) {
 	s.mark("<h3>")
 	badge(s, e)
@@ -84,7 +85,7 @@ func (b *builder) heading(s *sheet, e *entry) {
 	count(s, e.lines)
 }
 
-// text writes the hunks of a text file.
+// text writes the changed lines of a text file, or a note why there are none.
 func (b *builder) text(s *sheet, e *entry, all []hunk, read [2]content) {
 	switch {
 	case len(all) > 0:
@@ -117,7 +118,7 @@ func (b *builder) binary(s *sheet, e *entry, read [2]content) {
 	b.command(s, "--patch", b.path(e))
 }
 
-// badge writes the kind of a change: a letter, and a word for screen readers.
+// badge writes the kind of a change to the page: a letter, and a word for screen readers.
 func badge(s *sheet, e *entry) {
 	switch {
 	case e.From != "":
@@ -134,8 +135,8 @@ func badge(s *sheet, e *entry) {
 	s.mark(" ")
 }
 
-// what returns the type of an added or deleted entry, or the differing aspects. The text comes
-// from this program and needs no escape.
+// what returns in words the type of an added or deleted path, or the aspects in which a modified one differs.
+// The text needs no escape, since it contains nothing from a tree.
 func what(e *entry) string {
 	switch {
 	case e.rename != nil && e.old != nil:
@@ -155,7 +156,7 @@ func what(e *entry) string {
 	return "time"
 }
 
-// count writes the number of lines added and removed.
+// count writes the number of lines added to and removed from a file, if it is known.
 func count(s *sheet, n lineCount) {
 	if !n.known || n.added+n.removed == 0 {
 		return

@@ -12,11 +12,11 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
-// A markup is HTML from this package's source. Nothing is ever converted to it: only a constant
-// has this type without a conversion.
+// A markup is HTML from the source of this package, which is written unescaped. Nothing is ever converted to
+// it: without a conversion only a constant has this type.
 type markup string
 
-// A sheet is an output for HTML. It remembers the first error, which Flush returns.
+// A sheet writes HTML and counts its bytes. It remembers the first error, which Flush returns.
 type sheet struct {
 	w *bufio.Writer
 	n int64
@@ -24,7 +24,7 @@ type sheet struct {
 
 func newSheet(w io.Writer) *sheet { return &sheet{w: bufio.NewWriterSize(w, 64<<10)} }
 
-// mark writes HTML of this package.
+// mark writes HTML from this package's source, without escaping.
 func (s *sheet) mark(parts ...markup) {
 	for _, m := range parts {
 		n, _ := s.w.WriteString(string(m))
@@ -32,17 +32,17 @@ func (s *sheet) mark(parts ...markup) {
 	}
 }
 
-// num writes a number.
+// num writes a number in decimal.
 func (s *sheet) num(n int) { s.raw(strconv.Itoa(n)) }
 
-// raw writes text that needs no escape.
+// raw writes text that needs no escape, such as a number.
 func (s *sheet) raw(t string) {
 	n, _ := s.w.WriteString(t)
 	s.n += int64(n)
 }
 
-// text writes foreign text between tags: escaped, and with every invisible or reordering
-// character made visible in an element of its own.
+// text writes foreign text between HTML tags: escaped, and with every invisible or reordering character made
+// visible in an element of its own.
 func (s *sheet) text(t string) {
 	for t != "" {
 		n := plain(t)
@@ -75,7 +75,8 @@ func (s *sheet) text(t string) {
 	}
 }
 
-// title writes a text where elements are not allowed: invisible characters as Go escapes.
+// title writes foreign text where HTML elements are not allowed, as in the title: invisible characters become
+// Go escapes.
 func (s *sheet) title(t string) {
 	t = report.Printable(t)
 	for t != "" {
@@ -106,7 +107,7 @@ func hexByte(b byte) string {
 
 func pad(digits string) string { return strings.Repeat("0", max(0, 4-len(digits))) + digits }
 
-// plain returns the length of the prefix that needs no escape.
+// plain returns the length of the prefix of t that can be written to HTML without an escape.
 func plain(t string) int {
 	for i := 0; i < len(t); {
 		c := t[i]
@@ -141,7 +142,7 @@ func invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r)
 }
 
-// spans writes a line, cut off at LineMax, with open and end around each of spans.
+// spans writes a line of a file, cut off at LineMax bytes, with open and end around each of spans.
 func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
 	cut := min(len(line), LineMax)
 	for cut < len(line) && cut > LineMax-utf8.UTFMax && !utf8.RuneStart(line[cut]) {
@@ -166,7 +167,7 @@ func (s *sheet) spans(line string, spans []words.Span, open, end markup) {
 	}
 }
 
-// name writes a name, cut off at nameMax, with visible blanks at its ends.
+// name writes a file name or path, cut off at nameMax bytes, with visible blanks at its ends.
 func (s *sheet) name(t string) {
 	if t == "" {
 		s.mark("<i>empty</i>")
@@ -201,7 +202,7 @@ func (s *sheet) blanks(n int) {
 	}
 }
 
-// thousands returns a number with its digits in groups of three.
+// thousands returns a number for people, with its digits in groups of three.
 func thousands(n int) string {
 	t := strconv.Itoa(n)
 	for i := len(t) - 3; i > 0 && t[i-1] != '-'; i -= 3 {
@@ -210,7 +211,7 @@ func thousands(n int) string {
 	return t
 }
 
-// many returns a number and a noun in the plural.
+// many returns a number and a noun, in the plural unless n is 1.
 func many(n int, one string) string {
 	if n != 1 {
 		one += "s"

@@ -13,7 +13,8 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A content is the content of a regular file on one side, empty if that side has none.
+// A content is the content of a changed regular file on one side, as far as the page needs it; empty if that
+// side has none.
 type content struct {
 	there bool
 	size  int64
@@ -25,8 +26,8 @@ type content struct {
 	text         []byte
 }
 
-// read reads the file of a node for the page. It follows no link and does not block: the node
-// may have been replaced meanwhile.
+// read reads the file of the node n for the page, at path below root. It follows no symbolic link and does
+// not block, because the node may have been replaced meanwhile.
 func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err error) {
 	if n == nil || !n.Mode.IsRegular() {
 		return c, nil
@@ -67,7 +68,7 @@ func (b *builder) read(root *os.File, path string, n *diff.Node) (c content, err
 	return c, nil
 }
 
-// why returns the cause of an error in words, without its operation.
+// why returns the cause of a read error in words, without its operation, for the page.
 func why(err error) string {
 	var errno syscall.Errno
 	switch {

@@ -2,11 +2,11 @@ package page
 
 import "strings"
 
-// deepest is the largest depth of directories shown on lines of their own; deeper ones are
-// part of the name.
+// deepest is the largest depth of directories that the tree of paths shows on lines of their own; deeper ones
+// are part of the name.
 const deepest = 12
 
-// A branch is a directory or a changed path in the tree of paths.
+// A branch is a directory or a changed path in the tree of paths that the page shows.
 type branch struct {
 	name string
 	// children has the branches below, in the order of changes.
@@ -17,7 +17,7 @@ type branch struct {
 	index int
 }
 
-// buildTree builds the tree of a part's entries.
+// buildTree builds the tree of the changed paths of part number part.
 func (b *builder) buildTree(part int) *branch {
 	root := &branch{}
 	for i := range b.all {
@@ -38,8 +38,8 @@ func (b *builder) buildTree(part int) *branch {
 	return root
 }
 
-// dir returns the subdirectory with that name, and creates it if the last child is another
-// one: paths come in the order of changes.
+// dir returns the subdirectory of that name in the tree of paths. It creates it if the last child is another
+// one, because paths come in order.
 func (br *branch) dir(name string) *branch {
 	if n := len(br.children); n > 0 && br.children[n-1].name == name {
 		return br.children[n-1]
@@ -49,7 +49,7 @@ func (br *branch) dir(name string) *branch {
 	return d
 }
 
-// tree writes the tree of a part until the sheet holds room bytes, and returns the number of
+// tree writes the tree of changed paths of a part, until the sheet holds room bytes. It returns the number of
 // paths left out.
 func (b *builder) tree(s *sheet, part int, room int64) (left int) {
 	s.mark("<ul>")
@@ -91,7 +91,8 @@ func (br *branch) write(s *sheet, room int64) (left int) {
 	return left
 }
 
-// link writes a line of the tree with the name as, or with the branch's own name if as is "".
+// link writes a line of the tree of paths, with a link to the path's section. as is the name to show, "" for
+// the branch's own.
 func (br *branch) link(s *sheet, as string) {
 	if as == "" {
 		as = br.name
@@ -111,7 +112,7 @@ func (br *branch) link(s *sheet, as string) {
 	s.mark("</bdi> <em>left out</em>")
 }
 
-// paths returns the number of changed paths in a branch.
+// paths returns the number of changed paths at and below a branch of the tree.
 func (br *branch) paths() (n int) {
 	if br.leaf != nil {
 		n = 1

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Beginning is the start of every page; it marks a file as written by this package.
+// Beginning is the start of every review page; it marks a file as written by this package.
 const Beginning = "<!doctype html><!-- made by snapfs diff -->\n"
 
 //go:embed page.css
@@ -16,13 +16,13 @@ var style markup
 //go:embed page.js
 var script markup
 
-// hash returns the hash of a style or script for the content security policy.
+// hash returns the hash of the page's style or script, by which the content security policy permits it.
 func hash(m markup) string {
 	sum := sha256.Sum256([]byte(m))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// document writes the page around the files.
+// document writes the whole page: the head, the header, the tree of paths and the files.
 func (b *builder) document(s *sheet) {
 	s.mark(Beginning, "<html lang=en><head><meta charset=utf-8>\n",
 		`<meta http-equiv=Content-Security-Policy content="default-src 'none'; base-uri 'none'; form-action 'none'; `,
@@ -50,7 +50,7 @@ func clippedName(t string) string {
 	return t
 }
 
-// keys is the help for the keys; the script shows it.
+// keys is the help text for the keys of the page; the script shows it.
 const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-title>Keys</h2>
 <dl><dt><kbd>j</kbd> <kbd>k</kbd><dd>next and previous file
 <dt><kbd>n</kbd> <kbd>p</kbd><dd>next and previous change
@@ -63,7 +63,7 @@ const keys markup = `<dialog id=help aria-labelledby=help-title><h2 id=help-titl
 <p><button id=close>Close</button></dialog>
 `
 
-// header writes the title, the totals and the tools.
+// header writes the top of the page: the title, the totals and the controls.
 func (b *builder) header(s *sheet) {
 	s.mark("<header>\n<div id=about><h1>")
 	s.name(b.page.Title)
@@ -84,7 +84,7 @@ func (b *builder) header(s *sheet) {
 		`<output id=seen></output></form>`+"\n</header>\n")
 }
 
-// summary writes the number of changes of each kind.
+// summary writes the totals: the number of changes of each kind, of lines, and of bytes.
 func (b *builder) summary(s *sheet) {
 	if len(b.all) == 0 {
 		s.mark("Nothing changed")
@@ -123,7 +123,7 @@ func (b *builder) summary(s *sheet) {
 	}
 }
 
-// paths writes the trees of all parts.
+// paths writes the trees of changed paths of all parts, up to pathsMax bytes.
 func (b *builder) paths(s *sheet) {
 	left, room := 0, s.n+pathsMax
 	for i, p := range b.page.Parts {
@@ -145,7 +145,7 @@ func (b *builder) paths(s *sheet) {
 	}
 }
 
-// any reports whether a part has entries.
+// any reports whether part number part has changed paths.
 func (b *builder) any(part int) bool {
 	for i := range b.all {
 		if b.all[i].part == part {
@@ -155,7 +155,7 @@ func (b *builder) any(part int) bool {
 	return false
 }
 
-// main writes the files of all parts.
+// main writes the sections of the files of all parts, and a note about those left out.
 func (b *builder) main(s *sheet) {
 	if len(b.all) == 0 {
 		s.mark("<p class=note>There is nothing to review.\n")

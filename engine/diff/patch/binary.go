@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// binary writes both contents whole: the first for applying the patch, the second for
-// reverting it.
+// binary writes both versions of a binary file whole, as git does: the first for applying the patch, the
+// second for reverting it.
 func (p *printer) binary(e ends, a, b blob) error {
 	p.out.WriteString("GIT binary patch\n")
 	if err := p.literal(e.to, b); err != nil {
@@ -17,7 +17,8 @@ func (p *printer) binary(e ends, a, b blob) error {
 	return p.literal(e.from, a)
 }
 
-// literal streams a file, compressed and in git's base 85.
+// literal writes the content of a file to the patch, compressed and in git's base 85, without holding it in
+// memory.
 func (p *printer) literal(path string, b blob) error {
 	fmt.Fprintf(p.out, "literal %d\n", b.size)
 	lines := &base85{out: p.out}
@@ -41,9 +42,9 @@ func (p *printer) literal(path string, b blob) error {
 	return nil
 }
 
-// base85 writes its input as lines of up to 52 bytes: a letter for the length (A to Z for 1
-// to 26, a to z for 27 to 52), then five digits for every four bytes, the most significant
-// first (git, base85.c and diff.c).
+// base85 writes its input in git's base 85, as lines of up to 52 bytes: a letter for the length (A to Z for 1
+// to 26, a to z for 27 to 52), then five digits for every four bytes, the most significant first (git,
+// base85.c and diff.c).
 type base85 struct {
 	out  *bufio.Writer
 	line [52]byte

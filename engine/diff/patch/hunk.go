@@ -9,7 +9,8 @@ import (
 	"znkr.io/diff/textdiff"
 )
 
-// writeHunks writes the lines that differ, with three lines of context.
+// writeHunks writes the lines in which the texts a and b differ as hunks of a patch, with three lines of
+// context.
 func writeHunks(out *bufio.Writer, a, b []byte) {
 	for _, h := range textdiff.Hunks(a, b) {
 		fmt.Fprintf(out, "@@ -%s +%s @@\n", span(h.LineNoX, h.EndLineNoX), span(h.LineNoY, h.EndLineNoY))
@@ -30,8 +31,8 @@ func writeHunks(out *bufio.Writer, a, b []byte) {
 	}
 }
 
-// span formats a range of lines as first line and count; for an empty range, the line before
-// it.
+// span formats the lines [start, end) for the header of a hunk: the number of the first line and the count;
+// for an empty range, the number of the line before it.
 func span(start, end int) string {
 	switch end - start {
 	case 0:
@@ -42,7 +43,7 @@ func span(start, end int) string {
 	return fmt.Sprintf("%d,%d", start+1, end-start)
 }
 
-// countLines returns the number of lines that a patch would add and remove.
+// countLines returns the number of lines that a patch from the text a to b would add and remove.
 func countLines(a, b []byte) (added, removed int) {
 	for _, h := range textdiff.Hunks(a, b, zdiff.Context(0)) {
 		for _, e := range h.Edits {

@@ -9,7 +9,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// writeNotes starts the patch with the differences that git's format cannot express.
+// writeNotes writes the beginning of the patch: comments about the differences that git's format cannot
+// express.
 func writeNotes(out *bufio.Writer, changes []diff.Change) {
 	first := true
 	for i, c := range changes {
@@ -29,8 +30,8 @@ func writeNotes(out *bufio.Writer, changes []diff.Change) {
 	}
 }
 
-// noteOf returns as text the differences of a change that the patch cannot express. bare is
-// set if nothing below the path changed.
+// noteOf describes in words those differences of a change that a git patch cannot express; "" for none. bare
+// is set if nothing below the path changed.
 func noteOf(c diff.Change, bare bool) string {
 	if !pathFits(c.Path) {
 		return joined(c.Kind.String(), strings.Join(c.What.Names(), ", "))
@@ -64,8 +65,8 @@ func noteOfModified(c diff.Change) string {
 	return joined(parts...)
 }
 
-// noteOfLone returns as text the attributes of an added or deleted file that the patch cannot
-// express.
+// noteOfLone describes in words those attributes of an added or deleted file that a git patch cannot express.
+// did is "added" or "deleted". bare is set if nothing below the path changed.
 func noteOfLone(did string, n *diff.Node, bare bool) string {
 	if n.Mode.IsDir() {
 		if bare && did == "added" {
@@ -98,7 +99,7 @@ func noteOfLone(did string, n *diff.Node, bare bool) string {
 	return joined(parts...)
 }
 
-// modeFits reports whether one of git's two modes is the file's whole mode.
+// modeFits reports whether git can express the file's whole mode, as 0644, 0755 or a symbolic link.
 func modeFits(n *diff.Node) bool {
 	return n.Mode.Type() == fs.ModeSymlink || n.Mode == 0o644 || n.Mode == 0o755
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/words"
 )
 
-// The colours of a terminal (ECMA-48, 8.3.117).
+// The terminal control sequences for colours (ECMA-48, 8.3.117).
 const (
 	plain    = "\x1b[m"
 	bold     = "\x1b[1m"
@@ -37,13 +37,15 @@ type Painter struct {
 	size           int // of both
 }
 
-// paintMax bounds the lines in which words are compared, in bytes.
+// paintMax bounds the lines in which words are compared, in bytes. A longer run of changed lines is shown
+// without marked words.
 const paintMax = 64 << 10
 
-// NewPainter returns a painter that writes to w.
+// NewPainter returns a Painter that shows a patch on the terminal w. tame removes terminal control sequences
+// from text.
 func NewPainter(w io.Writer, tame func(string) string) *Painter { return &Painter{w: w, escape: tame} }
 
-// Write adds a part of the patch and paints its complete lines.
+// Write takes the next part of the patch, and shows its complete lines on the terminal.
 func (p *Painter) Write(b []byte) (int, error) {
 	rest := b
 	for {
@@ -61,7 +63,7 @@ func (p *Painter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close paints the remaining lines. It does not close the terminal.
+// Close paints the remaining lines of the patch. It does not close the terminal.
 func (p *Painter) Close() error {
 	if len(p.part) > 0 {
 		p.line(string(p.part))
@@ -95,8 +97,8 @@ func (p *Painter) line(line string) {
 	}
 }
 
-// lengthOf returns the number of lines of one side from the hunk header: "-first,count", or
-// "-first" for one line. It returns 0 for a malformed count.
+// lengthOf returns the number of lines of one side of a hunk, from its header: "-first,count", or "-first"
+// for one line. It returns 0 for a malformed count.
 func lengthOf(span string) int {
 	_, count, counted := strings.Cut(span, ",")
 	if !counted {
@@ -109,7 +111,7 @@ func lengthOf(span string) int {
 	return max(n, 0)
 }
 
-// isHeader reports whether a line is one of the header lines of a file.
+// isHeader reports whether a line of a patch is one of the header lines of a file.
 func isHeader(line string) bool {
 	for _, head := range []string{
 		"diff --git ", "--- ", "+++ ", "index ", "new file mode ", "deleted file mode ", "old mode ", "new mode ",
@@ -122,8 +124,8 @@ func isHeader(line string) bool {
 	return false
 }
 
-// inHunk handles a line inside a hunk. It collects removed and added lines until their run is
-// complete.
+// inHunk handles a line inside a hunk of the patch. It collects removed and added lines until their run is
+// complete, so that their words can be compared.
 func (p *Painter) inHunk(line string) {
 	op := byte(' ')
 	if line != "" {
@@ -158,7 +160,7 @@ func (p *Painter) inHunk(line string) {
 	}
 }
 
-// last returns the last collected line.
+// last returns the last collected removed or added line, or nil.
 func (p *Painter) last() *string {
 	switch {
 	case len(p.added) > 0:
@@ -169,8 +171,8 @@ func (p *Painter) last() *string {
 	return nil
 }
 
-// flush writes the collected lines. The first removed line corresponds to the first added one,
-// and so on.
+// flush writes the collected removed and added lines in colour, with differing words marked. It compares the
+// first removed line with the first added one, and so on.
 func (p *Painter) flush() {
 	gone, came := make([][]words.Span, len(p.removed)), make([][]words.Span, len(p.added))
 	for i := range min(len(gone), len(came)) {
@@ -183,8 +185,8 @@ func (p *Painter) flush() {
 	p.removed, p.added, p.size = nil, nil, 0
 }
 
-// textOf returns a collected line without its sign, and without a remark such as "no newline"
-// below it.
+// textOf returns a collected line of a patch without its sign, and without a remark such as "no newline"
+// after it.
 func textOf(line string) string {
 	line, _, _ = strings.Cut(line, "\n")
 	return line[1:]
@@ -199,7 +201,7 @@ func (p *Painter) lines(colour string, lines []string, marks [][]words.Span) {
 	}
 }
 
-// mark reverses the differing spans of a line.
+// mark returns a line safe for the terminal, with its differing spans in reversed colours.
 func (p *Painter) mark(line string, spans []words.Span) string {
 	var b strings.Builder
 	at := 0

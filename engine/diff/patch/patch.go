@@ -11,7 +11,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// The bounds of a patch, in bytes of a file.
+// The bounds of a patch: sizes of files in bytes.
 const (
 	// TextMax is the largest file that is compared line by line; larger ones are written as
 	// binary.
@@ -21,7 +21,7 @@ const (
 	FileMax = 512 << 20
 )
 
-// Options configure a patch. The zero value is valid.
+// Options configure a patch, for [Write]. The zero value writes no renames.
 type Options struct {
 	// Renames, from [diff.Renames], are written as renames if git supports them: files and
 	// symbolic links. Others are written as deleted and added.
@@ -58,7 +58,7 @@ type printer struct {
 	moves
 }
 
-// moves holds the renames that git can represent, by new path, and their old paths.
+// moves holds the renames that git can represent in a patch, by new path, and the set of their old paths.
 type moves struct {
 	to   map[string]move // by the file's new path
 	from map[string]bool
@@ -89,7 +89,7 @@ func movesOf(changes []diff.Change, renames []diff.Rename) moves {
 	return m
 }
 
-// change writes the patches of a change: git represents a change of type as a deletion and an
+// change writes a change to the patch. Git represents a change of a file's type as a deletion and an
 // addition.
 func (p *printer) change(c diff.Change) error {
 	old, new := fits(c.Old), fits(c.New)
@@ -115,13 +115,13 @@ func (p *printer) change(c diff.Change) error {
 	return nil
 }
 
-// ends holds path and node of a file on both sides; a nil node is a missing file.
+// ends holds the path and node of a changed file before and after the change; a nil node is a missing file.
 type ends struct {
 	from, to string
 	old, new *diff.Node
 }
 
-// file writes the patch of one file; r is nil unless the file was renamed.
+// file writes the part of the patch for one file; r is nil unless the file was renamed.
 func (p *printer) file(e ends, r *diff.Rename) error {
 	a, err := p.load(0, e.from, e.old)
 	if err != nil {
@@ -160,7 +160,7 @@ func (p *printer) file(e ends, r *diff.Rename) error {
 	return nil
 }
 
-// percent returns the similarity of a rename for git: 100 only if the files are equal.
+// percent returns the similarity of a rename as git prints it: 100 only if the files are equal.
 func percent(a, b blob, r *diff.Rename) int {
 	if a.id == b.id {
 		return 100
@@ -168,7 +168,7 @@ func percent(a, b blob, r *diff.Rename) int {
 	return min(r.Similarity, 99)
 }
 
-// label returns the name of one side of a text patch. As in git, a tab after a name with a
+// label returns the file name for the --- or +++ line of a text patch. As in git, a tab after a name with a
 // blank prevents readers from cutting it there.
 func label(prefix, path string, n *diff.Node) string {
 	if n == nil {
@@ -183,7 +183,8 @@ func label(prefix, path string, n *diff.Node) string {
 	return name
 }
 
-// fits reports whether git can represent a node.
+// fits reports whether a git patch can represent a node: it is a regular file of at most FileMax, or a
+// symbolic link.
 func fits(n *diff.Node) bool {
 	return n != nil && (n.Mode.IsRegular() && n.Size <= FileMax || n.Mode.Type() == fs.ModeSymlink)
 }

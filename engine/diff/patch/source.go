@@ -17,13 +17,13 @@ import (
 	"github.com/snapfs/snapfs/errs"
 )
 
-// A source reads files of the old tree (side 0) and the new tree (side 1).
+// A source reads files of the old tree (side 0) and the new tree (side 1) for a patch.
 type source struct {
 	ctx  context.Context
 	root [2]*os.File
 }
 
-// A blob is the content of a file as git stores it.
+// A blob is the content of a file as git stores and identifies it.
 type blob struct {
 	id     string // git's object id, forty zeros for no file
 	side   int
@@ -35,7 +35,7 @@ type blob struct {
 
 const noID = "0000000000000000000000000000000000000000"
 
-// load reads a file's size, kind and hash; the content stays in memory only for a text.
+// load reads the size, kind and hash of a file of one side; the content stays in memory only for a text.
 func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	b := blob{id: noID, side: side, node: n}
 	if n == nil {
@@ -64,8 +64,8 @@ func (s *source) load(side int, path string, n *diff.Node) (blob, error) {
 	return b, nil
 }
 
-// open returns a reader of the content of a file or of a link's target, and its size. The
-// caller closes the reader.
+// open returns a reader of the content of a file, or of a symbolic link's target, and its size. The caller
+// closes the reader.
 func (s *source) open(b blob, path string) (io.ReadCloser, int64, error) {
 	if b.node.Mode.Type() == fs.ModeSymlink {
 		return io.NopCloser(strings.NewReader(b.node.Target)), int64(len(b.node.Target)), nil

@@ -12,7 +12,7 @@ import (
 	"github.com/snapfs/snapfs/engine/diff/report"
 )
 
-// A count is the number of lines that a change adds and removes.
+// A count is the number of lines that the change of one file adds and removes, for [Stat].
 type count struct {
 	path string
 	// from is the old path of a renamed file, else "".
@@ -24,8 +24,8 @@ type count struct {
 	oldSize, newSize int64
 }
 
-// counts counts the lines of every change of content and of each rename that git can
-// represent, in order.
+// counts counts the added and removed lines of every changed or renamed file that git can represent, in
+// order.
 func (s *source) counts(changes []diff.Change, renames []diff.Rename) ([]count, error) {
 	moves := movesOf(changes, renames)
 	var list []count
@@ -69,7 +69,7 @@ func (s *source) count(e ends) (n count, err error) {
 	return n, nil
 }
 
-// name returns the path, or both paths of a rename, as Stat shows it.
+// name returns the path, or both paths of a rename, as [Stat] shows it.
 func (c count) name() string {
 	if c.from != "" {
 		return report.Printable(c.from) + " => " + report.Printable(c.path)
@@ -102,7 +102,7 @@ func Stat(ctx context.Context, w io.Writer, old, new *os.File, changes []diff.Ch
 	return out.Flush()
 }
 
-// Lines returns the number of text lines added and removed. Errors: those of [Write].
+// Lines returns the number of text lines that changes add and delete in all files. Errors: those of [Write].
 func Lines(ctx context.Context, old, new *os.File, changes []diff.Change, renames ...diff.Rename) (added, deleted int, err error) {
 	src := source{ctx: ctx, root: [2]*os.File{old, new}}
 	counts, err := src.counts(changes, renames)
@@ -112,8 +112,8 @@ func Lines(ctx context.Context, old, new *os.File, changes []diff.Change, rename
 	return added, deleted, err
 }
 
-// bar draws a count as plus and minus signs. If the largest count, most, does not fit into
-// room, all are scaled down, but never to nothing.
+// bar draws the numbers of lines as plus and minus signs. If the largest count of all files, most, does not
+// fit into room columns, all are scaled down, but never to nothing.
 func (c count) bar(most, room int) string {
 	if c.binary {
 		return fmt.Sprintf("Bin %d -> %d bytes", c.oldSize, c.newSize)

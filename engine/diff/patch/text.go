@@ -9,21 +9,21 @@ import (
 	"znkr.io/diff/textdiff"
 )
 
-// A Text is the comparison of two versions of a text, of which single changes can be taken. A change is a run of
-// removed and added lines; changes are numbered from 0.
+// A Text is the comparison of two versions of a text, from which a user can take some changes and leave
+// others. A change is a run of removed and added lines; changes are numbered from 0.
 type Text struct {
 	edits []textdiff.Edit[[]byte]
 	// start and end delimit the edits of each change.
 	start, end []int
 }
 
-// A Range is a number of consecutive changes of a [Text]: First to Last.
+// A Range is a number of consecutive changes of a [Text], from the number First to Last.
 type Range struct{ First, Last int }
 
-// textContext is how many lines before and after a change are shown.
+// textContext is how many unchanged lines a hunk shows before and after a change.
 const textContext = 3
 
-// CompareTexts compares two versions of a text by lines.
+// CompareTexts compares two versions of a text by lines, and numbers the changes.
 func CompareTexts(old, new []byte) *Text {
 	t := &Text{edits: textdiff.Edits(old, new)}
 	for i, e := range t.edits {
@@ -38,7 +38,7 @@ func CompareTexts(old, new []byte) *Text {
 	return t
 }
 
-// Hunks returns the changes as a patch would show them: those whose context touches are together.
+// Hunks returns the changes grouped as a patch would show them: those whose context touches are in one hunk.
 func (t *Text) Hunks() (hunks []Range) {
 	for i := range t.start {
 		if i > 0 && t.start[i]-t.end[i-1] <= 2*textContext {
@@ -50,7 +50,7 @@ func (t *Text) Hunks() (hunks []Range) {
 	return hunks
 }
 
-// WriteHunk writes changes as a hunk of a patch.
+// WriteHunk writes the changes h of the text as one hunk of a patch.
 func (t *Text) WriteHunk(w io.Writer, h Range) error {
 	from, to := t.start[h.First]-textContext, t.end[h.Last]+textContext
 	if from = max(from, 0); h.First > 0 {
@@ -96,8 +96,8 @@ func (t *Text) WriteHunk(w io.Writer, h Range) error {
 	return err
 }
 
-// With returns the old text with the changes for which taken is true. Where the last line of a version has no newline
-// and lines of the other follow it, With adds one.
+// With returns the old text with those changes made for which taken is true. Where the last line of a version
+// has no newline and lines of the other follow it, With adds one.
 func (t *Text) With(taken func(change int) bool) []byte {
 	var b bytes.Buffer
 	change := 0

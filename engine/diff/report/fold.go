@@ -7,8 +7,8 @@ import (
 	"github.com/snapfs/snapfs/engine/diff"
 )
 
-// Fold returns rows with fewer lines, at most that many where that is possible: paths in one
-// directory share a row, first those in directories that were added or deleted as a whole, then
+// Fold returns rows of a table of changes with fewer lines, at most that many where that is possible. Paths
+// in one directory then share a row: first those in directories that were added or deleted as a whole, then
 // those of the deepest directories. Rows that are few enough stay.
 func Fold(rows []Row, most int) []Row {
 	if len(rows) <= most {
@@ -25,10 +25,11 @@ func Fold(rows []Row, most int) []Row {
 	return rows
 }
 
-// FoldBelow returns rows in which the paths below a directory of this depth share a row.
+// FoldBelow returns rows of a table of changes in which all paths below one directory of this depth share a
+// row.
 func FoldBelow(rows []Row, depth int) []Row { return foldAt(rows, depth) }
 
-// foldWhole folds what lies in added and deleted directories into the rows of those.
+// foldWhole joins the rows of paths in an added or deleted directory with the row of that directory.
 func foldWhole(all []Row) []Row {
 	var rows []Row
 	for _, r := range all {
@@ -51,7 +52,7 @@ func foldWhole(all []Row) []Row {
 	return rows
 }
 
-// foldAt folds rows that follow one another and share a directory of this depth.
+// foldAt joins rows that follow one another and whose paths share a directory of this depth.
 func foldAt(all []Row, depth int) []Row {
 	var rows []Row
 	for i := 0; i < len(all); {
@@ -73,7 +74,8 @@ func foldAt(all []Row, depth int) []Row {
 	return rows
 }
 
-// prefix returns the directory of this depth that path lies in, with a slash, or "".
+// prefix returns the directory of this depth that path lies in, with a slash at its end, or "" if path is not
+// so deep.
 func prefix(path string, depth int) string {
 	end := 0
 	for range depth {
@@ -89,7 +91,7 @@ func prefix(path string, depth int) string {
 	return path[:end]
 }
 
-// add counts another row in this one.
+// add joins another row with this one: it adds its paths and bytes to the counts.
 func (r *Row) add(other Row) {
 	r.paths += other.paths + 1
 	r.grew += other.grew

@@ -15,7 +15,7 @@ import (
 // each run of them, and whole, in the field named with _base64. Times are RFC
 // 3339 with nanoseconds, in UTC; modes are strings of octal digits.
 
-// A Document is the JSON form of changes.
+// A Document is the JSON form of a list of changes, as snapfs diff --json prints it.
 type Document struct {
 	Changes []Change `json:"changes"`
 	// Renames pairs added and deleted Changes, if renames were detected.
@@ -23,7 +23,7 @@ type Document struct {
 	Summary Summary  `json:"summary"`
 }
 
-// A Rename is the JSON form of [diff.Rename].
+// A Rename is the JSON form of [diff.Rename], a file or directory that moved.
 type Rename struct {
 	From       string `json:"from"`
 	FromBase64 string `json:"from_base64,omitempty"`
@@ -34,7 +34,7 @@ type Rename struct {
 	Directory  bool   `json:"directory"`
 }
 
-// A Change is the JSON form of [diff.Change].
+// A Change is the JSON form of [diff.Change], the difference at one path.
 type Change struct {
 	Path       string   `json:"path"`
 	PathBase64 string   `json:"path_base64,omitempty"`
@@ -75,7 +75,7 @@ type Summary struct {
 	Shrunk   int64 `json:"bytes_removed"`
 }
 
-// Of returns the JSON form, for a command that adds further fields.
+// Of returns the JSON form of changes and renames, for a command that adds further fields.
 func Of(changes []diff.Change, renames ...diff.Rename) Document {
 	s := diff.Summarise(slices.DeleteFunc(slices.Clone(changes), diff.Change.TimeOnly))
 	d := Document{
@@ -120,8 +120,8 @@ func node(n *diff.Node) *Node {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000Z07:00") }
 
-// text returns a string that JSON can hold, and the base 64 form of the whole string if bytes
-// were lost.
+// text returns a string as JSON can hold it. If that loses bytes, because they are not UTF-8, whole is the
+// base 64 form of the whole string, else "".
 func text(s string) (readable, whole string) {
 	if utf8.ValidString(s) {
 		return s, ""

@@ -13,7 +13,7 @@ import (
 	"github.com/snapfs/snapfs/engine/snapshot"
 )
 
-// A Row is a line of a table: one change, or both changes of a rename.
+// A Row is a line of a table of changes: one change, or both changes of a rename.
 type Row struct {
 	// Change is the change; of a rename, the added one.
 	diff.Change
@@ -27,8 +27,8 @@ type Row struct {
 	whole bool
 }
 
-// Rows returns a row for each change. The two changes of a rename share one at the new path,
-// and an unchanged node that moved along with its directory has none.
+// Rows returns a row of a table for each change. The two changes of a rename share one at the new path. An
+// unchanged node that moved along with its directory has none.
 func Rows(changes []diff.Change, renames []diff.Rename) []Row {
 	if len(renames) == 0 {
 		rows := make([]Row, len(changes))
@@ -61,7 +61,7 @@ func Rows(changes []diff.Change, renames []diff.Rename) []Row {
 	return rows
 }
 
-// moved returns the row of a rename: c is the added change, old the node at the old path.
+// moved returns the row of a rename in a table: c is the added change, old the node at the old path.
 func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	row := Row{Change: c, From: r.From}
 	differs := r.Differs(old, c.New)
@@ -77,8 +77,8 @@ func moved(c diff.Change, r *diff.Rename, old *diff.Node) Row {
 	return row
 }
 
-// along reports whether the parent directory of a rename was renamed in the same way, so that
-// it needs no row of its own. ends holds the renames by new path.
+// along reports whether the parent directory of a renamed path was renamed in the same way, so that the path
+// needs no row of its own. ends holds the renames by both paths.
 func along(r *diff.Rename, ends map[string]*diff.Rename) bool {
 	from, name, nested := cutLast(r.From)
 	to, last, _ := cutLast(r.To)
@@ -91,8 +91,8 @@ func cutLast(path string) (dir, name string, nested bool) {
 	return path[:max(i, 0)], path[i+1:], i > 0
 }
 
-// Table writes a line for each row: the letter of its kind, R for a rename; the type or the
-// differing aspects; by how much a file grew; and the path. Errors: those of w.
+// Table writes a line for each row: the letter of its kind, R for a rename; the type or the differing
+// aspects; by how much a file grew; and the path. Errors: those of w.
 func Table(w io.Writer, rows []Row) error {
 	wide := 0
 	for _, r := range rows {
@@ -115,7 +115,7 @@ func Table(w io.Writer, rows []Row) error {
 	return out.Flush()
 }
 
-// said returns the second column of a row: the differing aspects, or the type.
+// said returns the second column of the table for a row: the differing aspects, or the type.
 func (r Row) said() string {
 	if r.what == "" {
 		return diff.TypeName(r.New.Mode)
@@ -123,7 +123,7 @@ func (r Row) said() string {
 	return r.what
 }
 
-// what returns the type of an added or deleted path, else the differing aspects.
+// what returns in words the type of an added or deleted path, or the aspects in which a modified one differs.
 func what(c diff.Change) string {
 	switch {
 	case c.Kind == diff.Added:
@@ -136,7 +136,8 @@ func what(c diff.Change) string {
 	return c.What.String()
 }
 
-// arrow returns the target of a symbolic link, or the first name of a hard link.
+// arrow returns the suffix of a path in the table: the target of a symbolic link, or the first name of a hard
+// link, else "".
 func arrow(c diff.Change) string {
 	switch n := c.New; {
 	case n == nil:
@@ -158,9 +159,9 @@ func delta(n snapshot.Bytes) string {
 	return ""
 }
 
-// Printable returns a name that is safe on a terminal: in double quotes with Go escapes if it
-// contains unprintable characters, invalid UTF-8, or anything that could be mistaken for such
-// quoting. So no name moves the cursor, changes a colour, or reverses the writing direction.
+// Printable returns a file name that is safe on a terminal. A name is put in double quotes with Go escapes if
+// it contains unprintable characters, invalid UTF-8, or anything that could be mistaken for such quoting. So
+// no name moves the cursor, changes a colour, or reverses the writing direction.
 func Printable(name string) string {
 	plain := utf8.ValidString(name) && name != "" && name[0] != ' ' && name[len(name)-1] != ' ' &&
 		!strings.ContainsAny(name, `"\`) && !strings.Contains(name, " -> ") && !strings.Contains(name, " = ")

@@ -11,20 +11,20 @@ import (
 	zdiff "znkr.io/diff"
 )
 
-// Max is the maximum length in bytes of a line to compare.
+// Max is the maximum length in bytes of a line whose words are compared; longer lines take too long.
 const Max = 4096
 
-// alike is the divisor of the part of the longer line that must be equal for words to be
-// marked: with less in common, marking does not help.
+// alike says how much of two lines must be equal for their words to be marked: a fourth of the longer one.
+// With less in common, marks do not help the reader.
 const alike = 4
 
-// A Span is the bytes [Start, End) of a line.
+// A Span is the bytes [Start, End) of a line, one or more words.
 type Span struct{ Start, End int }
 
-// Changed returns the spans of old that are not in new, and those of new that are not in old,
-// in order. Words and runs of blanks are never split, and spans with only blanks between them
-// are joined. Both results are nil if the lines have too little in common, are equal, or one
-// is longer than Max. Cost: a diff of the lines' words.
+// Changed compares two lines by words. It returns the spans of old that are not in new, and those of new that
+// are not in old, in order. Words and runs of blanks are never split, and spans with only blanks between them
+// are joined. Both results are nil if the lines have too little in common, are equal, or one is longer than
+// Max. Cost: a diff of the lines' words.
 func Changed(old, new string) (gone, came []Span) {
 	if len(old) > Max || len(new) > Max || old == new {
 		return nil, nil
@@ -52,7 +52,8 @@ func Changed(old, new string) (gone, came []Span) {
 	return gone, came
 }
 
-// grow appends a span to spans, or extends the last one if only blanks are between.
+// grow appends the bytes from start to end of line as a span to spans, or extends the last span if only
+// blanks are between.
 func grow(spans []Span, line string, start, end int) []Span {
 	if last := len(spans) - 1; last >= 0 && strings.TrimSpace(line[spans[last].End:start]) == "" {
 		spans[last].End = end
@@ -61,7 +62,7 @@ func grow(spans []Span, line string, start, end int) []Span {
 	return append(spans, Span{start, end})
 }
 
-// inked returns the number of non-blank bytes.
+// inked returns the number of bytes of a line that are not blanks.
 func inked(line string) (n int) {
 	for _, f := range strings.Fields(line) {
 		n += len(f)

@@ -13,14 +13,14 @@ import (
 	"github.com/snapfs/snapfs/internal/run"
 )
 
-// Terminal connects a merge tool to a person. A nil field is closed.
+// Terminal connects a merge tool to a person. The tool finds a stream closed where the field is nil.
 type Terminal struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// Versions has functions that open the three versions of a file; each may return nil for a
-// missing one.
+// Versions has functions that open the three versions of a conflicting file for a merge tool. Each may return
+// nil for a missing version.
 type Versions struct {
 	Base, Mine, Real func() (io.ReadCloser, error)
 }
@@ -83,8 +83,8 @@ func Run(ctx context.Context, tool string, terminal *Terminal, files Versions, d
 	return nil
 }
 
-// CopyTo writes one version of a conflicting file to the new file at path. A missing version (nil)
-// becomes an empty file, which merge tools expect.
+// CopyTo writes one version of a conflicting file, which open returns, to the new file at path. A missing
+// version (nil) becomes an empty file, which merge tools expect.
 func CopyTo(path string, open func() (io.ReadCloser, error)) error {
 	src, err := open()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SameContent compares one regular file in each of two trees. A file that is missing or has
-// another type by now is different.
+// SameContent reports whether the regular file at inA in the tree a has the same content as that at inB in b.
+// A file that is missing or has another type by now is different.
 func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 	f, err := OpenRegular(a, inA)
 	if err != nil {
@@ -47,13 +47,15 @@ func SameContent(a *os.File, inA string, b *os.File, inB string) (bool, error) {
 	}
 }
 
-// sparseSize is the size from which SameContent looks for holes.
+// sparseSize is the size in bytes from which SameContent skips holes. In smaller files, looking for them
+// costs more than reading.
 const sparseSize = 1 << 20
 
-// errDiffers ends a comparison at the first difference.
+// errDiffers ends the comparison of two files at the first difference.
 var errDiffers = errors.New("the content differs")
 
-// sameLarge does the same as SameContent, and does not read the holes that both files have.
+// sameLarge does the same as SameContent for two open files, of which f has size bytes. It does not read the
+// holes that both have.
 func sameLarge(f, g *os.File, size int64) (bool, error) {
 	st, err := vfs.Lstat(int(g.Fd()), "")
 	if err != nil || st.Size != size {
@@ -66,7 +68,7 @@ func sameLarge(f, g *os.File, size int64) (bool, error) {
 	return err == nil, err
 }
 
-// buffers are shared by the comparisons of many small files.
+// buffers holds pairs of buffers that the comparisons of many small files reuse.
 var buffers = sync.Pool{New: func() any { return new([2][128 << 10]byte) }}
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
@@ -103,8 +105,8 @@ func OpenRegular(root *os.File, path string) (*os.File, error) {
 	return f, nil
 }
 
-// CopyWhole copies a file of exactly size bytes, less than 128 KiB, between open files. It returns
-// false, with the copy incomplete, for another size and for any error.
+// CopyWhole copies a file of exactly size bytes, less than 128 KiB, from the descriptor src to dst. It
+// returns false, with the copy incomplete, if the file has another size and after any error.
 func CopyWhole(dst, src, size int) bool {
 	two := buffers.Get().(*[2][128 << 10]byte) //nolint:errcheck // nothing else is put there
 	defer buffers.Put(two)

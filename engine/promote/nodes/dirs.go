@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Dirs opens the directories of a tree and caches the last one: paths come in order, so the
-// next one is mostly in the same directory. Set Root before the first call.
+// A Dirs opens directories of a tree and caches the last one: a promotion's paths are sorted, so the next one
+// is mostly in the same directory. Set Root before the first call.
 type Dirs struct {
 	Root *os.File
 	path string
@@ -17,8 +17,8 @@ type Dirs struct {
 	same *os.File // last, once DirWith has verified its inode
 }
 
-// Dir opens a directory below the root with O_PATH, following no symbolic link. It stays
-// open until the next call.
+// Dir opens a directory below the root with O_PATH, following no symbolic link. It stays open until the next
+// call.
 func (d *Dirs) Dir(path string) (*os.File, error) {
 	if path == "." {
 		return d.Root, nil
@@ -35,8 +35,8 @@ func (d *Dirs) Dir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// DirWith returns the directory at a path as Dir does, but nil if another inode, or none, has
-// the path. All calls for a path name the same inode.
+// DirWith returns the directory at a path as Dir does, but nil if it has another inode than ino or does not
+// exist. All calls for one path must give the same ino.
 func (d *Dirs) DirWith(path string, ino uint64) (*os.File, error) {
 	dir, err := d.Dir(path)
 	if Missing(err) {
@@ -58,8 +58,8 @@ func (d *Dirs) DirWith(path string, ino uint64) (*os.File, error) {
 	return dir, nil
 }
 
-// openBeneath opens a path below a root; the caller closes it. A path that a link leads out of
-// the root (EXDEV, see openat2(2)) gives ELOOP.
+// openBeneath opens a path below a root; the caller closes it. If a symbolic link leads out of the root
+// (EXDEV, see openat2(2)), the error is ELOOP.
 func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	f, err := vfs.OpenBeneath(int(root.Fd()), path, flags, 0)
 	if errors.Is(err, unix.EXDEV) {
@@ -68,8 +68,8 @@ func openBeneath(root *os.File, path string, flags int) (*os.File, error) {
 	return f, err
 }
 
-// At returns the parent directory of path, open as Dir returns it, and the name in it. The
-// root itself has the name ".".
+// At returns the parent directory of path, open as Dir returns it, and the name in it. For the root itself
+// the name is ".".
 func (d *Dirs) At(path string) (*os.File, string, error) {
 	dir, name := Split(path)
 	f, err := d.Dir(dir)
@@ -85,7 +85,7 @@ func (d *Dirs) Stat(path string) (vfs.Stat, error) {
 	return vfs.Lstat(int(dir.Fd()), name)
 }
 
-// Close closes the cached directory, not the root. The Dirs may be used further.
+// Close closes the cached directory, not the root. The Dirs can still be used.
 func (d *Dirs) Close() {
 	if d.last != nil {
 		d.last.Close()

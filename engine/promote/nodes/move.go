@@ -33,7 +33,8 @@ const spareSuffix = "-"
 // flags.
 func flagsUnsupported(err error) bool { return errors.Is(err, unix.EINVAL) }
 
-// MoveIn moves a node of the stage to a free path. EEXIST: the path is not free.
+// MoveIn moves the node staged from a stage, the private directory of a promotion, to the free name in the
+// real directory dir. EEXIST: the name is not free.
 func MoveIn(stage *os.File, staged string, dir *os.File, name string) error {
 	err := rename(stage, staged, dir, name, vfs.RenameNoReplace)
 	if !flagsUnsupported(err) {
@@ -71,7 +72,8 @@ func cannotLink(err error) bool {
 	return err == unix.EPERM || err == unix.EMLINK || err == unix.EOPNOTSUPP || err == unix.ENOSYS
 }
 
-// MoveOut moves a node of the tree into the stage, to a free name. EEXIST: the name is not free.
+// MoveOut moves the node name from the real directory dir to the free name staged in a stage, the private
+// directory of a promotion. EEXIST: that name is not free.
 func MoveOut(dir *os.File, name string, stage *os.File, staged string) error {
 	err := rename(dir, name, stage, staged, vfs.RenameNoReplace)
 	if !flagsUnsupported(err) {
@@ -87,8 +89,8 @@ func MoveOut(dir *os.File, name string, stage *os.File, staged string) error {
 	return err
 }
 
-// Exchange exchanges a node of the stage with one of the tree. Where that takes several steps, an
-// error may leave some of them done: RepairMove reverts them.
+// Exchange exchanges a node of a stage, the private directory of a promotion, with one of the real directory
+// dir. Where that takes several steps, an error may leave some of them done: RepairMove reverts them.
 func Exchange(stage *os.File, staged string, dir *os.File, name string) error {
 	err := rename(stage, staged, dir, name, vfs.RenameExchange)
 	if !flagsUnsupported(err) {
@@ -120,9 +122,9 @@ func Exchange(stage *os.File, staged string, dir *os.File, name string) error {
 	return rename(stage, spare, stage, staged, 0)
 }
 
-// RepairMove completes or reverts a move between stage and the real directory dir, nil for none,
-// that was interrupted between its steps; put: it was a MoveIn. It returns false if another program
-// has put a node where one would have to go.
+// RepairMove completes or reverts a move between the stage, the private directory of a promotion, and the
+// real directory dir (nil for none) that was interrupted between its steps. put means that it was a MoveIn.
+// It returns false if another program has put a node where one would have to go.
 func RepairMove(stage *os.File, staged string, dir *os.File, name string, put bool) (bool, error) {
 	spare := staged + spareSuffix
 	aside, err := StatOrNil(stage, spare)
@@ -203,7 +205,8 @@ func widenDir(in *os.File, name string) bool {
 	return Chmod(node, st.Mode&0o7777|unix.S_IWUSR) == nil
 }
 
-// RestoreMode restores the permissions of a moved directory.
+// RestoreMode takes the permissions away again that rename gave a directory in order to move it. want is the
+// directory's identity with the mode to restore.
 func RestoreMode(in *os.File, name string, want Ident) error {
 	if want.Mode&unix.S_IFMT != unix.S_IFDIR || want.Mode&unix.S_IWUSR != 0 {
 		return nil
@@ -228,8 +231,8 @@ func PathError(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-// Remove removes the node with the stat st, and everything below it; nothing if st is nil. After
-// an error part of it may be left.
+// Remove removes the node name from dir, with everything below it. st is its stat; if that is nil, Remove
+// does nothing. After an error part of it may be left.
 func Remove(dir *os.File, name string, st *vfs.Stat) error {
 	switch {
 	case st == nil:
@@ -240,8 +243,8 @@ func Remove(dir *os.File, name string, st *vfs.Stat) error {
 	return PathError("unlink", name, unix.Unlinkat(int(dir.Fd()), name, 0))
 }
 
-// Empty removes everything in an open directory but the name keep, on its own filesystem only:
-// a mount point is busy. After an error some of it may be left.
+// Empty removes everything from an open directory except the name keep. It fails at a mount point, which is
+// busy. After an error some of it may be left.
 func Empty(dir *os.File, keep string) error {
 	list, err := vfs.Entries(int(dir.Fd()))
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Ident identifies a node and its state, without the change time, which a rename sets.
+// An Ident identifies a node and its state, so that a promotion notices if another program replaces or
+// changes it. The change time is not part of it, because a rename sets that.
 type Ident struct {
 	Ino            uint64
 	BTime, MTime   vfs.Timestamp
@@ -36,8 +37,8 @@ func IdentOf(st *vfs.Stat) Ident {
 	return i
 }
 
-// Is reports whether st is this node in this state. The owner's permissions of a directory do
-// not count, because a promotion widens them meanwhile.
+// Is reports whether st describes this node in this state. The owner's permissions of a directory do not
+// count, because a promotion widens them for a while.
 func (i Ident) Is(st *vfs.Stat) bool {
 	now := IdentOf(st)
 	if st.IsDir() {
@@ -47,10 +48,10 @@ func (i Ident) Is(st *vfs.Stat) bool {
 	return i == now
 }
 
-// SameNode reports whether st is this node, in any state.
+// SameNode reports whether st describes this node, in whatever state.
 func (i Ident) SameNode(st *vfs.Stat) bool { return i.Ino == st.Ino && i.BTime == st.BTime }
 
-// With returns the identity of the node after its metadata was set to m.
+// With returns how the node will be identified after its metadata was set to m.
 func (i Ident) With(m Meta) Ident {
 	if m.What&diff.Mode != 0 {
 		i.Mode = i.Mode&^0o7777 | m.Mode
@@ -64,14 +65,13 @@ func (i Ident) With(m Meta) Ident {
 	return i
 }
 
-// Open opens a node of any type with O_PATH, which has no effect on it; the caller closes
-// it.
+// Open opens a node of any type with O_PATH, so that opening has no effect on it; the caller closes it.
 func Open(dir *os.File, name string) (*os.File, error) {
 	return vfs.OpenAt(int(dir.Fd()), name, vfs.OPath|unix.O_NOFOLLOW, 0)
 }
 
-// Missing reports whether an error means that a path does not exist, or that one of its
-// parents is not a directory.
+// Missing reports whether an error means that a path does not exist, or that one of its parents is not a
+// directory but, say, a symbolic link.
 func Missing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
@@ -85,7 +85,7 @@ func StatOrNil(dir *os.File, name string) (*vfs.Stat, error) {
 	return &st, err
 }
 
-// Read returns the node and the stat of name in an open directory.
+// Read returns the node name of an open directory in the form of package diff, and its stat.
 func Read(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
 	fd := int(dir.Fd())
 	st, err := vfs.Lstat(fd, name)
@@ -113,8 +113,8 @@ func Read(dir *os.File, name string) (*diff.Node, vfs.Stat, error) {
 	return n, st, err
 }
 
-// SameMetadata reports whether two nodes have equal metadata and size; with times, also the
-// modification time. Times of directories and attributes that the system maintains do not count.
+// SameMetadata reports whether two nodes have equal metadata and size; with times, also equal modification
+// times. Times of directories and xattrs that the system maintains do not count.
 func SameMetadata(a, b *diff.Node, times bool) bool {
 	switch {
 	case a.Mode != b.Mode, a.UID != b.UID, a.GID != b.GID, a.Target != b.Target, a.Rdev != b.Rdev:
@@ -127,7 +127,8 @@ func SameMetadata(a, b *diff.Node, times bool) bool {
 	return maps.Equal(PromotedXattrs(a.Xattrs), PromotedXattrs(b.Xattrs))
 }
 
-// PromotedXattrs returns the attributes that a promotion copies.
+// PromotedXattrs returns those of the extended attributes that a promotion copies: not those that the system
+// maintains.
 func PromotedXattrs(all map[string]string) map[string]string {
 	promoted := make(map[string]string, len(all))
 	for name, value := range all {
@@ -138,7 +139,8 @@ func PromotedXattrs(all map[string]string) map[string]string {
 	return promoted
 }
 
-// permissions returns the lower twelve bits of a mode.
+// permissions returns the lower twelve bits of a mode: permissions, set-id bits and sticky bit, as in
+// stat(2).
 func permissions(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
 	for _, b := range []struct {
@@ -155,7 +157,7 @@ func permissions(m fs.FileMode) uint32 {
 // IsDir reports whether n is a directory; n may be nil.
 func IsDir(n *diff.Node) bool { return n != nil && n.Mode.IsDir() }
 
-// Shared reports whether a node may have more than one name; n may be nil.
+// Shared reports whether a node may have more than one name (hard link); n may be nil.
 func Shared(n *diff.Node) bool { return n != nil && n.NLink > 1 && !n.Mode.IsDir() }
 
 // Split returns the directory and the last name of a relative path; "." and the path if it has one name.
@@ -174,7 +176,7 @@ func Join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// Meta is the metadata of a node, or those aspects of it that Set sets.
+// Meta is metadata to set on a node: What says which aspects Set sets.
 type Meta struct {
 	What           diff.Aspect // the aspects to set
 	Mode, UID, GID uint32
@@ -182,10 +184,11 @@ type Meta struct {
 	Xattrs         map[string]string
 }
 
-// Everything is all aspects that a Meta can set.
+// Everything is the set of all aspects of metadata that a Meta can set.
 const Everything = diff.Mode | diff.Owner | diff.Time | diff.Xattrs
 
-// MetaOf returns the metadata of n, to set the aspects in what and those that they depend on.
+// MetaOf returns the metadata of n, of which Set then sets the aspects in what and those that depend on them:
+// a change of owner clears set-id bits and capabilities.
 func MetaOf(n *diff.Node, what diff.Aspect) Meta {
 	what &= Everything
 	if what&diff.Owner != 0 {
@@ -266,8 +269,8 @@ func Chmod(f *os.File, mode uint32) error {
 	return nil
 }
 
-// SetOldTime restores the old time of a directory. Only its owner and root may set it
-// (utimensat(2)): in another user's directory the time of the changes stays.
+// SetOldTime restores the modification time of a directory after names in it have changed. Only the
+// directory's owner and root may set it (utimensat(2)); in another user's directory the new time stays.
 func SetOldTime(f *os.File, t vfs.Timestamp) error {
 	err := setTime(f, t)
 	if errors.Is(err, unix.EPERM) {

@@ -16,18 +16,20 @@ import (
 	"github.com/snapfs/snapfs/engine/catalog"
 )
 
-// Of each sandbox, the output of the last maxDetached detached commands is stored: of each command
-// the last maxOutput bytes, and at most as many before them.
+// maxDetached is of how many detached commands of a sandbox the output is stored, the newest. maxOutput is
+// how many bytes of one command's output a file holds; when it is full, the older half of at most twice as
+// much stays in a second file. Both bound the disk space.
 const (
 	maxDetached = 20
 	maxOutput   = 8 << 20
 )
 
-// Dir is the directory beside the record with a file ID.json for each detached command,
-// its output ID.log, and the output before that, ID.old.
+// Dir is the directory, inside a sandbox's directory in the state directory, for detached commands. Each has
+// a file ID.json with its Command, ID.log with its output, and ID.old with the output before that.
 const Dir = "logs"
 
-// A Command is a command that runs, or ran, in a sandbox without a client.
+// A Command describes a command that runs, or ran, in a sandbox in the background without a client. The
+// supervisor stores it as JSON, and snapfs logs shows it.
 type Command struct {
 	// ID counts the detached commands of the sandbox, from 1.
 	ID    int       `json:"id"`
@@ -40,7 +42,8 @@ type Command struct {
 	Running bool              `json:"running"`
 }
 
-// In reads the commands of a directory of logs, oldest first; none if it does not exist.
+// In reads the descriptions of all detached commands from the logs directory of a sandbox, oldest first; none
+// if it does not exist.
 func In(dir string) ([]Command, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +64,7 @@ func In(dir string) ([]Command, error) {
 	return all, err
 }
 
-// A Log stores the output of one detached command, in the process of the supervisor.
+// A Log stores the output of one detached command in files, in the process of the sandbox's supervisor.
 type Log struct {
 	dir string
 	Command
@@ -69,8 +72,9 @@ type Log struct {
 	stored chan struct{} // closed when all output is stored
 }
 
-// New makes the files for a command and returns its log, and the pipe that is to be the
-// command's output. It removes the logs of the oldest commands.
+// New makes the files for a detached command in dir and returns its log, and the end of a pipe that the
+// caller makes the command's output and closes. It removes the logs of the oldest commands beyond
+// maxDetached.
 func New(dir string, args []string) (*Log, *os.File, error) {
 	all, err := In(dir)
 	if err == nil {
@@ -103,14 +107,14 @@ func New(dir string, args []string) (*Log, *os.File, error) {
 	return l, w, nil
 }
 
-// Drop removes the files of the command; what it cannot remove stays.
+// Drop removes the log files of the detached command; a file that it cannot remove stays.
 func (l *Log) Drop() {
 	for _, ext := range []string{".json", ".log", ".old"} {
 		_ = os.Remove(filepath.Join(l.dir, strconv.Itoa(l.ID)+ext)) // see above
 	}
 }
 
-// Close ends the storing of the output.
+// Close ends the storing of the command's output: it closes the reading end of the pipe.
 func (l *Log) Close() error { return l.pipe.Close() }
 
 func (l *Log) save() error {
@@ -125,8 +129,9 @@ func (l *Log) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// store copies the output to the file out, which it replaces when it is full. Output that cannot
-// be written, as on a full disk, is lost; the command goes on.
+// store copies the command's output from the pipe to the file out. When that file is full, store renames it
+// to ID.old and begins a new one. Output that cannot be written, as on a full disk, is lost; the command goes
+// on.
 func (l *Log) store(out *os.File) {
 	defer close(l.stored)
 	defer func() { out.Close() }()
@@ -149,8 +154,8 @@ func (l *Log) store(out *os.File) {
 	}
 }
 
-// End records the end of the command. A background process may hold its output open: End waits
-// for what is written within patience.
+// End stores the exit status of the command and the limit that it hit, or nil. A background process may hold
+// the command's output open, so End waits at most patience for the rest of the output.
 func (l *Log) End(patience time.Duration, status int, hit *catalog.LimitHit) {
 	select {
 	case <-l.stored:
@@ -160,7 +165,8 @@ func (l *Log) End(patience time.Duration, status int, hit *catalog.LimitHit) {
 	_ = l.save() // on a full disk it looks killed
 }
 
-// Describe says how the command is or ended.
+// Describe returns a clause about the command's state for a message: that it runs, was killed, or with which
+// status and limit it ended.
 func (d *Command) Describe() string {
 	switch {
 	case d.Running:
@@ -173,5 +179,5 @@ func (d *Command) Describe() string {
 	return fmt.Sprintf("it ended with status %d", *d.Status)
 }
 
-// OutputPath returns the path of the stored output of a command.
+// OutputPath returns the path of the stored output of the command id. dir is the sandbox's logs directory.
 func OutputPath(dir string, id int) string { return filepath.Join(dir, strconv.Itoa(id)+".log") }

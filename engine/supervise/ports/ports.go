@@ -20,8 +20,8 @@ import (
 	"github.com/snapfs/snapfs/network/forward"
 )
 
-// A Port is a port forward from the host's loopback to a sandbox's. Its supervisor serves it
-// until the last process of the sandbox has ended; the next supervisor does not open it again.
+// A Port is a port forward from the host's loopback to a port inside a sandbox. The sandbox's supervisor
+// serves it until the last process of the sandbox has ended; the next supervisor does not open it again.
 type Port struct {
 	// Port is the port in the sandbox, Host the port on the host.
 	Port uint16 `json:"port"`
@@ -30,7 +30,8 @@ type Port struct {
 	Addrs []netip.AddrPort `json:"addrs"`
 }
 
-// MaxProxied bounds the forwards of one sandbox that proxies have opened.
+// MaxProxied is how many ports of one sandbox may be forwarded at the request of proxies, whose clients
+// choose the ports, so that these cannot use up the host's ports.
 const MaxProxied = 64
 
 // Forwards are the port forwards of one sandbox. They are safe for concurrent use.
@@ -45,11 +46,11 @@ type Forwards struct {
 	proxied map[uint16]bool // those of open that only a proxy has opened
 }
 
-// Dial connects to a port inside a sandbox.
+// Dial connects to a port inside a sandbox, and also returns the address there.
 type Dial = func(ctx context.Context, port uint16) (net.Conn, netip.Addr, error)
 
-// New returns an empty set of forwards of a sandbox; one that opens none if the sandbox uses
-// the host's network. event receives what happens to each connection.
+// New returns an empty set of port forwards of a sandbox. It opens none if the sandbox uses the host's
+// network. dial connects to a port inside, and event receives an event about each connection.
 func New(rec *catalog.Record, dial Dial, event func(network.Event)) *Forwards {
 	in := &Forwards{name: rec.Name, dial: dial, event: event, open: map[uint16]*forward.Forwarder{}, proxied: map[uint16]bool{}}
 	if rec.Policy.Network == string(isolate.NetworkHost) {
@@ -60,9 +61,9 @@ func New(rec *catalog.Record, dial Dial, event func(network.Event)) *Forwards {
 	return in
 }
 
-// Add opens a forward to a port from a port of the host, 0 for a free one or that of an existing
-// forward; proxy says that a proxy wants it. Errors: errs.ErrExists, ErrBusy, ErrDenied, ErrNotSupported;
-// ErrNoSpace for a proxy.
+// Add forwards the port host of the host's loopback to the sandbox's port. A host of 0 means a free port, or
+// that of an existing forward. proxy means that a proxy requests it, which MaxProxied bounds. Errors:
+// errs.ErrExists, ErrBusy, ErrDenied, ErrNotSupported; ErrNoSpace for a proxy.
 func (in *Forwards) Add(port, host uint16, proxy bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -98,14 +99,15 @@ func (in *Forwards) Add(port, host uint16, proxy bool) error {
 	return nil
 }
 
-// command returns the text of a snapfs port command for the sandbox.
+// command returns the command line of snapfs port with these arguments for the sandbox, for the hint of an
+// error.
 func (in *Forwards) command(args ...string) string {
 	return strings.Join(append([]string{"snapfs port", in.name}, args...), " ")
 }
 
 func decimal(port uint16) string { return strconv.Itoa(int(port)) }
 
-// Remove closes a forward and resets its connections. Errors: errs.ErrNotFound.
+// Remove ends the forward to the sandbox's port and resets its connections. Errors: errs.ErrNotFound.
 func (in *Forwards) Remove(port uint16) error {
 	in.mu.Lock()
 	one := in.open[port]
@@ -121,7 +123,7 @@ func (in *Forwards) Remove(port uint16) error {
 	return one.Close()
 }
 
-// List returns the open forwards, ordered by the port inside.
+// List returns the open forwards, ordered by the port inside the sandbox.
 func (in *Forwards) List() []Port {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -133,7 +135,7 @@ func (in *Forwards) List() []Port {
 	return list
 }
 
-// Close closes all forwards. The container must not be frozen.
+// Close ends all forwards. The container must not be frozen.
 func (in *Forwards) Close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
