@@ -134,7 +134,8 @@ func prepareTree(x *workbench) {
 	})
 }
 
-// isReal checks that a view has the content of the snapshot base, as prepareTree made it.
+// isReal checks that a view has the content of the snapshot base, as prepareTree made it. isWork checks the
+// same for the fork work.
 func (x *workbench) isReal(v snapshot.View, when string) {
 	x.Helper()
 	x.state(v, when, map[string]string{"kept": "real", "dir/edited": "real", "gone": "real", "dir/linked": "real", "link": "real", "dir/new": ""})
