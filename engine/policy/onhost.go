@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// A HostCommand is a command of a stage that runs on the host, outside any sandbox. A user confirms these
-// before the first promotion with a profile found in a workspace.
+// A HostCommand is a command of a stage that runs on the host, outside any sandbox. A profile that snapfs
+// only found in a workspace may run these after the user has trusted it.
 type HostCommand struct {
 	Stage string `json:"stage"`
 	// When says which key of the stage has the command: deploy, rollback or after.
