@@ -69,7 +69,7 @@ func (b *Broker) reserve(out *http.Request, q network.Request) (*bill, *refusal)
 	return one, nil
 }
 
-// over returns the refusal of a request that exceeds a limit of the budget, with the command that raises the
+// over returns the refusal of a request that exceeds a limit of the budget, with the command that increases the
 // limit.
 func (b *Broker) over(e *budget.Exceeded) *refusal {
 	return &refusal{status: http.StatusTooManyRequests, why: e.Why() + ". On the host: snapfs budget raise " + b.options.Config.Sandbox + " " + e.What + " +N"}
