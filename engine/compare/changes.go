@@ -285,8 +285,8 @@ func withoutRootOwner(changes []diff.Change) []diff.Change {
 	return changes
 }
 
-// isRealDirTime reports whether c is only a change of a directory's modification time that did not come from
-// the sandbox: on a live base, the real tree set it after the fork was taken at taken.
+// isRealDirTime reports whether c is only a change of a directory's modification time that the host made
+// after taken, the time of a live base, so that it did not come from the sandbox.
 func isRealDirTime(c diff.Change, taken time.Time) bool {
 	return c.What == diff.Time && c.Old.Mode.IsDir() && c.Old.CTime.After(taken)
 }

@@ -43,15 +43,16 @@ func (h *Handler) patch(input map[string]json.RawMessage, ev *event, l *Lease) (
 	return o.encode(ev)
 }
 
-// A moved is an agent's patch after its paths were replaced by those of a view.
+// A moved is an agent's patch after its paths in the real workspace were replaced by those in the agent's
+// view, the host directory that shows the sandbox's files.
 type moved struct {
 	text    string
 	inside  bool     // it has a path in the view
 	outside []string // its other paths
 }
 
-// movePatch replaces the paths in text, a patch in the format of apply_patch, by those of the view of the
-// sandbox l. Relative paths start at dir.
+// movePatch replaces the paths of the real workspace in text, a patch in the format of apply_patch, by those
+// of the view, the host directory that shows the files of the sandbox l. Relative paths start at dir.
 func movePatch(text, dir string, l *Lease) moved {
 	var m moved
 	lines := strings.SplitAfter(text, "\n")

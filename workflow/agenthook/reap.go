@@ -43,9 +43,9 @@ func Reap(ctx context.Context, e *engine.Engine) (released int, err error) {
 	return released, errors.Join(failures...)
 }
 
-// strayViews returns the views in dir that belong to none of leases. It reads the directory before the
-// leases: another session's lease is saved before its view is made, so a view that was found has its lease by
-// then.
+// strayViews returns the views, host directories that show agents their sandboxes, in dir that belong to none
+// of leases. It reads the directory before the leases: another session's lease is saved before its view is
+// made, so a view that was found has its lease by then.
 func strayViews(dir string, leases func() []*Lease) (stray []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if len(entries) == 0 {

@@ -105,9 +105,10 @@ var fileTools = []string{
 	"read", "edit", "multiedit", "write", "glob", "grep", "list", "patch", "lsp",
 }
 
-// intoView replaces the paths in input, the call of a file tool, by those of the view. It allows the call if
-// it has a path there, since it then cannot reach the real files. A call that also has a path outside is left
-// to the agent, or blocked if it would still have a path of the real workspace.
+// intoView replaces the paths in input, the call of an agent's file tool, by those of the view, the host
+// directory that shows the sandbox. It allows the call if it has a path there, since it then cannot reach the
+// real files. A call that also has a path outside is left to the agent, or blocked if it would still have a
+// path of the real workspace.
 func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, error) {
 	o := output{Reason: "it works on the snapfs sandbox " + l.Sandbox}
 	outside := ""
@@ -147,8 +148,8 @@ func (l *Lease) intoView(input map[string]json.RawMessage, ev *event) ([]byte, e
 	return o.encode(ev)
 }
 
-// inView returns the path in the view that stands for path in the real workspace; other paths are returned
-// unchanged.
+// inView returns the path, in the host directory that shows the agent its sandbox (l.View), that stands for
+// path in the real workspace. Other paths are returned unchanged.
 func (l *Lease) inView(path string) string {
 	path = filepath.Clean(path)
 	if !within(path, l.Workspace) {

@@ -43,8 +43,8 @@ func ViewsDir(state string) string {
 // within reports whether path is dir or lies under it.
 func within(path, dir string) bool { return hostfs.Within(path, dir) }
 
-// makeViewsDir creates the directory of views, which only this user can enter, and returns its path. Errors:
-// errs.ErrDenied if it belongs to another user.
+// makeViewsDir creates the directory for the views of agents' sandboxes, which only this user can enter, and
+// returns its path. Errors: errs.ErrDenied if it belongs to another user.
 func makeViewsDir(state string) (dir string, err error) {
 	const tries = 10 // another session's end may take an empty directory away
 	for range tries {
@@ -67,7 +67,8 @@ func tryViewsDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// sandboxAt returns the name of the sandbox whose view contains path, "" if none does.
+// sandboxAt returns the name of the sandbox whose view, the host directory that shows it to an agent,
+// contains path; "" if none does.
 func sandboxAt(state, path string) string {
 	rest, ok := strings.CutPrefix(path, ViewsDir(state)+"/")
 	if !ok {
@@ -77,7 +78,8 @@ func sandboxAt(state, path string) string {
 	return name
 }
 
-// control returns the path of the socket of the process that serves a sandbox's view.
+// control returns the path of the socket of the process that serves a sandbox's view, the host directory that
+// shows the sandbox to an agent.
 func control(e *engine.Engine, sandbox string) string {
 	return filepath.Join(e.Catalog().Path(sandbox), "view")
 }
@@ -167,8 +169,8 @@ func enter(ctx context.Context, e *engine.Engine, l *Lease) (_ *hostview.Source,
 	return s, errs.With("making a view", l.Sandbox, err)
 }
 
-// closeView unmounts the view of a sandbox and ends the process that serves it. A view that does not exist is
-// no error.
+// closeView unmounts the view of a sandbox, the host directory that shows it to an agent, and ends the
+// process that serves it. A view that does not exist is no error.
 func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
 	unlock, err := lockView(e, l.Sandbox)
 	if err != nil {
@@ -181,8 +183,9 @@ func closeView(ctx context.Context, e *engine.Engine, l *Lease) error {
 	return err
 }
 
-// lockView waits until no other process opens or closes the view of a sandbox, and locks it until unlock is
-// called. For a sandbox that does not exist any more it locks nothing.
+// lockView waits until no other process opens or closes the view of a sandbox, the host directory that shows
+// it to an agent, and locks it until unlock is called. For a sandbox that does not exist any more it locks
+// nothing.
 func lockView(e *engine.Engine, sandbox string) (unlock func(), err error) {
 	f, err := os.OpenFile(control(e, sandbox)+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
@@ -199,7 +202,8 @@ func lockView(e *engine.Engine, sandbox string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// idleTime is how long to wait for the processes of a view to end before the sandbox counts as busy.
+// idleTime is how long to wait for the processes that serve an agent's view of a sandbox to end, before the
+// sandbox counts as busy.
 const idleTime = 3 * time.Second
 
 // withoutView calls do while the view of a sandbox has no file of it open, so that do can replace the
