@@ -28,8 +28,8 @@ type Changes struct {
 	Git []gitresult.Report
 }
 
-// A Part holds the changes in one directory tree, with the directory open for reading in both compared
-// states.
+// A Part holds the changes in one directory tree of a sandbox, such as the workspace, with the directory open
+// for reading in both compared states.
 type Part struct {
 	// Root is the directory, absolute. The paths of Changes are relative to it.
 	Root string

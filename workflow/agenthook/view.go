@@ -125,8 +125,8 @@ func openView(ctx context.Context, e *engine.Engine, viewer func() ([]string, er
 // client, which is this process.
 const holder = `trap "" HUP; mkdir -p "${1%/*}" && ln -sfn "$2" "$1"; echo; exec cat 3>&1 >/dev/null`
 
-// enter starts a process in the sandbox that lives as long as the view, and opens the workspace as that
-// process sees it.
+// enter starts a process in the sandbox that lives as long as the view, the host directory that shows the
+// sandbox to an agent, and opens the workspace as that process sees it.
 func enter(ctx context.Context, e *engine.Engine, l *Lease) (_ *hostview.Source, err error) {
 	s := &hostview.Source{}
 	defer func() {
