@@ -65,7 +65,8 @@ func (c *Catalog) Begin(what, name, id string) (*Intent, error) {
 	return i, nil
 }
 
-// End removes the file of the intent, once its operation is complete or reverted.
+// End removes the file by which the intent announces its operation, once the operation is complete or
+// reverted.
 func (i *Intent) End() error {
 	if err := i.plan.Point("say that it is done"); err != nil {
 		return fail("removing", i.path, err)
@@ -76,17 +77,18 @@ func (i *Intent) End() error {
 	return nil
 }
 
-// Stands reports whether the file of the intent still exists, that is, whether no other process has repaired
-// the operation meanwhile. The caller holds the sandbox's lock.
+// Stands reports whether the file of the intent, which announces an operation on a sandbox, still exists,
+// that is, whether no other process has repaired the operation meanwhile. The caller holds the sandbox's
+// lock.
 func (i *Intent) Stands() bool {
 	_, err := os.Lstat(i.path)
 	return err == nil
 }
 
-// Stale lists the intents whose process is gone; the caller repairs their sandboxes. Cost: one readdir, and a
-// kill(pid, 0) for each running command. Another process that got the same process id hides such an intent
-// until it ends, unless thorough is set: then Stale also compares the start times of the processes, at 15 µs
-// each.
+// Stale lists the intents, the files that announce operations in progress, whose process has died; the caller
+// repairs their sandboxes. Cost: one readdir, and a kill(pid, 0) for each running command. Another process
+// that got the same process id hides such an intent until it ends, unless thorough is set: then Stale also
+// compares the start times of the processes, at 15 µs each.
 func (c *Catalog) Stale(thorough bool) ([]Intent, error) {
 	dir := filepath.Join(c.dir, active)
 	entries, err := os.ReadDir(dir)
